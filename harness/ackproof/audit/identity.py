@@ -43,8 +43,7 @@ COPIES: Schema = {"offset": "i8", "producer": "i4", "seq": "i8", "intact": "?"}
 LOST: Schema = {"offset": "i8", "producer": "i4", "seq": "i8"}
 OFFSETS: Schema = {"offset": "i8"}
 SPANS: Schema = {"producer": "i4", "lowest": "i8", "lowest_acked": "i8", "highest": "i8"}
-"""Per producer, of its present records: the least of their lowest offsets, the same of acked ones, and the
-greatest."""
+"""Per producer, of its present records: the least of their lowest offsets, the same of acked ones, and the greatest."""
 
 _FAR = int(np.iinfo(np.int64).max)
 
@@ -277,8 +276,7 @@ def _skipped(gaps: Rows, at: Ints, epoch: Ints) -> Rows:
 
 
 def _least_behind(offset: Ints, starts: Ints, last: Ints) -> Ints:
-    """Return for each row the least offset of the later rows of its group; `last` is the least after each
-    group.
+    """Return for each row the least offset of the later rows of its group; `last` is the least after each group.
 
     In an ascending group this is simply the next row's offset, or anything not below it.
     """
@@ -299,8 +297,7 @@ def _is_unidentified(rows: Rows) -> Bools:
 
 
 def distinct_copies(final: Rows) -> Rows:
-    """Return the final rows in order of offset; those that agree in offset, producer, seq and intact count
-    once.
+    """Return the final rows in order of offset; those that agree in offset, producer, seq and intact count once.
 
     Of equal rows the lowest leader epoch is kept (-1, unknown, is lowest), the time of the first read, and
     `astray` if any is.

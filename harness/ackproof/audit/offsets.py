@@ -96,11 +96,10 @@ def audit_offsets(
     """Audit the offsets of one bucket, or of a range of it. Return those that a final reader went back to, or passed
     over though another read shows them.
 
-    `copies`: the distinct final rows; `reads`: the live ones; `removed`: which live reads show a record
-    that was removed since, by a setting or an administrator; `skipped`: offsets of present copies in a
-    live reader's gaps; `back`: reads at which final readers went back; `gaps`: of the final reader at
-    read_uncommitted. Gaps at read_committed are no flaw: they may belong to aborted transactions, and
-    otherwise the transaction is torn.
+    `copies`: the distinct final rows; `reads`: the live ones; `removed`: which live reads show a record that was
+    removed since, by a setting or an administrator; `skipped`: offsets of present copies in a live reader's gaps;
+    `back`: reads at which final readers went back; `gaps`: of the final reader at read_uncommitted. Gaps at
+    read_committed are no flaw: they may belong to aborted transactions, and otherwise the transaction is torn.
     """
     copies = copies.sorted_by("offset", "producer", "seq")
     starts = group_starts([copies["offset"]])

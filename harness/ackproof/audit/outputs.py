@@ -71,8 +71,7 @@ class Outputs:
         return self.case.path / f"{_SERIES}{self.audit}.parquet"
 
     def begin(self) -> None:
-        """Create the folders. Tasks never create one, so that a deleted directory stays deleted. Raises
-        OSError.
+        """Create the folders. Tasks never create one, so that a deleted directory stays deleted. Raises OSError.
 
         Removes files of audits that were killed on this machine, except published ones.
         """
@@ -102,8 +101,7 @@ class Outputs:
 
 
 SPARED: Final = "spared"
-"""Counted in addition to the classes: acknowledged attempts in the ledgers whose records were deleted with a
-window."""
+"""Counted in addition to the classes: acknowledged attempts in the ledgers whose records were deleted with a window."""
 
 
 @dataclass(frozen=True)
@@ -167,8 +165,7 @@ class FindingsWriter:
         offset: Ints | None = None,
         detail: pa.Array | str = "",
     ) -> None:
-        """Add rows (or those at `which`) that show one class in one partition. A missing column is unknown
-        (-1).
+        """Add rows (or those at `which`) that show one class in one partition. A missing column is unknown (-1).
 
         `offset` replaces their offsets; it and an array of details are as long as the added rows.
         """
@@ -234,9 +231,8 @@ class FindingsWriter:
 class Handover:
     """Rows that a bucket hands on because it cannot decide on them alone (`ackproof.audit.shares`).
 
-    identities: those that it produced, in order, and whether its final rows hold them intact. unmatched:
-    distinct final rows of identities that it did not produce. transactions: totals of a range per
-    transaction.
+    identities: those that it produced, in order, and whether its final rows hold them intact. unmatched: distinct final
+    rows of identities that it did not produce. transactions: totals of a range per transaction.
     """
 
     place: TopicPartition

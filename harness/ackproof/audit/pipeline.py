@@ -98,8 +98,7 @@ class _PlannedDirectory:
 def audit_all(
     directories: Sequence[Path], edges: Edges, progress: Progress, limits: Limits
 ) -> list[AuditResult]:
-    """Audit the directories. Return one result per directory, in their order. `edges` gives Spark, once it is
-    needed.
+    """Audit the directories. Return one result per directory, in their order. `edges` gives Spark, once it is needed.
 
     Errors of one directory or of Spark are in the results, not raised.
     """

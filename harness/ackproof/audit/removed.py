@@ -1,13 +1,11 @@
 """Which missing acknowledged records of a partition were removed on purpose.
 
 Retention removes old records below the log start, compaction superseded ones, the deletion of a topic all.
-`rundir.removals` has the times. A record at an offset that was acknowledged twice was truncated in between:
-it is lost.
+`rundir.removals` has the times. A record at an offset that was acknowledged twice was truncated in between: it is lost.
 
 Compaction keeps at least the record with the highest offset of each key
-(org.apache.kafka.storage.internals.log.Cleaner). So the last acknowledged record of a key must exist, unless
-a later one of its key does. A tombstone may also go after delete.retention.ms, once the records that it
-deleted are gone.
+(org.apache.kafka.storage.internals.log.Cleaner). So the last acknowledged record of a key must exist, unless a later
+one of its key does. A tombstone may also go after delete.retention.ms, once the records that it deleted are gone.
 """
 
 from __future__ import annotations
@@ -179,8 +177,7 @@ _NONE, _FAR = -1, int(np.iinfo(np.int64).max)
 
 
 class SupersededRecords:
-    """Superseded records of one partition. `copies`: the distinct final rows. Without `keys` nothing is
-    superseded."""
+    """Superseded records of one partition. `copies`: the distinct final rows. Without `keys` nothing is superseded."""
 
     def __init__(self, keys: Mapping[int, Keys], produced: Rows, copies: Rows) -> None:
         self._of = {producer: _LastOfKey(own, producer, produced, copies) for producer, own in keys.items()}

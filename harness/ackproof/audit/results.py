@@ -77,8 +77,7 @@ def build_audit_file(counted: Tally, reasons: tuple[str, ...], digests: Mapping[
 
 
 def publish(outputs: Outputs, counted: Tally, file: AuditFile) -> AuditFile:
-    """Write the series and then `audit.json`, which is returned; remove the files that it replaces. Raises
-    OSError."""
+    """Write the series and then `audit.json`, which is returned; remove the files that it replaces. Raises OSError."""
     case = outputs.case
     cut = {place: longest_ms(acks) for place, acks in counted.acks.items()}
     with storage.create_parquet(outputs.series, SERIES) as writer:
@@ -189,8 +188,7 @@ def sum_windows(found: Sequence[WindowFile], ledger: Ledger, spared: int) -> Del
 
 
 def copy_window_findings(case: CaseDir, found: Sequence[WindowFile], into: Path) -> Counter[str]:
-    """Copy the findings of deleted windows (allowed by every configuration) into a file. Return their number
-    by class.
+    """Copy the findings of deleted windows (allowed by every configuration) into a file. Return their number by class.
 
     Raises OSError.
     """

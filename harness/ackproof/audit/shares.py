@@ -1,11 +1,10 @@
 """Classes that no bucket can decide alone: final rows of identities that it did not produce, identities
 produced twice, and transactions.
 
-Each bucket sends the identities that it produced and holds intact, and its unmatched final rows. Both are cut
-by a hash of (producer, block of seqs) into shares, which go through Spark's shuffle at a few bits an
-identity; a share has everything about its identities. A transaction spans buckets: each sends the number of
-its records that are there and of its acknowledged ones that are missing, by a hash of (producer, block of
-transactions).
+Each bucket sends the identities that it produced and holds intact, and its unmatched final rows. Both are cut by a hash
+of (producer, block of seqs) into shares, which go through Spark's shuffle at a few bits an identity; a share has
+everything about its identities. A transaction spans buckets: each sends the number of its records that are there and of
+its acknowledged ones that are missing, by a hash of (producer, block of transactions).
 """
 
 from __future__ import annotations
@@ -180,8 +179,7 @@ class IdentityRegister:
         return sparse.take(np.flatnonzero(~np.repeat(moved, ends - starts)))
 
     def find(self, producer: Array, seq: Ints) -> tuple[Bools, Bools]:
-        """Return for each identity whether it was produced, and whether the bucket that produced it holds it
-        intact."""
+        """Return for each identity whether it was produced, and whether the bucket that produced it holds it intact."""
         at = self._sparse.find(producer, seq)
         produced = at >= 0
         present = np.zeros(len(seq), dtype=np.bool_)
@@ -265,8 +263,7 @@ class CommitAudit:
         self.unlisted = 0
 
     def fates(self, produced: Rows) -> TransactionFates | None:
-        """Return the outcomes of these rows' transactions; None: they have none. Raises as
-        `TransactionTable.fates`."""
+        """Return the outcomes of these rows' transactions; None: they have none. Raises as `TransactionTable.fates`."""
         fates, unlisted = self._table.fates(produced)
         self.unlisted += unlisted
         if fates is not None:

@@ -1,9 +1,7 @@
 """Units of a hot bucket: one with more rows than a task should hold. No Spark here.
 
-::
-
-walk units (order) ──▶ gaps ──▶ slice units (identity, time) ══▶ place units (offset); reordered again where
-ranges cross
+    walk units (order) ──▶ gaps ──▶ slice units (identity, time) ══▶ place units (offset)
+                                    order units: reordered again, where ranges cross
 
 Each unit counts one range of its key. Together they count the same as `BucketAudit` of a bucket that is read
 as a whole.

@@ -1,12 +1,10 @@
 """The audit as jobs: tasks over units of work, and one shuffle. Spark is behind the edges.
 
-::
-
-split units ─▶ rows put aside by bucket; walk units ─▶ gaps of readers of hot buckets; directory units ─▶
-counts
-
-bucket units, slice units ─▶ counts, and shares ══ shuffle by identity, and by offset of hot buckets ══▶
-counts; order units ─▶ counts
+    split units ──▶ rows put aside by bucket
+    walk units ──▶ gaps of readers of hot buckets
+    directory units ──▶ counts
+    bucket units, slice units ──▶ counts, and shares ══ shuffle by identity or offset ══▶ counts
+    order units ──▶ counts
 
 The driver gets only counts, the first thousand flawed offsets, and the locations of rows put aside.
 """
@@ -58,8 +56,7 @@ _RESULT = -1
 Message: TypeAlias = Tally | Trouble | Share | SplitResult | WalkResult | SliceResult | PlaceInput
 Counting: TypeAlias = DirectoryUnit | BucketUnit | SliceUnit
 Keyed: TypeAlias = tuple[Key, Message]
-"""The key is the number of the directory and of the share. Negative: a result. Above the shares: a range of
-offsets."""
+"""The key is the number of the directory and of the share. Negative: a result. Above the shares: a range of offsets."""
 Group = Sequence[AnyUnit]
 
 

@@ -43,8 +43,7 @@ from ackproof.rundir.schema import SERIES
 
 @dataclass(frozen=True)
 class Limits:
-    """Sizes at which the audit changes its strategy. All strategies give the same counts; tests make these
-    small."""
+    """Sizes at which the audit changes its strategy. All strategies give the same counts; tests make these small."""
 
     whole_rows: int = 1_000_000
     """Greatest number of rows of a directory that is one unit."""

@@ -80,8 +80,7 @@ def _parse_client(key: JsonValue, entry: JsonValue) -> ListedClient | None:
 
 
 def compare_with_end(end: Sequence[PartEnd], found: Mapping[str, str]) -> Iterator[tuple[str, str]]:
-    """Yield each part that differs from `_END`, with the difference. `found`: digests of the parts in the
-    folder."""
+    """Yield each part that differs from `_END`, with the difference. `found`: digests of the parts in the folder."""
     listed = {part.name: part for part in end}
     for part in end:
         if part.name not in found:
@@ -97,8 +96,7 @@ def compare_with_end(end: Sequence[PartEnd], found: Mapping[str, str]) -> Iterat
 
 
 def find_hole(spans: Iterable[tuple[int, int, int]]) -> str | None:
-    """Return the first gap or overlap in the numbers of a client's rows, which count from 0 (or a SHARE)
-    without gaps.
+    """Return the first gap or overlap in the numbers of a client's rows, which count from 0 (or a SHARE) without gaps.
 
     `spans`: first, last and rows of each part that has rows.
     """

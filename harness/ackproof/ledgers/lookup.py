@@ -109,9 +109,8 @@ def highest_over(values: Ints, after: Ints, before: Ints, height: Ints) -> Ints:
     """Return for each value the greatest height of the open intervals (after, before) that contain it;
     int64's least if none.
 
-    `values` ascending. An interval marks two overlapping blocks of 2^k values, and the blocks are halved from
-    the longest to the shortest (a sparse table read backwards), so intervals and values are never paired one
-    by one.
+    `values` ascending. An interval marks two overlapping blocks of 2^k values, and the blocks are halved from the
+    longest to the shortest (a sparse table read backwards), so intervals and values are never paired one by one.
     """
     none = np.iinfo(np.int64).min
     low = np.searchsorted(values, after, side="right")

@@ -30,8 +30,7 @@ PRODUCED: Schema = {
     "latency_ns": "i8",
     "txn": "i8",
 }
-"""`at_ns`: time of the delivery report, or of the produce call without a report. `latency_ns`: -1 if not
-acked."""
+"""`at_ns`: time of the delivery report, or of the produce call without a report. `latency_ns`: -1 if not acked."""
 _READ: Schema = {
     "reader": "i4",
     "assignment": "i4",
@@ -158,8 +157,7 @@ def _concat_column(columns: Sequence[Array], length: int) -> Array:
 
 
 def is_sorted(keys: Sequence[Array]) -> bool:
-    """Return True if the rows are in ascending order of these keys, the most significant first (equal rows
-    allowed)."""
+    """Return True if the rows are in ascending order of these keys, the most significant first (equal rows allowed)."""
     if len(keys[0]) < 2:
         return True
     settled: Bools | None = None
@@ -190,8 +188,7 @@ def sort_order(keys: Sequence[Array]) -> Ints | None:
 
 
 def distinct_values(values: Ints) -> Ints:
-    """Return the distinct values, ascending. (np.unique hashes integers, many times slower on nearly sorted
-    input.)"""
+    """Return the distinct values, ascending. (np.unique hashes integers, many times slower on nearly sorted input.)"""
     if not is_sorted([values]):
         values = np.sort(values)
     return values[group_starts([values])]

@@ -61,8 +61,7 @@ class RepeatValue(Document):
 
 
 class OverRepeats(Document):
-    """An expectation over the repeats of a case, or over the repeats of two cases that are compared, with its
-    result.
+    """An expectation over the repeats of a case, or over the repeats of two cases that are compared, with its result.
 
     `cells`: names of the one or two cases, without repeats. `values`: the result of each repeat. `repeats`:
     number of repeats of each that count, the first ones. `confidence`: of the interval. `verdict` None: not

@@ -1,17 +1,11 @@
-"""A demand on one quantity, as `expect` states it and `case.json` keeps it: a comparison, and when it must
-hold.
+"""A demand on one quantity, as `expect` states it and `case.json` keeps it: a comparison, and when it must hold.
 
-0 — exactly this count
-
-"< 6s" — a value, in the unit of its quantity
-
-"always >= 2" — a state, at every moment; `never`: at none
-
-"never < 2 during fault 1" — within a window
-
-"eventually == 3 by 10s after fault 1" — at some moment until then
-
-"settles == 3 by 10s after fault 1" — from then until the load ends
+0                                         exactly this count
+"< 6s"                                    a value, in the unit of its quantity
+"always >= 2"                             a state, at every moment; `never`: at none
+"never < 2 during fault 1"                within a window
+"eventually == 3 by 10s after fault 1"    at some moment until then
+"settles == 3 by 10s after fault 1"       from then until the load ends
 """
 
 from __future__ import annotations
@@ -53,11 +47,6 @@ class Mode(StrEnum):
     EVENTUALLY = "eventually"
     SETTLES = "settles"
     """From some moment until the end of the load."""
-
-    @property
-    def takes_a_time(self) -> bool:
-        """Return True if `by 10s` may follow."""
-        return self in (Mode.EVENTUALLY, Mode.SETTLES)
 
 
 class Span(StrEnum):
@@ -137,7 +126,8 @@ class Bound:
 
     def __str__(self) -> str:
         plain = self.op == "==" and self.unit is Unit.COUNT
-        number = _number_text(self.value, self.unit)
+        text = {Unit.SECONDS: duration_text, Unit.PER_SECOND: rate_text}.get(self.unit)
+        number = str(int(self.value)) if text is None else text(self.value)
         by = None if self.by_s is None else f"by {duration_text(self.by_s)}"
         words = (self.mode, None if plain else self.op, number, by, str(self.window))
         return " ".join(word for word in words if word)
@@ -207,7 +197,7 @@ def _deadline(text: str | None, mode: Mode | None, window: Window) -> float | No
         raise ValueError("'settles' means until the end of the load: write no window, or 'after fault N'")
     if text is None:
         return None
-    if mode is None or not mode.takes_a_time:
+    if mode not in (Mode.EVENTUALLY, Mode.SETTLES):
         raise ValueError(
             "only 'eventually' and 'settles' have a time by which: eventually == 3 by 10s after fault 1"
         )
@@ -216,9 +206,3 @@ def _deadline(text: str | None, mode: Mode | None, window: Window) -> float | No
             f"'by {text}' counts from the beginning of the load, or with 'after fault N' from a fault"
         )
     return parse_duration(text)
-
-
-def _number_text(value: float, unit: Unit) -> str:
-    if unit is Unit.SECONDS:
-        return duration_text(value)
-    return rate_text(value) if unit is Unit.PER_SECOND else str(int(value))

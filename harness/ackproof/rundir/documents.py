@@ -72,8 +72,7 @@ class Client(Document):
     topics: tuple[str, ...] = ()
     isolation: Literal["read_uncommitted", "read_committed"] | None = None
     keys: int = 0
-    """Number of keys of a producer's records; every Nth record of a key is a tombstone (`payload.Keys`); 0:
-    none."""
+    """Number of keys of a producer's records; every Nth record of a key is a tombstone (`payload.Keys`); 0: none."""
     tombstone_every: int = 0
     killed: bool = False
     """A fault killed it: it leaves no `_END`, and its journal was converted into the ledger."""
@@ -340,8 +339,7 @@ def group_timings(timings: Iterable[tuple[str, Timing]]) -> list[tuple[Timing, s
 
 
 class QuietSeconds(BaseModel, frozen=True):
-    """The machine and the clients in seconds of load without an active fault. Shares are 0 … 1; -1 is
-    unknown."""
+    """The machine and the clients in seconds of load without an active fault. Shares are 0 … 1; -1 is unknown."""
 
     seconds: float
     asked_rate: float | None

@@ -44,8 +44,7 @@ class ComparedDifference(Document):
 
 
 class ComparedQuantity(Document):
-    """One quantity of a case: `sides` of each batch, `beyond` of each but the first, None where it is
-    unknown."""
+    """One quantity of a case: `sides` of each batch, `beyond` of each but the first, None where it is unknown."""
 
     quantity: str
     window: str
@@ -116,9 +115,8 @@ class ComparedBatch(Document):
 
 
 class ComparisonFile(Document):
-    """A comparison of batches. `environment`: versions and the like that differ. `statistic`, `confidence`:
-    of every interval. `broken`: violations of `--fail-on`, a sentence each; `untold`: number of
-    comparisons that are unknown."""
+    """A comparison of batches. `environment`: versions and the like that differ. `statistic`, `confidence`: of every
+    interval. `broken`: violations of `--fail-on`, a sentence each; `untold`: number of comparisons that are unknown."""
 
     batches: tuple[ComparedBatch, ...]
     statistic: str
@@ -183,8 +181,7 @@ class ClaimVerdict(StrEnum):
 
 
 class ClaimShowing(Document):
-    """One bound checked in one run, or over the repeats of cases. `holds` None: undecided, and `why` says
-    why."""
+    """One bound checked in one run, or over the repeats of cases. `holds` None: undecided, and `why` says why."""
 
     case: str
     run: str

@@ -94,8 +94,7 @@ class CaseDir:
     findings = _PathBelow("findings")
     """Folder of Parquet files, one row per unit counted; see `finding_parts`."""
     conformance_json = _PathBelow("conformance.json")
-    """The run replayed through the reference implementation: forbidden steps, and the explanation of each
-    loss."""
+    """The run replayed through the reference implementation: forbidden steps, and the explanation of each loss."""
     prediction_json = _PathBelow("prediction.json")
     """The reference implementation's answer for these settings and the observed faults."""
     simulation_json = _PathBelow("simulation.json")

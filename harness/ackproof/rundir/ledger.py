@@ -142,8 +142,7 @@ def parts(folder: Path) -> list[Path]:
 
 
 def read_parts(folder: Path, schema: pa.Schema) -> pa.Table:
-    """Return all rows of a client's folder or of a whole ledger, part by part; an empty table if there are
-    none."""
+    """Return all rows of a client's folder or of a whole ledger, part by part; an empty table if there are none."""
     tables = [storage.read_table(path, schema=schema) for path in parts(folder)]
     return pa.concat_tables(tables) if tables else schema.empty_table()
 

@@ -30,8 +30,7 @@ def parse_uuid(text: str) -> str:
 
 
 class MetadataEntry(Document):
-    """Fields of every record: `offset` in the metadata log, `epoch` of the controller, `timestamp_ms` of its
-    append."""
+    """Fields of every record: `offset` in the metadata log, `epoch` of the controller, `timestamp_ms` of its append."""
 
     offset: int
     epoch: int
@@ -142,8 +141,7 @@ class EligibleCleared(MetadataEntry):
 
 
 class OtherEntry(MetadataEntry):
-    """A record of another type, by its API key; `CONTROL` is one that the quorum wrote for itself (a leader
-    change)."""
+    """A record of another type, by its API key; `CONTROL` is one that the quorum wrote for itself (a leader change)."""
 
     kind: Literal["other"] = "other"
     api_key: int

@@ -1,5 +1,4 @@
-"""`observed/metrics.parquet`: the nodes' own JMX metrics, scraped from an exporter in each node once a
-second.
+"""`observed/metrics.parquet`: the nodes' own JMX metrics, scraped from an exporter in each node once a second.
 
 The list of metrics here is closed: it configures the exporters and the scraper, and names the quantities.
 Values are as JMX has them, so request times are in ms. A metric that a release, mode or role does not have is

@@ -1,5 +1,4 @@
-"""Documents that the reference implementation writes: `conformance.json`, `prediction.json`,
-`simulation.json`.
+"""Documents that the reference implementation writes: `conformance.json`, `prediction.json`, `simulation.json`.
 
 Writers: `ackproof_model.replay`, `ackproof.judge.oracle`, `ackproof_simulator.sweep`. The judge and the
 reports read them.
@@ -88,8 +87,7 @@ class Deletion(Document):
 class ClassExplained(Document):
     """One class of loss (`lost`, `displaced`, `expired`), and how many of its records the replay explains.
 
-    `count` = `explained` + `by_interval` + `unexplained` + `not_replayed`. `by_interval`: acks without an
-    offset.
+    `count` = `explained` + `by_interval` + `unexplained` + `not_replayed`. `by_interval`: acks without an offset.
     """
 
     anomaly: str
@@ -117,8 +115,7 @@ class UnexplainedRecord(Document):
 
 
 class UnplacedLoss(Document):
-    """Consecutive missing records that were acknowledged without an offset (acks=0): `first_seq` …
-    `last_seq`.
+    """Consecutive missing records that were acknowledged without an offset (acks=0): `first_seq` … `last_seq`.
 
     `why`: the event between the last surviving record of the producer and partition before them and the first
     one after. Empty: there was none, and the records are unexplained. A record that was never appended and
@@ -210,8 +207,7 @@ class PredictedClass(Document):
     chance: Chance
     why: str
     story: tuple[str, ...] = ()
-    """The shortest counterexample in readable lines, where the class is possible and the exploration reached
-    it."""
+    """The shortest counterexample in readable lines, where the class is possible and the exploration reached it."""
     steps: tuple[StoryStep, ...] = ()
     """The same steps for a sequence diagram."""
     explored: bool = True
@@ -311,8 +307,7 @@ class ShrunkSchedule(Document):
 
 
 class SimulationFile(Document):
-    """Simulated runs of one case. `linger_ms`: how long a batch gathers records; counts are as coarse as a
-    batch."""
+    """Simulated runs of one case. `linger_ms`: how long a batch gathers records; counts are as coarse as a batch."""
 
     case: str
     settings: dict[str, Scalar] = Field(default_factory=dict)

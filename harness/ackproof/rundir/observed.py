@@ -75,7 +75,7 @@ def _read_samples(path: Path) -> Sequence[Sample]:
     newest: dict[tuple[str, int], Sample] = {}
     found: list[Sample] = []
     put = object.__setattr__
-    for sample in iterate_samples(path):
+    for sample in _iterate_samples(path):
         put(sample, "topic", known.setdefault(sample.topic, sample.topic))
         put(sample, "replicas", known.setdefault(sample.replicas, sample.replicas))
         put(sample, "isr", known.setdefault(sample.isr, sample.isr))
@@ -93,14 +93,13 @@ def _read_samples(path: Path) -> Sequence[Sample]:
     return tuple(found)
 
 
-def iterate_samples(path: Path) -> Iterator[Sample]:
-    """Yield the whole samples; torn lines are skipped. Raises OSError."""
+def _iterate_samples(path: Path) -> Iterator[Sample]:
     with path.open(encoding="utf-8", errors="replace") as file:
         for line in file:
             try:
                 yield _lines().validate_json(line)
             except ValidationError:
-                continue
+                continue  # a torn line
 
 
 ROUND_EVERY_S: Final = 0.2
@@ -152,9 +151,8 @@ class ViewerAnswer(Document):
 class BrokerRound(Document):
     """All viewers asked at `t_ns`; all answers had arrived by `done_ns`.
 
-    `controller`: the active one according to the quorum, -1 none, None if it did not answer in time.
-    `silent`: viewers that could answer and did not in time. Stopped, paused and starting nodes are not among
-    them.
+    `controller`: the active one according to the quorum, -1 none, None if it did not answer in time. `silent`: viewers
+    that could answer and did not in time. Stopped, paused and starting nodes are not among them.
     """
 
     t_ns: int
@@ -185,8 +183,7 @@ def read_fetching(path: Path) -> list[FetchSources]:
 class OffsetCommit(Document):
     """An OffsetCommit of a reader, of `offsets` (topic, partition, offset).
 
-    `done_ns`: when it was answered or given up, -1 not yet; then `error` is the reason of a failure, '' for
-    success.
+    `done_ns`: when it was answered or given up, -1 not yet; then `error` is the reason of a failure, '' for success.
     """
 
     begun_ns: int
@@ -201,8 +198,7 @@ class OffsetCommit(Document):
 
 
 def read_commits(path: Path) -> list[OffsetCommit]:
-    """Return all attempts in order, each in its last known state; none without such a file. Raises as
-    `read_lines`."""
+    """Return all attempts in order, each in its last known state; none without such a file. Raises as `read_lines`."""
     return list({attempt.begun_ns: attempt for attempt in read_lines(path, OffsetCommit)}.values())
 
 
@@ -243,8 +239,7 @@ def read_pulses(path: Path) -> list[Pulse]:
 
 
 class Unrecovered(Document):
-    """One partition, replica or client that did not recover within its bound. Offsets and ids are -1 if
-    unknown."""
+    """One partition, replica or client that did not recover within its bound. Offsets and ids are -1 if unknown."""
 
     anomaly: str
     topic: str = ""
@@ -285,17 +280,15 @@ class Unrecovered(Document):
 
 
 class RecoveryFile(Document):
-    """`observed/recovery.json`. `bounds`: the time that each class had, in seconds. `running`: brokers that
-    ran when the watch ended. Runs of older versions and of the model have no such file and count no
-    liveness class."""
+    """`observed/recovery.json`. `bounds`: the time that each class had, in seconds. `running`: brokers that ran when
+    the watch ended. Runs of older versions and of the model have no such file and count no liveness class."""
 
     bounds: dict[str, float]
     waited_s: float
     running: tuple[int, ...] = ()
     unrecovered: tuple[Unrecovered, ...] = ()
     undecided: tuple[str, ...] = ()
-    """Things that had not recovered and are not called stuck: they still made progress, or no class covers
-    them."""
+    """Things that had not recovered and are not called stuck: they still made progress, or no class covers them."""
 
     def of_class(self, anomaly: str) -> tuple[Unrecovered, ...]:
         """Return the entries of one class."""

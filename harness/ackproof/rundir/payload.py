@@ -42,8 +42,7 @@ SEQ: Final = slice(16, 24)
 
 
 class Identity(NamedTuple):
-    """The identity in a payload. `producer`, `seq` are -1 and the origin is ('', -1) when it cannot be
-    decoded."""
+    """The identity in a payload. `producer`, `seq` are -1 and the origin is ('', -1) when it cannot be decoded."""
 
     producer: int
     seq: int

@@ -1,8 +1,7 @@
 """`removals.json`: what may have removed acknowledged records from a partition, by settings, faults and logs.
 
-Computed before the audit (`ackproof.judge.removal`). The audit decides by it, record by record, whether a
-missing acknowledged record expired, was compacted, was deleted, or is lost. Times are ns since the run's
-start.
+Computed before the audit (`ackproof.judge.removal`). The audit decides by it, record by record, whether a missing
+acknowledged record expired, was compacted, was deleted, or is lost. Times are ns since the run's start.
 """
 
 from __future__ import annotations
@@ -66,8 +65,7 @@ def write_removals(run: CaseDir, removals: Iterable[Removal]) -> None:
 
 
 def read_removals(run: CaseDir) -> Mapping[TopicPartition, Removal] | None:
-    """Return the removals by partition; None without such a file. Raises `BadInput` for a file that cannot be
-    read."""
+    """Return the removals by partition; None without such a file. Raises `BadInput` for a file that cannot be read."""
     try:
         document = json.loads(run.removals_json.read_bytes())
         found = [Removal(**removal) for removal in document["removals"]]

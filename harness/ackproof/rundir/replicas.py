@@ -92,9 +92,8 @@ class EpochStart(Document):
 class Replica(Document):
     """One replica of one partition. Offsets come from its files, -1 unknown.
 
-    `log_end`: offset after its last whole batch. `high_watermark` and `recovery_point` are checkpoints, which
-    lag. `rest`: bytes after the last whole batch that form no batch. `topic_id`: as in the metadata log, ''
-    unknown.
+    `log_end`: offset after its last whole batch. `high_watermark` and `recovery_point` are checkpoints, which lag.
+    `rest`: bytes after the last whole batch that form no batch. `topic_id`: as in the metadata log, '' unknown.
     """
 
     node: int

@@ -78,8 +78,7 @@ METRICS: pa.Schema = _required(
 )
 """One row per metric of a scrape, and one row `up` per scrape: 1 the node answered, 0 it did not.
 
-`t_ns`: when the node was asked, the same for all nodes of a round; `done_ns`: when it had answered or was
-given up.
+`t_ns`: when the node was asked, the same for all nodes of a round; `done_ns`: when it had answered or was given up.
 """
 
 SERIES: pa.Schema = _required(

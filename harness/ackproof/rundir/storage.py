@@ -253,8 +253,7 @@ def _address(path: str | Path) -> tuple[str, pafs.FileSystem | None]:
 
 
 def open_parquet(path: str | Path, **options: object) -> pq.ParquetFile:
-    """Open a Parquet file; options are those of `pyarrow.parquet.ParquetFile`. Raises OSError,
-    ArrowException."""
+    """Open a Parquet file; options are those of `pyarrow.parquet.ParquetFile`. Raises OSError, ArrowException."""
     import pyarrow.parquet as pq
 
     name, filesystem = _address(path)

@@ -68,9 +68,8 @@ class WindowTask(Document):
 class WindowFile(Document):
     """`window.json`. Times are nanoseconds of the run's clock.
 
-    `counts`: findings by class. `open`: acknowledged attempts at offsets that were not read yet. `late`: live
-    reads of offsets of earlier windows, which the audit at the end covers. `pinned`: chunks of open attempts,
-    by producer.
+    `counts`: findings by class. `open`: acknowledged attempts at offsets that were not read yet. `late`: live reads of
+    offsets of earlier windows, which the audit at the end covers. `pinned`: chunks of open attempts, by producer.
     """
 
     format: Literal[1] = 1

@@ -17,6 +17,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import cache
 from importlib import resources
 from importlib.util import find_spec
 from pathlib import Path
@@ -69,8 +70,7 @@ def _defaults() -> dict[str, str]:
 def spark_settings(
     given: Mapping[str, str], folder: Path, java_options: Callable[[], str], *, sql: bool = False
 ) -> dict[str, str]:
-    """Return the settings to start with: the given ones, and ours where neither these nor spark-defaults.conf
-    set one.
+    """Return the settings to start with: the given ones, and ours where neither these nor spark-defaults.conf set one.
 
     `sql`: executors elsewhere process rows themselves, not only Python tasks. Within spark-submit, or with
     PYSPARK_SUBMIT_ARGS: only the given ones.
@@ -142,8 +142,9 @@ def default_master() -> str:
     return f"local[{len(os.sched_getaffinity(0))}]"
 
 
-def make_own_folder() -> Path:
-    """Create a folder for Spark's files, removed when this process ends. Removes those of killed audits."""
+@cache
+def own_folder() -> Path:
+    """Return the folder of this process for Spark's files, removed when it ends. Removes those of killed audits."""
     for left in processes.left_behind(Path(tempfile.gettempdir()), _FOLDER):
         shutil.rmtree(left, ignore_errors=True)
     folder = Path(tempfile.mkdtemp(prefix=f"{_FOLDER}{processes.mark()}-"))

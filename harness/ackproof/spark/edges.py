@@ -1,5 +1,4 @@
-"""How Spark runs a job: over RDDs (classic), or over Arrow batches of pickled messages (Connect, which has no
-RDDs)."""
+"""How Spark runs a job: over RDDs (classic), or over Arrow batches of pickled messages (Connect, which has no RDDs)."""
 
 from __future__ import annotations
 
@@ -117,8 +116,7 @@ class FrameEdge:
         """Return the plan: a row and a partition per group, whose units are sent with the function; then one
         call per judging task.
 
-        The number of partitions and the target of each row are given, so that adaptive execution changes
-        nothing.
+        The number of partitions and the target of each row are given, so that adaptive execution changes nothing.
         """
         units, count = [pickle.dumps(group) for group in job.groups], len(job.groups)
         task, judges = wrap_task(job.task), job.partitions or 1

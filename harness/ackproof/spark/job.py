@@ -1,5 +1,4 @@
-"""A job: groups of work, a task for each, and tasks that judge the messages; and how a job is awaited and
-cancelled.
+"""A job: groups of work, a task for each, and tasks that judge the messages; and how a job is awaited and cancelled.
 
 Spark is behind `Edge`, so that tests can use a stand-in.
 """
@@ -81,8 +80,7 @@ CANCEL_S = 1.0
 
 
 def run_in_background(action: Callable[[], T], name: str) -> Future[T]:
-    """Return the future result of a daemon thread. The process does not wait for it, as it would for an
-    executor."""
+    """Return the future result of a daemon thread. The process does not wait for it, as it would for an executor."""
     future: Future[T] = Future()
 
     def run() -> None:
@@ -102,8 +100,7 @@ def await_job(
     what: str,
     tell: Progress,
 ) -> T:
-    """Wait for a job. `done` returns the finished and all tasks; an interrupt cancels the job and is raised
-    again."""
+    """Wait for a job. `done` returns the finished and all tasks; an interrupt cancels the job and is raised again."""
     future = run_in_background(job, "spark-job")
     reported_at, reported = time.monotonic(), (0, 0)
     try:

@@ -13,8 +13,6 @@ from collections.abc import Iterator, Mapping
 from concurrent.futures import wait as wait_for
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import cache
-from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, cast
 
@@ -54,25 +52,12 @@ def open_spark(
     A given session is left as it was. Raises `MissingTool` without Java, `AuditFailed` (code 2) if Spark does
     not start.
     """
-    session = given
     with contextlib.ExitStack() as ours:
-        if session is None and not where.is_connect:
+        if given is None and not where.is_connect:
             yield ours.enter_context(spark_context(where, progress))
         else:
-            session = session or ours.enter_context(_connect_session(where))
+            session = given or ours.enter_context(_connect_session(where))
             yield classic_context(session) or session
-
-
-def _edge_for(spark: SparkContext | SparkSession, progress: Progress) -> Edge:
-    from pyspark import SparkContext
-
-    if isinstance(spark, SparkContext):
-        from ackproof.spark.edges import RddEdge
-
-        return RddEdge(spark, progress)
-    from ackproof.spark.edges import FrameEdge
-
-    return FrameEdge(spark, progress)
 
 
 @contextmanager
@@ -169,7 +154,7 @@ def _start_context(
 
     given = {**where.conf, **({"spark.master": where.master} if where.master else {})}
     driver.await_master(given.get("spark.master", ""))
-    java, folder = find_java(), _folder()
+    java, folder = find_java(), driver.own_folder()
     settings = driver.spark_settings(given, folder, options, sql=sql)
     local = is_local(settings.get("spark.master"))
     again = False
@@ -198,13 +183,6 @@ def _start_context(
     return context
 
 
-@cache
-def _folder() -> Path:
-    from ackproof.spark import driver
-
-    return driver.make_own_folder()
-
-
 class SparkStart:
     """Spark, started by another thread while this one imports the audit.
 
@@ -225,7 +203,14 @@ class SparkStart:
 
     def edge(self) -> Edge:
         """Wait for Spark. Raises what its start raised."""
-        return _edge_for(self._spark.result(), self._progress)
+        spark = self._spark.result()
+        from pyspark import SparkContext
+
+        from ackproof.spark.edges import FrameEdge, RddEdge
+
+        if isinstance(spark, SparkContext):
+            return RddEdge(spark, self._progress)
+        return FrameEdge(spark, self._progress)
 
     def close(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None

@@ -67,8 +67,7 @@ def _stamp() -> str:
 
 
 def _compiled(path: Path, name: str) -> bytes:
-    """Return the content of a module's `.pyc`, with the given name in tracebacks: unchecked hash-based (PEP
-    552)."""
+    """Return the content of a module's `.pyc`, with the given name in tracebacks: unchecked hash-based (PEP 552)."""
     source, unchecked = path.read_bytes(), 0b01.to_bytes(4, "little")
     module = compile(source, name, "exec", dont_inherit=True)
     return MAGIC_NUMBER + unchecked + source_hash(source) + marshal.dumps(module)
