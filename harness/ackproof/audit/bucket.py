@@ -40,7 +40,6 @@ class BucketRows:
         self._held[stream].append(rows)
 
     def __getitem__(self, stream: Stream) -> Rows:
-        """Return all rows of a stream."""
         rows = concat_rows(self._held[stream], STREAMS[stream])
         self._held[stream] = [rows]
         return rows

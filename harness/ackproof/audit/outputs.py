@@ -67,7 +67,6 @@ class Outputs:
 
     @property
     def series(self) -> Path:
-        """Return the file of all series."""
         return self.case.path / f"{_SERIES}{self.audit}.parquet"
 
     def begin(self) -> None:
@@ -217,7 +216,6 @@ class FindingsWriter:
 
     @property
     def files(self) -> list[str]:
-        """Return the name of the file, if it was written."""
         return [] if self._writer is None else [self.path.name]
 
     def close(self) -> None:

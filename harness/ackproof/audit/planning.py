@@ -174,7 +174,6 @@ class RowSource:
         return {axis.keys[stream] for stream in self.streams & axis.keys.keys()}
 
     def span(self, key: str) -> tuple[int, int]:
-        """Return the least and greatest value of a key."""
         return (self.held.groups[0] if isinstance(self.held, Piece) else self.held[1]).spans[key]
 
     @property
@@ -189,7 +188,6 @@ class RowSource:
         return {stream for value, stream in PHASES.items() if value == phase} or set(PHASES.values())
 
     def cost(self, axis: CutAxis) -> float:
-        """Return the cost, in rows."""
         return self.rows * (_LIGHT if self.streams & axis.keys.keys() <= axis.light else 1.0)
 
     def read(self, place: TopicPartition, axis: CutAxis) -> Iterator[tuple[Stream, Rows]]:

@@ -136,25 +136,22 @@ class RemovedRecords:
         placed = (self._offset >= 0) & (self._offset < start)
         gone: Bools = placed & self._held & self._old_enough
         if bool((self._acked & (self._offset < 0)).any()):
-            gone |= self._by_position(start, self._locations(copies, live)) & self._old_enough
+            gone |= self._by_position(start, copies, live) & self._old_enough
         return gone
 
-    def _locations(self, copies: Rows, live: Rows) -> Ints:
-        """Return the offset at which each record was acknowledged, found, or read live; -1 unknown."""
+    def _by_position(self, start: int, copies: Rows, live: Rows) -> Bools:
+        """Return which records acked without an offset were seen below the log start, or have room there.
+
+        A producer's records of one partition are in order, and every offset below the start held a record. So
+        of consecutive unseen records, as many existed as there are free offsets between their neighbours.
+        """
+        # the offset at which each record was acknowledged, found, or read live; -1 unknown
         at = np.where(self._acked, self._offset, -1)
         seen = concat_rows([live.select(_LOCATED), copies.select(_LOCATED)], _LOCATED)
         found = self._known.find(seen["producer"], seen.ints("seq"))
         own = found >= 0
         own[own] &= at[found[own]] < 0
         at[found[own]] = seen.ints("offset")[own]
-        return at
-
-    def _by_position(self, start: int, at: Ints) -> Bools:
-        """Return which records acked without an offset were seen below the log start, or have room there.
-
-        A producer's records of one partition are in order, and every offset below the start held a record. So
-        of consecutive unseen records, as many existed as there are free offsets between their neighbours.
-        """
         explained: Bools = (at >= 0) & (at < start)
         missing = np.flatnonzero(self._acked & (self._offset < 0) & (at < 0))
         free = np.setdiff1d(np.arange(start, dtype=np.int64), at)

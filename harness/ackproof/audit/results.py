@@ -8,7 +8,7 @@ sees the older audit or this one, never a mixture, also in a store without renam
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -149,25 +149,18 @@ def collect_deleted(found: Sequence[WindowFile], ledger: Ledger) -> DeletedRecor
     gone = [window for window in found if window.deleted]
     if not gone:
         return NOTHING_DELETED
-    starts = {window.place: window.end for window in gone[-1].read}
+    audited = {name for window in gone for name in window.parts}
     spans: dict[int, list[tuple[int, int]]] = defaultdict(list)
-    for producer, first, last in _deleted_spans(ledger, {name for window in gone for name in window.parts}):
-        spans[producer].append((first, last))
-    return DeletedRecords(
-        starts, {producer: NumberRuns.from_spans(found) for producer, found in spans.items()}
-    )
-
-
-def _deleted_spans(ledger: Ledger, audited: set[str]) -> Iterator[tuple[int, int, int]]:
-    """Yield producer, first and last seq of deleted parts, and of existing parts with these names."""
     for client, producer in ledger.producers.items():
-        for first, last, rows in ledger.deleted.get(("produced", client), ()):
-            if rows:
-                yield producer, first, last
+        deleted = ledger.deleted.get(("produced", client), ())
+        spans[producer] += [(first, last) for first, last, rows in deleted if rows]
     for part in ledger.parts:
         name = f"{client_folder(part.client)}/{Path(part.path).name}"
         if part.kind == "produced" and name in audited and part.client in ledger.producers:
-            yield ledger.producers[part.client], *part.numbers
+            spans[ledger.producers[part.client]].append(part.numbers)
+    starts = {window.place: window.end for window in gone[-1].read}
+    runs = {producer: NumberRuns.from_spans(found) for producer, found in spans.items() if found}
+    return DeletedRecords(starts, runs)
 
 
 def sum_windows(found: Sequence[WindowFile], ledger: Ledger, spared: int) -> DeletedWindows | None:

@@ -69,7 +69,6 @@ class BucketRange:
     number: int
 
     def name(self, step: str) -> str:
-        """Return the name of a file of its task."""
         return f"{self.bucket:06d}-{step}-{self.number:04d}"
 
 
@@ -284,7 +283,6 @@ def _load_identities(unit: SliceUnit) -> tuple[Rows, RangeReads]:
 
 
 def _load_spilled(kept: SpilledParts, schema: Schema) -> Rows:
-    """Load spilled rows. Raises OSError."""
     return concat_rows((spilled.load() for spilled in kept), schema)
 
 

@@ -75,13 +75,11 @@ class AuditTarget:
     """What may have removed records; None: unknown."""
 
     def removal(self, place: TopicPartition) -> Removal:
-        """Return what may have removed records of a partition."""
         if self.removals is None:
             return unknown_removal(place)
         return self.removals.get(place, Removal(place.topic, place.partition))
 
     def findings(self, unit: str) -> FindingsWriter:
-        """Return the findings writer of one attempt of a task."""
         return FindingsWriter(self.outputs.findings(unit), self.deleted)
 
 

@@ -110,7 +110,6 @@ class Ledger:
     """SHA-256 of each counted part, by its path in the directory."""
 
     def rows(self, kind: LedgerKind) -> int:
-        """Return the rows of one ledger, from the footers."""
         return sum(part.rows for part in self.parts if part.kind == kind)
 
 

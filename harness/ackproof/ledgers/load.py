@@ -53,7 +53,7 @@ _LIVE_PHASES = {int(ReadPhase.LIVE), int(ReadPhase.LIVE_COMMITTED)}
 _FINAL_PHASES = {int(ReadPhase.FINAL), int(ReadPhase.FINAL_COMMITTED)}
 
 EVERY_COLUMN = frozenset(chain.from_iterable(STREAMS.values()))
-BATCH_ROWS = 1 << 20
+_BATCH_ROWS = 1 << 20
 _TEXTS: dict[LedgerKind, list[str]] = {"produced": ["topic"], "consumed": ["topic", "origin_topic"]}
 _DERIVED = {"at_ns", "latency_ns"}
 """Columns that are computed from `sent_ns` and `done_ns`."""
@@ -85,7 +85,7 @@ class Piece:
 
 
 def read_piece(
-    piece: Piece, batch_rows: int = BATCH_ROWS, needed: Set[str] = EVERY_COLUMN
+    piece: Piece, needed: Set[str] = EVERY_COLUMN
 ) -> Iterator[tuple[Stream, TopicPartition, Rows]]:
     """Yield the rows of a piece by stream and partition, within each in the order of the file. Columns that
     are not needed are 0.
@@ -101,7 +101,7 @@ def read_piece(
         # Opening again is cheaper than decoding, and the file may have changed or gone since its footer was read.
         with storage.open_parquet(part.path, read_dictionary=_TEXTS[part.kind], pre_buffer=False) as file:
             for batch in file.iter_batches(
-                batch_size=batch_rows,
+                batch_size=_BATCH_ROWS,
                 row_groups=[group.number for group in groups],
                 columns=columns,
                 use_threads=False,

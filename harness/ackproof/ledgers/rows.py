@@ -85,7 +85,6 @@ class Rows:
         return self.columns[name]
 
     def ints(self, name: str) -> Ints:
-        """Return an integer column as int64."""
         return self.columns[name].astype(np.int64, copy=False)
 
     def flags(self, name: str) -> Bools:

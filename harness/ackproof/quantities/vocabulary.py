@@ -153,7 +153,8 @@ def markdown() -> str:
             lines += ["", "`M` is one of these, scraped once a second with `observe: {metrics: true}`:", ""]
             lines += ["| `M` | shape | of several nodes | means | in JMX |", "|---|---|---|---|---|"]
             lines += [
-                f"| `{one.name}` | {one.shape} | {one.together} | {one.means} | `{one.bean}`, {one.attribute} |"
+                f"| `{one.name}` | {one.shape} | {'greatest' if one.greatest else 'sum'} | {one.means} "
+                f"| `{one.bean}`, {one.attribute} |"
                 for one in METRICS.values()
             ]
     return "\n".join([*lines, ""])

@@ -112,7 +112,6 @@ class OverRepeats(Document):
 
     @property
     def outcome_text(self) -> str:
-        """Return the result as a sentence."""
         if self.verdict is None:
             return self.why or "not judged"
         sure = f"{self.confidence * 100:.4g} % interval {self.interval}, " if self.interval else ""
@@ -171,22 +170,18 @@ class PairTable(Document):
     pairs: tuple[PairEntry, ...]
 
     def having(self, outcome: PairOutcome) -> list[PairEntry]:
-        """Return the pairs with this result."""
         return [pair for pair in self.pairs if pair.outcome is outcome]
 
     @property
     def by_outcome(self) -> list[tuple[str, list[PairEntry]]]:
-        """Return each outcome that occurred, with its pairs."""
         return [(str(outcome), found) for outcome in PairOutcome if (found := self.having(outcome))]
 
     @property
     def title(self) -> str:
-        """Return the experiment, cell and release as a heading."""
         return f"{self.experiment} {self.cell}, Kafka {self.kafka}"
 
     @property
     def tally(self) -> str:
-        """Return the number of pairs by outcome, as a sentence."""
         counts = ", ".join(f"{len(self.having(outcome))} {outcome}" for outcome in PairOutcome)
         return f"{len(self.pairs)} pairs of fault kinds: {counts}"
 

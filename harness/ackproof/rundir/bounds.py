@@ -139,7 +139,6 @@ class Bound:
         return int(text) if text.isdigit() else text
 
     def holds(self, number: float) -> bool:
-        """Return True if the number satisfies the bound."""
         return OPERATORS[self.op](number, self.value)
 
     def holds_between(self, low: float, high: float) -> bool | None:
@@ -158,7 +157,6 @@ class Bound:
 
     @property
     def lowest(self) -> int:
-        """The smallest count that holds."""
         value = int(self.value)
         return {">": value + 1, ">=": value, "==": value}.get(self.op, 0)
 

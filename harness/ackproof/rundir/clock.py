@@ -16,7 +16,6 @@ class RunClock:
 
     @classmethod
     def start(cls) -> RunClock:
-        """Return a clock that starts now."""
         return cls(time.monotonic_ns(), time.time_ns())
 
     def now(self) -> int:

@@ -131,7 +131,6 @@ class PartitionRead(Document):
 
     @property
     def place(self) -> TopicPartition:
-        """The partition that was read."""
         return TopicPartition(self.topic, self.partition)
 
 
@@ -303,7 +302,6 @@ class ChangedSetting(BaseModel, frozen=True):
 
     @property
     def usual(self) -> str:
-        """Return Kafka's default in words."""
         return "not a setting of this release" if self.default is None else self.default or "no default"
 
     def __str__(self) -> str:
@@ -322,7 +320,6 @@ class Timing(BaseModel, frozen=True):
     ignored: dict[str, tuple[str, ...]] = {}
 
     def lines(self) -> Iterator[str]:
-        """Yield the timing as sentences."""
         yield f"timing: {self.name}; every time is measured under it"
         if self.changed:
             yield f"not at Kafka's default (in brackets): {', '.join(map(str, self.changed))}"

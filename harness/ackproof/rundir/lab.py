@@ -99,7 +99,6 @@ class ComparedCase(Document):
 
     @property
     def differs(self) -> bool:
-        """Return True if verdicts or counts differ."""
         return self.verdicts_differ or bool(self.counts)
 
 

@@ -160,5 +160,4 @@ class BatchDir:
     """For a pull request or a job summary."""
 
     def case(self, case_id: str) -> CaseDir:
-        """Return the folder of a case."""
         return CaseDir(self.path / safe_name(case_id))

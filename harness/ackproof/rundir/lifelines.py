@@ -94,7 +94,6 @@ class ClientLife:
 
     @property
     def pids(self) -> list[int | None]:
-        """Process ids with which it was started."""
         return [event.what.pid for event in self.starts if isinstance(event.what, ClientStarted)]
 
 
@@ -117,7 +116,6 @@ class Lifelines:
 
     @classmethod
     def of_events(cls, events: Sequence[Event]) -> Self:
-        """File the events of a timeline."""
         phases: dict[str, int] = {}
         faults: dict[int, FaultLife] = {}
         fault_events: dict[int, list[Event]] = defaultdict(list)

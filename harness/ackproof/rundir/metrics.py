@@ -54,7 +54,6 @@ class Metric:
         return None if values is None or self.name not in values else values[self.name] * self.factor
 
     def combine(self, numbers: Sequence[float]) -> float:
-        """Return the combined value of at least one node."""
         return max(numbers) if self.greatest else sum(numbers)
 
 

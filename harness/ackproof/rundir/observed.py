@@ -8,7 +8,7 @@ reader. `clients/<reader>/commits.jsonl`: offset commits of a live reader with `
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache, lru_cache
 from pathlib import Path
@@ -54,7 +54,7 @@ def _lines() -> TypeAdapter[Sample]:
 
 
 def read_samples(path: Path) -> Sequence[Sample]:
-    """Return all whole samples; none if there is no such file. Equal tuples of ids become one object."""
+    """Return all whole samples; none without a file. Equal tuples of ids become one object. Raises OSError."""
     if not path.exists():
         return ()
     if is_stored(path):
@@ -75,31 +75,26 @@ def _read_samples(path: Path) -> Sequence[Sample]:
     newest: dict[tuple[str, int], Sample] = {}
     found: list[Sample] = []
     put = object.__setattr__
-    for sample in _iterate_samples(path):
-        put(sample, "topic", known.setdefault(sample.topic, sample.topic))
-        put(sample, "replicas", known.setdefault(sample.replicas, sample.replicas))
-        put(sample, "isr", known.setdefault(sample.isr, sample.isr))
-        put(sample, "eligible", known.setdefault(sample.eligible, sample.eligible))
-        if sample.last_stable == sample.high_watermark:
-            put(sample, "last_stable", sample.high_watermark)
-        if found and found[-1].t_ns == sample.t_ns:
-            put(sample, "t_ns", found[-1].t_ns)
-        place = sample.topic, sample.partition
-        before = newest.get(place)
-        if before is not None and before.log_ends == sample.log_ends:
-            put(sample, "log_ends", before.log_ends)
-        newest[place] = sample
-        found.append(sample)
-    return tuple(found)
-
-
-def _iterate_samples(path: Path) -> Iterator[Sample]:
     with path.open(encoding="utf-8", errors="replace") as file:
         for line in file:
             try:
-                yield _lines().validate_json(line)
+                sample = _lines().validate_json(line)
             except ValidationError:
-                continue  # a torn line
+                continue  # torn
+            for name in ("topic", "replicas", "isr", "eligible"):
+                value = getattr(sample, name)
+                put(sample, name, known.setdefault(value, value))
+            if sample.last_stable == sample.high_watermark:
+                put(sample, "last_stable", sample.high_watermark)
+            if found and found[-1].t_ns == sample.t_ns:
+                put(sample, "t_ns", found[-1].t_ns)
+            place = sample.topic, sample.partition
+            before = newest.get(place)
+            if before is not None and before.log_ends == sample.log_ends:
+                put(sample, "log_ends", before.log_ends)
+            newest[place] = sample
+            found.append(sample)
+    return tuple(found)
 
 
 ROUND_EVERY_S: Final = 0.2
@@ -291,5 +286,4 @@ class RecoveryFile(Document):
     """Things that had not recovered and are not called stuck: they still made progress, or no class covers them."""
 
     def of_class(self, anomaly: str) -> tuple[Unrecovered, ...]:
-        """Return the entries of one class."""
         return tuple(entry for entry in self.unrecovered if entry.anomaly == anomaly)

@@ -44,7 +44,6 @@ class Verdict(StrEnum):
 
     @property
     def exit_code(self) -> ExitCode:
-        """Return the exit code of a single case with this verdict."""
         return ExitCode[self.value]
 
 

@@ -197,7 +197,6 @@ class Footer:
 
     @classmethod
     def read_all(cls, metadata: pq.FileMetaData) -> list[Footer]:
-        """Return the statistics of all row groups of a part."""
         return [cls.read(metadata, group) for group in range(metadata.num_row_groups)]
 
     def least(self, column: str) -> float:
@@ -209,11 +208,9 @@ class Footer:
         return self.numbers.get(column, ANYTHING)[1]
 
     def may_be(self, column: str, value: int) -> bool:
-        """Return True if a row may have that value."""
         return self.least(column) <= value <= self.most(column)
 
     def is_all(self, column: str, value: int) -> bool:
-        """Return True if every row has that value."""
         return self.numbers.get(column) == (value, value)
 
 

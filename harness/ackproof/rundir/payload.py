@@ -124,7 +124,6 @@ class Keys:
     tombstone_every: int = 0
 
     def record_key(self, producer: int, seq: int) -> bytes:
-        """Return the key of a record."""
         return b"%d-%d" % (producer, seq % self.count)
 
     @overload
@@ -132,7 +131,6 @@ class Keys:
     @overload
     def deletes(self, seq: _Numbers) -> npt.NDArray[np.bool_]: ...
     def deletes(self, seq: int | _Numbers) -> bool | npt.NDArray[np.bool_]:
-        """Return True if a record is a tombstone."""
         every = self.tombstone_every
         return (every > 0) & (seq // self.count % max(every, 1) == every - 1)
 

@@ -119,7 +119,6 @@ class Replica(Document):
 
     @property
     def place(self) -> TopicPartition:
-        """The partition of which it is a replica."""
         return TopicPartition(self.topic, self.partition)
 
 

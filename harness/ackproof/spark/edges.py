@@ -37,7 +37,6 @@ class RddEdge:
             raise audit_failure(error) from error
 
     def __call__(self, job: Job[Group, Message]) -> list[Message]:
-        """Run a job, in a job group of its own."""
         from py4j.protocol import Py4JError
         from pyspark.errors import PySparkException
 
@@ -83,7 +82,6 @@ class FrameEdge:
         send_code(session)
 
     def __call__(self, job: Job[Group, Message]) -> list[Message]:
-        """Run a job, with a tag of its own."""
         from pyspark.errors import PySparkException
 
         name, seen = f"ackproof-{secrets.token_hex(8)}", dict[int, tuple[int, int]]()

@@ -39,7 +39,6 @@ class SparkTarget:
 
     @property
     def is_connect(self) -> bool:
-        """Return True for a server of Spark Connect."""
         return self.remote is not None or (self.master is None and "SPARK_REMOTE" in os.environ)
 
 
