@@ -197,23 +197,24 @@ def cut_bucket(
     """
     walked = sorted(walked, key=lambda result: result.of.number)
     target, place, number = bucket.target, bucket.place, bucket.number
-    between_ = {
+    border_walks = {
         stream: join_ranges([result.ends[stream] for result in walked], STREAMS[stream])
         for stream in walked[0].ends
     }
-    name = f"{number:06d}-seams"
+    name = f"{number:06d}-borders"
     findings = target.findings(name)
-    add_rewound(place, between_, findings)
+    add_rewound(place, border_walks, findings)
     findings.close()
     with closing(SpillFile(target.outputs.unfinished("rows", name))) as file:
-        seams = {stream: file.add(walk.gaps) for stream, walk in between_.items()}
-        turned = tuple(
-            file.add(between_[stream].back.select(OFFSETS_READ_AGAIN)) for stream in ("final", "committed")
+        border_gaps = {stream: file.add(walk.gaps) for stream, walk in border_walks.items()}
+        border_back = tuple(
+            file.add(border_walks[stream].back.select(OFFSETS_READ_AGAIN))
+            for stream in ("final", "committed")
         )
 
     def gaps(stream: Stream) -> SpilledParts:
         return tuple(
-            kept for kept in (*(result.gaps[stream] for result in walked), seams[stream]) if kept.rows
+            kept for kept in (*(result.gaps[stream] for result in walked), border_gaps[stream]) if kept.rows
         )
 
     sources = list_sources(bucket.pieces, bucket.spilled)
@@ -229,12 +230,12 @@ def cut_bucket(
         )
         for at, (identity, time) in enumerate(zip_longest(identities, times))
     ]
-    back = tuple(spilled for spilled in (*(result.back for result in walked), *turned) if spilled.rows)
-    placed = [
+    back = tuple(spilled for spilled in (*(result.back for result in walked), *border_back) if spilled.rows)
+    place_units = [
         PlaceUnit(target, number, place, at, key_range, gaps("final"), back)
         for at, key_range in enumerate(offsets)
     ]
-    return Tally(target.number, findings.counts, findings=findings.files), slices, placed
+    return Tally(target.number, findings.counts, findings=findings.files), slices, place_units
 
 
 def do_slice(
