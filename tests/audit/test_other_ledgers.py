@@ -79,6 +79,10 @@ def test_strings_and_files_of_other_tools(run, ledger, type_, how) -> None:
             if name in table.column_names:
                 table = table.set_column(table.column_names.index(name), name, table[name].cast(type_))
         table = table.append_column("extra", pa.array([None] * len(table), pa.float64()))
+        times = pa.array(range(len(table)), pa.int64()).cast(pa.timestamp("ms"))
+        table = table.append_column("when", times).append_column(
+            "raw", times.cast(pa.string()).cast(pa.binary())
+        )
         order = random.Random(0).sample(table.column_names, len(table.column_names))
         pq.write_table(table.select(order), path, **how)
     (result,) = run(ledger)
@@ -97,7 +101,7 @@ def test_statistics_that_lie(run, tmp_path, monkeypatch) -> None:
 
     honest = module._row_group
     monkeypatch.setattr(
-        module, "_row_group", lambda *given: module.RowGroup(given[1], honest(*given).rows, "t", 0, 0)
+        module, "_row_group", lambda *given: module.RowGroup(given[0], honest(*given).rows, "t", 0, 0)
     )
     (result,) = run(ledger)
     assert result.code == 0
