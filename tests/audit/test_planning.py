@@ -24,6 +24,7 @@ from ackproof.audit.planning import (
     cut_ranges,
     group_tasks,
 )
+from ackproof.audit.slices import do_walk
 from ackproof.audit.units import Limits
 from ackproof.ledgers.load import Spilled, Stream
 from ackproof.spark.job import Job
@@ -82,7 +83,7 @@ FEWER = [(1, 1), (10, 10), (19, 19), (20, 10), (29, 15), (30, 10), (35, 12), (36
 def test_units_are_put_together_as_long_as_there_are_ten_tasks(units, tasks) -> None:
     edge = Recording(2)
     walks = [SimpleNamespace(number=number, rows=1_000_000 + number % 3) for number in range(units)]
-    assert stages.follow_readers(edge, walks, Limits()) == []
+    assert stages.run_units(edge, "following readers", walks, Limits(), do_walk) == []
     (job,) = edge.jobs
     sizes = [len(group) for group in job.groups]
     assert len(sizes) == tasks
@@ -96,9 +97,8 @@ def test_units_are_put_together_as_long_as_there_are_ten_tasks(units, tasks) -> 
 def test_each_core_elsewhere_gets_four_tasks_before_any_are_put_together(cores, tasks) -> None:
     assert count_tasks(36, cores) == tasks
     edge = Recording(cores)
-    stages.follow_readers(
-        edge, [SimpleNamespace(number=number, rows=1_000_000) for number in range(36)], Limits()
-    )
+    walks = [SimpleNamespace(number=number, rows=1_000_000) for number in range(36)]
+    stages.run_units(edge, "following readers", walks, Limits(), do_walk)
     assert len(edge.jobs[0].groups) == tasks
 
 
