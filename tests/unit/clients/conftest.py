@@ -241,7 +241,7 @@ def shared_kafka() -> Iterator[MockKafka]:
 
 @pytest.fixture(scope="module")
 def shared_load(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Loads]:
-    """As `load`, for all tests of a file."""
+    """Return the same as `load`, for all tests of a file."""
     loads = Loads(tmp_path_factory.mktemp("loads"))
     with loads.stack:
         yield loads

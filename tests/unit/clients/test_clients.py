@@ -220,7 +220,7 @@ def test_a_client_that_dies_is_noticed_at_once(kafka, load) -> None:
 
 @pytest.mark.parametrize("client", ["p0", "r0"])
 def test_a_client_that_was_asked_to_stop_can_still_die(kafka, load, client: str) -> None:
-    """To be asked is an excuse for a good end, and for no other."""
+    """A client that was asked to stop may end well, and no other way."""
     load = load(kafka, rate="100/s", live=1)
     load.workload.start()
     load.until(lambda: load.workload.read() >= 5, "reads")

@@ -32,11 +32,11 @@ def test_how_many_wait_for_the_end(
     ledger = tmp_path / "ledger"
     looks, look = [0], journal.resolved
 
-    def counted() -> list[Chunk]:
+    def count_looks() -> list[Chunk]:
         looks[0] += 1
         return look()
 
-    monkeypatch.setattr(journal, "resolved", counted)
+    monkeypatch.setattr(journal, "resolved", count_looks)
     whose = ProducerSettings(
         client="p0",
         run_id="00" * 8,

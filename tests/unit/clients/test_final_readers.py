@@ -81,7 +81,7 @@ def test_where_one_share_did_not_count_nobody_knows_the_sum() -> None:
 def test_only_who_ended_well_is_believed(
     tmp_path: Path, status: int | None, reasons: list[str], positions: tuple[int, ...]
 ) -> None:
-    """What it left is there in each case."""
+    """A result file is there in each case."""
     (tmp_path / "result.json").write_text('{"positions": [7, 9], "problems": {}, "records": [1, 2]}')
     child = SimpleNamespace(poll=lambda: status)
     handle = SimpleNamespace(settings=None, child=child, folder=tmp_path, tail=lambda: "last words")

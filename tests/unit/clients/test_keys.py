@@ -30,7 +30,7 @@ def test_tombstones_are_known_by_their_header(kafka, load) -> None:
     assert (listed.keys, listed.tombstone_every) == (3, 2)
 
 
-def test_a_key_is_deleted_each_so_manieth_time(kafka, load) -> None:
+def test_every_nth_record_of_a_key_is_a_tombstone(kafka, load) -> None:
     load = load(kafka, topics={"orders": 1}, rate="500/s", keys=3, tombstone_every=2)
     load.workload.start()
     load.until(lambda: load.workload.acked() >= 24, "acks")

@@ -218,7 +218,7 @@ def test_a_block_that_was_begun_is_brought_to_its_end_while_there_is_time(bench:
 
 
 def test_one_that_is_killed_in_the_middle_of_a_block_has_left_no_seq_out(bench: Bench) -> None:
-    """What the journal says whenever the library is called: that is what a kill would leave."""
+    """A kill would leave what the journal says whenever the library is called."""
     seen: list[list[int]] = []
     bench.library.looks = lambda: seen.append(bench.column(SENT, ROWS))
     bench.library.room, bench.more = 20, 3
