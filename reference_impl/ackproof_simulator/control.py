@@ -180,7 +180,7 @@ class Control:
             host.do(partition.learn, broker, image)
 
     def fence(self, broker: int) -> None:
-        """Its session ran out."""
+        """Fence a broker whose session ran out."""
         self.fenced.add(broker)
         if broker == self.holder:
             able = [one for one in self.brokers if one not in self.fenced and self._host(one).running]

@@ -80,7 +80,7 @@ class Disks:
                 partition.synced[node] = partition.log(node).end
 
     def thaw(self, node: int, folder: int) -> None:
-        """All that waited is done, in its order."""
+        """Let everything that waited happen, in its order."""
         self.frozen[node, folder] -= 1
         if self.frozen[node, folder] > 0:
             return
@@ -118,7 +118,7 @@ class Disks:
             act(*args)
 
     def ended(self, node: int) -> None:
-        """A process is gone, and with it all that waited in it."""
+        """Forget all that waited in a process that is gone."""
         self._lanes.pop(node, None)
         self._requests.pop(node, None)
         self._news.pop(node, None)

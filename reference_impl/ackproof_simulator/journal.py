@@ -82,7 +82,7 @@ class Journal:
         self.lives.append((self._clock.now, node, what))
 
     def registered(self, node: int, epoch: int) -> None:
-        """A broker registers; `epoch` is that of its incarnation."""
+        """Record that a broker registered; `epoch`: its incarnation."""
         self.note(
             BrokerRegistered,
             node=node,
@@ -102,11 +102,11 @@ class Journal:
         self.note(TopicRemoved, topic=topic, topic_id=self.topic_ids[topic])
 
     def configured(self, topic: str, key: str, value: str | None) -> None:
-        """A setting of a topic, or of all brokers (''), changes; None: back to what it was without it."""
+        """Record a setting of a topic, or of all brokers (''); None: the default again."""
         self.note(ConfigChanged, resource=_TOPIC if topic else _BROKERS, name=topic, key=key, value=value)
 
     def changed(self, place: int, partition: PartitionRun, before: Partition) -> None:
-        """A partition has changed; `place`: its index among all."""
+        """Record a changed partition; `place`: its index among all."""
         image = partition.image.partition
         self.changes.append(Change(self._clock.now, place, image, before))
         names = [name for name in _NAMED if getattr(before, name) != getattr(image, name)]

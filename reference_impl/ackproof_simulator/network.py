@@ -43,7 +43,7 @@ class Host:
         return self.up and not self.paused
 
     def do(self, act: Act, *args: object) -> None:
-        """Something of its own falls due: now, or when it moves again; never for a process that is gone."""
+        """Call `act` now, or when the process goes on; never if it is gone."""
         if self.paused:
             self.inbox.append((self.life, act, args))
         elif self.up:
@@ -145,7 +145,7 @@ class Network:
         return True
 
     def widen(self, connection: Connection) -> None:
-        """Larger packets pass again: what waits for one does, from when TCP tries it for the next time."""
+        """Let larger packets pass again: what waits for one comes when TCP tries it for the next time."""
         for way in (TO_ACCEPTOR, TO_OPENER):
             if connection.stuck[way]:
                 wait, tried = RETRANSMIT_NS, connection.stuck[way][0][0]
@@ -199,7 +199,7 @@ class Network:
                 self.reset(connection)
 
     def reset(self, connection: Connection) -> None:
-        """The connection is gone, with all that was under way on it; its opener hears of it at once."""
+        """Drop the connection and all that is under way on it; its opener hears of it."""
         connection.generation += 1
         connection.held.clear()
         connection.stuck = [[], []]
@@ -225,7 +225,7 @@ class Network:
             self._arrive(connection, generation, to, act, args)
 
     def down(self, host: Host) -> None:
-        """A process ends: its connections, in both directions, and what it had not looked at."""
+        """End a process: its connections, in both directions, and what it had not looked at."""
         host.up = False
         host.paused = False
         host.life += 1
@@ -238,7 +238,7 @@ class Network:
         host.paused = True
 
     def resume(self, host: Host) -> None:
-        """It goes on with what has come in meanwhile."""
+        """Let a process go on, with what has come in meanwhile."""
         host.paused = False
         missed, host.inbox = host.inbox, []
         for at, (life, act, args) in enumerate(missed):

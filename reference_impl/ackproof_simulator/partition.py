@@ -98,7 +98,7 @@ class PartitionRun:
     # -- steps --------------------------------------------------------------------------------------------------
 
     def step(self, at: int, event: Event) -> tuple[Message, ...]:
-        """One step of the reference at a broker; what it says to clients and the controller is sent."""
+        """Take one step of the reference at a broker; send what it says to clients and the controller."""
         before = self.brokers[at]
         broker, messages = step(before, event, self.own.get(at, self.rules))
         self.brokers[at] = broker
@@ -358,7 +358,7 @@ class PartitionRun:
     # -- life of a broker ---------------------------------------------------------------------------------------
 
     def stop_replica(self, at: int, left: Broker) -> None:
-        """A broker's process has ended; this is what it left."""
+        """Take over what a broker left whose process has ended."""
         self.brokers[at] = left
         self.tokens[at] = self.tokens.get(at, 0) + 1
         self.proposed.pop(at, None)
@@ -369,7 +369,7 @@ class PartitionRun:
             del self.asked[key]
 
     def lose_log(self, at: int) -> None:
-        """A broker can no longer write to its log, and serves it no more (ReplicaManager.handleLogDirFailure)."""
+        """Stop serving a log that its broker cannot write any more (ReplicaManager.handleLogDirFailure)."""
         before = self.brokers[at]
         self.failed.add(at)
         self.brokers[at] = with_role(before, None)

@@ -160,7 +160,7 @@ class Producer:
         self.clock.call_after(self._least, self.host.do, self._make)
 
     def _deal(self, due: int) -> None:
-        """Records up to the one that is due, as many as fit, in turn to the partitions: a batch for each."""
+        """Make records up to the one that is due, as many as fit, and deal them to the partitions in turn."""
         start, places = self.made, len(self.lines)
         self.made = stop = min(due, start + MOST_RECORDS * places)
         for place, line in enumerate(self.lines):
@@ -174,7 +174,7 @@ class Producer:
                 self._drain(line)
 
     def _put(self, line: Line, place: int, first: int, count: int) -> None:
-        """Into the batch that waits to be sent, if one does and has room; else into a new one."""
+        """Add records to the last batch that waits and has room, else to a new one."""
         if line.queue:
             last = line.queue[-1]
             if not last.sends and last.count + count <= MOST_RECORDS:

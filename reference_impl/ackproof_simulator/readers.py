@@ -63,7 +63,7 @@ class Reader:
         self.positions.append(_Position(partition, place, partition.image.partition.leader))
 
     def begin_again(self, before: PartitionRun, after: PartitionRun) -> None:
-        """The topic was created again: its position is that of another log."""
+        """Read a topic from its start that was created again."""
         for position in self.positions:
             if position.partition is before:
                 self._reset(position, 0, 0, 0)
@@ -88,7 +88,7 @@ class Reader:
                 self._arm(position, int(self.random.random() * POLL) + MS)
 
     def ask_soon(self, partition: PartitionRun) -> None:
-        """Somebody has learned of another leader."""
+        """Ask who leads: a broker has learned of another leader."""
         for position in self.positions:
             if position.partition is partition:
                 self._ask(position, int(self.random.random() * self.scene.timing.refresh))

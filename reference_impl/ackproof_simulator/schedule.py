@@ -54,7 +54,7 @@ class Schedule:
         self._load = LoadPhase.RUNS
 
     def start(self) -> None:
-        """The clock of `at:` begins."""
+        """Start the clock of `at:`."""
         self._began = self._clock.now
         for life in self.lives.values():
             trigger = life.fault.trigger
@@ -68,12 +68,12 @@ class Schedule:
         return all(life.over for life in self.lives.values())
 
     def no_more_states(self) -> None:
-        """The time of the load is over: a state that has not come by now never will."""
+        """End the time of the load: a state that has not come by now never will."""
         self._load = LoadPhase.ENDS
         self._drop_the_hopeless()
 
     def heal_all(self) -> None:
-        """The load is over: what is broken is mended, what has not come never will."""
+        """Heal what is broken; what has not come by now never will."""
         self._load = LoadPhase.OVER
         self._drop_the_hopeless()
         for number, life in self.lives.items():
@@ -99,7 +99,7 @@ class Schedule:
         self._drop_the_hopeless()
 
     def _drop_the_hopeless(self) -> None:
-        """Faults that wait for what will never come have failed."""
+        """Fail the faults that wait for what will never come."""
         for life in list(self.lives.values()):
             if life.stage is Stage.WAITING:
                 try:
@@ -142,7 +142,7 @@ class Schedule:
         return LIVE[condition.gauge](world.look(world.partition(topic, number)))
 
     def _let_follow(self, first: Life) -> None:
-        """Faults that wait for the moment in this one's life that is now."""
+        """Fire the faults that wait for this moment of another's life."""
         for life in followers(self.lives, first):
             if isinstance(trigger := life.fault.trigger, ChainTrigger):
                 later = seconds(trigger.by) + NOTICE_NS

@@ -261,7 +261,7 @@ class TransactionalProducer(Producer):
             self._over("fenced")
 
     def _over(self, why: str) -> None:
-        """Its process ends: what is under way has no outcome."""
+        """End the process: what is under way has no outcome."""
         self.gave_up, self.phase = why, Phase.OVER
         super().purge()
         if not self.fenced_by_another and not self.closed:

@@ -227,7 +227,7 @@ class World:
         registrations: tuple[Registration, ...],
         processes: Mapping[int, Process],
     ) -> list[PartitionRun]:
-        """A new topic: the ISR is all active brokers, its first one leads (buildPartitionRegistration)."""
+        """Create a topic: the ISR is all active brokers, its first one leads (buildPartitionRegistration)."""
         experiment = self.case.experiment
         spec, cluster = experiment.topics[topic], experiment.cluster
         places = [PlacedBroker(broker, cluster.rack_of(broker)) for broker in cluster.broker_ids]
@@ -258,7 +258,7 @@ class World:
         return found
 
     def make_anew(self, topic: str) -> None:
-        """A topic that was deleted comes back with new logs. Clients go on with it; who reads begins again."""
+        """Create a deleted topic again, with new logs. Clients go on with it; who reads begins again."""
         places = [at for at, partition in enumerate(self.partitions) if partition.topic == topic]
         old = [self.partitions[at] for at in places]
         processes = {broker: one.process for broker, one in old[0].brokers.items()}
@@ -280,7 +280,7 @@ class World:
             self.control.publish(partition)
 
     def heard(self, partition: PartitionRun) -> None:
-        """A broker has learned something new of a partition: clients will hear of another leader."""
+        """Have clients ask who leads: a broker has learned something new of a partition."""
         for producer in self.producers:
             for line in producer.lines:
                 if line.partition is partition and line.leader != partition.image.partition.leader:

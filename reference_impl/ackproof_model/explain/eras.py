@@ -225,13 +225,13 @@ def _own(of: Sequence[LeaderEpoch]) -> int:
 
 
 def _deleted(replicas: Sequence[Replica], topic_id: str, leader: int) -> Replica | None:
-    """The log that the last leader of an incarnation had, if it was still there: another may have had less."""
+    """Return the log of an incarnation's last leader, if it is still there: another may have had less."""
     mine = [one for one in replicas if one.node == leader and topic_id and one.topic_id == topic_id]
     return mine[0] if len(mine) == 1 else None
 
 
 def _shorter_ns(leader_epoch: LeaderEpoch, removal: Removal, samples: Sequence[Sample]) -> int:
-    """When a leader's own log was seen to be shorter than it had been: then it had heard of the deletion."""
+    """Return when a leader's log was seen shorter than before: by then it had heard of the deletion."""
     longest = -1
     for sample in samples:
         end = sample.log_ends.get(leader_epoch.leader)

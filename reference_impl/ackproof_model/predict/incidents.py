@@ -96,7 +96,7 @@ def _bitten(case: Case, events: Sequence[Event]) -> list[tuple[FaultSpec, list[i
 def _of_the_log(
     case: Case, topic: str, decided: Sequence[MetadataRecord], down: Mapping[int, int]
 ) -> Iterator[Counted]:
-    """Fencings of brokers that were not down, and the ISR shrinks and leader changes that they do not account for."""
+    """Yield fencings of brokers that were not down, and ISR shrinks and leader changes that these do not explain."""
     fencings, changes = _replayed(case, topic, decided)
     for broker, times in sorted(fencings.items()):
         alive = times - down.get(broker, 0)
@@ -157,7 +157,7 @@ def _changed(old: Partition, new: Partition, gone: set[int]) -> Incidents:
 
 
 def _of_the_samples(topic: str, events: Sequence[Event], downs: int) -> Iterator[Counted]:
-    """ISR shrinks and changes of leader seen in samples, beyond those that brokers which went down account for."""
+    """Yield ISR shrinks and leader changes seen in samples, beyond those that brokers which went down explain."""
     isr: dict[int, set[int]] = {}
     leader: dict[int, int] = {}
     shrinks: Counter[int] = Counter()

@@ -159,7 +159,7 @@ def _explored(
 
 
 def _refusals(case: Case, events: Sequence[Event] | None, decided: Sequence[MetadataRecord]) -> Iterator[str]:
-    """Why nothing can be predicted of a case or run at all."""
+    """Yield why nothing can be predicted of a case or run at all."""
     if case.experiment.ground.foreign and not decided:
         yield "a cluster that someone else runs: what its controllers decided is not seen"
     for fault in _faults(case, events):
@@ -168,7 +168,7 @@ def _refusals(case: Case, events: Sequence[Event] | None, decided: Sequence[Meta
 
 
 def _faults(case: Case, events: Sequence[Event] | None) -> list[FaultSpec]:
-    """Those that a case plans, or that a run's events tell of."""
+    """Return the faults that a case plans, or that a run's events name."""
     asked = None if events is None else {event.fault for event in events}
     return [fault for fault in case.faults if asked is None or fault.number in asked]
 

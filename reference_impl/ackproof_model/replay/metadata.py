@@ -298,7 +298,7 @@ class _Replay:
 
 
 def _find_step(made: Iterable[Step], seen: Partition) -> tuple[Step | None, list[Step]]:
-    """The step that makes what was seen; else all that could have been made."""
+    """Return the step that makes what was seen, and those tried before it; None, and all of them, if none does."""
     tried: list[Step] = []
     for step in made:
         if same(step.partition, seen):

@@ -90,7 +90,7 @@ class Observed:
         return self.case.planned
 
     def t_ns(self, timestamp_ms: int) -> int:
-        """A controller's wall-clock time as one of the run."""
+        """Convert a controller's wall-clock time to ns since the run's start."""
         return timestamp_ms * 1_000_000 - self.began_wall_ns
 
     def rotted(self, place: TopicPartition) -> list[str]:
@@ -163,7 +163,7 @@ class Observed:
 
     @cached_property
     def script_steps(self) -> Sequence[tuple[TopicPartition, int, int, StepSpec]]:
-        """The steps that scripts took: of which partition, from when to when, and what."""
+        """Steps that scripts took: partition, begin, end, step."""
         found = []
         for fault in self.case.faults:
             if not isinstance(fault, Script):

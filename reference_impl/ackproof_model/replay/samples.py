@@ -66,7 +66,7 @@ def _between(times: Sequence[int], begin: int, end: int) -> bool:
 
 
 def _current(samples: Sequence[Sample], history: Sequence[Moment]) -> Iterator[tuple[Sample, Moment]]:
-    """Samples that name the leader and epoch that the metadata log has for their time, with that state."""
+    """Yield samples that name the leader and epoch that the metadata log has for their time, with that state."""
     starts = [moment.t_ns for moment in history]
     for sample in samples:
         at = bisect_right(starts, sample.t_ns) - 1

@@ -146,7 +146,7 @@ def is_whole(client: Client, log: Log) -> bool:
 def _is_whole_if_it_counts(
     rules: Rules, own: int, client: Client, metadata: Metadata, log: Log, process: Process
 ) -> bool:
-    """And nobody joins the ISR of who leads that has not all of it."""
+    """Return True if a broker that counts is whole, and nobody joins its ISR that is not."""
     partition, role = metadata.partition, process.role
     if moves(partition):
         return False

@@ -290,7 +290,7 @@ def _asking(scope: Scope, own: int, log: Log, process: Process, under_way: Under
 
 
 def _of_asking(value: object) -> Hashable:
-    """All of its cells, but a request stays."""
+    """Return a cell's value; None for a request, which stays."""
     return None if isinstance(value, (Fetch, AskEpochEnd, Late)) else (value,)
 
 

@@ -173,7 +173,7 @@ def _response(rules: Rules, own: int, log: Log, process: Process, under_way: obj
 
 
 def _of_response(value: object) -> Hashable:
-    """The response, and all that its follower is."""
+    """Return the response, and all of its follower."""
     return value if isinstance(value, (Log, Process, Fetched, EpochEnd)) else None
 
 
@@ -193,7 +193,7 @@ def _stale_proposal(rules: Rules, metadata: Metadata, proposal: object) -> Itera
 
 
 def _of_proposal(value: object) -> Hashable:
-    """The proposal, and the epochs that the controller compares its own with."""
+    """Return the proposal, and the epochs that the controller compares its own with."""
     if isinstance(value, Metadata):
         return value.partition.leader_epoch, value.partition.epoch
     return value if isinstance(value, AlterPartition) else None
@@ -212,7 +212,7 @@ def _late_answer(process: Process, proposal: object) -> Iterator[Move]:
 
 
 def _of_answer(value: object) -> Hashable:
-    """The answer, and how much its leader knows; a refusal is without effect for who is down, too."""
+    """Return the answer, and how much its leader knows; a refusal is without effect for who is down, too."""
     if isinstance(value, Process):
         return value.role and (value.role.epoch, isinstance(value.role, Leader) and value.partition.epoch)
     return value if isinstance(value, Altered) else None

@@ -149,5 +149,5 @@ def broker_of(cell: int) -> int:
 
 
 def memory_row(broker: int) -> str:
-    """The row of what a broker, its controller and its client do: all cells but those of other brokers."""
+    """Name the row of groups of a broker, the controller and the client: no cells of other brokers."""
     return f"broker {broker}"

@@ -177,7 +177,7 @@ def _sends(app: App, partition: int, coordinator: Transaction) -> App:
 
 
 def _ended(app: App, how: str, decided: Transaction | None = None) -> App:
-    """Its next transaction has the epoch of the answer; one of its own where a record's fate is unknown (KIP-360)."""
+    """End a transaction: the next has the answer's epoch, or asks for one if a record's fate is unknown (KIP-360)."""
     ended = app._replace(sent=(), acked=(), ended=(*app.ended, how))
     if decided is None:
         return ended
@@ -208,7 +208,7 @@ def _arrival(
 
 
 def _key(number: int, place: int) -> int:
-    """That of the records of a client's transaction."""
+    """Return the key of the records of a client's transaction."""
     return number * _MOST + place
 
 

@@ -42,7 +42,7 @@ class Virtual(Generic[SpecT]):
         """What the effect was seen by, once it bites; and that it is over, once it has healed."""
 
     def inject(self) -> str:
-        """Do it; what was done, in words."""
+        """Inject the fault; return what was done, in words."""
         raise NotImplementedError
 
     def bites(self) -> bool:
@@ -50,7 +50,7 @@ class Virtual(Generic[SpecT]):
         return True
 
     def heal(self) -> str:
-        """End it; what was done, in words."""
+        """Heal the fault; return what was done, in words."""
         return "nothing to heal"
 
     def abandon(self) -> None:
@@ -64,7 +64,10 @@ class Virtual(Generic[SpecT]):
         return self.world.network.hosts[node]
 
     def must_run(self, *, paused: bool = False) -> None:
-        """There must be something to break. With `paused` a process that stands still, or only starts, will do."""
+        """Raise `FaultNotConfirmed` if there is nothing to break.
+
+        With `paused` a process that stands still, or only starts, will do.
+        """
         for node in self.nodes:
             host = self.host(node)
             if paused and node in self.world.control.starting:
@@ -76,7 +79,7 @@ class Virtual(Generic[SpecT]):
                 )
 
     def must_be_heard(self) -> None:
-        """An administrator asks a broker, which asks the active controller."""
+        """Raise `FaultNotConfirmed` if no broker can be asked, or there is no active controller."""
         control = self.world.control
         if control.quorum.standing_still >= 0:
             raise NotYet("the active controller's disk stands still")
