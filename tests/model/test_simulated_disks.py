@@ -6,8 +6,6 @@ from pathlib import Path
 
 import pytest
 
-from ackproof.plan import load
-from ackproof.plan.cases import cases
 from ackproof.rundir.layout import CaseDir
 from ackproof.rundir.timeline import EventKind, read_timeline
 from ackproof_model.replay.metadata import conform
@@ -16,7 +14,7 @@ from ackproof_simulator.clock import MS, SECOND
 from ackproof_simulator.disks import Disks
 from ackproof_simulator.faults.disks import SlowDiskRun
 from ackproof_simulator.run import Simulation, setting_of
-from simulated_run import simulated
+from simulated_run import model_case, simulated
 
 FILE = """\
 name: disks
@@ -42,10 +40,9 @@ def ran(
     batches: int = 150,
 ) -> Simulation:
     """A run that the replay finds nothing wrong with, and that loses nothing."""
-    tmp_path.mkdir(exist_ok=True)
-    path = tmp_path / "disks.yaml"
-    path.write_text(FILE.format(cluster=cluster, faults=faults, producers=producers, topics=topics))
-    (case,) = cases(load(path, backend="model"))
+    case = model_case(
+        tmp_path, FILE.format(cluster=cluster, faults=faults, producers=producers, topics=topics)
+    )
     simulation = simulated(case, tmp_path / "run", seed=5, batches=batches)
     assert simulation.complete, simulation.reasons
     told = conform(CaseDir(tmp_path / "run"), simulation.case)
@@ -154,10 +151,8 @@ def test_nothing_is_decided_while_all_controllers_disks_stand_still(tmp_path: Pa
 
 
 def test_who_is_elected_while_its_disk_stands_still_learns_of_it_when_it_goes_on(tmp_path: Path) -> None:
-    path = tmp_path / "disks.yaml"
     faults = slow("broker(2)", "4s") + "  - stop: {target: broker(1)}\n    at: 1500ms\n"
-    path.write_text(FILE.format(cluster="controllers: 3", faults=faults, producers=1, topics=""))
-    (case,) = cases(load(path, backend="model"))
+    case = model_case(tmp_path, FILE.format(cluster="controllers: 3", faults=faults, producers=1, topics=""))
     simulation = Simulation(setting_of(case), case)
     partition = simulation.world.partitions[0]
     seen: list[tuple[int, bool]] = []

@@ -6,12 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from ackproof.plan import load
-from ackproof.plan.cases import cases
 from ackproof.rundir.model import ConformanceFile
 from ackproof_simulator.clock import SECOND
 from ackproof_simulator.run import Simulation, setting_of
-from simulated_run import lost, replayed
+from simulated_run import lost, model_case, replayed
 
 FILE = """\
 name: files
@@ -27,9 +25,7 @@ faults:
 
 
 def ran(tmp_path: Path, faults: str, kafka: str = "4.3.1") -> tuple[Simulation, ConformanceFile]:
-    path = tmp_path / "files.yaml"
-    path.write_text(FILE.format(faults=faults, kafka=kafka))
-    (case,) = cases(load(path, backend="model"))
+    case = model_case(tmp_path, FILE.format(faults=faults, kafka=kafka))
     return replayed(case, tmp_path / "run", seed=5, batches=150)
 
 
@@ -49,10 +45,8 @@ def test_the_end_of_a_log_is_fetched_again_unless_nobody_has_it(
 def test_without_its_checkpoint_a_broker_begins_with_a_high_watermark_of_0(
     tmp_path: Path, file: str, begins_at_0: bool
 ) -> None:
-    path = tmp_path / "files.yaml"
     fault = f"  - delete_checkpoint: {{target: broker(3), file: {file}}}\n    at: 2s\n"
-    path.write_text(FILE.format(faults=fault, kafka="4.3.1"))
-    (case,) = cases(load(path, backend="model"))
+    case = model_case(tmp_path, FILE.format(faults=fault, kafka="4.3.1"))
     simulation = Simulation(setting_of(case), case)
     marks: list[int] = []
     partition = simulation.world.partitions[0]
@@ -103,9 +97,7 @@ def test_an_active_controller_whose_clock_leaps_forwards_resigns(
     tmp_path: Path, by: str, moves: bool
 ) -> None:
     fault = f"  - clock_jump: {{target: controller, by: {by}}}\n    at: 1s\n"
-    path = tmp_path / "files.yaml"
-    path.write_text(FILE.format(faults=fault, kafka="4.3.1"))
-    (case,) = cases(load(path, backend="model"))
+    case = model_case(tmp_path, FILE.format(faults=fault, kafka="4.3.1"))
     simulation = Simulation(setting_of(case), case)
     gone: list[bool] = []
     simulation.world.clock.call_at(1100 * 10**6, lambda: gone.append(simulation.world.control.active < 0))

@@ -7,11 +7,10 @@ from random import Random
 
 import pytest
 
-from ackproof.plan import load
-from ackproof.plan.cases import cases
 from ackproof_simulator.clock import MS, SECOND, Clock
 from ackproof_simulator.network import RETRANSMIT_NS, TO_ACCEPTOR, Host, Network
 from ackproof_simulator.run import Simulation, setting_of
+from simulated_run import model_case
 
 FILE = """\
 name: links
@@ -26,9 +25,7 @@ faults:
 
 
 def ran(tmp_path: Path, faults: str, size: str = "100B") -> Simulation:
-    path = tmp_path / "links.yaml"
-    path.write_text(FILE.format(faults=faults, size=size))
-    (case,) = cases(load(path, backend="model"), seed=3)
+    case = model_case(tmp_path, FILE.format(faults=faults, size=size), seed=3)
     simulation = Simulation(setting_of(case), case)
     simulation.run()
     assert [life.reason for life in simulation.lives if life.stage.name != "RECOVERED"] == []

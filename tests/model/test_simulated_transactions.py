@@ -8,8 +8,6 @@ import pyarrow.compute as pc
 import pyarrow.dataset as ds
 import pytest
 
-from ackproof.plan import load
-from ackproof.plan.cases import cases
 from ackproof.rundir.layout import CaseDir
 from ackproof.rundir.ledger import parts, read_parts
 from ackproof.rundir.outcome import ReadPhase, TxnOutcome
@@ -17,7 +15,7 @@ from ackproof.rundir.schema import TRANSACTIONS
 from ackproof_model.replay.metadata import conform
 from ackproof_simulator.coordinator import Coordinator
 from ackproof_simulator.run import Simulation
-from simulated_run import simulated
+from simulated_run import model_case, simulated
 
 FILE = """\
 name: transactions
@@ -34,9 +32,7 @@ faults: {faults}
 
 
 def ran(tmp_path: Path, faults: str, *, seed: int = 3, timeout: str = "10s") -> Simulation:
-    path = tmp_path / "transactions.yaml"
-    path.write_text(FILE.format(faults=faults, timeout=timeout))
-    (case,) = cases(load(path, backend="model"))
+    case = model_case(tmp_path, FILE.format(faults=faults, timeout=timeout))
     simulation = simulated(case, tmp_path / "run", seed=seed)
     assert simulation.complete, simulation.reasons
     assert [life.reason for life in simulation.lives if life.stage.name != "RECOVERED"] == []

@@ -15,7 +15,7 @@ from ackproof.rundir.model import ConformanceFile
 from ackproof.rundir.timeline import NodeStarted
 from ackproof_model.replay.metadata import conform
 from ackproof_simulator.run import Simulation
-from simulated_run import lost, replayed, simulated
+from simulated_run import lost, model_case, replayed, simulated
 
 FILE = """\
 name: work
@@ -34,9 +34,7 @@ def worked(
     tmp_path: Path, faults: str, kafka: str = "4.3.1", acks: str = "all"
 ) -> tuple[Simulation, ConformanceFile]:
     """A run with these faults, after which every fault has come to its end."""
-    path = tmp_path / "work.yaml"
-    path.write_text(FILE.format(kafka=kafka, faults=faults, acks=acks))
-    (case,) = cases(load(path, backend="model"))
+    case = model_case(tmp_path, FILE.format(kafka=kafka, faults=faults, acks=acks))
     return replayed(case, tmp_path / "run", seed=5, batches=60)
 
 

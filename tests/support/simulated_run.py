@@ -15,7 +15,8 @@ import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 
 from ackproof.experiment.case import Case
-from ackproof.plan.cases import reseeded
+from ackproof.plan import load
+from ackproof.plan.cases import cases, reseeded
 from ackproof.rundir.layout import CaseDir
 from ackproof.rundir.ledger import parts
 from ackproof.rundir.model import ConformanceFile
@@ -27,6 +28,15 @@ from ackproof_simulator.run import Simulation
 from ackproof_simulator.sweep import linger_for, with_linger
 
 _SEQS = 1 << 40
+
+
+def model_case(folder: Path, text: str, **options: int) -> Case:
+    """The one case of an experiment of this text, on backend `model`."""
+    folder.mkdir(exist_ok=True)
+    path = folder / "experiment.yaml"
+    path.write_text(text)
+    (case,) = cases(load(path, backend="model"), **options)
+    return case
 
 
 def simulated(
