@@ -99,7 +99,7 @@ def _clauses(cases: Sequence[CaseView]) -> Iterator[Clause]:
     for kind, make in (
         ("fail", _failed),
         ("lost", _lost),
-        ("kept", _kept_clause),
+        ("kept", _kept),
         ("kept", _otherwise_gone),
         ("", _removed),
     ):
@@ -114,16 +114,18 @@ def _clauses(cases: Sequence[CaseView]) -> Iterator[Clause]:
         ("pending", "was not judged"),
     ):
         if cells := kinds.get(kind):
-            yield Clause(_who(cells, matrix), _verb(singular, cells, matrix), "warn")
+            what = singular
+            if not _is_one(cells, matrix):
+                what = singular.replace("was not", "were not").replace("its losses", "their losses")
+            yield Clause(_who(cells, matrix), what, "warn")
 
 
 def _inconclusive(cells: Sequence[Cell], matrix: Matrix) -> Iterator[Clause]:
     """Why they carry no verdict, those of one reason together; of many reasons only that there are many."""
     groups: dict[tuple[str, ...], list[Cell]] = {}
     for cell in cells:
-        groups.setdefault(tuple(dict.fromkeys(why for run in cell.runs for why in run.reasons)), []).append(
-            cell
-        )
+        reasons = tuple(dict.fromkeys(why for run in cell.runs for why in run.reasons))
+        groups.setdefault(reasons, []).append(cell)
     if len(groups) > _REASONS:
         yield Clause(_who(cells, matrix), f"stayed inconclusive, for {len(groups)} different reasons", "warn")
         return
@@ -157,7 +159,8 @@ def _failed(cells: Sequence[Cell], matrix: Matrix) -> Iterator[Clause]:
         who = _who(group, matrix)
         runs = [run for cell in group for run in cell.runs if run.state is State.FAIL]
         if not classes:
-            yield Clause(who, "failed: " + (_first_reason(runs) or "the judge gave no reason"), "bad")
+            reason = next((run.reasons[0] for run in runs if run.reasons), "the judge gave no reason")
+            yield Clause(who, f"failed: {reason}", "bad")
             continue
         others = {name: sum(run.counts.get(name, 0) for run in runs) for name in classes}
         lost = others.pop(Anomaly.LOST, 0)
@@ -179,10 +182,6 @@ def _forbidden(cell: Cell) -> list[str]:
     return [name for name in dict.fromkeys(names) if not (name == "overwritten" and "lost" in names)]
 
 
-def _first_reason(runs: Sequence[CaseView]) -> str:
-    return next((run.reasons[0] for run in runs if run.reasons), "")
-
-
 def _lost(cells: Sequence[Cell], matrix: Matrix) -> Iterator[Clause]:
     if not cells:
         return
@@ -195,22 +194,20 @@ def _lost(cells: Sequence[Cell], matrix: Matrix) -> Iterator[Clause]:
 def _lost_of_acked(cells: Sequence[Cell]) -> str:
     runs = [run for cell in cells for run in cell.judged]
     acked = [run.audit.audited.acked if run.audit else run.counts.get("acked") for run in runs]
-    lost = number(sum(run.lost or 0 for run in runs))
+    lost = sum(run.lost or 0 for run in runs)
     if any(count is None for count in acked):
-        return count_text(sum(run.lost or 0 for run in runs), Anomaly.LOST)
-    return f"{lost} of {count_text(sum(n for n in acked if n is not None), Anomaly.LOST)}"
+        return count_text(lost, Anomaly.LOST)
+    return f"{number(lost)} of {count_text(sum(n for n in acked if n is not None), Anomaly.LOST)}"
 
 
-def _kept_clause(cells: Sequence[Cell], matrix: Matrix) -> Iterator[Clause]:
+def _kept(cells: Sequence[Cell], matrix: Matrix) -> Iterator[Clause]:
     if not cells:
         return
-    if len(cells) == len(matrix.cells):
+    if len(cells) == len(matrix.cells) == 1:
         whose = "its" if _is_one(cells, matrix) else "their"
-        what = (
-            f"lost none of {whose} acknowledged records" if len(cells) == 1 else "lost an acknowledged record"
-        )
-        who = _who(cells, matrix) if len(cells) == 1 else f"none of the {len(cells)} settings"
-        yield Clause(who, what, "good")
+        yield Clause(_who(cells, matrix), f"lost none of {whose} acknowledged records", "good")
+    elif len(cells) == len(matrix.cells):
+        yield Clause(f"none of the {len(cells)} settings", "lost an acknowledged record", "good")
     elif any(_kind(cell) == "lost" or _forbidden(cell) for cell in matrix.cells):
         yield Clause(_who(cells, matrix), "lost none", "good")
     else:
@@ -218,14 +215,14 @@ def _kept_clause(cells: Sequence[Cell], matrix: Matrix) -> Iterator[Clause]:
 
 
 def _otherwise_gone(cells: Sequence[Cell], matrix: Matrix) -> Iterator[Clause]:
-    """Return what readers miss although no acknowledged record is lost: half a transaction, say."""
+    """Yield what readers miss although no acknowledged record is lost: half a transaction, say."""
     for group, told in _counted_alike(cells, _GONE):
         note = ", as it may" if _is_one(group, matrix) else ", as they may"
         yield Clause(_who(group, matrix), f"showed {told}", "bad", note=note)
 
 
 def _removed(cells: Sequence[Cell], matrix: Matrix) -> Iterator[Clause]:
-    """Return what settings or an administrator removed: that is no loss."""
+    """Yield what settings or an administrator removed: that is no loss."""
     for group, told in _counted_alike(cells, REMOVED):
         yield Clause(_who(group, matrix), f"had {told} removed, as was asked for", "plain")
 
@@ -239,10 +236,8 @@ def _counted_alike(cells: Sequence[Cell], classes: Sequence[str]) -> Iterator[tu
             groups.setdefault(shown, []).append(cell)
     for names, group in groups.items():
         runs = [run for cell in group for run in cell.judged]
-        yield (
-            group,
-            joined([count_text(sum(run.counts.get(name, 0) for run in runs), name) for name in names]),
-        )
+        counts = [count_text(sum(run.counts.get(name, 0) for run in runs), name) for name in names]
+        yield group, joined(counts)
 
 
 def _who(cells: Sequence[Cell], matrix: Matrix) -> str:
@@ -252,14 +247,6 @@ def _who(cells: Sequence[Cell], matrix: Matrix) -> str:
     if len(matrix.cells) > 1:
         return f"all {len(matrix.cells)} settings"
     return "the run" if len(cells[0].runs) == 1 else f"{len(cells[0].runs)} runs"
-
-
-def _verb(singular: str, cells: Sequence[Cell], matrix: Matrix) -> str:
-    return (
-        singular
-        if _is_one(cells, matrix)
-        else singular.replace("was not", "were not").replace("its losses", "their losses")
-    )
 
 
 def _is_one(cells: Sequence[Cell], matrix: Matrix) -> bool:

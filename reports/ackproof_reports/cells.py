@@ -77,7 +77,10 @@ def matrix_of(cases: Sequence[CaseView]) -> Matrix:
     told = _settings(cases)
     paths = list(dict.fromkeys(path for settings in told for path in settings))
     names = setting_names(paths)
-    axes = tuple(Axis(path, names[path], _values(told, path)) for path in paths)
+    axes = tuple(
+        Axis(path, names[path], tuple({scalar(s[path]): s[path] for s in told if path in s}.values()))
+        for path in paths
+    )
     grouped: dict[Settings, list[CaseView]] = {}
     for case, settings in zip(cases, told, strict=True):
         grouped.setdefault(tuple((path, settings.get(path)) for path in paths), []).append(case)
@@ -100,14 +103,6 @@ def _settings(cases: Sequence[CaseView]) -> list[Mapping[str, Scalar]]:
         | {path: case.settings[path] for path in case.settings if path in free}
         for case in cases
     ]
-
-
-def _values(told: Sequence[Mapping[str, Scalar]], path: str) -> tuple[Scalar, ...]:
-    seen: dict[str, Scalar] = {}
-    for settings in told:
-        if path in settings:
-            seen.setdefault(scalar(settings[path]), settings[path])
-    return tuple(seen.values())
 
 
 def _grids(axes: Sequence[Axis], cells: Sequence[Cell]) -> tuple[Grid, ...]:

@@ -4,23 +4,13 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from ackproof.rundir.lifelines import FaultLife, Lifelines
 from ackproof.rundir.narrator import describe_event
-from ackproof.rundir.timeline import (
-    Event,
-    EventKind,
-    FaultAsked,
-    FaultConfirmed,
-    FaultFailed,
-    FaultHealed,
-    FaultMissed,
-    FaultRecovered,
-    PhaseBegan,
-    fault_name,
-)
+from ackproof.rundir.timeline import Event, EventKind, PhaseBegan
 from ackproof_reports.wording import joined, one_line, plural
 
 _MOST_PHRASES: Final = 5
@@ -36,48 +26,9 @@ class Phase:
     end_ns: int
 
 
-@dataclass
-class Fault:
-    """One fault as it went: when it was asked for, seen to bite, asked to heal, seen healed. ns, None = never."""
-
-    number: int
-    kind: str = "fault"
-    done: str = ""
-    role: str = ""
-    nodes: tuple[int, ...] = ()
-    trigger: str = ""
-    asked: int | None = None
-    confirmed: int | None = None
-    healed: int | None = None
-    recovered: int | None = None
-    failed: int | None = None
-    missed: int | None = None
-    """It was drawn by a storm and found nothing to break: no lack of evidence by itself."""
-    reason: str = ""
-    witness: str = ""
-    healing_witness: str = ""
-
-    @property
-    def name(self) -> str:
-        """`2`, or `2.7` for the seventh that storm 2 drew."""
-        return fault_name(self.number)
-
-    @property
-    def title(self) -> str:
-        """`kill leader(orders/0)`."""
-        return f"{self.kind} {self.role}".strip()
-
-    @property
-    def on_nodes(self) -> str:
-        """`node 2`, `nodes 2 and 3`, or nothing."""
-        if not self.nodes:
-            return ""
-        return ("node " if len(self.nodes) == 1 else "nodes ") + joined([str(node) for node in self.nodes])
-
-
 @dataclass(frozen=True)
 class Mark:
-    """A thing that happened at one moment and is worth a line in the picture."""
+    """A moment that is worth a line in the picture."""
 
     t_ns: int
     kind: str
@@ -89,7 +40,7 @@ class Course:
     """The timeline of one run, arranged."""
 
     phases: tuple[Phase, ...] = ()
-    faults: tuple[Fault, ...] = ()
+    faults: tuple[FaultLife, ...] = ()
     marks: tuple[Mark, ...] = ()
     end_ns: int = 0
     load_ns: int | None = None
@@ -97,11 +48,21 @@ class Course:
 
 
 def arrange(events: Sequence[Event]) -> Course:
-    """Phases, faults and marks of a run's events, which come in any order that a torn file leaves them."""
+    """Return phases, faults and marks of a run's events."""
     end = max((event.t_ns for event in events), default=0)
     phases = _phases(events, end)
-    load = next((phase.start_ns for phase in phases if phase.name == "load"), None)
-    return Course(phases, _faults(events), tuple(_marks(events)), end, load)
+    faults = Lifelines.of_events(events).every_fault
+    return Course(
+        phases=phases,
+        faults=tuple(faults[number] for number in sorted(faults)),
+        marks=tuple(
+            Mark(event.t_ns, _MARKED[event.kind], one_line(describe_event(event), 160))
+            for event in events
+            if event.kind in _MARKED
+        ),
+        end_ns=end,
+        load_ns=next((phase.start_ns for phase in phases if phase.name == "load"), None),
+    )
 
 
 def _phases(events: Sequence[Event], end: int) -> tuple[Phase, ...]:
@@ -113,37 +74,6 @@ def _phases(events: Sequence[Event], end: int) -> tuple[Phase, ...]:
     return tuple(Phase(name, start, stop) for (start, name), stop in zip(begins, ends, strict=True))
 
 
-def _faults(events: Sequence[Event]) -> tuple[Fault, ...]:
-    faults: dict[int, Fault] = {}
-    for event in events:
-        if event.fault is None:
-            continue
-        fault = faults.setdefault(event.fault, Fault(event.fault))
-        match event.what:
-            case FaultAsked(kind=kind, done=done, role=role, nodes=nodes, trigger=trigger):
-                fault.asked, fault.kind, fault.done, fault.role = event.t_ns, kind or "fault", done, role
-                fault.nodes, fault.trigger = nodes, trigger
-            case FaultConfirmed(witness=witness):
-                fault.confirmed, fault.witness = event.t_ns, witness
-            case FaultHealed(begun_ns=begun_ns):
-                fault.healed = begun_ns or event.t_ns
-            case FaultRecovered(witness=witness):
-                fault.recovered, fault.healing_witness = event.t_ns, witness
-            case FaultFailed(reason=reason):
-                fault.failed, fault.reason = event.t_ns, fault.reason or reason
-            case FaultMissed(reason=reason):
-                fault.missed, fault.reason = event.t_ns, fault.reason or reason
-            case _:
-                pass
-    return tuple(faults[number] for number in sorted(faults))
-
-
-def _marks(events: Sequence[Event]) -> Iterator[Mark]:
-    for event in events:
-        if event.kind in _MARKED:
-            yield Mark(event.t_ns, _MARKED[event.kind], one_line(describe_event(event), 160))
-
-
 _MARKED: Final = {
     EventKind.NODE_DIED: "died",
     EventKind.CLIENT_DIED: "died",
@@ -153,13 +83,25 @@ _MARKED: Final = {
 }
 
 
-def circumstances(faults: Sequence[Fault]) -> str:
+def struck_faults(faults: Sequence[FaultLife]) -> list[FaultLife]:
+    """Return the faults that were seen to bite; a storm is no fault of its own."""
+    return [fault for fault in faults if fault.confirmed is not None and fault.kind != "storm"]
+
+
+def nodes_text(fault: FaultLife) -> str:
+    """`node 2`, `nodes 2 and 3`, or nothing."""
+    if not fault.nodes:
+        return ""
+    return ("node " if len(fault.nodes) == 1 else "nodes ") + joined([str(node) for node in fault.nodes])
+
+
+def circumstances(faults: Sequence[FaultLife]) -> str:
     """`the followers were paused and the leader was killed`, from faults that were confirmed; '' for none.
 
     Where that would be a list, as of a soak, how many of each kind.
     """
-    alike: dict[tuple[str, bool, str, str], list[Fault]] = {}
-    struck = [fault for fault in faults if fault.confirmed is not None and fault.kind != "storm"]
+    alike: dict[tuple[str, bool, str, str], list[FaultLife]] = {}
+    struck = struck_faults(faults)
     for fault in struck:
         alike.setdefault((*_who(fault), fault.done, "" if fault.done else fault.kind), []).append(fault)
     phrases = [_phrase(*key, group) for key, group in alike.items()]
@@ -169,7 +111,7 @@ def circumstances(faults: Sequence[Fault]) -> str:
     return joined(phrases)
 
 
-def _phrase(who: str, many: bool, done: str, kind: str, group: Sequence[Fault]) -> str:
+def _phrase(who: str, many: bool, done: str, kind: str, group: Sequence[FaultLife]) -> str:
     nodes = {node for fault in group for node in fault.nodes}
     if who.startswith("a ") and " of " not in who and len(nodes) > 1:
         who, many = f"{len(nodes)} {who.removeprefix('a ')}s", True
@@ -180,13 +122,13 @@ def _phrase(who: str, many: bool, done: str, kind: str, group: Sequence[Fault]) 
     return f"{who} {'were' if many else 'was'} {done}{often}" if done else f"{kind} struck {who}{often}"
 
 
-def _who(fault: Fault) -> tuple[str, bool]:
+def _who(fault: FaultLife) -> tuple[str, bool]:
     name = fault.role.partition("(")[0].strip()
     if name == "rack" and "," not in fault.role:
         inner = re.split(r"[()]", fault.role)[1]
         return (f"the rack of {_ROLES[inner][0]}" if inner in _ROLES else f"rack {inner}", False)
     if "," in fault.role or not name:
-        return (fault.on_nodes or "the cluster", len(fault.nodes) > 1)
+        return (nodes_text(fault) or "the cluster", len(fault.nodes) > 1)
     return _ROLES.get(name, (name, False))
 
 

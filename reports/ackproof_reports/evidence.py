@@ -8,8 +8,9 @@ from enum import StrEnum
 from typing import Final
 
 from ackproof.rundir.documents import JudgedOpinion
+from ackproof.rundir.lifelines import FaultLife
 from ackproof.rundir.timeline import EventKind, RunFailed
-from ackproof_reports.course import Course, Fault
+from ackproof_reports.course import Course, nodes_text
 from ackproof_reports.loading import CaseView
 from ackproof_reports.wording import ABSENT, duration, moment, number, one_line, plural, share
 
@@ -17,8 +18,8 @@ _WAITED: Final = 0.5
 """Share of the time in which some process waited, above which a reader should look for themselves."""
 _DEATHS: Final = (EventKind.NODE_DIED, EventKind.CLIENT_DIED)
 _MOST_TEXTS: Final = 5
-_COHERENCE: Final = frozenset(
-    (
+_COHERENCE: Final = (
+    *(
         "course",
         "settings",
         "processes",
@@ -28,17 +29,9 @@ _COHERENCE: Final = frozenset(
         "leader epochs",
         "disks",
         "transactions",
-        "watching",
-        "scrapes",
-        "rounds",
-        "ground",
-        "metadata log",
-        "departures",
-        "changes",
-        "looks",
-        "high watermarks",
-        "reader epochs",
-    )
+    ),
+    *("watching", "scrapes", "rounds", "ground", "metadata log", "departures", "changes", "looks"),
+    *("high watermarks", "reader epochs"),
 )
 """Checks that hold one file of the run against another."""
 
@@ -112,7 +105,7 @@ def evidence_of(case: CaseView, course: Course) -> list[Piece]:
             "final read",
             lacking=case.final is None or not case.final.complete,
         ),
-        *(_fault(weighed, fault) for fault in course.faults),
+        *(_describe_fault(weighed, fault) for fault in course.faults),
     ]
     if course.faults:
         rows += [
@@ -123,6 +116,11 @@ def evidence_of(case: CaseView, course: Course) -> list[Piece]:
                 "Acks before the first fault and after the last healing", "on each targeted partition", "acks"
             ),
         ]
+    read = case.judged.witnesses if case.judged else ()
+    logs = f"{plural(len(read), 'read')} confirmed by them" if read else "nothing confirmed by them"
+    replay = (
+        f"{number(case.conformance.replayed)} steps and rows replayed" if case.conformance else "not replayed"
+    )
     rows += [
         weighed.piece(
             "No node and no client ended by itself",
@@ -137,10 +135,8 @@ def evidence_of(case: CaseView, course: Course) -> list[Piece]:
             lacking=case.audit is None or not case.audit.complete,
         ),
         weighed.piece("The files of the run agree with each other", "no contradiction", *_COHERENCE),
-        weighed.piece(
-            "The logs on disk agree with the final read", _describe_logs(case), "logs", "left replicas"
-        ),
-        weighed.piece("The replay leaves no doubt", _describe_replay(case), "replay"),
+        weighed.piece("The logs on disk agree with the final read", logs, "logs", "left replicas"),
+        weighed.piece("The replay leaves no doubt", replay, "replay"),
         *weighed.others(),
         *_calm(case),
     ]
@@ -152,11 +148,8 @@ def _describe_run(case: CaseView) -> str:
         return "no timeline"
     if errors := _list_errors(case):
         return one_line("; ".join(errors), 600)
-    return (
-        f"end event after {moment(case.end_ns)}"
-        if case.finished
-        else f"no end event; last at {moment(case.end_ns)}"
-    )
+    end = "end event after" if case.finished else "no end event; last at"
+    return f"{end} {moment(case.end_ns)}"
 
 
 def _list_errors(case: CaseView) -> list[str]:
@@ -172,9 +165,9 @@ def _describe_final_read(case: CaseView) -> str:
     return f"{partitions} read from start to end in one leader epoch each"
 
 
-def _fault(weighed: _Weighed, fault: Fault) -> Piece:
+def _describe_fault(weighed: _Weighed, fault: FaultLife) -> Piece:
     steps = [
-        ("asked", fault.asked, fault.on_nodes),
+        ("asked", fault.asked_ns, nodes_text(fault)),
         ("confirmed", fault.confirmed, fault.witness),
         ("healing asked", fault.healed, ""),
         ("healed", fault.recovered, fault.healing_witness),
@@ -216,22 +209,11 @@ def _describe_audit(case: CaseView) -> str:
         return one_line("; ".join(case.audit.reasons) or "no reason recorded", 600)
     records = case.audit.audited
     known = f"{number(records.indeterminate)} of {number(records.produced)} indeterminate"
-    extra = f"; {plural(case.audit.unledgered, 'final row')} of clients that died with their ledger"
-    return (
-        known
-        + (f" ({share(records.indeterminate, records.produced)})" if records.produced else "")
-        + (extra if case.audit.unledgered else "")
-    )
-
-
-def _describe_logs(case: CaseView) -> str:
-    confirmed = case.judged.witnesses if case.judged else ()
-    return f"{plural(len(confirmed), 'read')} confirmed by them" if confirmed else "nothing confirmed by them"
-
-
-def _describe_replay(case: CaseView) -> str:
-    replay = case.conformance
-    return f"{number(replay.replayed)} steps and rows replayed" if replay else "not replayed"
+    if records.produced:
+        known += f" ({share(records.indeterminate, records.produced)})"
+    if case.audit.unledgered:
+        known += f"; {plural(case.audit.unledgered, 'final row')} of clients that died with their ledger"
+    return known
 
 
 def _calm(case: CaseView) -> Iterator[Piece]:

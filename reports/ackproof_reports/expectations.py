@@ -13,7 +13,7 @@ from ackproof.quantities.quantity import Value, number_text
 from ackproof.repeats.demand import span_text, value_text
 from ackproof.repeats.intervals import spread_of
 from ackproof.rundir.anomalies import TABLE
-from ackproof.rundir.batch import OverRepeats, RepeatValue
+from ackproof.rundir.batch import OverRepeats
 from ackproof.rundir.bounds import Bound, Unit
 from ackproof_reports.loading import BatchView, CaseView, State
 from ackproof_reports.wording import ABSENT, plural, scalar, short_setting
@@ -46,7 +46,6 @@ class Expectation:
 
     @property
     def count_met(self) -> int:
-        """Return the number of cases in which it holds."""
         return sum(results.holds is True for results in self.results)
 
 
@@ -54,8 +53,15 @@ def expectations(cases: Sequence[CaseView]) -> list[Expectation]:
     """The expectations of one experiment's resolved cases, each once."""
     lines: dict[tuple[tuple[tuple[str, str], ...], str, str], list[ExpectationResult]] = {}
     for case in cases:
-        for expect in _list(case.resolved("experiment", "expect")):
-            given = tuple((name, _text(value)) for name, value in _mapping(expect.get("given")).items())
+        expect_lines = case.resolved("experiment", "expect")
+        for expect in expect_lines if isinstance(expect_lines, list) else ():
+            if not isinstance(expect, dict):
+                continue
+            settings = expect.get("given")
+            given = tuple(
+                (name, _text(value))
+                for name, value in (settings.items() if isinstance(settings, dict) else ())
+            )
             for anomaly, bound in expect.items():
                 if anomaly == "given":
                     continue
@@ -81,30 +87,20 @@ def _judge_expectation(case: CaseView, name: str, bound: str) -> ExpectationResu
     return ExpectationResult(case, None, None)
 
 
-def _list(value: JsonValue) -> list[dict[str, JsonValue]]:
-    return [item for item in value if isinstance(item, dict)] if isinstance(value, list) else []
-
-
-def _mapping(value: JsonValue) -> Mapping[str, JsonValue]:
-    return value if isinstance(value, dict) else {}
-
-
 def _text(value: JsonValue) -> str:
     return scalar(value) if isinstance(value, (str, int, float, bool, type(None))) else str(value)
 
 
 def _applies(given: Sequence[tuple[str, str]], case: CaseView) -> bool:
-    """A resolved case holds what is expected of it; only a setting that says otherwise takes an expectation away."""
+    """A resolved case holds what is expected of it; only a setting that says otherwise takes an expectation away.
+
+    A setting is named by its path or by the end of it.
+    """
     return not any(
-        _named(path, name) and scalar(actual) != value
+        (path == name or path.endswith((f".{name}", f"[{name}]"))) and scalar(actual) != value
         for name, value in given
         for path, actual in case.settings.items()
     )
-
-
-def _named(path: str, name: str) -> bool:
-    """A setting is named by its path or by the end of it."""
-    return path == name or path.endswith((f".{name}", f"[{name}]"))
 
 
 def _holds(bound: str, count: int | None) -> bool | None:
@@ -141,7 +137,7 @@ class DistributionChart:
 
 
 @dataclass(frozen=True)
-class Row:
+class RepeatsRow:
     """One case in the table: how many of its repeats have a number, and what these came to. `interval`: of the median
     with 95 % confidence."""
 
@@ -155,34 +151,34 @@ class Row:
 
 
 @dataclass(frozen=True)
-class OverRepeatsView:
-    """One expectation over repeats."""
+class RepeatsView:
+    """One quantity over repeats: an expectation, what is measured for a claim, or a time after a fault."""
 
     title: str
-    state: State | None
-    """None: nothing is expected."""
-    seen: str
-    interval: str
-    repeats: str
-    timing: str
-    why: str
-    rows: tuple[Row, ...]
+    rows: tuple[RepeatsRow, ...]
     picture: DistributionChart | None
+    state: State | None = None
+    """None: nothing is expected."""
+    seen: str = ""
+    interval: str = ""
+    repeats: str = ""
+    timing: str = ""
+    why: str = ""
 
 
-def over_repeats(batch: BatchView) -> list[OverRepeatsView]:
+def over_repeats(batch: BatchView) -> list[RepeatsView]:
     """Each, in the order of the file; what is measured for claims behind what is expected."""
     return [
-        OverRepeatsView(
+        RepeatsView(
             title=f"{one.claim}: {one.title}" if one.claim else one.title,
+            rows=tuple(row_of(cell, values, Unit(one.unit)) for cell, values in _values(one).items()),
+            picture=draw_distribution(one),
             state=None if one.claim else state_of(one),
             seen=one.seen or ABSENT,
             interval=f"{one.interval} ({one.confidence * 100:.4g} %)" if one.interval else ABSENT,
             repeats=plural(one.repeats, "repeat"),
             timing=one.timing,
             why=one.why,
-            rows=tuple(row_of(cell, values, Unit(one.unit)) for cell, values in _values(one).items()),
-            picture=draw_distribution(one),
         )
         for one in (*batch.file.over_repeats, *batch.file.claimed)
     ]
@@ -193,12 +189,12 @@ def state_of(one: OverRepeats) -> State:
     return State.NOT_JUDGED if one.verdict is None else State(one.verdict.value)
 
 
-def row_of(cell: str, values: Sequence[Value], unit: Unit) -> Row:
+def row_of(cell: str, values: Sequence[Value], unit: Unit) -> RepeatsRow:
     """Return what the repeats of one case came to, in words."""
     known, spread = f"{sum(one.is_known for one in values)} of {len(values)}", spread_of(values)
     if spread is None:
-        return Row(cell, known)
-    return Row(
+        return RepeatsRow(cell, known)
+    return RepeatsRow(
         cell,
         known,
         value_text(spread.least, unit),
@@ -211,29 +207,26 @@ def row_of(cell: str, values: Sequence[Value], unit: Unit) -> Row:
 
 def _values(one: OverRepeats) -> dict[str, list[Value]]:
     return {
-        cell: [_value(value) for value in values] for cell, values in zip(one.cells, one.values, strict=False)
+        cell: [
+            Value.unknown(value.why)
+            if value.low is None
+            else Value(value.low, math.inf if value.high is None else value.high, value.why, value.never)
+            for value in values
+        ]
+        for cell, values in zip(one.cells, one.values, strict=False)
     }
-
-
-def _value(one: RepeatValue) -> Value:
-    if one.low is None:
-        return Value.unknown(one.why)
-    return Value(one.low, math.inf if one.high is None else one.high, one.why, one.never)
-
-
-def _interval(one: OverRepeats) -> tuple[float, float] | None:
-    """Return the interval; None without one, and of a ratio or a difference of two cases, which is on another axis."""
-    if not one.interval or len(one.cells) > 1:
-        return None
-    return -math.inf if one.low is None else one.low, math.inf if one.high is None else one.high
 
 
 # -- the picture ----------------------------------------------------------------------------------------------------
 
 
 def draw_distribution(one: OverRepeats) -> DistributionChart | None:
-    """Return the picture of what the repeats came to."""
-    return picture(_values(one), Unit(one.unit), _interval(one))
+    """Draw what the repeats came to."""
+    interval = None
+    # That of a ratio or a difference of two cases is on another axis.
+    if one.interval and len(one.cells) <= 1:
+        interval = -math.inf if one.low is None else one.low, math.inf if one.high is None else one.high
+    return picture(_values(one), Unit(one.unit), interval)
 
 
 def picture(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -59,12 +60,10 @@ class CaseFacts:
 
     @property
     def gap_place(self) -> str:
-        """The partition of that gap."""
         return str(self._longest[0]) if self._longest else ""
 
     @property
     def lost_groups(self) -> tuple[Group, ...]:
-        """Groups of lost records by place."""
         return self.findings.lost if self.findings else ()
 
     def count(self, name: str) -> int | None:
@@ -100,9 +99,9 @@ def timing_names(facts: Sequence[CaseFacts]) -> str:
 
 def _gather(batch: BatchView, case: CaseView, max_bins: int, max_rows: int, max_stories: int) -> CaseFacts:
     absent = list(case.absent)
-    course = arrange(case.events)
+    course, title = arrange(case.events), batch.title(case)
     if not case.run.path.is_dir():
-        return CaseFacts(case, batch.title(case), course, None, None, None, (), tuple(absent))
+        return CaseFacts(case, title, course, None, None, None, (), tuple(absent))
     series = read_series(case.run.series, max_bins, absent)
     strips = read_strips(case.run.samples, absent)
     forbidden = [c.anomaly for c in (case.judged.classes if case.judged else ()) if c.forbidden and c.count]
@@ -113,16 +112,9 @@ def _gather(batch: BatchView, case: CaseView, max_bins: int, max_rows: int, max_
     if findings is not None and findings.rows is not None:
         findings.rows = with_copies(with_causes(findings.rows, case.conformance), case.run, absent)
         stories = lost_stories(findings.rows, case.run, max_stories, absent)
-    picture = chart_data(case, course, series, strips, _lost_by_place(findings.lost if findings else ()))
+    lost: Counter[TopicPartition] = Counter()
+    for group in findings.lost if findings else ():
+        lost[TopicPartition(group.topic, group.partition)] += group.count
+    picture = chart_data(case, course, series, strips, lost)
     evidence = tuple(evidence_of(case, course))
-    return CaseFacts(
-        case, batch.title(case), course, series, findings, picture, evidence, tuple(absent), stories
-    )
-
-
-def _lost_by_place(groups: Sequence[Group]) -> dict[TopicPartition, int]:
-    lost: dict[TopicPartition, int] = {}
-    for group in groups:
-        place = TopicPartition(group.topic, group.partition)
-        lost[place] = lost.get(place, 0) + group.count
-    return lost
+    return CaseFacts(case, title, course, series, findings, picture, evidence, tuple(absent), stories)

@@ -25,19 +25,6 @@ SPANS: Final = 600
 
 
 @dataclass(frozen=True)
-class Range:
-    """A stretch of findings. By offset where it is known, else by the producer's seq (then with gaps)."""
-
-    anomaly: str
-    topic: str
-    partition: int
-    producer: int | None
-    first: int
-    last: int
-    count: int
-
-
-@dataclass(frozen=True)
 class Group:
     """All findings of one class in one partition; where offsets are unknown, of one producer in it."""
 
@@ -48,8 +35,8 @@ class Group:
     count: int
     first: int
     last: int
-    ranges: tuple[Range, ...]
-    """At most `MOST`, from the lowest."""
+    ranges: tuple[tuple[int, int, int], ...]
+    """First, last and number of findings of each stretch; at most `MOST`, from the lowest."""
     total: int
     """How many ranges there are."""
     spans: tuple[tuple[int, int], ...]
@@ -59,47 +46,44 @@ class Group:
 def groups_of(table: pa.Table) -> list[Group]:
     """Arrange findings (columns class, topic, partition, producer, offset, seq) by their places.
 
-    A producer counts its seq over all its partitions, so that neighbours within one partition are a few numbers
-    apart: gaps up to four times the number of partitions (at least 16) stay within a stretch.
+    By offset where it is known, else by the producer's seq. A producer counts its seq over all its partitions, so that
+    neighbours within one partition are a few numbers apart: gaps up to four times the number of partitions (at least
+    16) stay within a stretch.
     """
     known = pc.greater_equal(table.column("offset"), 0)
-    found = [
-        _group(str(anomaly), str(topic), int(partition), None, part.column("offset"), 1)
-        for (anomaly, topic, partition), part in _parts(table.filter(known), ("class", "topic", "partition"))
-    ]
     unknown = table.filter(pc.invert(known))
     gap = max(16, 4 * unknown.group_by(["topic", "partition"]).aggregate([]).num_rows)
+    found = [_group(key, part.column("offset"), 1) for key, part in _parts(table.filter(known), _PARTITION)]
     found += [
-        _group(str(anomaly), str(topic), int(partition), int(producer), part.column("seq"), gap)
-        for (anomaly, topic, partition, producer), part in _parts(
-            unknown, ("class", "topic", "partition", "producer")
-        )
+        _group(key, part.column("seq"), gap) for key, part in _parts(unknown, (*_PARTITION, "producer"))
     ]
     return sorted(
         found, key=lambda g: (RANGED.index(g.anomaly), g.topic, g.partition, g.producer or -1, g.first)
     )
 
 
-def _group(
-    anomaly: str, topic: str, partition: int, producer: int | None, column: pa.ChunkedArray, gap: int
-) -> Group:
+def _group(key: tuple[Any, ...], column: pa.ChunkedArray, gap: int) -> Group:
+    anomaly, topic, partition, *producer = key
     numbers = column.combine_chunks()
     numbers = numbers.take(pc.sort_indices(numbers))
     first, last = numbers[0].as_py(), numbers[-1].as_py()
-    kept, total = stretches(numbers, gap, MOST)
+    ranges, total = stretches(numbers, gap, MOST)
     spans, _ = stretches(numbers, max(gap, (last - first) // SPANS), SPANS + 1)
     return Group(
         anomaly=anomaly,
         topic=topic,
         partition=partition,
-        producer=producer,
+        producer=producer[0] if producer else None,
         count=len(numbers),
         first=first,
         last=last,
-        ranges=tuple(Range(anomaly, topic, partition, producer, *stretch) for stretch in kept),
+        ranges=tuple(ranges),
         total=total,
         spans=tuple((start, end) for start, end, _ in spans),
     )
+
+
+_PARTITION: Final = ("class", "topic", "partition")
 
 
 def _parts(table: pa.Table, keys: Sequence[str]) -> Iterator[tuple[tuple[str | int, ...], pa.Table]]:
@@ -128,7 +112,7 @@ def stretches(numbers: pa.Array, gap: int, most: int) -> tuple[list[tuple[int, i
 
 MOST_ROWS: Final = 20_000
 """Findings that are looked through for the first lines."""
-_SAME: Final = ("class", "topic", "partition", "detail")
+_SAME: Final = (*_PARTITION, "detail")
 
 Row = Mapping[str, Any]  # a row of Arrow, as its own to_pylist gives it; it does not leave this module
 
@@ -141,12 +125,10 @@ class Line:
 
     @property
     def anomaly(self) -> str:
-        """The class of all of them."""
         return str(self.rows[0]["class"])
 
     @property
     def place(self) -> str:
-        """Their partition."""
         return f"{self.rows[0]['topic']}/{self.rows[0]['partition']}"
 
     @property
@@ -211,7 +193,6 @@ class CaseFindings:
 
     @property
     def total(self) -> int:
-        """Rows in all files."""
         return sum(self.counts.values())
 
     @property

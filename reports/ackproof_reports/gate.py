@@ -99,10 +99,12 @@ class GateResult:
         """Return the document in Markdown, at most `limit` bytes of UTF-8; a last sentence says where it is cut."""
         sign = {0: "✅", 1: "❌", 2: "❓"}.get(self.exit_code, "⚠️")
         parts = [f"## {sign} {plain(str(self), 2000)}", "", *self._table(), "", *self._notes()]
-        for kafka, batch in ((one.kafka, one.batch) for one in self.columns):
-            if batch is not None:
-                text = batch.directory.summary_md.read_text(encoding="utf-8")
-                parts.append(f"\n<details><summary>Kafka {plain(kafka)}</summary>\n\n{text}\n</details>")
+        for column in self.columns:
+            if column.batch is not None:
+                text = column.batch.directory.summary_md.read_text(encoding="utf-8")
+                parts.append(
+                    f"\n<details><summary>Kafka {plain(column.kafka)}</summary>\n\n{text}\n</details>"
+                )
         ends = list(accumulate(len(part.encode()) + 1 for part in parts))
         if ends[-1] <= limit:
             return "\n".join(parts) + "\n"

@@ -61,7 +61,6 @@ class CaseView:
     judged: VerdictFile | None
     final: FinalReadFile | None
     events: tuple[Event, ...]
-    whole: bool
     absent: tuple[str, ...]
     replicas: ReplicasFile | None = None
     """What the replicas had on disk; None for a run that did not look, or could not."""
@@ -92,7 +91,6 @@ class CaseView:
 
     @property
     def settings(self) -> Mapping[str, Scalar]:
-        """The matrix settings of this case."""
         return self.entry.settings
 
     @property
@@ -128,7 +126,6 @@ class CaseView:
 
     @property
     def seed(self) -> int | None:
-        """The case's own seed."""
         return self.case.seed if self.case else None
 
     @property
@@ -138,7 +135,6 @@ class CaseView:
 
     @property
     def finished(self) -> bool:
-        """Return True if the run went through to its end."""
         return bool(self.events) and self.events[-1].kind is EventKind.END
 
     def resolved(self, *path: str) -> JsonValue:
@@ -202,30 +198,23 @@ class BatchView:
 
 def load_batch(path: Path) -> BatchView:
     """Read a batch folder. Raises `BadInput` when there is nothing to report on."""
-    directory = BatchDir(path)
     absent: list[str] = []
-    file = _document(BatchFile, directory.batch_json, path, absent)
+    file = _document(BatchFile, BatchDir(path).batch_json, path, absent)
     strays = _unlisted(path, file)
     if file is None:
         if not strays:
             raise BadInput(
                 f"{path}: no batch: neither a readable batch.json nor a case folder with case.json"
             )
-        verdicts = [entry.verdict for entry in strays]
         absent.append("batch.json gives no verdict: what follows is read from the case folders alone")
-        file = BatchFile(
-            verdict=None,
-            exit_code=int(batch_exit_code(verdicts)),
-            seed=0,
-            name=path.name,
-            cases=tuple(strays),
-        )
-    elif strays:
+        exit_code = int(batch_exit_code([entry.verdict for entry in strays]))
+        file = BatchFile(verdict=None, exit_code=exit_code, seed=0, name=path.name, cases=tuple(strays))
+    else:
         absent += [
             f"{entry.run}/ is a case folder that batch.json does not name: left out" for entry in strays
         ]
     cases = tuple(_case(path, index, entry) for index, entry in enumerate(file.cases))
-    return BatchView(directory, file, cases, tuple(absent))
+    return BatchView(BatchDir(path), file, cases, tuple(absent))
 
 
 def _unlisted(path: Path, file: BatchFile | None) -> list[BatchCase]:
@@ -259,13 +248,13 @@ def _case(batch: Path, index: int, entry: BatchCase) -> CaseView:
     absent: list[str] = []
     if not run.path.is_dir():
         absent.append(f"{entry.run}: no such folder, nothing of this run is kept")
-        return CaseView(index, entry, run, None, None, None, None, (), False, tuple(absent))
+        return CaseView(index, entry, run, None, None, None, None, (), tuple(absent))
     case = _document(CaseFile, run.case_json, run.path, absent)
     audit = _document(AuditFile, run.audit_json, run.path, absent)
     judged = _document(VerdictFile, run.verdict_json, run.path, absent)
     final = _document(FinalReadFile, run.final_read, run.path, absent)
     # A run on somebody else's cluster has no logs to look at: nothing is absent then.
-    replicas = _document(ReplicasFile, run.replicas, run.path, absent) if run.replicas.exists() else None
+    replicas = _if_there(ReplicasFile, run.replicas, run.path, absent)
     events, whole = read_timeline(run.timeline)
     if not events:
         absent.append("timeline.jsonl: missing or empty, so no fault and no phase can be shown")
@@ -286,12 +275,11 @@ def _case(batch: Path, index: int, entry: BatchCase) -> CaseView:
             _if_there(ConformanceFile, run.conformance_json, run.path, absent),
         )
     return CaseView(
-        index, entry, run, case, audit, judged, final, tuple(events), whole, tuple(absent), replicas, *known
+        index, entry, run, case, audit, judged, final, tuple(events), tuple(absent), replicas, *known
     )
 
 
 def _if_there(kind: type[D], path: Path, root: Path, absent: list[str]) -> D | None:
-    """A document that a run need not have."""
     return _document(kind, path, root, absent) if path.exists() else None
 
 

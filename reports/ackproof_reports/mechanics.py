@@ -62,7 +62,7 @@ _ROOM: Final = 0.35
 
 
 @dataclass(frozen=True)
-class Bar:
+class LogBar:
     """A stretch of a log: x and width in per cent of the picture; `epoch` -1: not the log of one epoch."""
 
     x: float
@@ -71,20 +71,19 @@ class Bar:
 
     @property
     def colour(self) -> int:
-        """Colour of its epoch."""
         return self.epoch % COLOURS
 
 
 @dataclass(frozen=True)
-class Lane:
+class ReplicaLane:
     """One replica. `before`: its log as last seen before; `cut`: what of it went; `after`: its log at the end."""
 
     node: int
     role: str
-    before: tuple[Bar, ...]
-    cut: tuple[Bar, ...]
-    lost: tuple[Bar, ...]
-    after: tuple[Bar, ...]
+    before: tuple[LogBar, ...]
+    cut: tuple[LogBar, ...]
+    lost: tuple[LogBar, ...]
+    after: tuple[LogBar, ...]
     told: str
 
 
@@ -96,7 +95,7 @@ class Mechanism:
     low: int
     high: int
     epochs: tuple[int, ...]
-    lanes: tuple[Lane, ...]
+    lanes: tuple[ReplicaLane, ...]
 
 
 @dataclass
@@ -159,69 +158,57 @@ def _mechanism(
     room = max(1, round(_ROOM * (cut.to_offset - cut.from_offset)))
     ends = [cut.to_offset, *(seen.end for seen in one.seen.values())]
     low, high = max(0, cut.from_offset - room), max(ends) + room
-    scale = _Scale(low, high)
     lanes = tuple(
-        _lane(one, node, logs.get(node), scale, spans.get(place, ())) for node in sorted({*logs, *one.seen})
+        _lane(one, node, logs.get(node), (low, high), spans.get(place, ()))
+        for node in sorted({*logs, *one.seen})
     )
     epochs = sorted({bar.epoch for lane in lanes for bar in (*lane.before, *lane.after)})
     return Mechanism(cut, low, high, tuple(epochs), lanes)
 
 
-@dataclass(frozen=True)
-class _Scale:
-    """Offsets to per cent of the picture."""
-
-    low: int
-    high: int
-
-    def bar(self, start: int, end: int, epoch: int = -1) -> Iterator[Bar]:
-        """Return the part from `start` to before `end` that is within the picture."""
-        start, end = max(start, self.low), min(end, self.high)
-        if start < end:
-            size = self.high - self.low
-            yield Bar(round(100 * (start - self.low) / size, 3), round(100 * (end - start) / size, 3), epoch)
+def _bars(shown: tuple[int, int], start: int, end: int, epoch: int = -1) -> Iterator[LogBar]:
+    """Yield the part from `start` to before `end` that is between the `shown` offsets."""
+    low, high = shown
+    start, end = max(start, low), min(end, high)
+    if start < end:
+        size = (high - low) / 100
+        yield LogBar(round((start - low) / size, 3), round((end - start) / size, 3), epoch)
 
 
 def _lane(
-    one: _Watched, node: int, log: Replica | None, scale: _Scale, lost: Sequence[tuple[int, int]]
-) -> Lane:
+    one: _Watched,
+    node: int,
+    log: Replica | None,
+    shown: tuple[int, int],
+    lost: Sequence[tuple[int, int]],
+) -> ReplicaLane:
     cut, seen = one.cut, one.seen.get(node, _Seen())
     # What its leader acknowledged was in its log, also where no look came in time.
     had = max(seen.end, cut.to_offset if node == one.leader else -1)
     starts = [(begun.epoch, begun.start) for begun in log.epochs] if log else []
     old = [(epoch, start) for epoch, start in starts if epoch < cut.old_epoch]
-    return Lane(
+    # Where the truncated epoch began; without a checkpoint, before all that is drawn.
+    began = next((start for epoch, start in starts if epoch == cut.old_epoch), 0)
+    led = [cut.old_epoch] if node == one.leader else []
+    led += [cut.new_epoch] if node == cut.new_leader else []
+    return ReplicaLane(
         node=node,
-        role=_role(one, node),
-        before=(
-            *_by_epoch(old, min(had, _next(starts, cut)), scale),
-            *scale.bar(_next(starts, cut), had, cut.old_epoch),
-        ),
-        cut=tuple(scale.bar(cut.from_offset, had)),
+        role=", ".join(f"led epoch {epoch}" for epoch in led),
+        before=(*_by_epoch(old, min(had, began), shown), *_bars(shown, began, had, cut.old_epoch)),
+        cut=tuple(_bars(shown, cut.from_offset, had)),
         lost=tuple(
             bar
             for first, last in lost
-            for bar in scale.bar(max(first, cut.from_offset), min(last + 1, had, cut.to_offset))
+            for bar in _bars(shown, max(first, cut.from_offset), min(last + 1, had, cut.to_offset))
         ),
-        after=tuple(_by_epoch(starts, log.log_end, scale)) if log else (),
+        after=tuple(_by_epoch(starts, log.log_end, shown)) if log else (),
         told=_describe(cut, seen, had),
     )
 
 
-def _next(starts: Sequence[tuple[int, int]], cut: Truncation) -> int:
-    """Return where the truncated epoch began; without a checkpoint, before all that is drawn."""
-    return next((start for epoch, start in starts if epoch == cut.old_epoch), 0)
-
-
-def _by_epoch(starts: Sequence[tuple[int, int]], end: int, scale: _Scale) -> Iterator[Bar]:
+def _by_epoch(starts: Sequence[tuple[int, int]], end: int, shown: tuple[int, int]) -> Iterator[LogBar]:
     for (epoch, start), stop in zip(starts, [*(start for _, start in starts[1:]), end], strict=False):
-        yield from scale.bar(start, stop, epoch)
-
-
-def _role(one: _Watched, node: int) -> str:
-    roles = [f"led epoch {one.cut.old_epoch}"] if node == one.leader else []
-    roles += [f"led epoch {one.cut.new_epoch}"] if node == one.cut.new_leader else []
-    return ", ".join(roles)
+        yield from _bars(shown, start, stop, epoch)
 
 
 def _describe(cut: Truncation, seen: _Seen, had: int) -> str:

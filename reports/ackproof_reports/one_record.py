@@ -75,44 +75,30 @@ class Spot:
             raise BadInput(f"{text!r} is no offset; give TOPIC/PARTITION@OFFSET, such as orders/0@2387")
         return cls(match[1], int(match[2]), int(match[3]))
 
-    def rows(self) -> pc.Expression:
-        """Rows of a ledger by identity or place."""
-        here = (pc.field("topic") == self.topic) & (pc.field("partition") == self.partition)
-        return here & (pc.field("offset") == self.offset)
-
     def __str__(self) -> str:
         return f"{self.topic}/{self.partition}@{self.offset}"
 
 
 @dataclass(frozen=True)
-class Moment:
-    """Something that happened, `t_ns` after the run's start."""
-
-    t_ns: int
-    text: str
-
-
-@dataclass(frozen=True)
 class RecordStory:
-    """Story of one record: `moments` in order of time, then `facts` without a time."""
+    """Story of one record: `moments` (ns of the run, text) in order of time, then `facts` without a time."""
 
     title: str
-    moments: tuple[Moment, ...]
+    moments: tuple[tuple[int, str], ...]
     facts: tuple[str, ...]
 
     def lines(self) -> list[str]:
         """Return it as text, a line each; times in seconds of the run."""
-        told = [f"{moment.t_ns / 1e9:9.3f} s  {one_line(moment.text, 200)}" for moment in self.moments]
+        told = [f"{t_ns / 1e9:9.3f} s  {one_line(text, 200)}" for t_ns, text in self.moments]
         return [self.title, *told, *(f"  {one_line(fact, 300)}" for fact in self.facts)]
 
 
 def first_found(run: CaseDir, anomaly: str | None) -> RecordId | Spot:
     """The first finding of this class, else of the gravest there is. Raises `BadInput` where there is none."""
-    files = _findings(run)
-    classes = set(_table(files, FINDINGS, None, ["class"]).column("class").unique().to_pylist())
+    classes = set(_table(run.finding_parts, FINDINGS, None, ["class"]).column("class").unique().to_pylist())
     for name in [anomaly] if anomaly else sorted(classes - set(LIVENESS), key=gravity):
         if name in classes:
-            rows = _table(files, FINDINGS, pc.field("class") == name)
+            rows = _table(run.finding_parts, FINDINGS, pc.field("class") == name)
             order = [(column, "ascending") for column in ("topic", "partition", "offset", "seq")]
             first: Row = rows.sort_by(order).slice(0, 1).to_pylist()[0]
             if first["producer"] >= 0 and first["seq"] >= 0:
@@ -125,8 +111,13 @@ def first_found(run: CaseDir, anomaly: str | None) -> RecordId | Spot:
 
 def find_records(run: CaseDir, spot: Spot) -> list[RecordId]:
     """The records that were acknowledged at an offset or read there. Raises `BadInput` where there is none."""
-    there = spot.rows()
-    rows = [*_rows(parts(run.produced), PRODUCED, there), *_rows(parts(run.consumed), CONSUMED, there)]
+    here = (pc.field("topic") == spot.topic) & (pc.field("partition") == spot.partition)
+    here &= pc.field("offset") == spot.offset
+    rows = [
+        row
+        for files, schema in ((parts(run.produced), PRODUCED), (parts(run.consumed), CONSUMED))
+        for row in _table(files, schema, here).slice(0, MOST_ROWS).to_pylist()
+    ]
     found = dict.fromkeys(RecordId(row["producer"], row["seq"]) for row in rows if row["producer"] >= 0)
     if not found:
         raise BadInput(f"{run.path}: no ledger names a record at {spot}")
@@ -178,7 +169,7 @@ def _read_rows(run: CaseDir, whom: Sequence[RecordId]) -> _Known:
     return _Known(
         attempts=attempts,
         reads=reads,
-        classes=_by_record(whom, _table(_findings(run), FINDINGS, which)),
+        classes=_by_record(whom, _table(run.finding_parts, FINDINGS, which)),
         holders=holders,
         batches=_batches(run, spots) if run.replica_batches.exists() else None,
         events=tuple(read_timeline(run.timeline)[0]),
@@ -220,19 +211,15 @@ def _story(run: CaseDir, known: _Known, who: RecordId) -> RecordStory:
     places = dict.fromkeys(TopicPartition(row["topic"], row["partition"]) for row in (*attempts, *reads))
     moments = [*_sent(attempts), *_read(reads)]
     live = [row for row in reads if row["phase"] not in _FINAL]
-    early = [moment.t_ns for moment in (*_sent(attempts), *_read(live))]
+    early = [t_ns for t_ns, _ in (*_sent(attempts), *_read(live))]
     begin, end = min(early, default=0) - BEFORE_NS, max(early, default=0) + AFTER_NS
     events = [event for event in known.events if begin <= event.t_ns <= end and _near(event, places)]
-    told = [*moments, *(Moment(event.t_ns, tell_event(event)) for event in events[:MOST_EVENTS])]
+    told = [*moments, *((event.t_ns, tell_event(event)) for event in events[:MOST_EVENTS])]
     facts = list(_facts(run, known, who))
     if len(events) > MOST_EVENTS:
         facts.append(f"{len(events) - MOST_EVENTS} later events of its partition are in the timeline")
     where = ", ".join(f"{topic}/{partition}" for topic, partition in places)
-    return RecordStory(f"{who}, {where}", tuple(sorted(told, key=lambda moment: moment.t_ns)), tuple(facts))
-
-
-def _findings(run: CaseDir) -> list[Path]:
-    return run.finding_parts
+    return RecordStory(f"{who}, {where}", tuple(sorted(told, key=lambda moment: moment[0])), tuple(facts))
 
 
 def _table(
@@ -247,34 +234,24 @@ def _table(
         raise BadInput(f"{files[0].parent}: cannot be read: {str(error).splitlines()[0]}") from error
 
 
-def _rows(files: Sequence[Path], schema: pa.Schema, which: pc.Expression) -> list[Row]:
-    """Return such rows as dictionaries: of one record or one offset there are few."""
-    rows: list[Row] = _table(files, schema, which).slice(0, MOST_ROWS).to_pylist()
-    return rows
-
-
-def _sent(attempts: Sequence[Row]) -> Iterator[Moment]:
+def _sent(attempts: Sequence[Row]) -> Iterator[tuple[int, str]]:
     for row in attempts:
-        yield Moment(row["sent_ns"], f"sent by producer {row['producer']}")
+        yield row["sent_ns"], f"sent by producer {row['producer']}"
         outcome = Outcome(row["outcome"])
         if outcome is Outcome.ACKED:
             where = f" at offset {row['offset']}" if row["offset"] >= 0 else ", without an offset (acks=0)"
-            yield Moment(row["done_ns"], f"acknowledged{where}")
+            yield row["done_ns"], f"acknowledged{where}"
         elif row["done_ns"] >= 0:
-            yield Moment(row["done_ns"], f"{outcome.name.lower()}: error {row['error']}")
+            yield row["done_ns"], f"{outcome.name.lower()}: error {row['error']}"
 
 
-def _read(reads: Sequence[Row]) -> Iterator[Moment]:
+def _read(reads: Sequence[Row]) -> Iterator[tuple[int, str]]:
     for row in reads:
-        who = (
-            "the final read holds it" if row["phase"] in _FINAL else f"handed to live reader {row['reader']}"
-        )
+        is_final = row["phase"] in _FINAL
+        who = "the final read holds it" if is_final else f"handed to live reader {row['reader']}"
         flaw = "" if row["intact"] else ", damaged"
-        yield Moment(
-            row["read_ns"],
-            f"{who} at {row['topic']}/{row['partition']} offset {row['offset']}, "
-            f"leader epoch {row['leader_epoch']}{flaw}",
-        )
+        place = f"{row['topic']}/{row['partition']} offset {row['offset']}"
+        yield row["read_ns"], f"{who} at {place}, leader epoch {row['leader_epoch']}{flaw}"
 
 
 def _near(event: Event, places: dict[TopicPartition, None]) -> bool:
@@ -300,11 +277,8 @@ def _facts(run: CaseDir, known: _Known, who: RecordId) -> Iterator[str]:
             yield from ended(known.batches, spot)
     classes = dict.fromkeys(row["class"] for row in known.classes[who])
     if run.audit_json.exists():
-        yield (
-            f"the audit counts it as {', '.join(classes)}"
-            if classes
-            else "the audit finds nothing wrong with it"
-        )
+        counted = f"counts it as {', '.join(classes)}" if classes else "finds nothing wrong with it"
+        yield f"the audit {counted}"
     removed = {row["detail"]: None for row in known.classes[who] if row["class"] in REMOVED}
     yield from (f"what removed it: {why}" for why in removed if why)
     if known.replay is not None and not held and not removed:
@@ -313,13 +287,8 @@ def _facts(run: CaseDir, known: _Known, who: RecordId) -> Iterator[str]:
 
 def _spots(attempts: Sequence[Row], reads: Sequence[Row]) -> list[Spot]:
     """Return where it was acknowledged or read."""
-    return list(
-        dict.fromkeys(
-            Spot(row["topic"], row["partition"], row["offset"])
-            for row in (*attempts, *reads)
-            if row["offset"] >= 0
-        )
-    )
+    rows = [row for row in (*attempts, *reads) if row["offset"] >= 0]
+    return list(dict.fromkeys(Spot(row["topic"], row["partition"], row["offset"]) for row in rows))
 
 
 def _there_now(run: CaseDir, holders: Sequence[Row], who: RecordId, spot: Spot, held: bool) -> Iterator[str]:

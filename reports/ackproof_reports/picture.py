@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from pydantic import JsonValue
 
+from ackproof.rundir.lifelines import FaultLife
 from ackproof.rundir.outcome import Verdict
 from ackproof.rundir.partition import TopicPartition
-from ackproof_reports.course import Course, Fault
+from ackproof_reports.course import Course, nodes_text
 from ackproof_reports.loading import CaseView
 from ackproof_reports.series import Series, Strip, Track
 from ackproof_reports.wording import visible
 
 if TYPE_CHECKING:
     from ackproof_reports.facts import CaseFacts
-    from ackproof_reports.series import Track
 
 
 LANES_WIDTH: Final = 720
@@ -71,7 +71,6 @@ class ShownTime:
     end: float
 
     def x(self, t_ns: float) -> float:
-        """Return the x of a moment."""
         share = (min(max(t_ns, self.begin), self.end) - self.begin) / (self.end - self.begin)
         return round(LEFT + share * (LANES_WIDTH - LEFT), 1)
 
@@ -83,32 +82,34 @@ class ShownTime:
         return Bar(left, max(0.8, round(self.x(end) - left, 1)), kind, text=text)
 
 
-def find_shown_time(fact: CaseFacts, struck: Sequence[Fault]) -> ShownTime:
+def find_shown_time(fact: CaseFacts, struck: Sequence[FaultLife]) -> ShownTime:
     """Return the time from a second before the first fault until some seconds after the last."""
-    first = min(one.asked or one.confirmed or 0 for one in struck)
+    first = min(one.asked_ns or one.confirmed or 0 for one in struck)
     over = max(one.recovered or one.healed or one.confirmed or 0 for one in struck)
     end = min(over + _AFTER_NS, fact.course.end_ns) if fact.course.end_ns > over else over + _BEFORE_NS
     return ShownTime(max(0, first - _BEFORE_NS), end)
 
 
 def draw_lanes(
-    span: ShownTime, struck: Sequence[Fault], rows: Sequence[tuple[str, Sequence[Bar], str]]
+    span: ShownTime, struck: Sequence[FaultLife], rows: Sequence[tuple[str, Sequence[Bar], str]]
 ) -> Lanes:
     """Rows of bars, one below the other, with the faults and the time."""
     lanes = tuple(
-        Lane(label, _shortened(label), number * HEIGHT, tuple(bars), said)
+        # The end of a label tells partitions of one topic apart.
+        Lane(
+            label,
+            label if len(label) <= _LETTERS else f"…{label[1 - _LETTERS :]}",
+            number * HEIGHT,
+            tuple(bars),
+            said,
+        )
         for number, (label, bars, said) in enumerate(rows)
     )
     bands = []
     for one in struck:
-        begin, end = one.asked or one.confirmed or 0, one.recovered or one.healed or span.end
+        begin, end = one.asked_ns or one.confirmed or 0, one.recovered or one.healed or span.end
         bands.append((span.x(begin), round(max(1.0, span.x(end) - span.x(begin)), 1)))
     return Lanes(len(rows) * HEIGHT, lanes, tuple(bands), tuple(_ticks(span)))
-
-
-def _shortened(label: str) -> str:
-    """Its end, which tells partitions of one topic apart."""
-    return label if len(label) <= _LETTERS else f"…{label[1 - _LETTERS :]}"
 
 
 def _ticks(span: ShownTime) -> Iterator[tuple[float, str]]:
@@ -120,7 +121,7 @@ def _ticks(span: ShownTime) -> Iterator[tuple[float, str]]:
         at += step
 
 
-def draw_request_lanes(fact: CaseFacts, struck: Sequence[Fault]) -> Lanes | None:
+def draw_request_lanes(fact: CaseFacts, struck: Sequence[FaultLife]) -> Lanes | None:
     """Two lanes per partition: acknowledged and refused. Who leads and is in sync is in the chart above."""
     series = fact.series
     if series is None or not series.places:
@@ -131,8 +132,7 @@ def draw_request_lanes(fact: CaseFacts, struck: Sequence[Fault]) -> Lanes | None
         for place in places[:MOST]
         for row in _requests(span, place, series.places[place], series.start_ns, series.width_ns)
     ]
-    made = draw_lanes(span, struck, rows)
-    return Lanes(made.height, made.lanes, made.bands, made.ticks, max(0, len(places) - MOST))
+    return replace(draw_lanes(span, struck, rows), left_out=max(0, len(places) - MOST))
 
 
 def _requests(
@@ -237,7 +237,9 @@ def _home(
         acked = [index for index, count in enumerate(series.total.acked) if count]
         ends.append(series.start_ns + ((acked[-1] if acked else 0) + 1) * series.width_ns)
     for fault in course.faults:
-        times = [t for t in (fault.asked, fault.confirmed, fault.healed, fault.recovered, fault.failed) if t]
+        times = [
+            t for t in (fault.asked_ns, fault.confirmed, fault.healed, fault.recovered, fault.failed) if t
+        ]
         starts += times
         ends += times
     if course.load_ns is not None:
@@ -279,20 +281,20 @@ def _place(
     }
 
 
-def _fault(fault: Fault) -> dict[str, JsonValue]:
-    def seconds_of(t_ns: int | None) -> float | None:
-        return None if t_ns is None else _s(t_ns)
-
+def _fault(fault: FaultLife) -> dict[str, JsonValue]:
+    times = {
+        "asked": fault.asked_ns,
+        "confirmed": fault.confirmed,
+        "healed": fault.healed,
+        "recovered": fault.recovered,
+        "failed": fault.failed if fault.failed is not None else fault.missed,
+    }
     return {
         "n": fault.number,
         "name": fault.name,
         "title": visible(fault.title),
-        "nodes": visible(fault.on_nodes),
-        "asked": seconds_of(fault.asked),
-        "confirmed": seconds_of(fault.confirmed),
-        "healed": seconds_of(fault.healed),
-        "recovered": seconds_of(fault.recovered),
-        "failed": seconds_of(fault.failed if fault.failed is not None else fault.missed),
+        "nodes": visible(nodes_text(fault)),
+        **{name: None if t_ns is None else _s(t_ns) for name, t_ns in times.items()},
         "missed": fault.failed is None and fault.missed is not None,
         "reason": visible(fault.reason[:300]),
     }

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from ackproof.base.errors import BadInput
@@ -18,13 +18,14 @@ from ackproof.repeats.intervals import spread_of
 from ackproof.rundir.anomalies import TABLE
 from ackproof.rundir.bounds import WHOLE, Bound, Unit
 from ackproof.rundir.layout import CaseDir
+from ackproof.rundir.lifelines import FaultLife
 from ackproof.rundir.metrics import METRICS, Shape
 from ackproof.rundir.narrator import tell_event
 from ackproof.rundir.observed import RecoveryFile, Unrecovered
 from ackproof.rundir.timeline import Event, EventKind, read_timeline
 from ackproof_reports.answer import by_experiment
-from ackproof_reports.course import Fault
-from ackproof_reports.expectations import DistributionChart, Row, picture, row_of
+from ackproof_reports.course import struck_faults
+from ackproof_reports.expectations import RepeatsView, picture, row_of
 from ackproof_reports.facts import CaseFacts
 from ackproof_reports.loading import BatchView
 from ackproof_reports.picture import Bar, Lanes, ShownTime, draw_lanes, draw_request_lanes, find_shown_time
@@ -40,31 +41,11 @@ PHASES: Final = tuple(
 
 
 @dataclass(frozen=True)
-class Phase:
-    """Time from a fault until something was seen."""
-
-    name: str
-    value: Value
-
-    @property
-    def text(self) -> str:
-        """The time in words."""
-        return self.value.text(Unit.SECONDS)
-
-
-@dataclass(frozen=True)
-class TimesAfterFault:
-    """Times after one fault."""
-
-    fault: Fault
-    phases: tuple[Phase, ...]
-
-
-@dataclass(frozen=True)
 class Recovery:
     """Times after the faults of one run."""
 
-    after: tuple[TimesAfterFault, ...]
+    after: tuple[tuple[FaultLife, tuple[tuple[str, Value], ...]], ...]
+    """Each fault, with the time until something was seen, by its name."""
     lanes: Lanes | None
     left_out: int
     """So many further faults are not told."""
@@ -82,63 +63,53 @@ def evidence_of_run(fact: CaseFacts) -> Evidence | None:
 
 def recovery_of(fact: CaseFacts, evidence: Evidence | None) -> Recovery | None:
     """Return the times of a run with confirmed faults; None for others."""
-    struck = [one for one in fact.course.faults if one.confirmed is not None and one.kind != "storm"]
+    struck = struck_faults(fact.course.faults)
     if evidence is None or not struck:
         return None
-    told = struck[:MAX_FAULTS]
-    begins = [*(one.asked or 0 for one in struck[1:]), math.inf]
+    begins = [*(fault.asked_ns or 0 for fault in struck[1:]), math.inf]
     return Recovery(
         tuple(
-            TimesAfterFault(one, tuple(_phases(evidence, one.number, (begin - (one.asked or 0)) / 1e9)))
-            for one, begin in zip(told, begins, strict=False)
+            (fault, tuple(_phases(evidence, fault.number, (begin - (fault.asked_ns or 0)) / 1e9)))
+            for fault, begin in zip(struck[:MAX_FAULTS], begins, strict=False)
         ),
         draw_request_lanes(fact, struck),
         max(0, len(struck) - MAX_FAULTS),
     )
 
 
-def _phases(evidence: Evidence, fault: int, next_s: float) -> Iterator[Phase]:
+def _phases(evidence: Evidence, fault: int, next_s: float) -> Iterator[tuple[str, Value]]:
     """`next_s`: how long after it the next fault was asked for. A controller that was elected behind that was not for
     this one's sake."""
     for quantity in PHASES:
         value = measured(evidence, Ask(quantity, fault=fault), WHOLE)
         if quantity.needs is not Witness.QUORUM or (value.is_known and value.high < next_s):
-            yield Phase(quantity.variant, value)
+            yield quantity.variant, value
 
 
 # -- over repeats ---------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class Spread:
-    """One time over the repeats of each case."""
-
-    title: str
-    rows: tuple[Row, ...]
-    picture: DistributionChart | None
-
-
-def spreads(batch: BatchView, told: Sequence[tuple[CaseFacts, Recovery | None]]) -> list[Spread]:
+def spreads(batch: BatchView, told: Sequence[tuple[CaseFacts, Recovery | None]]) -> list[RepeatsView]:
     """Return, for cases that ran more than once, each time after each fault that is known of some repeat."""
     by_index = {fact.case.index: (fact, recovery) for fact, recovery in told}
     found = []
     for name, cases in by_experiment(batch).items():
         runs = [by_index[case.index] for case in cases]
         whose = f"{name}: " if len(by_experiment(batch)) > 1 else ""
-        found += [Spread(whose + one.title, one.rows, one.picture) for one in _of_experiment(runs)]
+        found += [replace(one, title=whose + one.title) for one in _of_experiment(runs)]
     return found
 
 
-def _of_experiment(runs: Sequence[tuple[CaseFacts, Recovery | None]]) -> Iterator[Spread]:
+def _of_experiment(runs: Sequence[tuple[CaseFacts, Recovery | None]]) -> Iterator[RepeatsView]:
     cells: dict[str, list[tuple[CaseFacts, Recovery | None]]] = {}
     for fact, recovery in runs:
         cells.setdefault(fact.case.entry.cell_name, []).append((fact, recovery))
     cells = {name: group for name, group in cells.items() if len(group) > 1}
     faults = {
-        after.fault.number: after.fault
+        fault.number: fault
         for group in cells.values()
         for _, one in group
-        for after in (one.after if one else ())
+        for fault, _ in (one.after if one else ())
     }
     for number, fault in sorted(faults.items()):
         for quantity in PHASES:
@@ -151,21 +122,21 @@ def _of_experiment(runs: Sequence[tuple[CaseFacts, Recovery | None]]) -> Iterato
 
 def _value(fact: CaseFacts, recovery: Recovery | None, quantity: Quantity, number: int) -> Value:
     """Return the time of one repeat; on a starved machine an upper bound."""
-    for after in recovery.after if recovery else ():
-        for phase in after.phases:
-            if (after.fault.number, phase.name) == (number, quantity.variant):
-                starved = phase.value.is_known and fact.case.starved
-                return Value(0.0, phase.value.high, phase.value.why) if starved else phase.value
+    for fault, phases in recovery.after if recovery else ():
+        for name, value in phases:
+            if (fault.number, name) == (number, quantity.variant):
+                starved = value.is_known and fact.case.starved
+                return Value(0.0, value.high, value.why) if starved else value
     return Value.unknown("the fault was not confirmed")
 
 
-def _spread(title: str, values: dict[str, list[Value]]) -> Spread:
+def _spread(title: str, values: dict[str, list[Value]]) -> RepeatsView:
     rows = tuple(row_of(cell, group, Unit.SECONDS) for cell, group in values.items())
     between = None
     if len(values) == 1 and (spread := spread_of(next(iter(values.values())))):
         median = spread.median
         between = (median.low, median.high) if 0 < median.low <= median.high < math.inf else None
-    return Spread(title, rows, picture(values, Unit.SECONDS, between))
+    return RepeatsView(title, rows, picture(values, Unit.SECONDS, between))
 
 
 _OF_A_PLACE: Final = frozenset({EventKind.LEADER, EventKind.ISR})
@@ -182,7 +153,8 @@ def tell_unrecovered(run: CaseDir, anomaly: str) -> Iterator[str]:
     for number, one in enumerate(found):
         yield from [""] * bool(number)
         yield f"{anomaly} ({TABLE[anomaly].short})"
-        for event in [event for event in events if _concerns(event, one)][-_MOST_EVENTS:]:
+        near = [event for event in events if _concerns(event, one)]
+        for event in near[-_MOST_EVENTS:]:
             yield f"{event.t_ns / 1e9:9.3f} s  {one_line(tell_event(event), 200)}"
         yield f"  {one_line(one.seen, 600)}"
         yield f"  nothing of it moved for {one.for_s:.1f} s; its bound is {file.bounds.get(anomaly, 0):g} s"
@@ -223,18 +195,10 @@ class Alert:
 
 
 @dataclass(frozen=True)
-class AfterFault:
-    """All metrics after one fault."""
-
-    fault: Fault
-    alerts: tuple[Alert, ...]
-
-
-@dataclass(frozen=True)
 class Alerts:
     """Metrics of one run whose nodes were scraped."""
 
-    after: tuple[AfterFault, ...]
+    after: tuple[tuple[FaultLife, tuple[Alert, ...]], ...]
     lanes: Lanes
     holes: tuple[str, ...]
     """Where metrics are unknown, in words."""
@@ -242,7 +206,7 @@ class Alerts:
 
 def alerts_of(fact: CaseFacts, evidence: Evidence | None) -> Alerts | None:
     """Return the metrics of a run with confirmed faults; None for others."""
-    struck = [one for one in fact.course.faults if one.confirmed is not None and one.kind != "storm"]
+    struck = struck_faults(fact.course.faults)
     if evidence is None or not struck or not evidence.run.metrics.exists():
         return None
     mode = "zookeeper" if evidence.zookeeper else "kraft"
@@ -251,7 +215,7 @@ def alerts_of(fact: CaseFacts, evidence: Evidence | None) -> Alerts | None:
     holes = {str(hole) for one in told.values() if isinstance(one, Scraped) for hole in one.holes}
     return Alerts(
         tuple(
-            AfterFault(fault, tuple(_alert(evidence, *one, fault.number) for one in asked))
+            (fault, tuple(_alert(evidence, *one, fault.number) for one in asked))
             for fault in struck[:MAX_FAULTS]
         ),
         _lanes(fact, struck, [(name, bound, told[name]) for name, bound, _ in asked]),
@@ -283,7 +247,7 @@ def _late(shown: Value, real: Value) -> str:
 
 
 def _lanes(
-    fact: CaseFacts, struck: Sequence[Fault], told: Sequence[tuple[str, Bound, Scraped | str]]
+    fact: CaseFacts, struck: Sequence[FaultLife], told: Sequence[tuple[str, Bound, Scraped | str]]
 ) -> Lanes:
     span = find_shown_time(fact, struck)
     rows = []

@@ -84,8 +84,6 @@ class Reference:
 
 @dataclass(frozen=True)
 class _Times:
-    """Return the time from the first fault, in ms; None if it was never seen."""
-
     new_leader_ms: float | None = None
     shrink_ms: float | None = None
     full_isr_ms: float | None = None
@@ -98,7 +96,7 @@ def reference_of(case: CaseView, gap_ms: float | None) -> Reference | None:
         return None
     times = _times(case.events)
     rows = [*(_count_row(case, name, label) for name, label in _COUNTED), *_timed(case, times, gap_ms)]
-    rows.append(_elected(case, times))
+    rows.append(_elected(case, times.leader))
     simulation = case.simulation
     notes = []
     if simulation is not None:
@@ -168,23 +166,20 @@ _SLACK_MS: Final = 250.0
 """What sampling adds."""
 
 
-def _elected(case: CaseView, times: _Times) -> ReferenceRow:
-    replay = case.conformance
-    named, differs = ABSENT, ""
-    if replay is not None and replay.elections:
-        wrong = [one for one in replay.elections if one.observed != one.reference]
-        named = ", ".join(_who(one.reference) for one in replay.elections[:_ELECTIONS])
-        if wrong:
-            first = wrong[0]
-            differs = (
-                f"{first.topic}/{first.partition} epoch {first.leader_epoch}: the reference names "
-                f"{_who(first.reference)}, Kafka {_who(first.observed)}"
-            )
-        seen = ", ".join(_who(one.observed) for one in replay.elections[:_ELECTIONS])
-        more = len(replay.elections) - _ELECTIONS
-        seen += f" and {more} more" if more > 0 else ""
-    else:
-        seen = times.leader
+def _elected(case: CaseView, leader: str) -> ReferenceRow:
+    elections = case.conformance.elections if case.conformance else ()
+    if not elections:
+        return ReferenceRow("who was elected", ABSENT, ABSENT, leader, "")
+    differs = ""
+    if wrong := next((one for one in elections if one.observed != one.reference), None):
+        differs = (
+            f"{wrong.topic}/{wrong.partition} epoch {wrong.leader_epoch}: the reference names "
+            f"{_who(wrong.reference)}, Kafka {_who(wrong.observed)}"
+        )
+    named = ", ".join(_who(one.reference) for one in elections[:_ELECTIONS])
+    seen = ", ".join(_who(one.observed) for one in elections[:_ELECTIONS])
+    more = len(elections) - _ELECTIONS
+    seen += f" and {more} more" if more > 0 else ""
     return ReferenceRow("who was elected", named, ABSENT, seen, differs)
 
 

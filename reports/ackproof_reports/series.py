@@ -53,7 +53,7 @@ def sparkline(course: Course, series: Series | None, peak: float) -> Sparkline |
     area = f"{line}L{points[-1][0]} {HEIGHT}L{points[0][0]} {HEIGHT}Z"
     bands = []
     for fault in course.faults:
-        start = fault.confirmed if fault.confirmed is not None else fault.asked
+        start = fault.confirmed if fault.confirmed is not None else fault.asked_ns
         if start is None:
             continue
         end = fault.recovered or fault.healed or course.end_ns
@@ -176,7 +176,6 @@ class Track:
 
     @classmethod
     def empty(cls, bins: int) -> Track:
-        """All bins at nothing."""
         return cls(*([0] * bins for _ in _COUNTS), *([None] * bins for _ in range(2)))  # type: ignore[arg-type]
 
 
@@ -193,7 +192,6 @@ class Series:
 
     @property
     def bins(self) -> int:
-        """Number of bins."""
         return len(self.total.acked)
 
     @property

@@ -55,20 +55,14 @@ def causes_of(case: CaseView) -> Causes | None:
     if replay is None:
         return None
     if case.untold:
-        replay = replay.model_copy(
-            update={"classes": (), "intervals": ()}
-        )  # what is not there was not looked for
+        # What is not there was not looked for.
+        replay = replay.model_copy(update={"classes": (), "intervals": ()})
     found = sorted(_all(replay), key=lambda cause: (not cause.unexplained, -cause.records))
     notes = tuple(_notes(replay))
     if not found and not notes:
         return None
     rest = found[MOST:]
-    return Causes(
-        shown=tuple(found[:MOST]),
-        more=len(rest),
-        more_records=sum(cause.records for cause in rest),
-        notes=notes,
-    )
+    return Causes(tuple(found[:MOST]), len(rest), sum(cause.records for cause in rest), notes)
 
 
 def with_causes(rows: pa.Table, replay: ConformanceFile | None) -> pa.Table:
@@ -79,7 +73,7 @@ def with_causes(rows: pa.Table, replay: ConformanceFile | None) -> pa.Table:
     if replay is None:
         return rows
     explained = [one.anomaly for one in replay.classes if one.explained == one.count]
-    # an offset of a topic that was deleted and made created_again is several records'
+    # an offset of a topic that was deleted and created again is several records'
     created_again = {(gone.topic, gone.partition) for gone in replay.deletions}
     cuts = [
         cut for cut in replay.truncations if cut.acked and (cut.topic, cut.partition) not in created_again
@@ -117,20 +111,17 @@ def _all(replay: ConformanceFile) -> Iterator[Cause]:
     for one in replay.intervals:
         if one.why:
             seqs = f"seq {number(one.first_seq)} to {number(one.last_seq)} of producer {one.producer}"
-            yield Cause(
-                f"{one.topic}/{one.partition}", f"{seqs}, acknowledged without offsets", one.records, one.why
-            )
+            what = f"{seqs}, acknowledged without offsets"
+            yield Cause(f"{one.topic}/{one.partition}", what, one.records, one.why)
     for of_class in replay.classes:
         if of_class.unexplained:
             example = next((one for one in replay.unexplained if one.anomaly == of_class.anomaly), None)
             place, what, why = ABSENT, of_class.anomaly, _NOTHING
             if example is not None:
                 place, why = f"{example.topic}/{example.partition}", example.why
-                where = (
-                    f"offset {number(example.offset)}"
-                    if example.offset >= 0
-                    else f"seq {number(example.seq)}"
-                )
+                where = f"seq {number(example.seq)}"
+                if example.offset >= 0:
+                    where = f"offset {number(example.offset)}"
                 what += f", such as {where} of producer {example.producer}"
             yield Cause(place, what, of_class.unexplained, why, unexplained=True)
 
@@ -142,10 +133,8 @@ def _notes(replay: ConformanceFile) -> Iterator[str]:
         yield f"{plural(without_offsets - told, 'more record')} acknowledged without offsets went in like ways"
     for of_class in replay.classes:
         if of_class.not_replayed:
-            yield (
-                f"{plural(of_class.not_replayed, 'record')} counted as {of_class.anomaly} "
-                "are on partitions that were not replayed"
-            )
+            records = f"{plural(of_class.not_replayed, 'record')} counted as {of_class.anomaly}"
+            yield f"{records} are on partitions that were not replayed"
 
 
 MOST_STORIES: Final = 2_000
@@ -180,7 +169,7 @@ def lost_stories(rows: pa.Table, run: CaseDir, most: int, absent: list[str]) -> 
 
     of: dict[str, JsonValue] = {}
     for who, story in stories.items():
-        told = [line(moment.t_ns, moment.text) for moment in story.moments]
+        told = [line(*moment) for moment in story.moments]
         of[f"{who.producer}:{who.seq}"] = [*told, *(line(None, fact) for fact in story.facts)]
     return {"lines": [*lines], "of": of} if of else None
 

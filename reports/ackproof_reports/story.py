@@ -6,12 +6,11 @@ import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
-from pathlib import Path
 from typing import Final
 
 from ackproof.rundir.anomalies import TABLE
 from ackproof.rundir.model import StoryStep
-from ackproof_reports.embedding import source_hash
+from ackproof_reports.embedding import asset, policy
 from ackproof_reports.wording import joined, plural, visible
 
 WIDTH: Final = 360
@@ -36,7 +35,7 @@ def sequence(steps: Sequence[StoryStep], ending: str, title: str) -> str:
             y += _LINE
             parts.append(f'<text class="said" x="2" y="{y}">{escape(line)}</text>')
         y += _ARROW
-        parts.append(_happening(at[step.actor], at.get(step.target), y - 5))
+        parts.append(_arrow(at[step.actor], at.get(step.target), y - 5))
         y += _GAP
     if len(steps) > MAX_STEPS:
         y += _LINE
@@ -65,7 +64,7 @@ def _lanes(steps: Sequence[StoryStep]) -> list[str]:
     return [*first, *sorted(names - set(first))]
 
 
-def _happening(x: float, to: float | None, y: int) -> str:
+def _arrow(x: float, to: float | None, y: int) -> str:
     if to is None or to == x:
         return f'<circle class="alone" cx="{x}" cy="{y}" r="4"/>'
     tip = -6 if to > x else 6
@@ -75,7 +74,6 @@ def _happening(x: float, to: float | None, y: int) -> str:
     )
 
 
-_CSS: Final = Path(__file__).parent / "templates" / "css"
 _STYLES: Final = ("base.css", "sequence.css", "print.css")
 
 
@@ -107,9 +105,8 @@ def _words(anomaly: str) -> str:
 
 
 def story_page(title: str, notes: Sequence[str], tales: Sequence[Tale]) -> str:
-    """The whole page."""
-    style = "\n".join((_CSS / name).read_text(encoding="utf-8") for name in _STYLES)
-    policy = f"default-src 'none'; style-src '{source_hash(style)}'; base-uri 'none'; form-action 'none'"
+    """Return the page of an exploration."""
+    style = asset("css", _STYLES)
     body = "".join(f"<p>{escape(visible(note))}</p>" for note in notes)
     body += "".join(
         f"<section><h2>{escape(visible(_words(tale.anomaly)))}</h2>"
@@ -118,7 +115,7 @@ def story_page(title: str, notes: Sequence[str], tales: Sequence[Tale]) -> str:
     )
     return (
         '<!doctype html><html lang="en"><head><meta charset="utf-8">'
-        f'<meta http-equiv="Content-Security-Policy" content="{escape(policy)}">'
+        f'<meta http-equiv="Content-Security-Policy" content="{escape(policy(style))}">'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
         f"<title>{escape(visible(title))}</title><style>{style}</style></head>"
         f'<body><main class="story-page"><h1>{escape(visible(title))}</h1>{body}</main></body></html>'

@@ -46,9 +46,8 @@ def junit(batch: BatchView, facts: Sequence[CaseFacts]) -> str:
     root = ET.Element("testsuites", totals)
     suite = ET.SubElement(root, "testsuite", totals)
     if batch.started_ns > 0:
-        suite.set(
-            "timestamp", datetime.fromtimestamp(batch.started_ns // 10**9, UTC).strftime("%Y-%m-%dT%H:%M:%S")
-        )
+        started = datetime.fromtimestamp(batch.started_ns // 10**9, UTC)
+        suite.set("timestamp", started.strftime("%Y-%m-%dT%H:%M:%S"))
     _properties(
         suite,
         [
@@ -95,36 +94,29 @@ def _case(suite: ET.Element, batch: BatchView, fact: CaseFacts) -> None:
         text = case.entry.error or text
     elif case.state is State.NOT_JUDGED:
         text = "the case was not judged: " + ("; ".join(fact.absent) or "no reason")
-    if case.state in _OUTCOMES:
-        tag, kind = _OUTCOMES[case.state]
-        ET.SubElement(node, tag, {"type": kind, "message": clean(one_line(text))}).text = clean(text)
-    ET.SubElement(node, "system-out").text = clean("\n".join(_describe_case(fact)))
+    lines = [
+        f"{name}: {number(fact.count(name))}" for name in ("produced", "acked", "failed", "indeterminate")
+    ]
+    lines += [f"{name}: {number(count)}" for name, count in (case.counts if case.audit else {}).items()]
+    lines.append(f"longest gap between acks: {fact.gap}")
+    lines += [f"starved: {sentence}" for sentence in case.starved]
+    lines += [f"absent: {sentence}" for sentence in fact.absent]
+    _add_outcome(node, case.state, text, "\n".join(lines))
 
 
 def _over_repeats(suite: ET.Element, batch: BatchView, one: OverRepeats) -> None:
-    """Add a testcase for each expectation over repeats."""
     name = {"classname": clean(one.experiment or batch.name), "name": clean(one.title), "time": "0.000"}
     node = ET.SubElement(suite, "testcase", name)
     state = state_of(one)
     _properties(node, [("verdict", state.value), ("repeats", str(one.repeats)), ("interval", one.interval)])
+    _add_outcome(node, state, one.outcome_text, one.outcome_text)
+
+
+def _add_outcome(node: ET.Element, state: State, text: str, output: str) -> None:
     if state in _OUTCOMES:
         tag, kind = _OUTCOMES[state]
-        ET.SubElement(node, tag, {"type": kind, "message": clean(one_line(one.outcome_text))}).text = clean(
-            one.outcome_text
-        )
-    ET.SubElement(node, "system-out").text = clean(one.outcome_text)
-
-
-def _describe_case(fact: CaseFacts) -> list[str]:
-    lines = [
-        f"{name}: {number(fact.count(name))}" for name in ("produced", "acked", "failed", "indeterminate")
-    ]
-    lines += [
-        f"{name}: {number(count)}" for name, count in (fact.case.counts if fact.case.audit else {}).items()
-    ]
-    lines.append(f"longest gap between acks: {fact.gap}")
-    lines += [f"starved: {sentence}" for sentence in fact.case.starved]
-    return lines + [f"absent: {sentence}" for sentence in fact.absent]
+        ET.SubElement(node, tag, {"type": kind, "message": clean(one_line(text))}).text = clean(text)
+    ET.SubElement(node, "system-out").text = clean(output)
 
 
 def _properties(node: ET.Element, pairs: Sequence[tuple[str, str]]) -> None:

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+import pyarrow as pa
 from pydantic import JsonValue
 
 from ackproof_reports.answer import by_experiment
@@ -14,7 +15,7 @@ from ackproof_reports.cells import Cell, Grid, Matrix, matrix_of
 from ackproof_reports.embedding import Block, RunFile, files_of
 from ackproof_reports.expectations import Expectation, expectations
 from ackproof_reports.facts import CaseFacts
-from ackproof_reports.findings import SPANS, Group, Line, Range, first_lines
+from ackproof_reports.findings import SPANS, Group, Line, first_lines
 from ackproof_reports.loading import BatchView, State
 from ackproof_reports.mechanics import Mechanism, mechanics_of
 from ackproof_reports.recovery import Alerts, Recovery, alerts_of, evidence_of_run, recovery_of
@@ -42,7 +43,6 @@ class CellFacts:
 
     @property
     def state(self) -> State:
-        """The worst state of its repeats."""
         return self.cell.states[0]
 
     @property
@@ -57,7 +57,6 @@ class CellFacts:
 
     @property
     def loses(self) -> bool:
-        """Return True if any repeat counted a lost record."""
         return any(fact.count("lost") for fact in self.facts)
 
     @property
@@ -89,7 +88,6 @@ class ExperimentView:
     expectations: tuple[Expectation, ...]
 
     def facts_of(self, cell: Cell | None) -> CellFacts | None:
-        """The facts of a cell of a grid."""
         return None if cell is None else self.cells[id(cell)]
 
     def caption(self, grid: Grid) -> str:
@@ -137,7 +135,8 @@ class CasePage:
     """The stories of lost records."""
     first_lines: tuple[Line, ...]
     maps: tuple[LogMap, ...]
-    ranges: tuple[Range, ...]
+    ranges: tuple[tuple[Group, int, int, int], ...]
+    """First, last and number of findings of a stretch, with the group that it is of."""
     ranges_total: int
     settings: str
     settings_cut: bool
@@ -152,16 +151,12 @@ class CasePage:
 def case_pages(batch: BatchView, facts: Sequence[CaseFacts]) -> list[CasePage]:
     """Every case's section; the one that a reader most likely wants is open."""
     peak = max((peak_rate(fact.series) for fact in facts), default=0.0)
-    first = _first_to_open(facts)
+    first = min(facts, key=_interest).case.index if facts else None
     shared = dict(shared_environment(facts))
     return [
         _case_page(fact, peak, shared, fact.case.index == first, stories)
         for fact, stories in zip(facts, stories_of(facts), strict=True)
     ]
-
-
-def _first_to_open(facts: Sequence[CaseFacts]) -> int | None:
-    return min(facts, key=_interest).case.index if facts else None
 
 
 def _interest(fact: CaseFacts) -> int:
@@ -176,9 +171,11 @@ def _interest(fact: CaseFacts) -> int:
 def _case_page(
     fact: CaseFacts, peak: float, shared: dict[str, str], opened: bool, stories: tuple[Story, ...]
 ) -> CasePage:
-    groups = fact.findings.groups if fact.findings else ()
-    ranges = [found for group in groups for found in group.ranges]
-    settings, cut = _settings_text(fact)
+    groups, rows = (fact.findings.groups, fact.findings.rows) if fact.findings else ((), None)
+    ranges = [(group, *stretch) for group in groups for stretch in group.ranges]
+    settings = ""
+    if fact.case.case is not None:
+        settings = json.dumps(fact.case.case.resolved, indent=2, ensure_ascii=False)
     environment = fact.case.case.environment if fact.case.case else {}
     evidence = evidence_of_run(fact)
     return CasePage(
@@ -188,16 +185,14 @@ def _case_page(
         mechanics=mechanics_of(fact.case, fact.lost_groups),
         spark=sparkline(fact.course, fact.series, peak),
         picture=Block.pack(fact.picture.data, plain=True) if fact.picture else None,
-        findings=_findings_block(fact),
+        findings=None if rows is None else _findings_block(rows),
         told=Block.pack(fact.stories) if fact.stories else None,
-        first_lines=first_lines(fact.findings.rows, FIRST_ROWS)
-        if fact.findings and fact.findings.rows is not None
-        else (),
+        first_lines=() if rows is None else first_lines(rows, FIRST_ROWS),
         maps=tuple(_maps(fact)),
         ranges=tuple(ranges[:MAX_RANGES]),
         ranges_total=sum(group.total for group in groups),
-        settings=settings,
-        settings_cut=cut,
+        settings=settings[:MAX_SETTINGS_TEXT],
+        settings_cut=len(settings) > MAX_SETTINGS_TEXT,
         environment=tuple((name, value) for name, value in environment.items() if shared.get(name) != value),
         opened=opened,
         stories=stories,
@@ -215,17 +210,8 @@ def shared_environment(facts: Sequence[CaseFacts]) -> tuple[tuple[str, str], ...
     return tuple((name, value) for name, value in told[0].items() if all(t.get(name) == value for t in told))
 
 
-def _settings_text(fact: CaseFacts) -> tuple[str, bool]:
-    if fact.case.case is None:
-        return "", False
-    text = json.dumps(fact.case.case.resolved, indent=2, ensure_ascii=False)
-    return text[:MAX_SETTINGS_TEXT], len(text) > MAX_SETTINGS_TEXT
-
-
-def _findings_block(fact: CaseFacts) -> Block | None:
-    if fact.findings is None or fact.findings.rows is None:
-        return None
-    table = fact.findings.rows.unify_dictionaries()
+def _findings_block(rows: pa.Table) -> Block:
+    table = rows.unify_dictionaries()
     data: dict[str, JsonValue] = {}
     for name in ("class", "topic", "detail"):
         column = table.column(name).combine_chunks().dictionary_encode()

@@ -11,7 +11,7 @@ from typing import Final
 from ackproof.rundir.documents import Scalar
 
 ABSENT: Final = "—"
-_KEPT: Final = frozenset("\n\t")
+_ACTING: Final = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"})
 _SHORT: Final = re.compile(r"\[([^\[\]]+)\]\Z")
 _DOTTED: Final = re.compile(r"([A-Za-z0-9_-]+)\Z")
 
@@ -23,14 +23,12 @@ def visible(text: str) -> str:
     """
     if text.isascii() and text.isprintable():
         return text
-    return "".join(c if c in _KEPT or _harmless(c) else _escaped(c) for c in text)
+    return "".join(map(_written_out, text))
 
 
-def _harmless(character: str) -> bool:
-    return unicodedata.category(character) not in {"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"}
-
-
-def _escaped(character: str) -> str:
+def _written_out(character: str) -> str:
+    if character in "\n\t" or unicodedata.category(character) not in _ACTING:
+        return character
     code = ord(character)
     if code < 0x100:
         return f"\\x{code:02x}"
@@ -109,11 +107,8 @@ def wall(wall_ns: int) -> str:
 
 def short_setting(path: str) -> str:
     """The name a reader knows: `topics.orders.config[min.insync.replicas]` → `min.insync.replicas`."""
-    bracket = _SHORT.search(path)
-    if bracket:
-        return bracket[1]
-    dotted = _DOTTED.search(path)
-    return dotted[1] if dotted else path
+    name = _SHORT.search(path) or _DOTTED.search(path)
+    return name[1] if name else path
 
 
 def setting_names(paths: Sequence[str]) -> dict[str, str]:

@@ -25,6 +25,7 @@ from ackproof.rundir.timeline import (
     NodeEnded,
     NodeStarted,
     PhaseBegan,
+    fault_name,
 )
 
 Spans: TypeAlias = tuple[tuple[float, float], ...]
@@ -39,14 +40,42 @@ class FaultLife:
     It began to bite between `asked` and `confirmed`.
     """
 
-    asked: int
-    kind: str
-    nodes: tuple[int, ...]
+    asked_ns: int | None = None
+    kind: str = "fault"
+    nodes: tuple[int, ...] = ()
+    number: int = 0
+    done: str = ""
+    """What it does to a node, as a participle: `killed`."""
+    role: str = ""
     confirmed: int | None = None
+    witness: str = ""
     healed: int | None = None
     """When its healing was asked for."""
+    recovered: int | None = None
+    healing_witness: str = ""
+    failed: int | None = None
+    missed: int | None = None
+    """A storm drew it, and it found nothing to break: no lack of evidence by itself."""
+    reason: str = ""
+    """The first reason that it failed or missed."""
     over: int | None = None
     """When its healing was confirmed, or the fault was given up."""
+
+    @property
+    def asked(self) -> int:
+        """When it was asked for. Only for faults that were."""
+        assert self.asked_ns is not None
+        return self.asked_ns
+
+    @property
+    def name(self) -> str:
+        """`2`, or `2.7` for the seventh that storm 2 drew."""
+        return fault_name(self.number)
+
+    @property
+    def title(self) -> str:
+        """`kill leader(orders/0)`."""
+        return f"{self.kind} {self.role}".strip()
 
 
 @dataclass
@@ -109,6 +138,8 @@ class Lifelines:
     """Phase → begin in ns, in the order of the timeline; the later one of a phase that begins twice."""
     faults: Mapping[int, FaultLife]
     """Faults that were asked for, by number."""
+    every_fault: Mapping[int, FaultLife]
+    """Also those of which only a failure is told: a storm drew them, and they found nothing to break."""
     fault_events: Mapping[int, Sequence[Event]]
     """All events of each fault."""
     nodes: Mapping[int, NodeLife]
@@ -117,7 +148,7 @@ class Lifelines:
     @classmethod
     def of_events(cls, events: Sequence[Event]) -> Self:
         phases: dict[str, int] = {}
-        faults: dict[int, FaultLife] = {}
+        every_fault: dict[int, FaultLife] = {}
         fault_events: dict[int, list[Event]] = defaultdict(list)
         nodes: dict[int, NodeLife] = defaultdict(NodeLife)
         clients: dict[str, ClientLife] = defaultdict(ClientLife)
@@ -127,16 +158,16 @@ class Lifelines:
                 phases[what.phase] = event.t_ns
             if event.fault is not None:
                 fault_events[event.fault].append(event)
-                life = _next_fault_life(faults.get(event.fault), event)
-                if life is not None:
-                    faults[event.fault] = life
+                life = every_fault.get(event.fault, FaultLife(number=event.fault))
+                every_fault[event.fault] = _next_fault_life(life, event)
             if event.node is not None and isinstance(what, NodeStarted | NodeEnded | NodeDied):
                 nodes[event.node].events.append(event)
             if event.client is not None:
                 _file_client_event(clients[event.client], event)
         for node_life in nodes.values():
             node_life.spans = _process_spans(node_life)
-        return cls(phases, faults, fault_events, nodes, clients)
+        faults = {number: life for number, life in every_fault.items() if life.asked_ns is not None}
+        return cls(phases, faults, every_fault, fault_events, nodes, clients)
 
     def fault_event(self, number: int, kind: type[EventDetail]) -> Event | None:
         """Return the last event of this kind of a fault."""
@@ -152,19 +183,21 @@ class Lifelines:
         return self.clients.get(client, ClientLife())
 
 
-def _next_fault_life(life: FaultLife | None, event: Event) -> FaultLife | None:
-    what = event.what
+def _next_fault_life(life: FaultLife, event: Event) -> FaultLife:
+    what, at = event.what, event.t_ns
     if isinstance(what, FaultAsked):
-        return FaultLife(event.t_ns, what.kind, what.nodes)
-    if life is None:
-        return None
+        return FaultLife(at, what.kind, what.nodes, life.number, what.done, what.role)
     match what:
-        case FaultConfirmed():
-            return replace(life, confirmed=event.t_ns)
+        case FaultConfirmed(witness=witness):
+            return replace(life, confirmed=at, witness=witness)
         case FaultHealed(begun_ns=begun_ns):
-            return replace(life, healed=begun_ns or event.t_ns)
-        case FaultRecovered() | FaultMissed() | FaultFailed():
-            return replace(life, over=event.t_ns)
+            return replace(life, healed=begun_ns or at)
+        case FaultRecovered(witness=witness):
+            return replace(life, recovered=at, healing_witness=witness, over=at)
+        case FaultFailed(reason=reason):
+            return replace(life, failed=at, reason=life.reason or reason, over=at)
+        case FaultMissed(reason=reason):
+            return replace(life, missed=at, reason=life.reason or reason, over=at)
     return life
 
 

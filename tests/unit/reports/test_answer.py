@@ -10,11 +10,12 @@ import pytest
 
 from ackproof.faults.registry import fault_kinds
 from ackproof.rundir.documents import VerdictFile
+from ackproof.rundir.lifelines import FaultLife
 from ackproof.rundir.narrator import describe_event
 from ackproof.rundir.outcome import Verdict
 from ackproof.rundir.timeline import Event, EventKind
 from ackproof_reports.answer import answers, tally
-from ackproof_reports.course import Fault, circumstances
+from ackproof_reports.course import circumstances
 from ackproof_reports.loading import State, load_batch
 
 WHEN = "when the followers were paused and the leader was killed"
@@ -198,6 +199,10 @@ def test_what_was_once_counted_is_not_shown_where_the_judge_looked_at_nothing(
     assert "nothing was judged, so neither counts nor findings are shown" in case.absent
 
 
+def struck(kind: str, done: str = "", role: str = "", nodes: tuple[int, ...] = ()) -> FaultLife:
+    return FaultLife(1, kind, nodes, done=done, role=role, confirmed=1)
+
+
 @pytest.mark.parametrize(
     ("role", "said"),
     [
@@ -208,7 +213,7 @@ def test_what_was_once_counted_is_not_shown_where_the_judge_looked_at_nothing(
     ],
 )
 def test_a_rack_and_a_list_are_named(role: str, said: str) -> None:
-    assert circumstances([Fault(1, "kill", "killed", role, confirmed=1, nodes=(1, 4))]) == said
+    assert circumstances([struck("kill", "killed", role, (1, 4))]) == said
 
 
 @pytest.mark.parametrize(
@@ -222,23 +227,16 @@ def test_a_rack_and_a_list_are_named(role: str, said: str) -> None:
 def test_what_happened_is_no_list_of_everything(kinds: int, said: str) -> None:
     """Each twice: a soak of an hour has three hundred."""
     faults = [
-        Fault(
-            at, "kill" if at % kinds else "pause", f"done{at % kinds}", f"the kind{at % kinds}", confirmed=1
-        )
+        struck("kill" if at % kinds else "pause", f"done{at % kinds}", f"the kind{at % kinds}")
         for at in range(2 * kinds)
     ]
-    unseen = [Fault(90, "stop", "stopped", "leader"), Fault(91, "storm", confirmed=1)]
+    unseen = [FaultLife(1, "stop", done="stopped", role="leader"), struck("storm")]
     assert circumstances([*faults, *unseen]) == said
 
 
 def test_brokers_that_were_killed_are_counted() -> None:
     def killed(*nodes: int) -> str:
-        return circumstances(
-            [
-                Fault(at, "kill", "killed", f"broker({node})", (node,), confirmed=1)
-                for at, node in enumerate(nodes)
-            ]
-        )
+        return circumstances([struck("kill", "killed", f"broker({node})", (node,)) for node in nodes])
 
     assert killed(1) == "a broker was killed"
     assert killed(1, 4) == "2 brokers were killed"
@@ -267,5 +265,5 @@ def test_several_runs_lose_none_of_their_records(maker: ModuleType, cells: list,
     ],
 )
 def test_a_command_is_named_by_what_it_hit(role: str, nodes: tuple[int, ...], said: str) -> None:
-    fault = Fault(1, "command", fault_kinds()["command"].DONE, role, nodes, confirmed=1)
+    fault = struck("command", fault_kinds()["command"].DONE, role, nodes)
     assert circumstances([fault]) == said

@@ -19,6 +19,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ackproof.rundir.lifelines import FaultLife
 from ackproof.rundir.partition import TopicPartition
 from ackproof.rundir.schema import FINDINGS, SERIES, SERIES_BIN_NS
 from ackproof.rundir.timeline import Event, EventKind
@@ -290,8 +291,7 @@ def times(asked: int, shrunk: int, led: int, full: int) -> None:
 @given(st.lists(st.integers(1, 3), min_size=2, max_size=6))
 def often(nodes: list[int]) -> None:
     faults = [
-        course.Fault(number, "kill", "killed", f"broker({node})", (node,), confirmed=1)
-        for number, node in enumerate(nodes, start=1)
+        FaultLife(1, "kill", (node,), done="killed", role=f"broker({node})", confirmed=1) for node in nodes
     ]
     text, different = course.circumstances(faults), len(set(nodes))
     assert text.startswith(f"{different} brokers were killed" if different > 1 else "a broker was killed")

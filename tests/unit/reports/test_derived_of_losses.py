@@ -60,18 +60,17 @@ def of_causes(acked: list[int]) -> None:
 @NUMBERS.derived(
     "bars",
     one_offset_too_few=(
-        mechanics._Scale, "bar", lambda right: lambda scale, start, end, epoch=-1: right(scale, start, end - 1, epoch)
+        mechanics, "_bars", lambda right: lambda shown, start, end, epoch=-1: right(shown, start, end - 1, epoch)
     ),
     from_nothing=(
-        mechanics._Scale, "bar",
-        lambda right: lambda scale, *words: right(replace(scale, low=scale.low - 1), *words),
+        mechanics, "_bars", lambda right: lambda shown, *words: right((shown[0] - 1, shown[1]), *words),
     ),
 )  # fmt: skip
 @QUICK
 @given(st.integers(0, 50), st.integers(1, 50), st.integers(0, 120), st.integers(1, 60))
 def bars(low: int, size: int, start: int, length: int) -> None:
     high, end = low + size, start + length
-    found = list(mechanics._Scale(low, high).bar(start, end))
+    found = list(mechanics._bars((low, high), start, end))
     inside = [offset for offset in range(start, end) if low <= offset < high]
     assert len(found) == bool(inside)
     for bar in found:

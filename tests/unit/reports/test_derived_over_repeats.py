@@ -219,10 +219,7 @@ def picture(told: list[Value], between: Ends | None) -> None:
 @given(values(), st.booleans(), st.integers(1, 15))
 def starved(told: list[Value], is_starved: bool, number: int) -> None:
     """Each value is what followed one fault; of a starved machine at most so long."""
-    after = [
-        SimpleNamespace(fault=SimpleNamespace(number=at), phases=[recovery.Phase("isr full", one)])
-        for at, one in enumerate(told, start=1)
-    ]
+    after = [(SimpleNamespace(number=at), [("isr full", one)]) for at, one in enumerate(told, start=1)]
     fact = SimpleNamespace(case=SimpleNamespace(starved=("late",) if is_starved else ()))
     quantity = SimpleNamespace(variant="isr full")
     found = recovery._value(fact, SimpleNamespace(after=after), quantity, number)  # type: ignore[arg-type]

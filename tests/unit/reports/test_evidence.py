@@ -8,13 +8,14 @@ from typing import Any, cast
 import pytest
 
 from ackproof.rundir.documents import JudgedOpinion, VerdictFile
+from ackproof.rundir.lifelines import FaultLife
 from ackproof.rundir.outcome import Verdict
-from ackproof_reports.course import Course, Fault
+from ackproof_reports.course import Course
 from ackproof_reports.evidence import Standing, evidence_of
 
 FAULTS = (
-    Fault(1, kind="kill", asked=1, confirmed=2, healed=3, recovered=4),
-    Fault(2, kind="cut", asked=1),
+    FaultLife(1, "kill", number=1, confirmed=2, healed=3, recovered=4),
+    FaultLife(1, "cut", number=2),
 )
 
 

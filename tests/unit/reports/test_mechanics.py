@@ -15,7 +15,7 @@ from ackproof.rundir.replicas import EpochStart, Replica, ReplicasFile
 from ackproof_reports import render_batch
 from ackproof_reports.facts import gather
 from ackproof_reports.loading import load_batch
-from ackproof_reports.mechanics import Lane, Mechanism, mechanics_of
+from ackproof_reports.mechanics import Mechanism, ReplicaLane, mechanics_of
 
 S = 1_000_000_000
 CUT = Truncation(
@@ -64,7 +64,7 @@ def drawn(run: CaseDir) -> Mechanism:
     return one
 
 
-def offsets(one: Mechanism, lane: Lane, part: str) -> list[tuple[int, int, int]]:
+def offsets(one: Mechanism, lane: ReplicaLane, part: str) -> list[tuple[int, int, int]]:
     size = (one.high - one.low) / 100
     return [
         (round(one.low + bar.x * size), round(one.low + (bar.x + bar.width) * size), bar.epoch)

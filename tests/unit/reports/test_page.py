@@ -21,9 +21,8 @@ import pytest
 from ackproof.base.errors import BadInput
 from ackproof.rundir.outcome import Verdict
 from ackproof_reports import render_batch
-from ackproof_reports.embedding import Block, safe_json
+from ackproof_reports.embedding import TEMPLATES, Block, safe_json
 from ackproof_reports.loading import load_batch
-from ackproof_reports.page import TEMPLATES
 
 VOID = {"meta", "link", "input", "br", "hr", "img"}
 

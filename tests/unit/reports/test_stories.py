@@ -111,7 +111,7 @@ def test_the_page_carries_what_explain_tells(loss: Path, monkeypatch: pytest.Mon
     story = story_of(fact.case.run, RecordId(0, 7))
     told = of["0:7"]
     assert isinstance(told, list)
-    assert [texts[at] for _, at in told] == [*(m.text for m in story.moments), *story.facts]
+    assert [texts[at] for _, at in told] == [*(text for _, text in story.moments), *story.facts]
     assert len(texts) < 40 * 6  # what many have in common is there once
     monkeypatch.setattr(facts, "STORIES_OF_BATCH", 3)
     assert list(only(loss).stories["of"]) == ["0:0", "0:1", "0:2"]  # type: ignore[index, arg-type]
