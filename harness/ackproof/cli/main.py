@@ -24,9 +24,7 @@ from ackproof.base.extensions import load_commands
 from ackproof.base.wait import sigterm_as_interrupt
 from ackproof.cli.experiments import init, plan, schema, validate
 from ackproof.cli.machine import clean, doctor, image, list_, releases
-from ackproof.cli.options import (
-    examples,
-)
+from ackproof.cli.options import examples
 from ackproof.cli.results import audit, explain, judge, pairs, report
 from ackproof.cli.run import replay, run
 from ackproof.rundir.outcome import ExitCode

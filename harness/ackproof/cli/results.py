@@ -20,7 +20,6 @@ from ackproof.cli.options import (
 
 if TYPE_CHECKING:
     from ackproof.audit.results import AuditResult
-    from ackproof.rundir.batch import BatchCase
     from ackproof.rundir.documents import ExpectationJudged
     from ackproof.rundir.layout import CaseDir
 
@@ -257,20 +256,15 @@ def _case(directory: Path, wanted: str | None, anomaly: str | None) -> CaseDir:
                 f"{directory}: --case {wanted} matches several: {', '.join(one.title for one in meant)}"
             )
         return CaseDir(directory / meant[0].run)
-    found = [one for one in entries if _finds(one, anomaly)]
+    found = [
+        one for one in entries if any(one.counts.get(name) for name in ([anomaly] if anomaly else Anomaly))
+    ]
     found.sort(key=lambda one: (one.verdict is not Verdict.FAIL, not one.counts.get(Anomaly.LOST)))
     entry = next(iter(found or (entries if len(entries) == 1 else ())), None)
     if entry is None:
         what = f"no {anomaly}" if anomaly else "nothing"
         raise BadInput(f"{directory}: {what} was found in any case. Choose one with --case: {names}")
     return CaseDir(directory / entry.run)
-
-
-def _finds(entry: BatchCase, anomaly: str | None) -> bool:
-    """Return True if the audit found this class in the case; without a class, if it found anything."""
-    from ackproof.rundir.anomalies import Anomaly
-
-    return any(entry.counts.get(name) for name in ([anomaly] if anomaly else Anomaly))
 
 
 @click.command(epilog=examples("ackproof pairs runs/latest", "ackproof pairs runs/*-pairs --json"))

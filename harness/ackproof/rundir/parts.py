@@ -82,6 +82,11 @@ class PartEnd(NamedTuple):
         return f"{self.name} ({self.rows:,} rows, {self.first:,} to {self.last:,})"
 
 
+def part_number(path: Path | str) -> int:
+    """Return N of `part-N.parquet`."""
+    return int(Path(path).stem.rpartition("-")[2])
+
+
 def mark_deleted(folder: Path, path: Path) -> None:
     """Record a part in `_DELETED` of its folder, and delete it. Raises OSError."""
     with (folder / DELETED).open("a", encoding="ascii") as file:

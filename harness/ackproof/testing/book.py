@@ -29,8 +29,6 @@ from ackproof.rundir.payload import FOREIGN, NOBODY, Identity, run_bytes
 if TYPE_CHECKING:
     from confluent_kafka import Message
 
-NOT_TAKEN: Final = "BufferError: the client's queue was full"
-
 
 class Content(NamedTuple):
     """Topic, key and value of a record."""
@@ -92,14 +90,6 @@ class ProducerBook:
     """True with acks=0: librdkafka invents offsets, except for the first record of a partition, which has none."""
 
 
-@dataclass
-class ReaderBook:
-    """Reads of one consumer, in their order."""
-
-    number: int
-    reads: list[Read] = field(default_factory=list)
-
-
 class Book:
     """Attempts and reads of all clients of a test. `changes` counts everything that an audit would see."""
 
@@ -107,7 +97,8 @@ class Book:
         self.run_id = run_id
         self.origin_ns = origin_ns
         self.producers: list[ProducerBook] = []
-        self.readers: list[ReaderBook] = []
+        self.readers: list[list[Read]] = []
+        """Reads of each consumer, in their order."""
         self.changes = 0
         self.lock = threading.RLock()
 
@@ -130,25 +121,24 @@ class Book:
         )
 
     def new_producer(self) -> ProducerBook:
-        """Add a producer."""
         with self.lock:
             self.producers.append(ProducerBook(len(self.producers)))
             return self.producers[-1]
 
-    def new_reader(self) -> ReaderBook:
-        """Add a consumer."""
+    def new_reader(self) -> list[Read]:
+        """Add a consumer; its reads go into this list."""
         with self.lock:
-            self.readers.append(ReaderBook(len(self.readers)))
+            self.readers.append([])
             return self.readers[-1]
 
     def attempts(self) -> list[Attempt]:
-        """Return every accepted attempt."""
+        """Return every attempt that a client library accepted."""
         return [attempt for producer in self.producers for attempt in producer.attempts]
 
     @property
     def empty(self) -> bool:
         """True if no record went through any client."""
-        return not (self.attempts() or self.not_taken() or any(reader.reads for reader in self.readers))
+        return not (self.attempts() or self.not_taken() or any(self.readers))
 
     def not_taken(self) -> list[Attempt]:
         """Return every call that a full queue refused."""
@@ -169,8 +159,8 @@ class Book:
         resend_after_s: float,
     ) -> None:
         """Note a delivery report. `resend_after_s`: see the adapter of librdkafka; 0: resends at any age."""
-        young = (self.now() - attempt.sent_ns) / 1e9 < resend_after_s
-        outcome = classify_report(code, may_resend=not young)
+        may_resend = (self.now() - attempt.sent_ns) / 1e9 >= resend_after_s
+        outcome = classify_report(code, may_resend=may_resend)
         if partition >= 0:
             attempt.partition = partition
         if outcome is Outcome.ACKED:

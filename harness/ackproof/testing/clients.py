@@ -20,7 +20,6 @@ from ackproof.clients.librdkafka.adapter import resend_after_s
 from ackproof.rundir.outcome import Outcome
 from ackproof.testing.book import (
     HEADER,
-    NOT_TAKEN,
     Attempt,
     Book,
     Content,
@@ -40,23 +39,19 @@ class EndedClient:
     """Replaces a client after its test: threads that the code under test left running get nothing, and no error."""
 
     def poll(self, timeout: float = -1) -> None:
-        """Return None after the time-out."""
         threading.Event().wait(timeout if timeout >= 0 else None)
 
     def consume(self, num_messages: int = 1, timeout: float = -1) -> list[object]:
-        """Return nothing after the time-out."""
         self.poll(timeout)
         return []
 
     def flush(self, timeout: float = -1) -> int:
-        """Return 0: nothing is queued."""
         return 0
 
     def close(self) -> None:
-        """Do nothing."""
+        return
 
     def produce(self, topic: str, **options: object) -> NoReturn:
-        """Raise RuntimeError."""
         raise RuntimeError("the test is over, and its cluster is gone")
 
     def __len__(self) -> int:
@@ -86,11 +81,9 @@ class AuditedClient(Generic[Client]):
 
     @property
     def audited(self) -> Client:
-        """The real client."""
         return self._real
 
     def end(self) -> None:
-        """Drop the real client at the end of the test."""
         self._real = cast("Client", EndedClient())
 
     def __getattr__(self, name: str) -> Any:  # noqa: ANN401 — whatever the client has
@@ -127,33 +120,24 @@ ONLY_ERRORS = "delivery.report.only.error"
 _UNASSIGNED = -1
 
 
-class HiddenCallback(TypeError):
-    """A producer may have a delivery callback of its own: nothing decides it."""
-
-
 def configured_callback(producer: Producer) -> OnDelivery | None:
     """Return the `on_delivery` of the configuration that the producer was made with, None if it has none.
 
     The client library has no way to ask. But the garbage collector knows what a producer refers to: its delivery
     callback, then those for errors, throttling and statistics. Only the first is called with two arguments. Raises
-    `HiddenCallback` if that does not decide.
+    TypeError if that does not decide.
     """
-    held = [one for one in gc.get_referents(producer) if _is_callback(one)]
-    sure = [one for one in held if _takes(one, 2) and not _takes(one, 1)]
-    if sure:
-        found: OnDelivery = sure[0]
-        return found
+    # A subclass in Python refers to its class and its attributes too.
+    held = [one for one in gc.get_referents(producer) if callable(one) and not isinstance(one, type)]
+    for one in held:
+        if _takes(one, 2) and not _takes(one, 1):
+            return cast("OnDelivery", one)
     if any(_takes(one, 2) for one in held):
-        raise HiddenCallback(
+        raise TypeError(
             "a callback of this producer's configuration takes any arguments, so that it cannot be told from a "
             "delivery callback; hand the configuration over instead: ledger.producer({...})"
         )
     return None
-
-
-def _is_callback(held: object) -> bool:
-    # A subclass in Python refers to its class and its attributes too.
-    return callable(held) and not isinstance(held, type)
 
 
 def _takes(callback: Callable[..., object], arguments: int) -> bool:
@@ -181,7 +165,10 @@ class AuditedProducer(AuditedClient[Producer]):
             # The book needs reports of success; the user's callback does not get them, as configured.
             self._only_errors = str(config.pop(ONLY_ERRORS, False)).lower() == "true"
             self._default: OnDelivery | None = config.get("on_delivery")
-            self._resend_after_s = resend_after_s({"enable.idempotence": False, **_plain(config)})
+            plain_values = {
+                name: value for name, value in config.items() if isinstance(value, str | int | float)
+            }
+            self._resend_after_s = resend_after_s({"enable.idempotence": False, **plain_values})
             super().__init__(Producer(config))
         else:
             advice = "sent as bytes: serialise in your code and hand over a plain Producer"
@@ -221,7 +208,7 @@ class AuditedProducer(AuditedClient[Producer]):
             try:
                 self._real.produce(topic, **options)
             except BufferError:
-                attempt.taken, attempt.error = False, NOT_TAKEN
+                attempt.taken, attempt.error = False, "BufferError: the client's queue was full"
                 own.not_taken.append(attempt)
                 book.changes += 1
                 raise
@@ -274,8 +261,7 @@ class AuditedProducer(AuditedClient[Producer]):
                 attempt.given_up = True
         self._real.abort_transaction(*timeout)
 
-    def unreported(self) -> int:
-        """Return the number of accepted attempts without a report."""
+    def count_unreported(self) -> int:
         return sum(not attempt.known for attempt in self._own.attempts)
 
     def _reporter(self, attempt: Attempt, theirs: OnDelivery | None) -> OnDelivery:
@@ -294,7 +280,6 @@ class AuditedProducer(AuditedClient[Producer]):
         return report
 
     def end(self) -> None:
-        """Drop the real client at the end of the test."""
         with contextlib.suppress(RuntimeError, KafkaException):  # it is closed
             self._real.purge()
         super().end()
@@ -313,10 +298,6 @@ def as_bytes(part: str | bytes | None) -> bytes | None:
     return None if part is None else bytes(part)
 
 
-def _plain(config: Mapping[str, Any]) -> dict[str, str | int | float | bool]:
-    return {name: value for name, value in config.items() if isinstance(value, (str, int, float, bool))}
-
-
 OnRebalance: TypeAlias = Callable[[Any, list[TopicPartition]], object]
 
 
@@ -326,7 +307,7 @@ class AuditedConsumer(AuditedClient[Consumer]):
     def __init__(self, given: Consumer | Mapping[str, Any], book: Book) -> None:
         __tracebackhide__ = True
         self._book = book
-        self._own = book.new_reader()
+        self._reads = book.new_reader()
         self._assignment = 0
         advice = "read as bytes: hand over a plain Consumer and deserialise in your code"
         super().__init__(
@@ -337,8 +318,7 @@ class AuditedConsumer(AuditedClient[Consumer]):
 
     def poll(self, *args: Any, **options: Any) -> Message | None:  # noqa: ANN401 — as the consumer takes it
         """Return a message: see `Consumer.poll`."""
-        message = self._real.poll(*args, **options)
-        if message is not None:
+        if (message := self._real.poll(*args, **options)) is not None:
             self._take(message)
         return message
 
@@ -390,7 +370,7 @@ class AuditedConsumer(AuditedClient[Consumer]):
     def _take(self, message: Message) -> None:
         if message.error() is not None:
             return
-        self._own.reads.append(self._book.read(message, self._assignment))
+        self._reads.append(self._book.read(message, self._assignment))
         self._book.changes += 1
         if headers := message.headers():
             theirs = others(headers)

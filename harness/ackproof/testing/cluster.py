@@ -117,7 +117,6 @@ class KafkaCluster:
 
     @property
     def cluster(self) -> ProcessCluster:
-        """The cluster of the harness."""
         return self._cluster
 
     @property
@@ -160,7 +159,7 @@ class KafkaCluster:
         """Return the leader once there is one (other than `other_than`). Raises `WaitTimeout`."""
 
         def look() -> int | None:
-            leader = self._state(topic, partition).leader
+            leader = self.leader(topic, partition)
             return leader if leader > 0 and leader != other_than else None
 
         return wait_until(look, what=f"a leader of {topic}", timeout_s=timeout_s, stop=self._stop)
@@ -198,9 +197,8 @@ class KafkaCluster:
         `fault("isolate", "leader(orders/0)", from_="clients")` is `isolate: leader(orders/0)` with
         `from: clients`; `fault("cut", link="clients -> leader(orders/0)")` is `cut: {link: …}`. Yields the nodes hit.
         """
-        case = read_fault(
-            self._wanted, self.topics, kind, whom, fields, len(self._lives) + 1, self._random.getrandbits(63)
-        )
+        number, seed = len(self._lives) + 1, self._random.getrandbits(63)
+        case = read_fault(self._wanted, self.topics, kind, whom, fields, number, seed)
         context = FaultContext(self._cluster, self._stop, case, holds=self._holds, tag=self.tag)
         block = FaultBlock(case, context, self._timeline)
         fault = block.fault
@@ -255,8 +253,8 @@ class KafkaCluster:
         """Return the faults, the nodes' log lines at WARN and above around them, and the folder of the logs."""
         logs = {node.name: node.log_tail(_LOG_TAIL) for node in self._cluster.nodes.values()}
         said = bad_lines(logs, self._moments, self._ready) or ["no node logged anything at WARN or above"]
-        done = f"faults: {'; '.join(self._faults) or 'none'}"
-        return "\n".join([done, *said, f"all of their logs: {self.run.nodes}"])
+        faults = "; ".join(self._faults) or "none"
+        return "\n".join([f"faults: {faults}", *said, f"all of their logs: {self.run.nodes}"])
 
     def _break(self, kind: type[NodeFault], target: Target) -> tuple[int, ...]:
         nodes = self._nodes(target)
@@ -267,8 +265,7 @@ class KafkaCluster:
         self, kind: type[NodeFault], nodes: tuple[int, ...], target: Target
     ) -> tuple[int, Injection[Any]]:
         fault = self._fault(kind, nodes, target)
-        number = fault.number
-        injection = self._injection(fault, nodes)
+        number, injection = fault.number, self._injection(fault, nodes)
         role = str(target) if isinstance(target, str) else _names(nodes)
         self._go(Life(fault).ask(self.clock.now(), "test", nodes, role=role))
         try:

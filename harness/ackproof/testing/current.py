@@ -34,11 +34,12 @@ def session_of(config: pytest.Config) -> PluginSession:
 
         use_utf8_in_children()
         out: str | None = config.getoption("ackproof_out")
+        worker: dict[str, str] = getattr(config, "workerinput", {})
         config.stash[_SESSION] = PluginSession(
             out=config.rootpath / "runs" if out is None else config.invocation_params.dir / out,
             seed=config.getoption("ackproof_seed"),
             keep_data=config.getoption("ackproof_keep_data"),
-            worker=worker_of(config),
+            worker=worker.get("workerid", ""),
             command=shlex.join(["pytest", *map(str, config.invocation_params.args)]),
         )
     return config.stash[_SESSION]
@@ -47,12 +48,6 @@ def session_of(config: pytest.Config) -> PluginSession:
 def session_if_any(config: pytest.Config) -> PluginSession | None:
     """Return the session of this pytest process, None if there is none."""
     return config.stash.get(_SESSION, None)
-
-
-def worker_of(config: pytest.Config) -> str:
-    """Return the name of this xdist worker, such as gw0; '' without xdist."""
-    worker: dict[str, str] = getattr(config, "workerinput", {})
-    return worker.get("workerid", "")
 
 
 def display_path(path: Path) -> str:

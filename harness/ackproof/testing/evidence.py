@@ -62,18 +62,11 @@ def gather(cluster: KafkaCluster, book: Book, audit: Audit, settle_s: float) -> 
     Raises `EvidenceMissing` if the read or the audit is incomplete, `AuditFailed` if it could not count.
     """
     topics = {attempt.content.topic for attempt in [*book.attempts(), *book.not_taken()]}
-    topics |= {read.topic for reader in book.readers for read in reader.reads}
+    topics |= {read.topic for reads in book.readers for read in reads}
     places, copies = _describe(cluster, topics)
     reader = FinalReader(places, cluster.bootstrap, book)
-    order = FinalReadOrder(
-        places=places,
-        isr_sizes=copies,
-        reader=len(book.readers),
-        bootstrap=cluster.bootstrap,
-        settle_s=settle_s,
-    )
-    ends = ends_of(cluster.cluster)
-    read = final_read(order, ends, cluster.clock, cluster.tag, read=reader.read)
+    order = FinalReadOrder(places, copies, len(book.readers), cluster.bootstrap, settle_s=settle_s)
+    read = final_read(order, ends_of(cluster.cluster), cluster.clock, cluster.tag, read=reader.read)
     write_ledgers(cluster.run, book, reader.reads)
     result = audit(cluster.run.path)
     lacks = [*read.reasons, *result.reasons]
@@ -107,11 +100,7 @@ def _findings(cluster: KafkaCluster, book: Book) -> list[Finding]:
 
     return [
         Finding(
-            row["class"],
-            row["topic"],
-            row["partition"],
-            row["offset"],
-            row["detail"],
+            *(row[name] for name in ("class", "topic", "partition", "offset", "detail")),
             _attempt(book, row["producer"], row["seq"]),
         )
         for part in cluster.run.finding_parts
@@ -192,10 +181,10 @@ def write_ledgers(run: CaseDir, book: Book, final: Sequence[Read]) -> None:
         if producer.attempts:
             write_produced(folder, 0, _produced(producer, found))
         mark_end(folder)
-    for reader in book.readers:
-        folder = run.consumed / client_folder(f"r{reader.number}")
-        if reader.reads:
-            write_consumed(folder, 0, _consumed(reader.number, ReadPhase.LIVE, reader.reads))
+    for number, reads in enumerate(book.readers):
+        folder = run.consumed / client_folder(f"r{number}")
+        if reads:
+            write_consumed(folder, 0, _consumed(number, ReadPhase.LIVE, reads))
         mark_end(folder)
     folder = run.consumed / client_folder("f0")
     if final:

@@ -56,11 +56,6 @@ class FaultBlock:
         self._over = False
         self._driver = FaultDriver(case, context, _NoLoad(), timeline, self._resolve)
 
-    @property
-    def nodes(self) -> tuple[int, ...]:
-        """Nodes that the fault hit."""
-        return tuple(sorted(self._hit))
-
     def __enter__(self) -> tuple[int, ...]:
         number = self.fault.number
         self._driver.start()
@@ -73,7 +68,7 @@ class FaultBlock:
         # A fault that failed was undone already.
         self._over = bool(self._driver.failures())
         self._raise_failures()
-        return self.nodes
+        return tuple(sorted(self._hit))
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -152,14 +147,13 @@ def bad_lines(logs: Mapping[str, str], moments: Sequence[float], since: float = 
     count = Counter(line.kind for line in found)
     firsts = list({line.kind: line for line in reversed(found)}.values())
     shown = sorted(sorted(firsts, key=lambda line: (not line.severe, line.at))[:MOST])
-    lines = [_line_text(line, count[line.kind]) for line in shown]
+    lines = []
+    for line in shown:
+        text = line.text if len(line.text) <= _WIDTH else f"{line.text[:_WIDTH]}…"
+        times = count[line.kind]
+        lines.append(f"{line.node}: {text}" + (f" ({times} such lines)" if times > 1 else ""))
     left = len(firsts) - len(shown)
     return lines + ([f"… and {left} more kinds of lines at WARN or above"] if left else [])
-
-
-def _line_text(line: BadLine, times: int) -> str:
-    text = line.text if len(line.text) <= _WIDTH else f"{line.text[:_WIDTH]}…"
-    return f"{line.node}: {text}" + (f" ({times} such lines)" if times > 1 else "")
 
 
 def _bad(node: str, log: str) -> Iterator[BadLine]:

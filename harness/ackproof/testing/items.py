@@ -74,9 +74,9 @@ class ExperimentItem(pytest.Item):
         self.ran = None
         # A plugin may run a failed test again: its properties are set again.
         self.user_properties = [one for one in self.user_properties if not one[0].startswith("ackproof.")]
-        self.user_properties.append(("ackproof.seed", str(self.case.experiment.seed)))
         self.user_properties += [
-            (f"ackproof.setting:{path}", str(value)) for path, value in self.case.settings.items()
+            ("ackproof.seed", str(self.case.experiment.seed)),
+            *((f"ackproof.setting:{path}", str(value)) for path, value in self.case.settings.items()),
         ]
         try:
             ran = session_of(self.config).run(self.file, self.case)
@@ -94,14 +94,12 @@ class ExperimentItem(pytest.Item):
 
     def runtest(self) -> None:
         """Fail unless the verdict is PASS."""
-        ran = self.ran
-        if ran is None:
+        if self.ran is None:
             self._fail(self._title("no verdict"))
-        if _verdict(ran) is not Verdict.PASS:
-            self._fail(self._text(ran))
+        if _verdict(self.ran) is not Verdict.PASS:
+            self._fail(self._text(self.ran))
 
     def reportinfo(self) -> tuple[Path, int | None, str]:
-        """Return the file and the name of the test."""
         return self.path, None, f"{self.file}::{self.name}"
 
     def _fail(self, text: str) -> NoReturn:
@@ -161,7 +159,11 @@ class PluginSession:
         """Run a case, audit it, judge it. What went wrong is its `error`; raises `BadInput` if nothing was started."""
         ((_, case),) = fit_to_machine([(file, case)])
         installed = self.installed(case.experiment.cluster.kafka)
-        batch = self._batch_with(case)
+        if self._batch is None:
+            name = f"pytest-{self.worker}" if self.worker else "pytest"
+            seed = case.experiment.seed if self.seed is None else self.seed
+            self._batch = new_batch(self.out, name, seed, self.command)
+        batch = self._batch
         one = PlannedCase(case, file, _folder(batch, case))
         batch.planned.append(one)
         batch.save()
@@ -204,13 +206,6 @@ class PluginSession:
         if not self._has_spark:
             self._spark.enter_context(spark_context(SparkTarget(), lambda _: None))
             self._has_spark = True
-
-    def _batch_with(self, case: Case) -> Batch:
-        if self._batch is None:
-            name = f"pytest-{self.worker}" if self.worker else "pytest"
-            seed = case.experiment.seed if self.seed is None else self.seed
-            self._batch = new_batch(self.out, name, seed, self.command)
-        return self._batch
 
 
 def replay_of(file: Path, case: Case) -> str:

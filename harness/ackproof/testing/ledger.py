@@ -49,7 +49,7 @@ class Ledger:
         Raises TypeError for anything but a plain `confluent_kafka.Producer`.
         """
         __tracebackhide__ = True
-        if _is(producer, AuditedProducer):
+        if type(producer) is AuditedProducer:  # `isinstance` goes by the class that it claims
             raise TypeError("this producer is audited already")
         audited = AuditedProducer(producer, self._book)
         self._producers.append(audited)
@@ -61,7 +61,7 @@ class Ledger:
         Raises TypeError for anything but a plain `confluent_kafka.Consumer`.
         """
         __tracebackhide__ = True
-        if _is(consumer, AuditedConsumer):
+        if type(consumer) is AuditedConsumer:
             raise TypeError("this consumer is audited already")
         audited = AuditedConsumer(consumer, self._book)
         self._consumers.append(audited)
@@ -88,8 +88,21 @@ class Ledger:
         evidence = self._gather(settle_s)
         if not self._book.attempts() and not self._book.not_taken():
             raise EvidenceMissing("no record went through a producer of this ledger: nothing can be said")
-        broken = [one for one in evidence.findings if one.anomaly in _KAFKAS and _ours(one)]
-        swallowed = self._swallowed(evidence)
+        # Records that no producer of this ledger wrote do not count, unless their header is broken.
+        broken = [
+            one
+            for one in evidence.findings
+            if one.anomaly in _KAFKAS and (one.anomaly != Anomaly.PHANTOM or one.attempt is not None)
+        ]
+        swallowed = [
+            attempt
+            for attempt in sorted(
+                [*self._book.attempts(), *self._book.not_taken()], key=lambda one: one.sent_ns
+            )
+            if attempt.outcome is not Outcome.ACKED
+            and attempt.content not in evidence.copies
+            and not self._was_given_up(attempt)
+        ]
         lines: list[str] = []
         if broken:
             lines += [
@@ -97,10 +110,12 @@ class Ledger:
                 *_findings(broken),
             ]
         if swallowed:
+            count = f"{len(swallowed)} records were" if len(swallowed) > 1 else "1 record was"
             lines += [
-                f"{_count(swallowed, 'record')} not delivered, and the code under test did not say so.",
+                f"{count} not delivered, and the code under test did not say so.",
                 f"swallowed: {len(swallowed)}",
-                *_undelivered(swallowed),
+                *(f"  {one.content.topic}: {_record(one)}: {one.error}" for one in swallowed[:_MOST]),
+                *_more(len(swallowed)),
                 "What is given up on purpose is declared: ledger.gave_up(value).",
             ]
         self._fail_with(lines)
@@ -118,23 +133,24 @@ class Ledger:
             several = {content: n for content, n in evidence.copies.items() if n > 1}
             if several:
                 lines.append(f"by content: {len(several)} (same topic, key and value)")
-                lines += [_copies(content, n) for content, n in list(several.items())[:_MOST]]
+                lines += [
+                    f"  {content.topic}: {_content(content)}: {n} copies"
+                    for content, n in list(several.items())[:_MOST]
+                ]
         self._fail_with(lines)
 
     def assert_read_in_order(self, *, settle_s: float = 60.0) -> None:
         """Assert that no consumer of this ledger skipped a record, or went back within an assignment."""
         __tracebackhide__ = True
         evidence = self._gather(settle_s)
-        if not any(reader.reads for reader in self._book.readers):
+        if not any(self._book.readers):
             raise EvidenceMissing("no record went through a consumer of this ledger: nothing can be said")
         self._fail_with(_findings([one for one in evidence.findings if one.anomaly in _READERS]))
 
     def end(self) -> None:
         """Drop all clients at the end of the test."""
-        for producer in self._producers:
-            producer.end()
-        for consumer in self._consumers:
-            consumer.end()
+        for client in (*self._producers, *self._consumers):
+            client.end()
 
     def _gather(self, settle_s: float) -> Evidence:
         """Return the evidence; gather it again only if something happened since."""
@@ -159,24 +175,12 @@ class Ledger:
                     real.flush(1.0)
             except RuntimeError:  # it was closed
                 continue
-            if not len(real) and (silent := producer.unreported()):
+            if not len(real) and (silent := producer.count_unreported()):
                 raise BadInput(
                     f"{silent} records have no delivery report, though their producer waits for none. It reports "
                     "errors only (delivery.report.only.error), or a delivery callback raised. "
                     "In the first case hand its configuration over instead: ledger.producer({...})"
                 )
-
-    def _swallowed(self, evidence: Evidence) -> list[Attempt]:
-        there = evidence.copies
-        return [
-            attempt
-            for attempt in sorted(
-                [*self._book.attempts(), *self._book.not_taken()], key=lambda one: one.sent_ns
-            )
-            if attempt.outcome is not Outcome.ACKED
-            and attempt.content not in there
-            and not self._was_given_up(attempt)
-        ]
 
     def _was_given_up(self, attempt: Attempt) -> bool:
         content = attempt.content
@@ -192,40 +196,22 @@ class Ledger:
             raise AssertionError("\n".join([*lines, f"faults: {faults}", f"run directory: {self.run}"]))
 
 
-def _is(client: object, kind: type) -> bool:
-    """Return True if the client is of this class itself, whatever its `__class__` says."""
-    return type(client) is kind
-
-
-def _ours(one: Finding) -> bool:
-    """Return False for records that no producer of this ledger wrote, unless their header is broken."""
-    return one.anomaly != Anomaly.PHANTOM or one.attempt is not None
-
-
-def _count(found: list[Attempt], what: str) -> str:
-    return f"{len(found)} {what} was" if len(found) == 1 else f"{len(found)} {what}s were"
-
-
-def _copies(content: Content, count: int) -> str:
+def _content(content: Content) -> str:
     key = "" if content.key is None else f"key {_short(content.key)}, "
-    return f"  {content.topic}: {key}value {_short(content.value)}: {count} copies"
+    return f"{key}value {_short(content.value)}"
 
 
 def _short(part: bytes | None) -> str:
-    """Return a key or a value, shortened."""
     text = repr(part)
     return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 1]}… ({len(part or b'')} bytes)"
 
 
 def _record(attempt: Attempt) -> str:
-    """Return a record as text: its content, its producer and its time."""
-    key = "" if attempt.content.key is None else f"key {_short(attempt.content.key)}, "
     number = f"p{attempt.producer} #{attempt.seq}" if attempt.taken else f"p{attempt.producer}"
-    return f"{key}value {_short(attempt.content.value)} ({number}, sent at {attempt.sent_ns / 1e9:.2f} s)"
+    return f"{_content(attempt.content)} ({number}, sent at {attempt.sent_ns / 1e9:.2f} s)"
 
 
 def _findings(found: Sequence[Finding]) -> list[str]:
-    """Return a few lines for each class."""
     lines: list[str] = []
     for anomaly in dict.fromkeys(one.anomaly for one in found):
         of_class = [one for one in found if one.anomaly == anomaly]
@@ -234,12 +220,6 @@ def _findings(found: Sequence[Finding]) -> list[str]:
         lines += [f"  {_finding(one)}" for one in of_class[:_MOST]]
         lines += _more(len(of_class))
     return lines
-
-
-def _undelivered(attempts: Sequence[Attempt]) -> list[str]:
-    """Return attempts with their outcomes."""
-    lines = [f"  {one.content.topic}: {_record(one)}: {one.error}" for one in attempts[:_MOST]]
-    return lines + _more(len(attempts))
 
 
 def _finding(one: Finding) -> str:

@@ -23,6 +23,7 @@ from ackproof.run.machine import mark_missed
 
 _NO_TOPIC: Final = "ackproof.none"
 _MOST_COPIES: Final = 3
+"""Default replication factor, if there are as many brokers."""
 _ON_DEMAND: Final = (
     "it asks the producers of an experiment for each record, and the producers are yours here; write it into an "
     "experiment file, which pytest runs as a test"
@@ -129,11 +130,16 @@ def _read(what: str, cluster: object, topics: object, faults: list[object] | Non
         raise BadInput(f"{what}: topics: expected names and what they are, such as {{'orders': {{}}}}")
     brokers = cluster.get("brokers", 3) if isinstance(cluster, Mapping) else 3
     copies = min(_MOST_COPIES, brokers) if isinstance(brokers, int) and brokers > 0 else _MOST_COPIES
+    with_copies = {
+        name: {**said, "replication_factor": copies}
+        if isinstance(said, Mapping) and not {"replication_factor", "assignment"} & said.keys()
+        else said
+        for name, said in topics.items()
+    }
     whole: dict[str, object] = {
         "name": "pytest",
         "cluster": cluster,
-        "topics": {name: _with_copies(said, copies) for name, said in topics.items()}
-        or {_NO_TOPIC: {"replication_factor": 1}},
+        "topics": with_copies or {_NO_TOPIC: {"replication_factor": 1}},
         "faults": faults or [],
     }
     try:
@@ -146,13 +152,6 @@ def _read(what: str, cluster: object, topics: object, faults: list[object] | Non
             for problem in error.problems
         ]
         raise BadInput("\n".join(lines)) from None
-
-
-def _with_copies(said: object, copies: int) -> object:
-    """Return a topic with its default replication factor: the number of brokers, at most 3."""
-    if isinstance(said, Mapping) and not {"replication_factor", "assignment"} & said.keys():
-        return {**said, "replication_factor": copies}
-    return said
 
 
 def _plain(value: object) -> Data:

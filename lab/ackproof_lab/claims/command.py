@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -15,11 +15,8 @@ from ackproof.cli.options import FILES, examples, from_here, setting_options
 from ackproof.experiment.backends import BACKENDS
 
 if TYPE_CHECKING:
-    from ackproof.console import Console
     from ackproof.experiment.experiment import ClaimSpec
-    from ackproof.run.options import BatchOptions
     from ackproof.rundir.lab import ClaimJudged
-    from ackproof.rundir.layout import BatchDir
 
 HERE: Final = Path("experiments/claims")
 """Folder of the claims, below the root of the project."""
@@ -85,8 +82,10 @@ def claims(
     Without FILES: experiments/claims. Exit code 0 if all are answered, 2 if some are INCONCLUSIVE.
     """
     from ackproof.console import Console
-    from ackproof.run.options import BatchOptions
+    from ackproof.run.batch import run_batch
+    from ackproof.run.options import BatchOptions, plan_batch
     from ackproof.rundir.lab import ClaimsFile
+    from ackproof_lab.claims.judging import judge_claims
     from ackproof_reports.comparison_pages import render_claims
 
     console = Console(machine=machine)
@@ -102,7 +101,11 @@ def claims(
             number = list(chosen).index(file) + 1
             console.line(f"{number} of {len(chosen)}: {file}: {', '.join(asked)}")
             options = BatchOptions((file,), backend=backend, settings=settings, out=out)
-            for one in _run_claims(options, asked, judged, console):
+            planned, began = plan_batch(options, console.warning), time.monotonic()
+            with console.show(len(planned.cases)) as view:
+                batch = run_batch(planned, view).directory
+            took = time.monotonic() - began
+            for one in judge_claims(asked, batch, batch.path.parent, took, judged):
                 judged[one.claim] = one
                 console.line(f"    {one.claim} {one.verdict}: {one.says}{one.why and f' ({one.why})'}")
             ClaimsFile(claims=tuple(judged[name] for name in sorted(judged))).save(document)
@@ -117,13 +120,12 @@ def _open(
     chosen: Mapping[Path, Mapping[str, ClaimSpec]], judged: Mapping[str, ClaimJudged]
 ) -> dict[Path, dict[str, ClaimSpec]]:
     """Return the claims without an answer, by file."""
-    every = {
-        file: {
-            name: claim for name, claim in asked.items() if name not in judged or not judged[name].answered
-        }
-        for file, asked in chosen.items()
-    }
-    return {file: asked for file, asked in every.items() if asked}
+    found: dict[Path, dict[str, ClaimSpec]] = {}
+    for file, asked in chosen.items():
+        for name, claim in asked.items():
+            if name not in judged or not judged[name].answered:
+                found.setdefault(file, {})[name] = claim
+    return found
 
 
 def _chosen(
@@ -150,22 +152,3 @@ def _chosen(
         where = ", ".join(map(str, given)) or f"{HERE}, which does not exist here. Give experiment files"
         raise BadInput(f"no such claim in {where}")
     return found
-
-
-def _run_claims(
-    options: BatchOptions,
-    asked: Mapping[str, ClaimSpec],
-    before: Mapping[str, ClaimJudged],
-    console: Console,
-) -> Iterator[ClaimJudged]:
-    """Run an experiment and judge its claims by its runs."""
-    from ackproof.run.batch import run_batch
-    from ackproof.run.options import plan_batch
-    from ackproof_lab.claims.judging import judge_claims
-
-    planned = plan_batch(options, console.warning)
-    began = time.monotonic()
-    with console.show(len(planned.cases)) as view:
-        batch = run_batch(planned, view)
-    directory: BatchDir = batch.directory
-    yield from judge_claims(asked, directory, directory.path.parent, time.monotonic() - began, before)

@@ -59,6 +59,9 @@ def judge_claims(
         last = before.get(name)
         shown[name] += _against(claim, last)
         verdict, why = conclude_claim(claim, shown[name])
+        attempts = last.before if last else ()
+        if last:
+            attempts += (OpenAttempt(why=last.why, experiment=last.experiment, seconds=last.seconds),)
         yield ClaimJudged(
             claim=name,
             says=claim.says,
@@ -68,14 +71,8 @@ def judge_claims(
             experiment=str(directory.path.relative_to(root)),
             seconds=round(seconds, 1),
             shown=tuple(shown[name]),
-            before=_askings(last),
+            before=attempts,
         )
-
-
-def _askings(last: ClaimJudged | None) -> tuple[OpenAttempt, ...]:
-    if last is None:
-        return ()
-    return (*last.before, OpenAttempt(why=last.why, experiment=last.experiment, seconds=last.seconds))
 
 
 def _against(claim: ClaimSpec, last: ClaimJudged | None) -> list[ClaimShowing]:

@@ -31,19 +31,12 @@ from ackproof.rundir.lab import (
 from ackproof.rundir.layout import BatchDir
 from ackproof_lab.compare.groups import Asked, Group, expected_of, groups_of, settings_of, side, words
 
-Step = Callable[[str], None]
-
-
-@dataclass(frozen=True)
-class _Method:
-    """`sure`: confidence of each interval, so that all hold together with 95 % (Bonferroni)."""
-
-    statistic: Statistic
-    sure: float
-
 
 def compare(
-    directories: Sequence[Path], statistic: Statistic, gate: Gate | None = None, step: Step = lambda _: None
+    directories: Sequence[Path],
+    statistic: Statistic,
+    gate: Gate | None = None,
+    step: Callable[[str], None] = lambda _: None,
 ) -> ComparisonFile:
     """Compare two batches or more with the first.
 
@@ -64,9 +57,15 @@ def compare(
     together = [[batch.get(name) for batch in batches] for name in names]
     how_many = sum(_comparisons(groups) for groups in together)
     # Bonferroni: of many intervals with an error of one in 20, some would be wrong.
-    method = _Method(statistic, 1 - (1 - CONFIDENCE) / max(1, how_many))
-    cases = [_case(name, groups, method) for name, groups in zip(names, together, strict=True)]
+    sure = 1 - (1 - CONFIDENCE) / max(1, how_many)
+    cases = [_case(name, groups, statistic, sure) for name, groups in zip(names, together, strict=True)]
     cases.sort(key=lambda case: not case.differs)
+    nothing_in_common = ""
+    if not any(batches[0].keys() & other.keys() for other in batches[1:]):
+        nothing_in_common = "; ".join(
+            f"{f'batch {number}' if number > 1 else 'the first batch'} has {', '.join(batch) or 'no case'}"
+            for number, batch in enumerate(batches, start=1)
+        )
     found = ComparisonFile(
         batches=tuple(
             ComparedBatch(
@@ -83,25 +82,17 @@ def compare(
         confidence=CONFIDENCE,
         environment=_differing([_environment(batch) for batch in batches]),
         cases=tuple(cases),
-        nothing_in_common=_nothing_in_common(batches),
+        nothing_in_common=nothing_in_common,
     )
     return found if gate is None else gate.apply(found)
 
 
-def _nothing_in_common(batches: Sequence[Mapping[str, Group]]) -> str:
-    if any(batches[0].keys() & other.keys() for other in batches[1:]):
-        return ""
-    return "; ".join(
-        f"{'the first batch' if not number else f'batch {number + 1}'} has {', '.join(batch) or 'no case'}"
-        for number, batch in enumerate(batches)
-    )
-
-
-def _case(name: str, groups: Sequence[Group | None], method: _Method) -> ComparedCase:
+def _case(name: str, groups: Sequence[Group | None], statistic: Statistic, sure: float) -> ComparedCase:
+    """Compare one case. `sure`: confidence of each interval, so that all hold together with 95 %."""
     there = [group for group in groups if group is not None]
     asked = dict.fromkeys(key for group in there for key in group.values)
     expected = {key for group in there if group.file for key in expected_of(group.file)}
-    quantities = [_quantity(key, groups, method, expected=key in expected) for key in asked]
+    quantities = [_quantity(key, groups, statistic, sure, expected=key in expected) for key in asked]
     return ComparedCase(
         case=name,
         verdicts=tuple(group.verdicts if group else "" for group in groups),
@@ -129,7 +120,7 @@ def _differ(sides: Sequence[Sequence[Hashable]]) -> bool:
 
 
 def _quantity(
-    key: Asked, groups: Sequence[Group | None], method: _Method, *, expected: bool
+    key: Asked, groups: Sequence[Group | None], statistic: Statistic, sure: float, *, expected: bool
 ) -> ComparedQuantity | None:
     unit = parse_ask(key[0]).quantity.unit
     values = [group.values_of(key) if group else [] for group in groups]
@@ -140,8 +131,8 @@ def _quantity(
         quantity=key[0],
         window=key[1],
         unit=unit.value,
-        sides=tuple(side(group, unit, method.statistic) if group else None for group in values),
-        beyond=tuple(_beyond(group, first, unit, method) for group in values[1:]),
+        sides=tuple(side(group, unit, statistic) if group else None for group in values),
+        beyond=tuple(_beyond(group, first, unit, statistic, sure) for group in values[1:]),
         expected=expected,
     )
 
@@ -163,13 +154,13 @@ def _comparable(values: Sequence[Value], first: Sequence[Value]) -> bool:
 
 
 def _beyond(
-    values: Sequence[Value], first: Sequence[Value], unit: Unit, method: _Method
+    values: Sequence[Value], first: Sequence[Value], unit: Unit, statistic: Statistic, confidence: float
 ) -> ComparedDifference | None:
     how = Contrast.MINUS if unit is Unit.COUNT else Contrast.OVER
     if not _comparable(values, first):
         return None
-    found = contrast_groups(values, first, how, method.statistic)
-    sure = contrast_groups(values, first, how, method.statistic, method.sure)
+    found = contrast_groups(values, first, how, statistic)
+    sure = contrast_groups(values, first, how, statistic, confidence)
     alike = 1.0 if how is Contrast.OVER else 0.0
     return ComparedDifference(
         apart=not sure.low <= alike <= sure.high,

@@ -14,7 +14,7 @@ from ackproof.cli.options import FILES, PLACES, examples
 if TYPE_CHECKING:
     from ackproof.console import Console
     from ackproof.repeats.demand import Statistic
-    from ackproof.rundir.lab import ComparedCase, ComparedDifference, ComparedQuantity, ComparisonFile
+    from ackproof.rundir.lab import ComparedQuantity, ComparisonFile
     from ackproof_lab.compare.batches import Gate
 
 
@@ -134,7 +134,6 @@ def limit_of(text: str | None) -> Gate | None:
 
 
 def _print_comparison(console: Console, found: ComparisonFile, *, every: bool) -> None:
-    """Print the comparison."""
     letters = [chr(ord("A") + number % 26) for number in range(len(found.batches))]
     for letter, batch in zip(letters, found.batches, strict=True):
         runs = f"{batch.cases} run{'s' * (batch.cases != 1)}"
@@ -164,8 +163,12 @@ def _print_comparison(console: Console, found: ComparisonFile, *, every: bool) -
                 "apart",
             )
             console.table(columns, [tuple(_row(one)) for one in shown])
-        if text := _rest_text(case, len(shown)):
-            console.line(f"  {text}")
+        if rest := len(case.quantities) - len(shown):
+            untold = sum(any(other is None for other in one.beyond) for one in case.quantities)
+            console.line(
+                f"  {rest} more quantities do not differ with certainty ({untold} cannot be compared); "
+                "--all shows them"
+            )
     console.line("")
     console.line(_certainty(found))
     console.lines(f"slower: {text}" for text in found.broken)
@@ -184,22 +187,8 @@ def _row(one: ComparedQuantity) -> Iterator[str]:
     for side in one.sides:
         yield "-" if side is None else (side.why or f"{side.seen} ({side.interval})")
     for other in one.beyond:
-        yield _difference_text(other)
+        yield "-" if other is None else f"{other.seen} ({other.interval})"
     yield "yes" if one.differs else ""
-
-
-def _difference_text(other: ComparedDifference | None) -> str:
-    return "-" if other is None else f"{other.seen} ({other.interval})"
-
-
-def _rest_text(case: ComparedCase, shown: int) -> str:
-    rest = len(case.quantities) - shown
-    if not rest:
-        return ""
-    untold = sum(any(other is None for other in one.beyond) for one in case.quantities)
-    return (
-        f"{rest} more quantities do not differ with certainty ({untold} cannot be compared); --all shows them"
-    )
 
 
 def _certainty(found: ComparisonFile) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from itertools import accumulate
 from operator import itemgetter
 from pathlib import Path
 from typing import Final
@@ -31,16 +31,9 @@ _MOST: Final = 3
 """Changed settings that are named."""
 
 
-@dataclass(frozen=True)
-class _Point:
-    batch: str
-    group: Group
-    wall_ns: int
-
-
 def trend(directory: Path, step: Callable[[str], None] = lambda _: None) -> TrendFile:
     """Return every batch directly below a folder, oldest first. Raises `BadInput` if there is none."""
-    series: dict[str, list[_Point]] = {}
+    series: dict[str, list[tuple[str, Group]]] = {}
     unread: list[str] = []
     folders = [one for one in sorted(directory.iterdir()) if one.is_dir() and not one.is_symlink()]
     for folder in folders:
@@ -52,11 +45,13 @@ def trend(directory: Path, step: Callable[[str], None] = lambda _: None) -> Tren
         step(f"measuring {len(file.cases)} runs of {folder.name}")
         for name, group in groups_of(folder, file, _measure).items():
             named = name if ": " in name or not file.name else f"{file.name}: {name}"
-            wall = group.file.wall_ns if group.file else 0
-            series.setdefault(named, []).append(_Point(folder.name, group, wall))
+            series.setdefault(named, []).append((folder.name, group))
     if not series:
         raise BadInput(f"{directory}: no batches here")
-    series = {name: _by_date(points) for name, points in series.items()}
+    for points in series.values():
+        # A batch without a date stays after the one whose folder name precedes its own.
+        dates = accumulate((_wall_ns(group) for _, group in points), lambda last, wall: wall or last)
+        points[:] = [point for _, point in sorted(zip(dates, points, strict=True), key=itemgetter(0))]
     pairs = sum(len(points) - 1 for points in series.values())
     sure = 1 - (1 - CONFIDENCE) / max(1, 2 * pairs)  # all marks of the page hold at once
     cases = tuple(
@@ -65,24 +60,19 @@ def trend(directory: Path, step: Callable[[str], None] = lambda _: None) -> Tren
     return TrendFile(directory=directory.resolve().name, cases=cases, unread=tuple(unread))
 
 
+def _wall_ns(group: Group) -> int:
+    return group.file.wall_ns if group.file else 0
+
+
 def _measure(evidence: Evidence) -> Iterable[tuple[Asked, Value]]:
     for asked in (RECOVERY, THROUGHPUT):
         yield asked, measured(evidence, parse_ask(asked[0]), WHOLE)
 
 
-def _by_date(points: Sequence[_Point]) -> list[_Point]:
-    """Sort by date, oldest first. A batch without a date stays after the one whose folder name precedes its own."""
-    dates: list[int] = []
-    for point in points:
-        dates.append(point.wall_ns or (dates[-1] if dates else 0))
-    return [point for _, point in sorted(zip(dates, points, strict=True), key=itemgetter(0))]
-
-
-def _points(points: Sequence[_Point], sure: float) -> Iterator[TrendPoint]:
-    before: _Point | None = None
+def _points(points: Sequence[tuple[str, Group]], sure: float) -> Iterator[TrendPoint]:
+    before: Group | None = None
     told: dict[Asked, Sequence[Value]] = {}
-    for point in points:
-        group = point.group
+    for batch, group in points:
         verdicts = [entry.verdict for entry in group.entries]
         lost = [entry.counts.get(Anomaly.LOST) for entry in group.entries]
         recovery, throughput = (
@@ -90,9 +80,9 @@ def _points(points: Sequence[_Point], sure: float) -> Iterator[TrendPoint]:
             for asked in (RECOVERY, THROUGHPUT)
         )
         yield TrendPoint(
-            batch=point.batch,
-            wall_ns=point.wall_ns,
-            version=_version(group),
+            batch=batch,
+            wall_ns=_wall_ns(group),
+            version=group.file.environment.get("kafka", "") if group.file else "",
             verdicts=group.verdicts,
             worst=next(
                 (str(one) for one in (Verdict.FAIL, None, Verdict.INCONCLUSIVE) if one in verdicts), "PASS"
@@ -100,14 +90,10 @@ def _points(points: Sequence[_Point], sure: float) -> Iterator[TrendPoint]:
             lost=None if None in lost else sum(one or 0 for one in lost),
             recovery=recovery,
             throughput=throughput,
-            changed=tuple(_changed(before.group, group)) if before else (),
+            changed=tuple(_changed(before, group)) if before else (),
             apart=tuple(_certain_differences(told, group, sure)),
         )
-        before = point
-
-
-def _version(group: Group) -> str:
-    return group.file.environment.get("kafka", "") if group.file else ""
+        before = group
 
 
 def _changed(before: Group, now: Group) -> Iterator[str]:

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 
 from ackproof.clients.final_read import Ends
@@ -19,22 +18,9 @@ from ackproof.network.wire import Connection, Unreachable, WireError
 from ackproof.rundir.anomalies import Anomaly
 from ackproof.rundir.layout import CaseDir, client_folder
 from ackproof.rundir.partition import TopicPartition
-from ackproof.rundir.parts import mark_deleted
+from ackproof.rundir.parts import mark_deleted, part_number
 from ackproof.rundir.timeline import Note, Timeline
 from ackproof.rundir.windows import WindowFile, WindowTask, window_dir, window_json
-
-
-@dataclass(frozen=True)
-class _Kept:
-    """A window that was not deleted yet, with its parts of the ledgers."""
-
-    file: WindowFile
-    parts: list[Path]
-
-    @property
-    def clean(self) -> bool:
-        """True if it has no finding except `surfaced`, which no configuration forbids."""
-        return not self.file.reasons and self.file.counts.keys() <= {Anomaly.SURFACED}
 
 
 class Forgetting:
@@ -49,7 +35,8 @@ class Forgetting:
         timeline: Timeline,
     ) -> None:
         self._keep, self._case, self._ends, self._links, self._timeline = keep, case, ends, links, timeline
-        self._kept: list[_Kept] = []
+        self._kept: list[tuple[WindowFile, list[Path]]] = []
+        """Windows that were not deleted yet, with their parts of the ledgers."""
         self._held: list[Path] = []
         """Parts of deleted windows that the next windows need."""
         self._ended = False
@@ -59,48 +46,45 @@ class Forgetting:
         if self._ended:
             return
         # A producer's first part stays: it shows what was acknowledged before the first fault.
-        produced = [Path(part) for taken in order.produced.values() for part in taken if number_of(part)]
-        self._kept.append(_Kept(file, [*produced, *map(Path, order.consumed)]))
-        if file.late or not self._kept[-1].clean:
+        produced = [Path(part) for taken in order.produced.values() for part in taken if part_number(part)]
+        self._kept.append((file, [*produced, *map(Path, order.consumed)]))
+        if file.late or not _is_clean(file):
             self._ended = True
             why = f"{file.late} live reads of earlier windows" if file.late else "it has findings"
             self._timeline.add(Note(note=f"window {file.number}: {why}; no more windows are deleted"))
 
     def forget(self) -> None:
         """Delete the windows before the newest ones. A failed deletion is tried again with the next window."""
-        if self._kept and self._kept[-1].file.late:
+        if self._kept and self._kept[-1][0].late:
             return  # the windows of these reads are unknown
-        while len(self._kept) > self._keep and self._kept[0].clean and self._kept[1].clean:
-            oldest = self._kept[0]
+        while len(self._kept) > self._keep and all(_is_clean(file) for file, _ in self._kept[:2]):
+            oldest, parts = self._kept[0]
             try:
-                asked = self._by_leader(oldest.file)
+                asked = self._by_leader(oldest)
                 # Recorded before it is done: one leader may do it, and the next may not.
-                oldest.file.model_copy(update={"deleted": True}).save(
-                    window_json(self._case, oldest.file.number)
-                )
+                oldest.model_copy(update={"deleted": True}).save(window_json(self._case, oldest.number))
                 for link, offsets in asked:
                     delete_records(link, offsets)
             except WireError as error:
-                self._timeline.add(
-                    Note(note=f"window {oldest.file.number}: not all of its records are deleted yet: {error}")
-                )
+                why = f"not all of its records are deleted yet: {error}"
+                self._timeline.add(Note(note=f"window {oldest.number}: {why}"))
                 return
-            self._delete_parts(oldest)
-            self._timeline.add(Note(note=f"window {oldest.file.number}: deleted, as it has no findings"))
+            self._delete_parts(oldest, parts)
+            self._timeline.add(Note(note=f"window {oldest.number}: deleted, as it has no findings"))
             del self._kept[0]
 
-    def _delete_parts(self, window: _Kept) -> None:
+    def _delete_parts(self, window: WindowFile, parts: list[Path]) -> None:
         """Delete the parts of the window before: acks after a window are in the log until the next one goes."""
         pinned = {
             (client_folder(f"p{producer}"), chunk)
-            for producer, chunks in self._kept[-1].file.pinned.items()
+            for producer, chunks in self._kept[-1][0].pinned.items()
             for chunk in chunks
         }
         for part in self._held:
-            if (part.parent.name, number_of(part)) not in pinned:
+            if (part.parent.name, part_number(part)) not in pinned:
                 mark_deleted(part.parent, part)
-        self._held = [part for part in self._held if part.exists()] + window.parts
-        folder = window_dir(self._case, window.file.number)
+        self._held = [part for part in self._held if part.exists()] + parts
+        folder = window_dir(self._case, window.number)
         for tree in (folder.ledger, folder.clients):
             shutil.rmtree(tree, ignore_errors=True)
 
@@ -118,6 +102,6 @@ class Forgetting:
         return [(links[leader], offsets) for leader, offsets in by_leader.items()]
 
 
-def number_of(part: Path | str) -> int:
-    """Return the number of a part of a ledger."""
-    return int(Path(part).stem.rpartition("-")[2])
+def _is_clean(window: WindowFile) -> bool:
+    """Return True if the window has no finding except `surfaced`, which no configuration forbids."""
+    return not window.reasons and window.counts.keys() <= {Anomaly.SURFACED}

@@ -143,7 +143,7 @@ class _Findings(FindingsWriter):
         self.context: dict[TopicPartition, Ints] = {}
 
     def select_reported(self, place: TopicPartition, anomaly: Anomaly, rows: Rows) -> Bools | None:
-        return ~np.isin(rows.ints("offset"), self.context.get(place, _none()))
+        return ~np.isin(rows.ints("offset"), self.context.get(place, ()))
 
 
 def audit(
@@ -305,10 +305,6 @@ def _up_to_untold(given: NewRows, told: LedgerProgress, end: int) -> tuple[int, 
     untold = read.ints("offset")[told.later(read.ints("producer"), read.ints("seq"))]
     end = min([end, *untold.tolist()])
     return end, read.take(read["offset"] < end)
-
-
-def _none() -> Ints:
-    return np.empty(0, dtype=np.int64)
 
 
 def _identity(rows: Rows) -> Ints:

@@ -26,6 +26,7 @@ from ackproof.ledgers.rows import FINAL, LIVE, PRODUCED, Rows, Schema, concat_ro
 from ackproof.rundir.arrow import limit_arrow_threads
 from ackproof.rundir.outcome import Outcome
 from ackproof.rundir.partition import TopicPartition
+from ackproof.rundir.parts import part_number
 from ackproof.rundir.windows import WindowFile, WindowTask
 from ackproof_lab.soak.rolling import CarriedState, LedgerProgress, NewRows, audit
 
@@ -58,7 +59,7 @@ def audit_window(order: WindowTask, folder: Path) -> WindowFile:
     chunks = dict(state.chunks)
     for client, parts in order.produced.items():
         known = chunks.get(order.producers[client], NumberRuns())
-        numbers = np.array([int(Path(part).stem.rpartition("-")[2]) for part in parts], np.int64)
+        numbers = np.array([part_number(part) for part in parts], np.int64)
         chunks[order.producers[client]] = known.union(numbers)
     chunks = {number: chunks.get(number, NumberRuns()) for number in order.producers.values()}
     told = LedgerProgress(
@@ -75,16 +76,18 @@ def audit_window(order: WindowTask, folder: Path) -> WindowFile:
     live = _rows(order.consumed, "consumed", "live", LIVE)
     starts = {one.place: one.start for one in order.read}
     followed = _rows(order.followed, "consumed", "final", FINAL, starts)
-    given = {
-        one.place: NewRows(
+    given, empty = {}, NewRows(0, 0)
+    for one in order.read:
+        read = followed.get(one.place, empty.read)
+        # Each window's read is an assignment of its own: what is carried must not stand in the order of another.
+        assignment = np.full(len(read), order.number, np.int32)
+        given[one.place] = NewRows(
             one.start,
             one.end,
-            produced.get(one.place, NewRows(0, 0).produced),
-            live.get(one.place, NewRows(0, 0).live),
-            _window_rows(followed.get(one.place, NewRows(0, 0).read), order.number),
+            produced.get(one.place, empty.produced),
+            live.get(one.place, empty.live),
+            Rows({**read.columns, "assignment": assignment}, len(read)),
         )
-        for one in order.read
-    }
     found = audit(folder / "findings.parquet", given, state.places, told)
     if not order.last:
         (folder / "state").write_bytes(pickle.dumps(SoakState(found.carried, chunks)))
@@ -143,11 +146,6 @@ def _rows(
                 some = rows if starts is None else rows.take(rows["offset"] >= starts.get(place, 0))
                 found[place].append(some.copied())
     return {place: concat_rows(rows, schema) for place, rows in found.items()}
-
-
-def _window_rows(read: Rows, number: int) -> Rows:
-    """Each window's read is an assignment of its own: what is carried must not stand in the order of another."""
-    return Rows({**read.columns, "assignment": np.full(len(read), number, np.int32)}, len(read))
 
 
 def _pinned(carried: Iterable[CarriedState], chunk_rows: int) -> dict[int, tuple[int, ...]]:

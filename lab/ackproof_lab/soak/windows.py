@@ -13,11 +13,14 @@ from __future__ import annotations
 
 import sys
 import time
+from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
+
+import numpy as np
 
 from ackproof.base.errors import AckproofError, WaitTimeout
 from ackproof.base.processes import RunTag, spawn
@@ -28,11 +31,13 @@ from ackproof.clients.final_readers import FinalReadOrder, read_by_processes
 from ackproof.clients.workload import Workload
 from ackproof.cluster.protocol import Cluster
 from ackproof.experiment.experiment import ExperimentSpec
+from ackproof.ledgers.lookup import NumberRuns
 from ackproof.observe.watcher import Watcher
 from ackproof.rundir.documents import FinalReadFile
 from ackproof.rundir.layout import CaseDir, client_folder
 from ackproof.rundir.ledger import parts
 from ackproof.rundir.partition import TopicPartition
+from ackproof.rundir.parts import part_number
 from ackproof.rundir.timeline import Timeline, WindowAudited
 from ackproof.rundir.windows import (
     FOLLOWER,
@@ -44,7 +49,7 @@ from ackproof.rundir.windows import (
     window_json,
     window_state,
 )
-from ackproof_lab.soak.forgetting import Forgetting, number_of
+from ackproof_lab.soak.forgetting import Forgetting
 
 _LEAST_CHUNK: Final = 16
 _PARTS: Final = 4
@@ -68,23 +73,6 @@ def rotation_of(spec: ExperimentSpec) -> Rotation:
     rows = 1 << max(_LEAST_CHUNK, min(CHUNK_ROWS, wanted)).bit_length() - 1
     flush_s = min(_MOST_FLUSH_S, spec.soak.window / _PARTS)
     return Rotation(rows, flush_s, min(CHUNK_ROWS, int(_BURST * rate * flush_s) + 1))
-
-
-@dataclass
-class _AuditedParts:
-    """Numbers of the audited parts of a client: all below `low`, and `more`."""
-
-    low: int = 0
-    more: set[int] = field(default_factory=set)
-
-    def has(self, number: int) -> bool:
-        return number < self.low or number in self.more
-
-    def add(self, numbers: Sequence[int]) -> None:
-        self.more.update(numbers)
-        while self.low in self.more:
-            self.more.discard(self.low)
-            self.low += 1
 
 
 class Soaker(Watcher):
@@ -122,7 +110,8 @@ class Soaker(Watcher):
         )
         self._read: dict[TopicPartition, int] = dict.fromkeys(workload.places, 0)
         """Offset up to which each partition was read."""
-        self._taken: dict[str, _AuditedParts] = {}
+        self._audited: dict[str, NumberRuns] = defaultdict(NumberRuns)
+        """Numbers of the audited parts of each client."""
         self._state: Path | None = None
         """State file of the last audited window."""
         self._number = 0
@@ -175,9 +164,9 @@ class Soaker(Watcher):
         """Note that a window was audited: the next begins after it."""
         self._read.update({one.place: one.end for one in file.read})
         for client, taken in order.produced.items():
-            self._audited_parts(client).add([number_of(part) for part in taken])
+            self._note_audited(client, taken)
         for part in order.consumed:
-            self._audited_parts(Path(part).parent.name).add([number_of(part)])
+            self._note_audited(Path(part).parent.name, [part])
         self._since_ns = file.to_ns
         if self._state is not None:
             self._state.unlink(missing_ok=True)
@@ -257,26 +246,23 @@ class Soaker(Watcher):
     def _ledgers_have(self, sent: Mapping[str, int]) -> bool:
         """Return True once the ledgers have all that was sent by then, or their client has ended."""
         running = self._workload.running()
-        return all(
-            client not in running or self._has_all(client, (count - 1) // self._rotation.chunk_rows)
-            for client, count in sent.items()
-            if count
-        )
-
-    def _has_all(self, client: str, last: int) -> bool:
-        there = {number_of(path) for path in parts(self._case.produced / client_folder(client))}
-        return all(
-            number in there or self._audited_parts(client).has(number)
-            for number in range(self._audited_parts(client).low, last + 1)
-        )
+        for client, count in sent.items():
+            if count and client in running:
+                paths = parts(self._case.produced / client_folder(client))
+                there = np.array([part_number(path) for path in paths], np.int64)
+                wanted = np.arange((count - 1) // self._rotation.chunk_rows + 1)
+                if not self._audited[client].union(there).has(wanted).all():
+                    return False
+        return True
 
     def _await(self, done: Callable[[], bool], what: str) -> None:
         wait_until(done, what=what, timeout_s=self.window_s / 2, interval_s=_LOOK_EVERY_S, stop=self._stop)
 
     # -- the audit ----------------------------------------------------------------------------------------------
 
-    def _audited_parts(self, client: str) -> _AuditedParts:
-        return self._taken.setdefault(client, _AuditedParts())
+    def _note_audited(self, client: str, taken: Sequence[str]) -> None:
+        numbers = np.array([part_number(part) for part in taken], np.int64)
+        self._audited[client] = self._audited[client].union(numbers)
 
     def _ordered(
         self,
@@ -324,9 +310,9 @@ class Soaker(Watcher):
 
     def _new(self, client: str, folder: Path) -> tuple[str, ...]:
         """Return the parts of a client that were not audited yet."""
-        return tuple(
-            str(path) for path in parts(folder) if not self._audited_parts(client).has(number_of(path))
-        )
+        paths = parts(folder)
+        known = self._audited[client].has(np.array([part_number(path) for path in paths], np.int64))
+        return tuple(str(path) for path, is_known in zip(paths, known, strict=True) if not is_known)
 
     def _audit(self, order: WindowTask, folder: CaseDir) -> WindowFile:
         """Run the process that audits a window. Raises `AckproofError` with its last line of output."""

@@ -103,7 +103,6 @@ class Views(dict[str, DataFrame]):
         return f"no {name}: {said[0]}" if said else f"there is no view {name}; there are: {', '.join(self)}"
 
     def line(self, name: str) -> tuple[str, int, str]:
-        """Return name, rows and columns of one view."""
         rows = self.counted[name] if name in self.counted else self[name].count()
         return name, rows, ", ".join(self[name].columns)
 
