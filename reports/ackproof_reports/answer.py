@@ -39,7 +39,6 @@ class Clause:
 
     @property
     def text(self) -> str:
-        """The clause as plain text."""
         return " ".join(part for part in (self.who, self.what, self.when) if part) + self.note
 
 
@@ -80,7 +79,6 @@ def answers(batch: BatchView) -> list[Headline]:
 
 
 def _over_repeats(batch: BatchView, name: str, *, alone: bool) -> Iterator[Clause]:
-    """Expectations over repeats that do not hold or are not decided."""
     for one in batch.file.over_repeats:
         if (not alone and one.experiment != name) or one.verdict is Verdict.PASS:
             continue

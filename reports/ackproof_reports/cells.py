@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import permutations, product
-from typing import Final, TypeAlias
+from typing import Final
 
 from ackproof.rundir.documents import Scalar
 from ackproof_reports.loading import WORST_FIRST, CaseView, State
 from ackproof_reports.wording import ABSENT, joined, scalar, setting_names
 
-Settings: TypeAlias = tuple[tuple[str, Scalar], ...]
 CELL: Final = "cell"
 """The axis of settings that go together; no path of a setting has one part."""
 
@@ -44,7 +43,6 @@ class Cell:
 
     @property
     def judged(self) -> tuple[CaseView, ...]:
-        """Runs that came to PASS or FAIL."""
         return tuple(run for run in self.runs if run.state in {State.PASS, State.FAIL})
 
     @property
@@ -81,7 +79,7 @@ def matrix_of(cases: Sequence[CaseView]) -> Matrix:
         Axis(path, names[path], tuple({scalar(s[path]): s[path] for s in told if path in s}.values()))
         for path in paths
     )
-    grouped: dict[Settings, list[CaseView]] = {}
+    grouped: dict[tuple[tuple[str, Scalar], ...], list[CaseView]] = {}
     for case, settings in zip(cases, told, strict=True):
         grouped.setdefault(tuple((path, settings.get(path)) for path in paths), []).append(case)
     cells = tuple(Cell(dict(settings), tuple(runs)) for settings, runs in grouped.items())

@@ -188,7 +188,6 @@ class CaseFindings:
 
     @property
     def lost(self) -> tuple[Group, ...]:
-        """The groups of lost records."""
         return tuple(group for group in self.groups if group.anomaly == Anomaly.LOST)
 
     @property
@@ -197,11 +196,9 @@ class CaseFindings:
 
     @property
     def embedded(self) -> int:
-        """Rows that the page carries."""
         return self.rows.num_rows if self.rows is not None else 0
 
     def embedded_of(self) -> dict[str, int]:
-        """Rows that the page carries, per class."""
         return _count(self.rows.column("class")) if self.rows is not None else {}
 
 

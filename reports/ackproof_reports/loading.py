@@ -42,7 +42,6 @@ class State(StrEnum):
 
     @property
     def slug(self) -> str:
-        """The state as part of a class name or an icon's id."""
         return self.value.lower().replace(" ", "-")
 
 
@@ -71,7 +70,6 @@ class CaseView:
 
     @property
     def anchor(self) -> str:
-        """The id of the case's section in the page."""
         return f"case-{self.index + 1}"
 
     @property
@@ -83,7 +81,6 @@ class CaseView:
 
     @property
     def state(self) -> State:
-        """The verdict, or why there is none."""
         verdict = self.verdict
         if verdict is not None:
             return State(verdict.value)
@@ -111,7 +108,6 @@ class CaseView:
 
     @property
     def reasons(self) -> tuple[str, ...]:
-        """Why the verdict is what it is."""
         return self.entry.reasons or (self.judged.reasons if self.judged else ())
 
     @property
@@ -162,13 +158,11 @@ class BatchView:
 
     @property
     def name(self) -> str:
-        """The experiment's name, else the folder's."""
         named = self.file.name or next((c.case.experiment for c in self.cases if c.case), "")
         return named or self.directory.path.name
 
     @property
     def state(self) -> State:
-        """The batch's verdict, or why there is none."""
         if self.file.verdict is not None:
             return State(self.file.verdict.value)
         states = {case.state for case in self.cases}

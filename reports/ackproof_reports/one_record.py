@@ -88,7 +88,6 @@ class RecordStory:
     facts: tuple[str, ...]
 
     def lines(self) -> list[str]:
-        """Return it as text, a line each; times in seconds of the run."""
         told = [f"{t_ns / 1e9:9.3f} s  {one_line(text, 200)}" for t_ns, text in self.moments]
         return [self.title, *told, *(f"  {one_line(fact, 300)}" for fact in self.facts)]
 
@@ -304,7 +303,6 @@ def _there_now(run: CaseDir, holders: Sequence[Row], who: RecordId, spot: Spot, 
 def _causes(
     replay: ConformanceFile, who: RecordId, attempts: Sequence[Row], reads: Sequence[Row]
 ) -> Iterator[str]:
-    """Yield what took it, as the replay says."""
     epochs = {row["leader_epoch"] for row in reads if row["leader_epoch"] >= 0}
     for spot in _spots(attempts, reads):
         for cut in replay.truncations:

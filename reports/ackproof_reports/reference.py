@@ -33,13 +33,14 @@ class Story:
 def stories_of(facts: Sequence[CaseFacts]) -> list[tuple[Story, ...]]:
     """Return the predictions of every case in order; none where nothing was predicted."""
     drawn: dict[tuple[StoryStep, ...], str] = {}
-    predicted = ((fact.case.prediction or PredictionFile(), fact.title) for fact in facts)
-    return [tuple(_stories(file, title, drawn)) for file, title in predicted]
+    return [tuple(_stories(fact.case.prediction, fact.title, drawn)) for fact in facts]
 
 
-def _stories(file: PredictionFile, title: str, drawn: dict[tuple[StoryStep, ...], str]) -> Iterator[Story]:
+def _stories(
+    file: PredictionFile | None, title: str, drawn: dict[tuple[StoryStep, ...], str]
+) -> Iterator[Story]:
     alike: dict[tuple[StoryStep, ...], list[PredictedClass]] = {}
-    for one in file.classes:
+    for one in file.classes if file else ():
         if one.steps:
             alike.setdefault(one.steps, []).append(one)
     for steps, classes in alike.items():

@@ -69,7 +69,6 @@ def peak_rate(series: Series | None) -> float:
 
 
 def _rates(series: Series) -> list[float]:
-    """Acks per second of each group of bins, at most `POINTS` of them."""
     step = -(-series.bins // POINTS)
     groups = [series.total.acked[at : at + step] for at in range(0, series.bins, step)]
     return [sum(group) / (len(group) * series.width_ns / 1e9) for group in groups]
@@ -118,20 +117,16 @@ def read_strips(path: Path, absent: list[str]) -> dict[TopicPartition, Strip]:
         _extend(strip, sample)
         end = sample.log_ends.get(sample.leader, -1)
         if end >= 0 and sample.high_watermark >= 0:
-            _append_tail(strip.tail, (sample.t_ns, max(0, end - sample.high_watermark)))
+            tail, point = strip.tail, (sample.t_ns, max(0, end - sample.high_watermark))
+            if tail and point[0] - tail[-1][0] > SILENCE_NS:
+                tail.append((tail[-1][0] + SILENCE_NS, HOLE))
+            if len(tail) > 1 and tail[-1][1] == tail[-2][1] == point[1]:
+                tail[-1] = point  # only the ends of a level stretch: they draw the same line
+            else:
+                tail.append(point)
     for strip in strips.values():
         strip.tail = thinned(strip.tail)
     return strips
-
-
-def _append_tail(tail: list[tuple[int, int]], point: tuple[int, int]) -> None:
-    """Keep only the ends of a level stretch: they draw the same line."""
-    if tail and point[0] - tail[-1][0] > SILENCE_NS:
-        tail.append((tail[-1][0] + SILENCE_NS, HOLE))
-    if len(tail) > 1 and tail[-1][1] == tail[-2][1] == point[1]:
-        tail[-1] = point
-    else:
-        tail.append(point)
 
 
 def _extend(strip: Strip, sample: Sample) -> None:
@@ -223,7 +218,15 @@ def read_series(path: Path, max_bins: int, absent: list[str]) -> Series | None:
     factor = max(1, math.ceil(span / max_bins))
     series = Series(first * SERIES_BIN_NS, factor * SERIES_BIN_NS, Track.empty(math.ceil(span / factor)))
     _fill(series, table, starts)
-    _total(series)
+    tracks = list(series.places.values())
+    for name in _COUNTS:
+        counts = zip(*(getattr(track, name) for track in tracks), strict=True)
+        setattr(series.total, name, [sum(bins) for bins in counts])
+    for at in range(series.bins):
+        highest = [value for track in tracks if (value := track.p99[at]) is not None]
+        series.total.p99[at] = max(highest, default=None)
+        pairs = [(track.p50[at], track.acked[at]) for track in tracks]
+        series.total.p50[at] = weighted_median((v, n) for v, n in pairs if v is not None)
     return series
 
 
@@ -249,19 +252,6 @@ def _fill(series: Series, table: pa.Table, starts: Sequence[int]) -> None:
             middles.setdefault((place, at), []).append((columns["p50_ms"][row], columns["acked"][row]))
     for (place, at), pairs in middles.items():
         series.places[place].p50[at] = weighted_median(pairs)
-
-
-def _total(series: Series) -> None:
-    tracks = list(series.places.values())
-    for name in _COUNTS:
-        setattr(
-            series.total, name, [sum(bins) for bins in zip(*(getattr(t, name) for t in tracks), strict=True)]
-        )
-    for at in range(series.bins):
-        highest = [track.p99[at] for track in tracks]
-        series.total.p99[at] = max((value for value in highest if value is not None), default=None)
-        pairs = [(track.p50[at], track.acked[at]) for track in tracks]
-        series.total.p50[at] = weighted_median((v, n) for v, n in pairs if v is not None)
 
 
 def weighted_median(pairs: Iterable[tuple[float, float]]) -> float | None:

@@ -99,7 +99,6 @@ def explored_title(rules: str, tales: Sequence[Tale], missing: Sequence[str], *,
 
 
 def _words(anomaly: str) -> str:
-    """`lost (acknowledged, and not there)`."""
     row = TABLE.get(anomaly)
     return anomaly if row is None else f"{anomaly} ({row.short})"
 

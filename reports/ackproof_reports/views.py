@@ -52,7 +52,6 @@ class CellFacts:
 
     @property
     def why(self) -> str:
-        """The first reason for the state, "" for none."""
         return next((one_line(run.reasons[0], MAX_REASON) for run in self.cell.runs if run.reasons), "")
 
     @property

@@ -1,4 +1,4 @@
-"""The audit against DuckDB, pandas and Python sets, on one ledger, side by side.
+"""The audit against DuckDB, on one ledger, side by side.
 
     python tools/bench/bench_audit.py [--records 10000000] [--rounds 3] [--layout own,foreign,hot] [--keep DIR]
 
@@ -31,7 +31,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 import audit_ledger
 
 HERE = Path(__file__).parent
-CONTENDERS = ("audit", "duckdb", "pandas", "sets")
+CONTENDERS = ("audit", "duckdb")
 LOOK_S = 0.1
 
 
@@ -61,7 +61,8 @@ def measured(command: list[str]) -> Run:
                 break
             for one in tree:
                 try:
-                    cpu[one.pid, one.create_time()] = spent(one)
+                    times = one.cpu_times()
+                    cpu[one.pid, one.create_time()] = times.user + times.system
                     memory += one.memory_full_info().pss
                 except (psutil.NoSuchProcess, psutil.AccessDenied):
                     continue
@@ -76,12 +77,6 @@ def measured(command: list[str]) -> Run:
     if process.returncode:
         raise SystemExit(f"{' '.join(command)} ended with {process.returncode}\n{said}")
     return Run(wall, sum(cpu.values()), peak, json.loads(said.splitlines()[-1]))
-
-
-def spent(process: psutil.Process) -> float:
-    """Seconds of processor time so far."""
-    times = process.cpu_times()
-    return float(times.user + times.system)
 
 
 def compare(ledgers: list[tuple[Path, audit_ledger.Planted]], contenders: list[str], rounds: int) -> None:

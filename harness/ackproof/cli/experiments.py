@@ -14,6 +14,8 @@ from ackproof.cli.options import (
     case_option,
     examples,
     read_soak,
+    repeat_option,
+    seed_option,
     setting_options,
     shard_option,
     soak_options,
@@ -116,8 +118,8 @@ def _find_impossible(found: Sequence[Case]) -> tuple[Sequence[str], str]:
     )
 )
 @click.argument("files", nargs=-1, required=True, type=FILES)
-@click.option("--seed", type=click.IntRange(0), help="Seed of every random choice, instead of the files'.")
-@click.option("--repeat", type=click.IntRange(1), help="Repeats of each case, instead of the files'.")
+@seed_option
+@repeat_option
 @soak_options
 @setting_options
 @case_option

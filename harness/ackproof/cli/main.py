@@ -76,7 +76,6 @@ def main_code(arguments: list[str], begin: Callable[[], None] = lambda: None) ->
 
 
 def _error_text(error: BaseException) -> str:
-    """Return what a user is shown of an error."""
     if isinstance(error, (KeyboardInterrupt, click.Abort)):
         interrupt = error.__cause__ or error  # click makes an Abort of it
         where = "".join(f" {note}" for note in getattr(interrupt, "__notes__", ()))

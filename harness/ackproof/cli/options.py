@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from ackproof.base.errors import BadInput
+from ackproof.experiment.backends import BACKENDS
 from ackproof.rundir.storage import locate
 
 if TYPE_CHECKING:
@@ -44,6 +45,17 @@ def setting_options(command: Callable[..., int]) -> Callable[..., int]:
     return call
 
 
+backend_option = click.option(
+    "--backend",
+    type=click.Choice(list(BACKENDS)),
+    help="Where to run, instead of the files' backend.",
+)
+seed_option = click.option(
+    "--seed", type=click.IntRange(0), help="Seed of every random choice, instead of the files'."
+)
+repeat_option = click.option(
+    "--repeat", type=click.IntRange(1), help="Repeats of each case, instead of the files'."
+)
 case_option = click.option(
     "--case",
     "only",

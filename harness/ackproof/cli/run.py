@@ -10,6 +10,7 @@ import click
 from ackproof.cli.options import (
     FILES,
     PLACES,
+    backend_option,
     batch_with_paths,
     case_option,
     examples,
@@ -18,11 +19,12 @@ from ackproof.cli.options import (
     keep_data_option,
     out_option,
     read_soak,
+    repeat_option,
+    seed_option,
     setting_options,
     shard_option,
     soak_options,
 )
-from ackproof.experiment.backends import BACKENDS
 
 if TYPE_CHECKING:
     from ackproof.console import Console
@@ -37,11 +39,7 @@ if TYPE_CHECKING:
     )
 )
 @click.argument("files", nargs=-1, required=True, type=FILES)
-@click.option(
-    "--backend",
-    type=click.Choice(list(BACKENDS)),
-    help="Where to run, instead of the files' backend.",
-)
+@backend_option
 @click.option(
     "--bootstrap",
     metavar="HOST:PORT,…",
@@ -59,8 +57,8 @@ if TYPE_CHECKING:
     metavar="KEY=VALUE",
     help="One more security setting (repeatable).",
 )
-@click.option("--seed", type=click.IntRange(0), help="Seed of every random choice, instead of the files'.")
-@click.option("--repeat", type=click.IntRange(1), help="Repeats of each case, instead of the files'.")
+@seed_option
+@repeat_option
 @click.option(
     "--until-decided",
     is_flag=True,
@@ -139,7 +137,6 @@ def run(
 
 
 def _run_planned(planned: PlannedBatch, console: Console) -> int:
-    """Run these cases and print the result; return the exit code."""
     from ackproof.plan.schedule import describe_timing
     from ackproof.run.batch import run_batch
 

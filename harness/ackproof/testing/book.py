@@ -103,11 +103,9 @@ class Book:
         self.lock = threading.RLock()
 
     def now(self) -> int:
-        """Return nanoseconds since the run's start."""
         return time.monotonic_ns() - self.origin_ns
 
     def read(self, message: Message, assignment: int) -> Read:
-        """Return the entry of a record that a reader receives now."""
         identity = identity_of(self.run_id, message.headers(), message.key(), message.value())  # type: ignore[arg-type]
         return Read(
             assignment,
@@ -137,7 +135,6 @@ class Book:
 
     @property
     def empty(self) -> bool:
-        """True if no record went through any client."""
         return not (self.attempts() or self.not_taken() or any(self.readers))
 
     def not_taken(self) -> list[Attempt]:
@@ -145,7 +142,6 @@ class Book:
         return [attempt for producer in self.producers for attempt in producer.not_taken]
 
     def refused(self, attempt: Attempt, code: int, error: str) -> None:
-        """Note that the client library refused the attempt and never sent it."""
         self._settle(attempt, REFUSED, code, error)
 
     def report(

@@ -112,7 +112,6 @@ class KafkaCluster:
 
     @property
     def bootstrap(self) -> str:
-        """Value of `bootstrap.servers`."""
         return self._cluster.bootstrap
 
     @property
@@ -121,7 +120,6 @@ class KafkaCluster:
 
     @property
     def faults(self) -> tuple[str, ...]:
-        """Faults and repairs so far, as text."""
         return tuple(self._faults)
 
     def create_topic(

@@ -40,7 +40,6 @@ class ExperimentFile(pytest.File):
     """An experiment file. All its errors are reported at once, with line and column."""
 
     def collect(self) -> Iterator[ExperimentItem]:
-        """Yield a test for each case."""
         file = Path(display_path(self.path))
         try:
             plan = plan_here(file)
@@ -93,7 +92,6 @@ class ExperimentItem(pytest.Item):
             self._fail(self._text(ran))
 
     def runtest(self) -> None:
-        """Fail unless the verdict is PASS."""
         if self.ran is None:
             self._fail(self._title("no verdict"))
         if _verdict(self.ran) is not Verdict.PASS:
@@ -182,7 +180,6 @@ class PluginSession:
         return one
 
     def audit(self, directory: Path) -> AuditResult:
-        """Audit one directory with the Spark of this session."""
         with own_warnings():
             self.with_spark()
             work_out_removals([directory])

@@ -148,7 +148,6 @@ class Ledger:
         self._fail_with(_findings([one for one in evidence.findings if one.anomaly in _READERS]))
 
     def end(self) -> None:
-        """Drop all clients at the end of the test."""
         for client in (*self._producers, *self._consumers):
             client.end()
 

@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from ackproof.base.errors import BadInput
-from ackproof.cli.options import FILES, examples, from_here, setting_options
-from ackproof.experiment.backends import BACKENDS
+from ackproof.cli.options import FILES, backend_option, examples, from_here, setting_options
 
 if TYPE_CHECKING:
     from ackproof.experiment.experiment import ClaimSpec
@@ -49,9 +48,7 @@ HERE: Final = Path("experiments/claims")
     metavar="N",
     help="Run INCONCLUSIVE claims again, up to N times, after all others; the page says so.",
 )
-@click.option(
-    "--backend", type=click.Choice(list(BACKENDS)), help="Where to run, instead of the files' backend."
-)
+@backend_option
 @setting_options
 @click.option(
     "--out",
@@ -119,7 +116,6 @@ def claims(
 def _open(
     chosen: Mapping[Path, Mapping[str, ClaimSpec]], judged: Mapping[str, ClaimJudged]
 ) -> dict[Path, dict[str, ClaimSpec]]:
-    """Return the claims without an answer, by file."""
     found: dict[Path, dict[str, ClaimSpec]] = {}
     for file, asked in chosen.items():
         for name, claim in asked.items():

@@ -138,7 +138,6 @@ def _quantity(
 
 
 def _comparisons(groups: Sequence[Group | None]) -> int:
-    """Return the number of comparisons with the first batch."""
     there = [group for group in groups if group is not None]
     asked = dict.fromkeys(key for group in there for key in group.values)
     values = [[group.values_of(key) if group else [] for group in groups] for key in asked]

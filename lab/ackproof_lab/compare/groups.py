@@ -79,7 +79,6 @@ class Group:
     runs: list[str] = field(default_factory=list)
 
     def values_of(self, asked: Asked) -> list[Value]:
-        """Return the values of all repeats, unknown ones included."""
         return [*self.values.get(asked, ()), *self.unknown]
 
     def add(self, name: str, told: Mapping[Asked, Value]) -> None:

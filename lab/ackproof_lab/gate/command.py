@@ -6,8 +6,15 @@ from pathlib import Path
 
 import click
 
-from ackproof.cli.options import FILES, case_option, examples, setting_options
-from ackproof.experiment.backends import BACKENDS
+from ackproof.cli.options import (
+    FILES,
+    backend_option,
+    case_option,
+    examples,
+    repeat_option,
+    seed_option,
+    setting_options,
+)
 
 
 @click.command(
@@ -22,11 +29,9 @@ from ackproof.experiment.backends import BACKENDS
     "--kafka", multiple=True, metavar="VALUE", help="A release, newest, or '{path: ../kafka}' (repeatable)."
 )
 @setting_options
-@click.option(
-    "--backend", type=click.Choice(list(BACKENDS)), help="Where to run, instead of the files' backend."
-)
-@click.option("--repeat", type=click.IntRange(1), help="Repeats of each case, instead of the files'.")
-@click.option("--seed", type=click.IntRange(0), help="Seed of every random choice, instead of the files'.")
+@backend_option
+@repeat_option
+@seed_option
 @case_option
 @click.option(
     "--fail-on", metavar="slower:20%", help="FAIL if a candidate is slower by more than this with certainty."

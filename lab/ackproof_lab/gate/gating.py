@@ -16,7 +16,6 @@ from ackproof.repeats.demand import Statistic
 from ackproof.run.batch import run_batch
 from ackproof.run.options import BatchOptions, PlannedBatch, plan_batch
 from ackproof.rundir.documents import write_atomically
-from ackproof.rundir.lab import ComparisonFile
 from ackproof.rundir.layout import safe_name
 from ackproof.rundir.outcome import ExitCode
 from ackproof_lab.compare.batches import Gate, compare
@@ -51,7 +50,15 @@ def run_gate(
         name = labels.pop() if len(labels) == 1 else "of the files"
         planned.append((name, replace(plan, options=replace(own, out=options.out / safe_name(name)))))
     columns = refused or [_run(name, plan, console) for name, plan in planned]
-    return GateResult(columns, _comparison(columns, limit))
+    ran = [(f"Kafka {one.kafka}", one.batch.directory.path) for one in columns if one.batch is not None]
+    if len(ran) < 2 or columns[0].batch is None:
+        return GateResult(columns)
+    found = compare([path for _, path in ran], Statistic("mean"))
+    # The batches of a gate have the same name; they are named by their Kafka instead.
+    named = zip(found.batches, ran, strict=True)
+    batches = tuple(one.model_copy(update={"name": kafka, "directory": kafka}) for one, (kafka, _) in named)
+    found = found.model_copy(update={"batches": batches})
+    return GateResult(columns, found if limit is None else limit.apply(found))
 
 
 def _run(kafka: str, planned: PlannedBatch, console: Console) -> GateColumn:
@@ -90,19 +97,6 @@ def _not_run(kafka: str, error: Exception, options: BatchOptions) -> GateColumn:
     text = str(error) if isinstance(error, AckproofError) else f"{type(error).__name__}: {error}"
     code = ExitCode.BAD_INPUT if isinstance(error, BadInput) else ExitCode.HARNESS_FAILED
     return GateColumn(kafka, code, problems=tuple(dict.fromkeys(problems)) or (Problem("", 0, 0, "", text),))
-
-
-def _comparison(columns: Sequence[GateColumn], limit: Gate | None) -> ComparisonFile | None:
-    """Compare the candidates that ran with the first Kafka; None if there are not two."""
-    ran = [(f"Kafka {one.kafka}", one.batch.directory.path) for one in columns if one.batch is not None]
-    if len(ran) < 2 or columns[0].batch is None:
-        return None
-    found = compare([path for _, path in ran], Statistic("mean"))
-    # The batches of a gate have the same name; they are named by their Kafka instead.
-    named = zip(found.batches, ran, strict=True)
-    batches = tuple(one.model_copy(update={"name": kafka, "directory": kafka}) for one, (kafka, _) in named)
-    found = found.model_copy(update={"batches": batches})
-    return found if limit is None else limit.apply(found)
 
 
 def publish(result: GateResult, out: Path, console: Console) -> None:

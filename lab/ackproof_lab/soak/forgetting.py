@@ -42,7 +42,6 @@ class Forgetting:
         self._ended = False
 
     def take(self, order: WindowTask, file: WindowFile) -> None:
-        """Note an audited window."""
         if self._ended:
             return
         # A producer's first part stays: it shows what was acknowledged before the first fault.

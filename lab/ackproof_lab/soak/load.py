@@ -33,7 +33,6 @@ class Soak(SoakLoad):
 
     @property
     def rotation(self) -> Rotation:
-        """Several parts a window."""
         return rotation_of(self._case.experiment)
 
     def run(
@@ -78,12 +77,10 @@ class Soak(SoakLoad):
         return case
 
     def stop(self) -> None:
-        """Close no further window."""
         if self._soaker is not None:
             self._soaker.stop()
 
     def finish(self, final: FinalReadFile) -> None:
-        """Close the last window with the final read."""
         if self._soaker is not None:
             self._soaker.finish(final)
 

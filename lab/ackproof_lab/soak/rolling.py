@@ -88,7 +88,6 @@ class CarriedState:
     """Seqs that were found, by producer."""
 
     def knows(self, producer: Ints, seq: Ints) -> Bools:
-        """Return which of these were found in earlier windows."""
         return are_in_runs(self.present, producer, seq)
 
 
@@ -258,7 +257,6 @@ class _Place:
         return (NumberRuns(stride, int(seqs[0]) % stride) if runs is None else runs).union(seqs)
 
     def carry(self) -> CarriedState:
-        """Return the state for the next window."""
         before, news = self.before, self._news
         acked = news["outcome"] == Outcome.ACKED
         there = news.take(self._intact)

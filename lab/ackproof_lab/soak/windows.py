@@ -178,7 +178,12 @@ class Soaker(Watcher):
         ends = self._await_full_isrs()
         left: list[str] = []
         reasons: list[str] = []
-        closed, sent = time.monotonic(), self._sent()
+        closed = time.monotonic()
+        sent = {
+            client.id: self._workload.counters(client.id).sent
+            for client in self._workload.clients
+            if client.kind == "producer"
+        }
         goals = tuple(self._goal(place, ends.get(place), left, reasons) for place in self._order.places)
         starts = tuple(self._read[place] for place in self._order.places)
         (outcome,) = read_by_processes(
@@ -227,7 +232,6 @@ class Soaker(Watcher):
         return seen
 
     def _goal(self, place: TopicPartition, end: End | None, left: list[str], reasons: list[str]) -> int:
-        """Return the offset up to which a partition is to be read."""
         start = self._read[place]
         if end is None or end.high_watermark < 0:
             left.append(f"{place}: no leader answered with its log end")
@@ -238,10 +242,6 @@ class Soaker(Watcher):
             )
             return start
         return end.high_watermark
-
-    def _sent(self) -> dict[str, int]:
-        clients = [client.id for client in self._workload.clients if client.kind == "producer"]
-        return {client: self._workload.counters(client).sent for client in clients}
 
     def _ledgers_have(self, sent: Mapping[str, int]) -> bool:
         """Return True once the ledgers have all that was sent by then, or their client has ended."""
@@ -309,7 +309,6 @@ class Soaker(Watcher):
         )
 
     def _new(self, client: str, folder: Path) -> tuple[str, ...]:
-        """Return the parts of a client that were not audited yet."""
         paths = parts(folder)
         known = self._audited[client].has(np.array([part_number(path) for path in paths], np.int64))
         return tuple(str(path) for path, is_known in zip(paths, known, strict=True) if not is_known)

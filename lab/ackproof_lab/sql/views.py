@@ -98,7 +98,6 @@ class Views(dict[str, DataFrame]):
         raise BadInput(self.why_not(name))
 
     def why_not(self, name: str) -> str:
-        """Return why there is no such view."""
         said = self.lacks.get(name)
         return f"no {name}: {said[0]}" if said else f"there is no view {name}; there are: {', '.join(self)}"
 
@@ -119,24 +118,20 @@ def register(spark: SparkSession, runs: Mapping[str, Path]) -> Views:
     """
     views = Views()
     try:
-        _make(views, spark, runs)
+        send_code(classic_context(spark) or spark)
+        spark.dataSource.register(scan.source(_FORMAT))
+        for table in _TABLES:
+            found, views.lacks[table.name] = _pieces(table, runs)
+            if len(views.lacks[table.name]) == len(runs):
+                spark.catalog.dropTempView(table.name)
+                continue
+            views[table.name] = _frame(spark, table, found)
+            views[table.name].createOrReplaceTempView(table.name)
+            if not isinstance(table.columns, str):
+                views.counted[table.name] = sum(piece.rows for piece in found)
     except PySparkException as error:
         raise _wrong(error, views) or audit_failure(error, "Spark makes no views") from error
     return views
-
-
-def _make(views: Views, spark: SparkSession, runs: Mapping[str, Path]) -> None:
-    send_code(classic_context(spark) or spark)
-    spark.dataSource.register(scan.source(_FORMAT))
-    for table in _TABLES:
-        found, views.lacks[table.name] = _pieces(table, runs)
-        if len(views.lacks[table.name]) == len(runs):
-            spark.catalog.dropTempView(table.name)
-            continue
-        views[table.name] = _frame(spark, table, found)
-        views[table.name].createOrReplaceTempView(table.name)
-        if not isinstance(table.columns, str):
-            views.counted[table.name] = sum(piece.rows for piece in found)
 
 
 def _pieces(table: _Table, runs: Mapping[str, Path]) -> tuple[list[scan.Piece], list[str]]:
