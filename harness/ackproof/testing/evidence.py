@@ -100,7 +100,11 @@ def _findings(cluster: KafkaCluster, book: Book) -> list[Finding]:
 
     return [
         Finding(
-            *(row[name] for name in ("class", "topic", "partition", "offset", "detail")),
+            row["class"],
+            row["topic"],
+            row["partition"],
+            row["offset"],
+            row["detail"],
             _attempt(book, row["producer"], row["seq"]),
         )
         for part in cluster.run.finding_parts

@@ -49,7 +49,7 @@ class Ledger:
         Raises TypeError for anything but a plain `confluent_kafka.Producer`.
         """
         __tracebackhide__ = True
-        if type(producer) is AuditedProducer:  # `isinstance` goes by the class that it claims
+        if _is(producer, AuditedProducer):
             raise TypeError("this producer is audited already")
         audited = AuditedProducer(producer, self._book)
         self._producers.append(audited)
@@ -61,7 +61,7 @@ class Ledger:
         Raises TypeError for anything but a plain `confluent_kafka.Consumer`.
         """
         __tracebackhide__ = True
-        if type(consumer) is AuditedConsumer:
+        if _is(consumer, AuditedConsumer):
             raise TypeError("this consumer is audited already")
         audited = AuditedConsumer(consumer, self._book)
         self._consumers.append(audited)
@@ -148,8 +148,10 @@ class Ledger:
         self._fail_with(_findings([one for one in evidence.findings if one.anomaly in _READERS]))
 
     def end(self) -> None:
-        for client in (*self._producers, *self._consumers):
-            client.end()
+        for producer in self._producers:
+            producer.end()
+        for consumer in self._consumers:
+            consumer.end()
 
     def _gather(self, settle_s: float) -> Evidence:
         """Return the evidence; gather it again only if something happened since."""
@@ -193,6 +195,11 @@ class Ledger:
         if lines:
             faults = "; ".join(self._cluster.faults) or "none"
             raise AssertionError("\n".join([*lines, f"faults: {faults}", f"run directory: {self.run}"]))
+
+
+def _is(client: object, kind: type) -> bool:
+    """Return True if the client is of this class itself, whatever its `__class__` says."""
+    return type(client) is kind
 
 
 def _content(content: Content) -> str:

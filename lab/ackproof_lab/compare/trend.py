@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from itertools import accumulate
 from operator import itemgetter
 from pathlib import Path
 from typing import Final
@@ -50,7 +49,9 @@ def trend(directory: Path, step: Callable[[str], None] = lambda _: None) -> Tren
         raise BadInput(f"{directory}: no batches here")
     for points in series.values():
         # A batch without a date stays after the one whose folder name precedes its own.
-        dates = accumulate((_wall_ns(group) for _, group in points), lambda last, wall: wall or last)
+        dates: list[int] = []
+        for _, group in points:
+            dates.append(_wall_ns(group) or (dates[-1] if dates else 0))
         points[:] = [point for _, point in sorted(zip(dates, points, strict=True), key=itemgetter(0))]
     pairs = sum(len(points) - 1 for points in series.values())
     sure = 1 - (1 - CONFIDENCE) / max(1, 2 * pairs)  # all marks of the page hold at once
