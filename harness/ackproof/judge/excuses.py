@@ -133,11 +133,11 @@ def _in_flight_when_given_up(facts: Facts, keys: Collection[Key]) -> frozenset[K
         for producer, seq, sent_ns, done_ns, _ in _rows(table, names)
         if (producer, seq) in keys
         # an attempt that was never reported was in flight for ever
-        and _any_between(times[producer], sent_ns, done_ns + _REPORTED_NS if done_ns >= 0 else np.inf)
+        and _has_between(times[producer], sent_ns, done_ns + _REPORTED_NS if done_ns >= 0 else np.inf)
     )
 
 
-def _any_between(times: Sequence[int], begin: int, end: float) -> bool:
+def _has_between(times: Sequence[int], begin: int, end: float) -> bool:
     position = bisect_left(times, begin)
     return position < len(times) and times[position] <= end
 

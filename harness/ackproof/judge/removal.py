@@ -247,9 +247,13 @@ def with_the_expired_apart(facts: Facts) -> Facts:
 def _older_expired(facts: Facts) -> Sequence[Removal]:
     """Partitions below whose start all that was acknowledged is old enough."""
     found = []
-    for one in facts.removals.values():
-        newest = _newest_sent_ns(facts, one) if one.log_start else None
-        if newest is not None and newest <= one.expired_until_ns:
+    for one in (one for one in facts.removals.values() if one.log_start):
+        wanted = _below(one) & (pc.field("outcome") == int(Outcome.ACKED))
+        try:
+            sent_ns = ledger_rows(facts.run.produced, ["sent_ns"], wanted)["sent_ns"]
+        except (OSError, pa.ArrowException):
+            continue  # there is no part, or the audit says that one cannot be read
+        if len(sent_ns) and pc.max(sent_ns).as_py() <= one.expired_until_ns:
             found.append(one)
     return found
 
@@ -261,13 +265,3 @@ def _below(removal: Removal) -> pc.Expression:
         & (pc.field("offset") >= 0)
         & (pc.field("offset") < removal.log_start)
     )
-
-
-def _newest_sent_ns(facts: Facts, removal: Removal) -> int | None:
-    """When the youngest record that was acknowledged below the log's start was sent; None where there is none."""
-    wanted = _below(removal) & (pc.field("outcome") == int(Outcome.ACKED))
-    try:
-        rows = ledger_rows(facts.run.produced, ["sent_ns"], wanted)
-    except (OSError, pa.ArrowException):
-        return None  # there is no part, or the audit says that one cannot be read
-    return int(pc.max(rows["sent_ns"]).as_py()) if rows.num_rows else None

@@ -95,11 +95,18 @@ def discount_starved(entry: BatchCase, quantity: Quantity, value: Value) -> Valu
 def _judged(expected: OverRepeats, cases: Sequence[BatchCase], runs: _Runs) -> OverRepeats:
     ask = parse_ask(expected.quantity)
     demand = Demand.parse(expected.demand, ask.quantity.unit)
-    of_cell = [list(_repeats(expected, cell, cases)) for cell in expected.cells]
+    of_cell = [
+        [
+            entry
+            for entry in cases
+            if (entry.experiment, entry.cell_name) == (expected.experiment, cell)
+            and entry.repeat <= expected.repeats
+        ]
+        for cell in expected.cells
+    ]
     groups = [[runs.value(entry, ask, demand) for entry in entries] for entries in of_cell]
     values = tuple(
-        tuple(_repeat_value(entry, value) for entry, value in zip(entries, group, strict=True))
-        for entries, group in zip(of_cell, groups, strict=True)
+        tuple(map(_repeat_value, entries, group)) for entries, group in zip(of_cell, groups, strict=True)
     )
     timings = dict.fromkeys(entry.timing for entries in of_cell for entry in entries if entry.timing)
     measured_under = ", ".join(timings) if ask.quantity.unit is Unit.SECONDS else ""
@@ -109,13 +116,6 @@ def _judged(expected: OverRepeats, cases: Sequence[BatchCase], runs: _Runs) -> O
         return fresh.model_copy(update={"verdict": Verdict.INCONCLUSIVE, "why": why})
     found = decide(demand, groups, expected.confidence)
     return fresh.model_copy(update=_result(found, demand))
-
-
-def _repeats(expected: OverRepeats, cell: str, cases: Sequence[BatchCase]) -> Iterator[BatchCase]:
-    for entry in cases:
-        mine = entry.experiment == expected.experiment and entry.cell_name == cell
-        if mine and entry.repeat <= expected.repeats:
-            yield entry
 
 
 def _repeat_value(entry: BatchCase, value: Value) -> RepeatValue:

@@ -155,17 +155,8 @@ class Ledgers:
     def produced(self) -> dict[TopicPartition, PartitionOperations]:
         """Every partition that something was sent to."""
         found: dict[TopicPartition, PartitionOperations] = defaultdict(PartitionOperations)
-        columns = [
-            "topic",
-            "partition",
-            "outcome",
-            "error",
-            "offset",
-            "sent_ns",
-            "done_ns",
-            "producer",
-            "txn",
-        ]
+        columns = ["topic", "partition", "outcome", "error", "offset"]
+        columns += ["sent_ns", "done_ns", "producer", "txn"]
         for place, rows in _by_place(self._run.produced, columns):
             one, acked = found[place], rows["outcome"] == int(Outcome.ACKED)
             one.done.add(rows["done_ns"][acked])

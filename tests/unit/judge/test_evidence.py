@@ -57,26 +57,88 @@ def lacks(run: CaseDir, *said: str) -> VerdictFile:
 # acks before the first fault and after the last healing ------------------------------------------------------------
 
 
-def test_a_fault_that_names_a_partition_needs_acks_there_alone(make_run: MakeRun) -> None:
-    experiment = TWO_PARTITIONS.replace("TARGET", "leader(orders/1)")
-    passes(make_run(experiment=experiment, acked_bins={("orders", 1): (0, 30)}))
+BEFORE, AFTER = "before the first fault", "after the last fault"
+NAMES_PARTITION = {"experiment": TWO_PARTITIONS.replace("TARGET", "leader(orders/1)")}
+NAMES_NODE = {"experiment": TWO_PARTITIONS.replace("TARGET", "broker(1)")}
+WAIVED = {"expect": "evidence: {ack_after_healing: false}"}
+FAULTLESS = "name: t\ntopics: {orders: {}}\nworkload: {duration: 1s}\n"
 
 
-def test_a_fault_that_names_a_partition_needs_acks_there(make_run: MakeRun) -> None:
-    experiment = TWO_PARTITIONS.replace("TARGET", "leader(orders/1)")
-    lacks(
-        make_run(experiment=experiment, acked_bins={("orders", 0): (0, 30)}),
-        "acknowledged on orders/1 before the first fault",
-        "acknowledged on orders/1 after the last fault",
-    )
-
-
-def test_a_fault_that_names_a_node_needs_acks_on_all_that_is_written_to(make_run: MakeRun) -> None:
-    experiment = TWO_PARTITIONS.replace("TARGET", "broker(1)")
-    lacks(
-        make_run(experiment=experiment, acked_bins={("orders", 0): (0, 30), ("orders", 1): (0,)}),
-        "acknowledged on orders/1 after the last fault",
-    )
+@pytest.mark.parametrize(
+    ("run", "said"),
+    [
+        pytest.param(
+            NAMES_PARTITION | {"acked_bins": {("orders", 1): (0, 30)}}, (), id="on the partition alone"
+        ),
+        pytest.param(
+            NAMES_PARTITION | {"acked_bins": {("orders", 0): (0, 30)}},
+            (f"on orders/1 {BEFORE}", f"on orders/1 {AFTER}"),
+            id="not on the partition",
+        ),
+        pytest.param(
+            NAMES_NODE | {"acked_bins": {("orders", 0): (0, 30), ("orders", 1): (0,)}},
+            (f"on orders/1 {AFTER}",),
+            id="not on all that is written to",
+        ),
+        pytest.param(
+            NAMES_NODE | {"acked_bins": {("orders", 0): (0, 30), ("orders", 1): (0, 30)}},
+            (),
+            id="nobody writes to the other topic",
+        ),
+        # the fault is asked for at 1.0 s and healed at 1.3 s
+        pytest.param({"acked_bins": (9, 13)}, (), id="whole bins up to the fault and from the healing"),
+        pytest.param({"acked_bins": (0, 14)}, (), id="whole bins before and after"),
+        pytest.param({"acked_in_bin": 0}, (BEFORE, AFTER), id="bins without acks"),
+        pytest.param({"acked_in_bin": 1}, (), id="one ack"),
+        pytest.param(WAIVED | {"acked_bins": (0,)}, (), id="after the healing, waived"),
+        pytest.param(WAIVED | {"acked_bins": (30,)}, (BEFORE,), id="before the fault it cannot be waived"),
+        pytest.param(
+            {
+                "events": [
+                    (EventKind.LEADER, None, 0.5),
+                    *life(1, 1.0, 2.0),
+                    (EventKind.LEADER, None, 8.0),
+                    END,
+                ],
+                "acked_bins": (5, 25),
+            },
+            (),
+            id="other events move no bound",
+        ),
+        pytest.param(
+            {
+                "experiment": TWO_FAULTS,
+                "events": [*life(1, 1.0, 2.0), *life(2, 5.0, 6.0), END],
+                "acked_bins": (20, 30),
+            },
+            (BEFORE, AFTER),
+            id="between two faults",
+        ),
+        pytest.param(
+            {
+                "experiment": TWO_FAULTS,
+                "events": [*life(1, 1.05, 2.05), *life(2, 5.05, 6.05), END],
+                "acked_bins": (),
+                "attempts": [attempt(0, 3.0)],
+            },
+            (BEFORE, AFTER),
+            id="between two faults, by the ledger",
+        ),
+        pytest.param(
+            {"acked_bins": (30,), "attempts": [attempt(0, 0.0)]}, (), id="at the start of the clock"
+        ),
+        pytest.param(
+            {"experiment": FAULTLESS, "events": (EventKind.END,), "acked_bins": ()}, (), id="without faults"
+        ),
+    ],
+)
+def test_acks_are_owed_before_the_first_fault_and_after_the_last_healing(
+    make_run: MakeRun, run: dict[str, Any], said: tuple[str, ...]
+) -> None:
+    if said:
+        lacks(make_run(**run), *said)
+    else:
+        passes(make_run(**run))
 
 
 def test_a_fault_that_names_a_coordinator_needs_acks_on_all_that_is_written_to(make_run: MakeRun) -> None:
@@ -88,59 +150,10 @@ def test_a_fault_that_names_a_coordinator_needs_acks_on_all_that_is_written_to(m
     assert "nothing was acknowledged on orders/1 after the last fault had healed" in judge_case(run).reasons
 
 
-def test_a_topic_that_nobody_writes_to_needs_no_acks(make_run: MakeRun) -> None:
-    experiment = TWO_PARTITIONS.replace("TARGET", "broker(1)")
-    passes(make_run(experiment=experiment, acked_bins={("orders", 0): (0, 30), ("orders", 1): (0, 30)}))
-
-
-@pytest.mark.parametrize("before", [9, 0])
-@pytest.mark.parametrize("after", [13, 14])
-def test_whole_bins_up_to_the_fault_and_from_the_healing(make_run: MakeRun, before: int, after: int) -> None:
-    """The fault is asked for at 1.0 s and healed at 1.3 s."""
-    passes(make_run(acked_bins=(before, after)))
-
-
-def test_bins_without_acks_prove_nothing(make_run: MakeRun) -> None:
-    lacks(make_run(acked_in_bin=0), "before the first fault", "after the last fault")
-
-
-def test_one_ack_is_enough(make_run: MakeRun) -> None:
-    passes(make_run(acked_in_bin=1))
-
-
 def test_a_run_without_series(make_run: MakeRun) -> None:
     run = make_run()
     run.series.unlink()
     lacks(run, "before the first fault", "after the last fault")
-
-
-def test_only_the_asking_and_the_healing_count(make_run: MakeRun) -> None:
-    """Neither what happens before the fault nor what comes after its healing moves the bounds."""
-    events = [(EventKind.LEADER, None, 0.5), *life(1, 1.0, 2.0), (EventKind.LEADER, None, 8.0), END]
-    passes(make_run(events=events, acked_bins=(5, 25)))
-
-
-def test_the_first_fault_and_the_last_healing(make_run: MakeRun) -> None:
-    events = [*life(1, 1.0, 2.0), *life(2, 5.0, 6.0), END]
-    lacks(
-        make_run(experiment=TWO_FAULTS, events=events, acked_bins=(20, 30)),
-        "before the first fault",
-        "after the last fault",
-    )
-
-
-def test_acks_after_healing_may_be_waived(make_run: MakeRun) -> None:
-    passes(make_run(expect="evidence: {ack_after_healing: false}", acked_bins=(0,)))
-
-
-def test_acks_before_the_fault_cannot_be_waived(make_run: MakeRun) -> None:
-    run = make_run(expect="evidence: {ack_after_healing: false}", acked_bins=(30,))
-    lacks(run, "before the first fault")
-
-
-def test_a_run_without_faults_needs_no_acks_around_them(make_run: MakeRun) -> None:
-    experiment = "name: t\ntopics: {orders: {}}\nworkload: {duration: 1s}\n"
-    passes(make_run(experiment=experiment, events=(EventKind.END,), acked_bins=()))
 
 
 @pytest.mark.parametrize(
@@ -183,16 +196,6 @@ def test_an_ack_at_the_very_moment_or_on_the_other_side_proves_nothing(
     lacks(run, "before the first fault", "after the last fault")
 
 
-def test_between_two_faults_is_neither_before_the_first_nor_after_the_last(make_run: MakeRun) -> None:
-    events = [*life(1, 1.05, 2.05), *life(2, 5.05, 6.05), END]
-    run = make_run(experiment=TWO_FAULTS, events=events, acked_bins=(), attempts=[attempt(0, 3.0)])
-    lacks(run, "before the first fault", "after the last fault")
-
-
-def test_an_ack_at_the_start_of_the_clock_is_one(make_run: MakeRun) -> None:
-    passes(make_run(acked_bins=(30,), attempts=[attempt(0, 0.0)]))
-
-
 def test_a_part_that_cannot_be_read_proves_nothing(make_run: MakeRun) -> None:
     run = make_run(acked_bins=(30,), attempts=[attempt(0, 0.5)])
     (run.produced / "client=p0" / "part-000001.parquet").write_bytes(b"torn")
@@ -227,13 +230,50 @@ def test_each_step_of_a_fault_is_asked_for(make_run: MakeRun, told: list[EventKi
     assert f"fault 1 (kill leader(orders/0)){reason}" in verdict.reasons
 
 
-def test_what_failed_is_not_said_twice(make_run: MakeRun) -> None:
-    events = [(EventKind.FAULT_ASKED, 1, 1.0), (EventKind.FAULT_FAILED, 1, 1.1), END]
-    lacks(make_run(events=events), "fault 1 (kill leader(orders/0)): because")
+_FAILED = "fault 1 (kill leader(orders/0)): because"
+_MISSED = "only one that a storm drew may"
+_DIED = {"expect": "evidence: {node_deaths: true}"}
 
 
-def test_a_fault_of_the_file_may_not_miss(make_run: MakeRun) -> None:
-    lacks(make_run(events=[(EventKind.FAULT_MISSED, 1, 1.0), END]), "only one that a storm drew may")
+@pytest.mark.parametrize(
+    ("run", "said"),
+    [
+        (
+            {"events": [(EventKind.FAULT_ASKED, 1, 1.0), (EventKind.FAULT_FAILED, 1, 1.1), END]},
+            (_FAILED,),
+        ),
+        ({"events": [(EventKind.FAULT_MISSED, 1, 1.0), END]}, (_MISSED,)),
+        (
+            {"events": [(EventKind.FAULT_MISSED, 1, 1.0), (EventKind.FAULT_FAILED, 1, 1.1), END]},
+            (_MISSED, _FAILED),
+        ),
+        (
+            _DIED | {"events": (*HEALTHY[:4], EventKind.PROXY_DIED, EventKind.END)},
+            ("every connection through it ended",),
+        ),
+        (_DIED | {"events": (*HEALTHY[:4], EventKind.CLIENT_DIED, EventKind.END)}, ("ended by itself",)),
+        (
+            {"final": FinalReadFile(complete=False, partitions=WHOLE.partitions)},
+            ("the final read is incomplete: no reason recorded",),
+        ),
+        (
+            {"experiment": TWO_PARTITIONS.replace("TARGET", "leader(orders/0)"), "final": WHOLE},
+            ("says nothing of orders/1, other/0",),
+        ),
+        ({"audit": {"complete": False}}, ("the audit is incomplete: no reason recorded",)),
+        # every attempt refused: nothing was promised, nothing can be broken, and that is no PASS
+        (
+            {"audit": {"records": RecordCounts(produced=100, failed=100, consumed_final=0)}},
+            ("nothing was acknowledged",),
+        ),
+        ({"audit": {"records": RecordCounts(produced=1, acked=1, consumed_final=1)}}, ()),
+    ],
+)
+def test_what_is_missing_is_named_once(make_run: MakeRun, run: dict[str, Any], said: tuple[str, ...]) -> None:
+    if said:
+        lacks(make_run(**run), *said)
+    else:
+        passes(make_run(**run))
 
 
 def test_a_fault_that_its_storm_missed_is_the_storms_affair(make_run: MakeRun) -> None:
@@ -252,39 +292,12 @@ def test_a_fault_that_its_storm_missed_is_the_storms_affair(make_run: MakeRun) -
     passes(make_run(experiment=storm, events=[*missed, END]))
 
 
-def test_a_fault_that_was_missed_and_failed_is_said(make_run: MakeRun) -> None:
-    events = [(EventKind.FAULT_MISSED, 1, 1.0), (EventKind.FAULT_FAILED, 1, 1.1), END]
-    lacks(make_run(events=events), "only one that a storm", "fault 1 (kill leader(orders/0)): because")
-
-
 def test_a_death_that_the_experiment_allows(make_run: MakeRun) -> None:
     events = (*HEALTHY[:4], EventKind.NODE_DIED, EventKind.END)
     passes(make_run(expect="evidence: {node_deaths: true}", events=events))
 
 
-def test_a_death_of_a_proxy_is_never_allowed(make_run: MakeRun) -> None:
-    events = (*HEALTHY[:4], EventKind.PROXY_DIED, EventKind.END)
-    lacks(
-        make_run(expect="evidence: {node_deaths: true}", events=events), "every connection through it ended"
-    )
-
-
-def test_a_death_of_a_client_is_never_allowed(make_run: MakeRun) -> None:
-    events = (*HEALTHY[:4], EventKind.CLIENT_DIED, EventKind.END)
-    lacks(make_run(expect="evidence: {node_deaths: true}", events=events), "ended by itself")
-
-
 # the final read ----------------------------------------------------------------------------------------------------
-
-
-def test_a_final_read_without_a_reason(make_run: MakeRun) -> None:
-    final = FinalReadFile(complete=False, partitions=WHOLE.partitions)
-    lacks(make_run(final=final), "the final read is incomplete: no reason recorded")
-
-
-def test_a_final_read_that_leaves_partitions_out(make_run: MakeRun) -> None:
-    experiment = TWO_PARTITIONS.replace("TARGET", "leader(orders/0)")
-    lacks(make_run(experiment=experiment, final=WHOLE), "says nothing of orders/1, other/0")
 
 
 @pytest.mark.parametrize(("records", "good"), [(100, True), (99, False), (98, False), (-1, True)])
@@ -301,10 +314,6 @@ def test_what_the_final_reader_was_handed_is_in_its_ledger(
 
 
 # the audit ---------------------------------------------------------------------------------------------------------
-
-
-def test_an_incomplete_audit_without_a_reason(make_run: MakeRun) -> None:
-    lacks(make_run(audit={"complete": False}), "the audit is incomplete: no reason recorded")
 
 
 @pytest.mark.parametrize("anomaly", sorted(TABLE.keys() - set(REMOVED)))
@@ -325,17 +334,6 @@ def test_a_bound_of_its_own_for_what_is_indeterminate(make_run: MakeRun) -> None
     records = RecordCounts(produced=100, acked=89, indeterminate=11, consumed_final=100)
     run = make_run(expect="evidence: {max_indeterminate: 0.1}", audit={"records": records})
     lacks(run, "11% of the attempts are indeterminate, more than the 10%")
-
-
-def test_what_was_never_acknowledged_shows_nothing(make_run: MakeRun) -> None:
-    """Every attempt refused: nothing was promised, nothing can be broken, and that is no PASS."""
-    records = RecordCounts(produced=100, failed=100, consumed_final=0)
-    lacks(make_run(audit={"records": records}), "nothing was acknowledged")
-
-
-def test_one_record_is_something(make_run: MakeRun) -> None:
-    records = RecordCounts(produced=1, acked=1, consumed_final=1)
-    passes(make_run(audit={"records": records}))
 
 
 _TRANSACTIONAL = "acks: all, idempotence: true, transaction_size: 10"

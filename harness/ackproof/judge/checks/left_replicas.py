@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
 
-import pyarrow as pa
 import pyarrow.compute as pc
 
 from ackproof.judge.facts import Facts
@@ -32,9 +31,7 @@ def check_left_replicas(facts: Facts) -> Iterator[Opinion]:
             if not stayed or node not in own or own[node].reason:
                 continue
             start = max(own[node].log_start, own[stayed[0]].log_start)
-            mine, theirs = (
-                _copies_below(facts.logs.of_replica(place, each), start, until) for each in (node, stayed[0])
-            )
+            mine, theirs = (_copies(facts, place, each, start, until) for each in (node, stayed[0]))
             if odd := sorted(mine ^ theirs):
                 yield lacks(
                     f"{place}: node {node} was in the ISR when the high watermark was {until}, and below that its log "
@@ -64,6 +61,7 @@ def _left_replicas(facts: Facts) -> Mapping[TopicPartition, Mapping[int, int]]:
     return found
 
 
-def _copies_below(log: pa.Table, start: int, until: int) -> set[tuple[int, ...]]:
-    mine = log.filter((pc.field("first_offset") >= start) & (pc.field("last_offset") < until))
-    return set(zip(*(mine[name].to_pylist() for name in _COPY), strict=True))
+def _copies(facts: Facts, place: TopicPartition, node: int, start: int, until: int) -> set[tuple[int, ...]]:
+    wanted = (pc.field("first_offset") >= start) & (pc.field("last_offset") < until)
+    log = facts.logs.of_replica(place, node).filter(wanted)
+    return set(zip(*(log[name].to_pylist() for name in _COPY), strict=True))

@@ -40,13 +40,19 @@ def check_final_read(facts: Facts) -> Iterator[Opinion]:
     if final.complete and final.reasons:
         yield contradicts(f"the final read calls itself complete, and says: {'; '.join(final.reasons)}")
     yield from map(contradicts, _read_partitions(facts, final))
-    began = facts.phases.get("read", sys.maxsize)
+    began, rest = facts.phases.get("read", sys.maxsize), facts.phases.get("drain")
     for read in final.partitions:
         samples = facts.samples_of.get(read.place, ())
         if samples:
             yield from (contradicts(f"{read.place}: {text}") for text in _with_samples(read, samples, began))
         yield from map(lacks, _first_offset(facts, read))
-        yield from map(lacks, _unsampled_at_rest(facts, read.place, samples))
+        # The logs on disk are compared with the ISR at the end, so the ISR must have been sampled then.
+        if rest is not None and not any(sample.isr and sample.t_ns >= rest for sample in reversed(samples)):
+            when = f"last at {samples[-1].t_ns / 1e9:.1f} s" if samples else "never"
+            text = (
+                f"{read.place} was not sampled once the load had ended ({when}): nobody knows who was in sync"
+            )
+            yield lacks(text)
 
 
 def _read_claims(name: str, read: PartitionRead, *, whole: bool) -> Iterator[str]:
@@ -121,14 +127,6 @@ def _first_offset(facts: Facts, read: PartitionRead) -> Iterator[str]:
         yield f"{read.place}: the final read begins at {read.start}, and no setting deletes records"
     if read.complete and read.records < 0 and facts.sealed:
         yield f"{read.place}: nobody counted the records of the final reader"
-
-
-def _unsampled_at_rest(facts: Facts, place: TopicPartition, samples: Sequence[Sample]) -> Iterator[str]:
-    """The logs on disk are compared with the ISR at the end, so the ISR must have been sampled then."""
-    rest = facts.phases.get("drain")
-    if rest is not None and not any(sample.isr and sample.t_ns >= rest for sample in reversed(samples)):
-        when = f"last at {samples[-1].t_ns / 1e9:.1f} s" if samples else "never"
-        yield f"{place} was not sampled once the load had ended ({when}): nobody knows who was in sync"
 
 
 # -- logs on disk ---------------------------------------------------------------------------------------------------
