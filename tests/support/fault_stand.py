@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 import threading
 import time
 from collections.abc import Callable
@@ -20,6 +21,7 @@ from ackproof.faults.driver import FaultDriver
 from ackproof.faults.injection import Aim, FaultContext, Holds, make_injection
 from ackproof.faults.life import Stage
 from ackproof.faults.planned import views
+from ackproof.network.wire import kafka_python
 from ackproof.rundir.observed import Sample
 from ackproof.rundir.timeline import Event, EventKind, Timeline, read_timeline
 from fake_nodes import FakeNode
@@ -51,6 +53,13 @@ def seen(**told: object) -> Sample:
     at: dict[str, object] = {"t_ns": 0, "topic": "orders", "partition": 0, "leader": 1, "leader_epoch": 4}
     at |= {"replicas": (1, 2), "isr": (1, 2), "high_watermark": 6, "last_stable": 6, "log_ends": {1: 9, 2: 9}}
     return Sample(**(at | told))
+
+
+def make_batch(first: int, count: int = 5, records: bytes = b"r" * 40) -> bytes:
+    """Return a record batch as it is on disk."""
+    covered = struct.pack(">hiqqqhii", 0, count - 1, 0, 0, -1, -1, -1, count) + records
+    body = struct.pack(">ibI", 0, 2, kafka_python("record.util").calc_crc32c(covered)) + covered
+    return struct.pack(">qi", first, len(body)) + body
 
 
 def wait_shortly(monkeypatch: pytest.MonkeyPatch, within_s: float) -> None:

@@ -86,7 +86,7 @@ class ExpireSessionInjection(Injection[ExpireSession]):
             except WireError as error:
                 raise self.not_confirmed(error) from error
         return "closed session " + ", ".join(
-            f"0x{held.session & (1 << 64) - 1:x} of broker {broker}" for broker, held in self._before.items()
+            f"{_hex(held)} of broker {broker}" for broker, held in self._before.items()
         )
 
     def confirm(self) -> str:
@@ -114,7 +114,7 @@ class ExpireSessionInjection(Injection[ExpireSession]):
             lost,
             f"the registration of broker {node.id} to end with its session",
             GONE_WITHIN_S,
-            state=lambda: f"still held by session 0x{before.session & (1 << 64) - 1:x}",
+            state=lambda: f"still held by session {_hex(before)}",
         )
         self._lost.add(node.id)
         how = "is gone" if now[0] is None else "is held by a new session already"
@@ -133,7 +133,7 @@ class ExpireSessionInjection(Injection[ExpireSession]):
             back, f"broker {node.id} to register again", BACK_WITHIN_S, logs=node.log_tail, to_the_end=True
         )
         self.await_ready(node)
-        return f"broker {node.id} is registered by session 0x{now.session & (1 << 64) - 1:x} and answers"
+        return f"broker {node.id} is registered by session {_hex(now)} and answers"
 
     def _find_session(self, node: LocalNode) -> Registration:
         """Return a broker's session. A broker that has just started, or lost another, gets time to open one."""
@@ -155,3 +155,8 @@ class ExpireSessionInjection(Injection[ExpireSession]):
             GONE_WITHIN_S,
             state=lambda: said,
         )
+
+
+def _hex(registration: Registration) -> str:
+    """Return the session as ZooKeeper logs it."""
+    return f"0x{registration.session & (1 << 64) - 1:x}"

@@ -22,13 +22,10 @@ from ackproof.faults.clients import (
     ClientFault,
     ClientSelector,
     FenceProducer,
-    FenceProducerInjection,
     KillClient,
-    KillClientInjection,
     PauseClient,
-    PauseClientInjection,
 )
-from ackproof.faults.injection import Aim, FaultContext, Injection
+from ackproof.faults.injection import Aim, FaultContext, Injection, make_injection
 
 BUSY = "import time\nwhile True: time.sleep(0.005)"
 
@@ -100,9 +97,13 @@ def clients() -> Iterator[FakeClients]:
 
 
 def injection(kind: type[ClientFault], whom: str, clients: FakeClients | None) -> Injection:
+    return _make(kind, whom, clients, None)
+
+
+def _make(kind: type[ClientFault], whom: str, clients: FakeClients | None, coordinator: object) -> Injection:
+    context = FaultContext(cast("Cluster", coordinator), threading.Event(), None, clients)
     fault = kind(number=1, trigger=TimeTrigger(0.0), client=ClientSelector.parse(whom))
-    made = KillClientInjection if kind is KillClient else PauseClientInjection
-    return made(fault, Aim(), FaultContext(cast("Cluster", None), threading.Event(), None, clients))
+    return make_injection(fault, Aim(), context)
 
 
 def test_a_kill_and_its_healing(clients: FakeClients) -> None:
@@ -189,10 +190,7 @@ class Coordinator:
 def fence(clients: FakeClients, coordinator: Coordinator, monkeypatch: pytest.MonkeyPatch) -> Injection:
     monkeypatch.setattr(client_faults.admin, "transaction", coordinator.say)
     monkeypatch.setattr(client_faults, "READY_WITHIN_S", 0.5)
-    fault = FenceProducer(number=1, trigger=TimeTrigger(0.0), client=ClientSelector.parse("producer(0)"))
-    return FenceProducerInjection(
-        fault, Aim(), FaultContext(cast("Cluster", coordinator), threading.Event(), None, clients)
-    )
+    return _make(FenceProducer, "producer(0)", clients, coordinator)
 
 
 def test_a_producer_is_fenced_by_another_with_its_id(

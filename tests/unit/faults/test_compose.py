@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-import struct
 import threading
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -30,9 +29,9 @@ from ackproof.faults.injection import Holds
 from ackproof.faults.planned.reassignments import Reassign
 from ackproof.faults.planned.topics import SetConfig
 from ackproof.faults.processes import Pause
-from ackproof.network.wire import Unreachable, kafka_python
+from ackproof.network.wire import Unreachable
 from ackproof.rundir.partition import TopicPartition
-from fault_stand import expect, make, wait_shortly
+from fault_stand import expect, make, make_batch, wait_shortly
 from local_node import OnThisMachine
 
 PLACE = TopicPartition("t", 0)
@@ -250,12 +249,6 @@ def test_a_clock_is_looked_at_when_the_fault_that_took_its_node_lets_go(cluster:
     assert "off by +30.0 s" in jump.confirm()
 
 
-def _batch(first: int, count: int, records: bytes = b"r" * 40) -> bytes:
-    covered = struct.pack(">hiqqqhii", 0, count - 1, 0, 0, -1, -1, -1, count) + records
-    body = struct.pack(">ibI", 0, 2, kafka_python("record.util").calc_crc32c(covered)) + covered
-    return struct.pack(">qi", first, len(body)) + body
-
-
 @pytest.mark.parametrize("others", ["behind", "held"])
 def test_a_flipped_bit_that_nobody_could_replace_is_flipped_back(
     cluster: Cluster, tmp_path: Path, others: str
@@ -263,7 +256,7 @@ def test_a_flipped_bit_that_nobody_could_replace_is_flipped_back(
     holds, node = Holds(), cluster.nodes[1]
     node.folder = tmp_path
     log = tmp_path / f"{0:020}.log"
-    log.write_bytes(whole := _batch(0, 5) + _batch(5, 5))
+    log.write_bytes(whole := make_batch(0) + make_batch(5))
     rot = make(FlipBits, node, cluster=cluster, holds=holds, case=CASE, target=FOLLOWER)
     rot.inject()
     assert "does not hold on broker" in rot.confirm()
@@ -282,7 +275,7 @@ def test_a_rotten_replica_on_a_disk_that_another_fault_broke_waits_for_that_to_b
     holds, node = Holds(), cluster.nodes[1]
     node.folder = tmp_path / "t-0"
     node.folder.mkdir()
-    (node.folder / f"{0:020}.log").write_bytes(_batch(0, 5))
+    (node.folder / f"{0:020}.log").write_bytes(make_batch(0))
     rot = make(FlipBits, node, cluster=cluster, holds=holds, case=CASE, target=FOLLOWER)
     rot.inject()
     remove, tried = shutil.rmtree, Flag()
@@ -317,10 +310,10 @@ def test_a_log_that_was_cut_meanwhile_is_left_as_it_is(cluster: Cluster, tmp_pat
     node = cluster.nodes[1]
     node.folder = tmp_path
     log = tmp_path / f"{0:020}.log"
-    log.write_bytes(_batch(0, 5) + _batch(5, 5))
+    log.write_bytes(make_batch(0) + make_batch(5))
     rot = make(FlipBits, node, cluster=cluster, case=CASE, target=FOLLOWER)
     rot.inject()
-    log.write_bytes(another := _batch(0, 5) + _batch(5, 5, b"s" * 40))
+    log.write_bytes(another := make_batch(0) + make_batch(5, 5, b"s" * 40))
     cluster.shown = _make_state((1, 2, 3), isr=(1,))
     assert "flipped back on no node" in rot.heal()
     assert log.read_bytes() == another

@@ -295,3 +295,15 @@ def test_what_found_nothing_to_break_starts_nothing(make_stand: MakeStand, kind:
     stand.until(Stage.FAILED, 2)
     assert "nothing to break" in stand.driver.failures()[0]
     assert stand.nodes[1].told == ["kill"]
+
+
+def test_a_drawn_fault_gets_its_thread_shortly_before_its_time(make_stand: MakeStand) -> None:
+    stand = make_stand("  - storm: {count: 2, menu: {pause: 1}, gap: 30s..31s}\n    at: 0ms\n")
+    stand.driver.start()
+    stand.until(Stage.ASKED)
+    running = {thread.name for thread in threading.enumerate()}
+    assert "fault-1" in running
+    assert not running & {"fault-1001", "fault-1002"}
+    stand.stop.set()
+    stand.driver.heal_all()
+    assert stand.driver.stages() == {1: Stage.FAILED, 1001: Stage.MISSED, 1002: Stage.MISSED}

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import struct
 import threading
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -27,20 +26,13 @@ from ackproof.faults.disks import log_files
 from ackproof.faults.disks.disk import EmptyDisk
 from ackproof.faults.disks.log_files import DeleteCheckpoint, TruncateSegment
 from ackproof.faults.disks.power_loss import flush_settings
-from ackproof.network.wire import kafka_python
 from ackproof.rundir.partition import TopicPartition
 from fake_nodes import FakeNode
-from fault_stand import expect, make
+from fault_stand import expect, make, make_batch
 
 PLACE = TopicPartition("t", 0)
 BATCH = 101
 """Bytes of a batch of five records below."""
-
-
-def _batch(first: int) -> bytes:
-    covered = struct.pack(">hiqqqhii", 0, 4, 0, 0, -1, -1, -1, 5) + b"r" * 40
-    body = struct.pack(">ibI", 0, 2, kafka_python("record.util").calc_crc32c(covered)) + covered
-    return struct.pack(">qi", first, len(body)) + body
 
 
 class Node(FakeNode):
@@ -72,8 +64,8 @@ def node(tmp_path: Path) -> Node:
     """It has two segments of t/0, of which the second has two batches, and its checkpoints."""
     replica = tmp_path / "data" / "t-0"
     replica.mkdir(parents=True)
-    (replica / f"{0:020}.log").write_bytes(_batch(0))
-    (replica / f"{5:020}.log").write_bytes(_batch(5) + _batch(10))
+    (replica / f"{0:020}.log").write_bytes(make_batch(0))
+    (replica / f"{5:020}.log").write_bytes(make_batch(5) + make_batch(10))
     for folder, name in (
         (replica.parent, "recovery-point-offset-checkpoint"),
         (replica, "leader-epoch-checkpoint"),

@@ -187,7 +187,10 @@ class EmptyDiskInjection(DiskInjection[EmptyDisk]):
                 for node in self.nodes:
                     self._copy(node)
             self.context.stop.wait(self.fault.age)
-        how = self._strike(self._end, "SIGTERM" if self.fault.restore == "stopped" else "SIGKILL")
+        if self.fault.restore == "stopped":
+            how = self._strike(self._terminate, "SIGTERM")
+        else:
+            how = self._strike(lambda node: node.kill(), "SIGKILL")
         self._await_state(NodeState.GONE, STOPPED_WITHIN_S)
         for node in self.nodes:
             if self.fault.restore == "stopped":
@@ -196,12 +199,6 @@ class EmptyDiskInjection(DiskInjection[EmptyDisk]):
             for folder in node.disk.folders:
                 empty_folder(folder)
         return f"{how}, and its disk emptied"
-
-    def _end(self, node: LocalNode) -> None:
-        if self.fault.restore == "stopped":
-            self._terminate(node)
-        else:
-            node.kill()
 
     def _copy(self, node: LocalNode) -> None:
         for folder, copy in node.disk.copies.items():

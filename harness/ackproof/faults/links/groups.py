@@ -64,13 +64,9 @@ def _sides_apart(sides: Iterable[set[int]]) -> Iterator[Link]:
                 yield Link(b, a)
 
 
-def _one_or_many(value: object) -> object:
-    return (value,) if isinstance(value, str) else value
-
-
 FromField: TypeAlias = Annotated[
     tuple[From, ...],
-    BeforeValidator(_one_or_many),
+    BeforeValidator(lambda value: (value,) if isinstance(value, str) else value),
     PlainSerializer(list, return_type=list[str]),
     WithJsonSchema(
         {

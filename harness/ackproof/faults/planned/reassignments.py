@@ -162,10 +162,21 @@ class MoveInjection(PartitionOperationInjection[MoveT]):
             return ""
         put_back(self.context, lambda link: admin.alter_config(link, self._throttle(None, None)))
         self._throttled = False
-        return "; throttle lifted"
+        return "throttle lifted"
+
+    def heal(self) -> str:
+        """End the reassignment in the way of this fault, and lift its throttle whatever happens."""
+        try:
+            did = self._end_move() if self._asked else "nothing to undo"
+        finally:
+            lifted = self._lift_throttle()
+        return "; ".join(filter(None, (did, lifted)))
+
+    def _end_move(self) -> str:
+        raise NotImplementedError
 
     def put_back(self) -> str:
-        return self._lift_throttle().removeprefix("; ")
+        return self._lift_throttle()
 
     def _goes_on(self) -> bool:
         """Return True if the active controller lists the reassignment, or nobody answers. Brokers are looked up at
@@ -229,15 +240,12 @@ class MoveInjection(PartitionOperationInjection[MoveT]):
 class Reassignment(MoveInjection[Reassign]):
     """Give the partition other replicas."""
 
-    def heal(self) -> str:
+    def _end_move(self) -> str:
         """Wait for the end: the new replicas have all data and are in sync.
 
         If producers write more than a throttle lets through, that never comes: the throttle is lifted after
         `MOVED_WITHIN_S`, and `confirm_healed` awaits the rest.
         """
-        if not self._asked:
-            return f"nothing to undo{self._lift_throttle()}"
-        end, lifted = "it is through", ""
         try:
             self.wait_for(
                 lambda: not self._goes_on(),
@@ -248,10 +256,8 @@ class Reassignment(MoveInjection[Reassign]):
         except FaultNotConfirmed:
             if not self._throttled:
                 raise
-            end = f"it was not through after {MOVED_WITHIN_S:g} s at {self.fault.throttle} bytes a second"
-        finally:
-            lifted = self._lift_throttle()
-        return f"{end}{lifted}"
+            return f"it was not through after {MOVED_WITHIN_S:g} s at {self.fault.throttle} bytes a second"
+        return "it is through"
 
     def confirm_healed(self) -> str:
         return self._await_replicas() if self._asked else "nothing was asked for"
@@ -271,23 +277,16 @@ class CancelledReassignment(MoveInjection[CancelReassign]):
             )
         return f"{witness}, and it goes on"
 
-    def heal(self) -> str:
-        if not self._asked:
-            return f"nothing to undo{self._lift_throttle()}"
+    def _end_move(self) -> str:
         if (last := self._last_asked()[0]) != self.fault.number:
-            return f"nothing to cancel: fault {fault_name(last)} has asked for others{self._lift_throttle()}"
-        lifted = ""
-        try:
-            if self._goes_on():
-                did = f"asked broker {self._cancel()} to cancel it"
-                self.holds.assign(self.place, self.fault.number, self.state_before.replicas)
-            else:
-                did = self.fall_short(
-                    f"the reassignment of {self.place} completed before it was cancelled: use a smaller throttle"
-                )
-        finally:
-            lifted = self._lift_throttle()
-        return f"{did}{lifted}"
+            return f"nothing to cancel: fault {fault_name(last)} has asked for others"
+        if not self._goes_on():
+            return self.fall_short(
+                f"the reassignment of {self.place} completed before it was cancelled: use a smaller throttle"
+            )
+        asked = self._cancel()
+        self.holds.assign(self.place, self.fault.number, self.state_before.replicas)
+        return f"asked broker {asked} to cancel it"
 
     def _cancel(self) -> int:
         asked, _ = put_back(self.context, lambda link: admin.reassign(link, {self.place: None}))
