@@ -152,7 +152,6 @@ class FaultDriver:
                     del self._lives[number]
 
     def stages(self) -> dict[int, Stage]:
-        """Return the stage of each fault by number."""
         return {number: life.stage for number, life in self._lives.items()}
 
     def has_begun(self, number: int) -> bool:
@@ -162,12 +161,10 @@ class FaultDriver:
 
     @property
     def pending(self) -> bool:
-        """True if a trigger will surely fire, or a fault with an end is still in force."""
         return pending(self._lives)
 
     @property
     def awaits_a_count(self) -> bool:
-        """True if a fault waits for a count that only load can reach."""
         return awaits_a_count(self._lives)
 
     def no_more_states(self) -> None:
@@ -187,7 +184,6 @@ class FaultDriver:
             raise self._unwritten
 
     def failures(self) -> list[str]:
-        """Return the failures of faults, in words."""
         return [life.failure for life in self._lives.values() if life.stage is Stage.FAILED]
 
     def _go(self, step: Step) -> None:

@@ -101,7 +101,6 @@ class Aim:
 
     @property
     def numbers(self) -> dict[Role, tuple[int, ...]]:
-        """Numbers of the nodes by role."""
         return {role: tuple(node.id for node in nodes) for role, nodes in self.roles.items()}
 
     @property
@@ -231,7 +230,6 @@ class Injection(ABC, Generic[SpecT]):
         return why
 
     def not_confirmed(self, why: object) -> FaultNotConfirmed:
-        """Return the error that says why this fault lacks evidence."""
         return FaultNotConfirmed(f"{self.fault.kind}: {why}")
 
 
@@ -302,7 +300,6 @@ class Holds:
             self._note_change(node)
 
     def release(self, node: int, fault: int) -> None:
-        """Give up this fault's claim on the node."""
         with self._lock:
             if self._grips.get(node, {}).pop(fault, None) is not None:
                 self._note_change(node)
@@ -315,7 +312,6 @@ class Holds:
             self._over.add(fault)
 
     def is_over(self, fault: int) -> bool:
-        """Return True if this fault's life has ended."""
         with self._lock:
             return fault in self._over
 

@@ -121,7 +121,6 @@ class Life:
 
     @property
     def failure(self) -> str:
-        """Failure, in words."""
         return f"fault {fault_name(self.number)} ({self.fault}): {self.reason}"
 
     # -- what happens to it -------------------------------------------------------------------------------------

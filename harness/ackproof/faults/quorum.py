@@ -63,7 +63,6 @@ class LoseQuorum(FaultSpec):
         return nodes, (every + 1) // 2
 
     def check(self, spec: ExperimentSpec, say: Complaints) -> None:
-        """Refuse combined nodes, which would take their partitions with them."""
         if spec.cluster.combined and say.sound(("by",), cluster=True):
             say.report(
                 (),

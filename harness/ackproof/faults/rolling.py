@@ -77,7 +77,6 @@ class Upgrade(FaultSpec):
 
     @property
     def builds(self) -> tuple[KafkaBuild, ...]:
-        """Build that the upgrade goes to."""
         return (self.to,)
 
     def reach(self, spec: ExperimentSpec) -> tuple[frozenset[int], int]:

@@ -46,7 +46,6 @@ class PartitionFault(DiskFault):
 
     @property
     def place(self) -> TopicPartition:
-        """Partition whose files are hit."""
         if self.partition is not None:
             return self.partition
         return TopicPartition(self.target.topic or "", self.target.partition or 0)

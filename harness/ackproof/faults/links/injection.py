@@ -227,7 +227,6 @@ class LinksInjection(Injection[LinksT]):
         return self._is_away(link) or _broken_by(self._others(link) - below)
 
     def _is_away(self, link: Link) -> str:
-        """Return which end of a link does not run, or is coming back."""
         if why := self._not_running(link):
             return why
         back = (end for end in link if end != CLIENTS and self._is_coming_back(end))

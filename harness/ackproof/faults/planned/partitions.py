@@ -64,7 +64,6 @@ class PartitionOperationInjection(Injection[PlannedT]):
 
     @property
     def state_before(self) -> PartitionState:
-        """State of the partition when the work began."""
         if self._before is None:
             raise FaultNotConfirmed(f"{self.fault.kind} was not begun")
         return self._before

@@ -134,7 +134,6 @@ class ConfigChange(Injection[SetConfig]):
 
     @property
     def owner(self) -> Owner:
-        """Owner of the settings."""
         if self.fault.topic is not None:
             return Owner(Whose.TOPIC, self.fault.topic)
         return Owner(Whose.BROKER, "" if self.fault.broker is None else str(self.fault.broker))

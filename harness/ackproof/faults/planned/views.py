@@ -43,7 +43,6 @@ class Views:
 
     @property
     def name(self) -> str:
-        """Name of the witness, for people."""
         alone = " (the only broker that runs)" if self.witness == self.asked else ""
         return f"broker {self.witness}{alone}"
 

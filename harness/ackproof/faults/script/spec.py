@@ -53,7 +53,6 @@ class Gate(StrEnum):
 
     @property
     def api(self) -> Api:
-        """API of the requests that are held."""
         return APIS[_APIS[self]]
 
     @property
@@ -202,13 +201,11 @@ class StepSpec(Spec):
 
     @property
     def broker(self) -> int | None:
-        """Broker that the step names."""
         value = getattr(self, self.action) if self.action in _OF_BROKERS else None
         return value if isinstance(value, int) else None
 
     @property
     def producer(self) -> int | None:
-        """Producer that the step names."""
         value = getattr(self, self.action) if self.action in OF_PRODUCERS else None
         return value if isinstance(value, int) else None
 
@@ -298,7 +295,6 @@ class Script(FaultSpec):
 
     @property
     def course(self) -> tuple[str, ...]:
-        """Steps in words, numbered."""
         return tuple(f"{number}. {step}" for number, step in enumerate(self.steps, 1))
 
     def held_brokers(self, gate: Gate, brokers: Sequence[int]) -> tuple[int, ...]:

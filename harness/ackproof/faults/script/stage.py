@@ -225,12 +225,10 @@ class Gates:
                 self._laid.lift(rule.name)
 
     def open_all(self) -> None:
-        """Open every gate."""
         for gate, broker, _ in list(self._shut):
             self.open(gate, broker)
 
     def is_shut(self, gate: Gate, broker: int) -> bool:
-        """Return True if the gate holds this broker's requests."""
         return (gate, broker, FrameSide.REQUEST) in self._shut
 
     def count_held(self, gate: Gate, broker: int, side: FrameSide) -> int:
