@@ -128,9 +128,11 @@ def test_a_builder_of_archives_that_is_killed_leaves_nothing_that_is_not_found(t
         harness.kill()
         harness.wait()
     assert len(of_folder(tmp_path)) == 3
-    ended = end_children(lambda child: child.directory.is_relative_to(tmp_path) and not child.owner_alive)
-    assert sorted(child.role for child in ended.gone) == ["broker-1", "broker-2", "controller-101"]
-    assert ended.left == ()
+    ended, left = end_children(
+        lambda child: child.directory.is_relative_to(tmp_path) and not child.owner_alive
+    )
+    assert sorted(child.role for child in ended) == ["broker-1", "broker-2", "controller-101"]
+    assert left == []
     wait_until(lambda: not of_folder(tmp_path), what="nothing to be left", timeout_s=5)
 
 

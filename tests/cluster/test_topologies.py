@@ -147,6 +147,6 @@ def test_a_killed_harness_leaves_marked_nodes_whose_addresses_stay_theirs_until_
     finally:
         harness.kill()
         harness.communicate()
-        ended = end_children(lambda child: child.run_id == run_id)
-    assert (len(ended.gone), ended.left) == (2, ())
+        ended, left = end_children(lambda child: child.run_id == run_id)
+    assert (len(ended), left) == (2, [])
     assert block not in lease_holders()

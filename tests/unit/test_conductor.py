@@ -84,7 +84,7 @@ class Musicians:
             ("await_clients", lambda *_: []),
             ("write_metadata_log", lambda *_: self.told.append("metadata log read")),
             ("seal", lambda *_: self.told.append("sealed")),
-            ("end_children", lambda _: SimpleNamespace(left=())),
+            ("end_children", lambda _: ((), ())),
             ("AFTER_HEALING_S", 0.0),
             ("COUNTERS_LAG_S", 0.0),
         ):

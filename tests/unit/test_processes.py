@@ -41,7 +41,7 @@ time.sleep(600)
 
 def end(found: MarkedProcess) -> bool:
     """Whether it runs no more."""
-    return not end_all([found]).left
+    return not end_all([found])[1]
 
 
 @pytest.fixture
@@ -227,10 +227,9 @@ def test_what_cannot_be_ended_is_reported(tag: RunTag, monkeypatch: pytest.Monke
         patched.setattr(signal, "pidfd_send_signal", refuse)
         assert end(found) is False
         ended = end_children(lambda each: each.run_id == tag.run_id)
-        assert ended.gone == ()
-        assert ended.left == ((found, "it belongs to another user"),)
+        assert ended == ([], [(found, "it belongs to another user")])
         patched.setattr(signal, "pidfd_send_signal", lambda _descriptor, _number: None)
-        assert end_all([found], timeout_s=0.05).left == ((found, "still there 0.05 s after SIGKILL"),)
+        assert end_all([found], timeout_s=0.05) == ([], [(found, "still there 0.05 s after SIGKILL")])
     child.kill()
 
 
@@ -255,9 +254,8 @@ def test_a_harness_killed_hard_leaves_nothing_that_is_not_found(tag: RunTag, tmp
     harness.kill()
     wait_until(lambda: not find_children(tag.run_id)[0].owner_alive, what="its end", timeout_s=10)
 
-    ended = end_children(lambda child: child.run_id == tag.run_id and not child.owner_alive)
-    assert {child.pid for child in ended.gone} == {child.pid for child in found}
-    assert ended.left == ()
+    ended, left = end_children(lambda child: child.run_id == tag.run_id and not child.owner_alive)
+    assert ({child.pid for child in ended}, left) == ({child.pid for child in found}, [])
     assert find_children(tag.run_id) == []
     harness.wait()
 

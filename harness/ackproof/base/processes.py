@@ -20,7 +20,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import Literal
+from typing import Literal, TypeAlias
 
 from ackproof.base.errors import WaitTimeout
 
@@ -135,12 +135,8 @@ class MarkedProcess(Marks):
     started: int
 
 
-@dataclass(frozen=True)
-class Ended:
-    """Result of `end_all`: processes that are `gone`, and those that are `left`, each with the reason."""
-
-    gone: tuple[MarkedProcess, ...]
-    left: tuple[tuple[MarkedProcess, str], ...]
+Ended: TypeAlias = tuple[list[MarkedProcess], list[tuple[MarkedProcess, str]]]
+"""Processes that are gone, and those that are left, each with the reason."""
 
 
 def spawn(
@@ -219,7 +215,7 @@ def end_all(found: Iterable[MarkedProcess], timeout_s: float = 10.0) -> Ended:
                 gone.append(child)
             else:
                 left.append((child, f"still there {timeout_s:g} s after SIGKILL"))
-    return Ended(tuple(gone), tuple(left))
+    return gone, left
 
 
 def end_children(which: Callable[[MarkedProcess], bool], timeout_s: float = 10.0) -> Ended:
@@ -232,10 +228,10 @@ def end_children(which: Callable[[MarkedProcess], bool], timeout_s: float = 10.0
         ]
         if not targets:
             break
-        result = end_all(targets, timeout_s)
-        gone += result.gone
-        left.update({(child.pid, child.started): (child, why) for child, why in result.left})
-    return Ended(tuple(gone), tuple(left.values()))
+        ended, stuck = end_all(targets, timeout_s)
+        gone += ended
+        left.update({(child.pid, child.started): (child, why) for child, why in stuck})
+    return gone, list(left.values())
 
 
 def started(pid: int) -> int | None:

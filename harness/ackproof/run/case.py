@@ -383,5 +383,6 @@ class CaseRun:
                 except AckproofError as error:
                     self.timeline.add(Note(note=f"not removed: {error}"))
         # An interrupt between a fork and its bookkeeping leaves a child that only its marks show.
-        for child, why in end_children(lambda child: child.run_id == self.run_id).left:
+        _, left = end_children(lambda child: child.run_id == self.run_id)
+        for child, why in left:
             self.timeline.add(Note(note=f"{child.role} (pid {child.pid}) could not be ended: {why}"))

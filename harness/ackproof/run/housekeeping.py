@@ -132,15 +132,15 @@ def sweep() -> Swept:
         thaw_below(folder)
     # Before processes: the engine also ends paused containers, which no signal reaches.
     directories = _remove_containers(swept)
-    ended = end_children(lambda child: not child.owner_alive)
-    swept.ended += ended.gone
-    swept.stuck += ended.left
-    held = {child.run_id for child, _ in ended.left}
+    ended, stuck = end_children(lambda child: not child.owner_alive)
+    swept.ended += ended
+    swept.stuck += stuck
+    held = {child.run_id for child, _ in stuck}
     for table in kernel.find_orphaned_tables():
         with contextlib.suppress(LinkError):  # another sweep was faster
             kernel.remove_table(table)
             swept.rules.append(table)
-    directories |= {str(child.directory) for child in ended.gone}
+    directories |= {str(child.directory) for child in ended}
     for path, entry in read_entries():
         if is_alive(entry.owner_pid, entry.owner_started) or entry.run_id in held:
             continue

@@ -240,7 +240,11 @@ def bake(engine: Engine, image: str, work: CaseDir, tag: RunTag) -> str:
     Containers carry the labels of `tag`, and the caller removes them. Raises `ProvisionFailed`.
     """
     cluster_id = new_cluster_id()
-    ports = _free_ports(2)
+    with socket.socket() as main, socket.socket() as peer:
+        for each in (main, peer):
+            each.bind(("127.0.0.1", 0))
+        # If one is taken meanwhile, the engine refuses it.
+        ports = (main.getsockname()[1], peer.getsockname()[1])
     with ExitStack() as open_things:
         network = f"ackproof-{tag.run_id}"
         if make_bridge(engine, network, _SUBNETS, labels(tag, "network")) is None:
@@ -275,7 +279,7 @@ def _container(
     engine: Engine,
     image: str,
     node: int,
-    ports: tuple[int, ...],
+    ports: tuple[int, int],
     network: str,
     work: CaseDir,
     tag: RunTag,
@@ -283,11 +287,7 @@ def _container(
 ) -> NodeContainer:
     controller = node == _MAIN
     own, peers = f"node-{node}", f"1@node-{_MAIN}:9093"
-    listeners = [
-        "INTERNAL://:9092",
-        f"EXTERNAL://:{_CLIENTS}",
-        *(["CONTROLLER://:9093"] if controller else []),
-    ]
+    listeners = f"INTERNAL://:9092,EXTERNAL://:{_CLIENTS}" + (",CONTROLLER://:9093" if controller else "")
     settings = {
         "process.roles": "broker,controller" if controller else "broker",
         "node.id": str(node),
@@ -295,7 +295,7 @@ def _container(
         "controller.listener.names": "CONTROLLER",
         "inter.broker.listener.name": "INTERNAL",
         "listener.security.protocol.map": "INTERNAL:PLAINTEXT,EXTERNAL:PLAINTEXT,CONTROLLER:PLAINTEXT",
-        "listeners": ",".join(listeners),
+        "listeners": listeners,
         "advertised.listeners": f"INTERNAL://{own}:9092,EXTERNAL://127.0.0.1:{ports[node - 1]}",
         "log.dirs": f"{NODE_FOLDER}/data",
         "offsets.topic.num.partitions": "1",
@@ -345,15 +345,3 @@ def _await_both(bootstrap: str, served: dict[int, ContainerProcess]) -> None:
             return False
 
     wait_until(registered, what="two brokers of the new image in its metadata", timeout_s=_READY_WITHIN_S)
-
-
-def _free_ports(count: int) -> tuple[int, ...]:
-    """Return free ports of 127.0.0.1. If one is taken meanwhile, the engine refuses it."""
-    sockets = [socket.socket() for _ in range(count)]
-    try:
-        for each in sockets:
-            each.bind(("127.0.0.1", 0))
-        return tuple(each.getsockname()[1] for each in sockets)
-    finally:
-        for each in sockets:
-            each.close()
