@@ -71,13 +71,13 @@ def run_program(
     tag = processes.RunTag(f"provision-{os.getpid()}", folder, folder)
     child = processes.spawn(command, run=tag, role=role, cwd=folder, stdout=output, env=env)
 
-    def said() -> str:
+    def read_output() -> str:
         return output.read_text(encoding="utf-8", errors="replace")
 
     def ended() -> bool:
         status = child.poll()
         if watch is not None:
-            watch(said())
+            watch(read_output())
         return status is not None
 
     try:
@@ -86,11 +86,11 @@ def run_program(
             what=what,
             timeout_s=timeout_s,
             interval_s=0.02 if watch is None else 0.1,
-            logs=lambda: "\n".join(said().splitlines()[-5:]),
+            logs=lambda: "\n".join(read_output().splitlines()[-5:]),
         )
     finally:
         child.kill()
-    return child.poll(), said()
+    return child.poll(), read_output()
 
 
 def _building(target: Path) -> str:
