@@ -24,9 +24,10 @@ from ackproof.experiment.experiment import ExperimentSpec
 from ackproof.experiment.promises import elects_uncleanly
 from ackproof.experiment.setting_effects import kafka_default, kafka_settings
 from ackproof.experiment.settings import Scope
-from ackproof.experiment.spec import ClusterSpec
+from ackproof.experiment.spec import ClusterSpec, ConsumerSpec, ProducerSpec
 from ackproof.rundir.anomalies import Anomaly
 from ackproof.rundir.documents import ChangedSetting, Timing
+from ackproof.rundir.guarantees import LIBRARIES
 
 _CHAOS: Final[Mapping[str, str]] = MappingProxyType(
     {
@@ -190,10 +191,6 @@ def markdown() -> str:
     return "\n".join(rows) + "\n"
 
 
-_REQUEST_S: Final = 30.0
-"""librdkafka's request.timeout.ms: a produce request on a connection that broke silently is tried again after it."""
-_SOCKET_S: Final = 60.0
-"""librdkafka's socket.timeout.ms: likewise a fetch, unless `workload.consumers.config` sets another."""
 _ELECTIONS: Final = 10
 """Candidates may split the vote a few times in a row."""
 
@@ -210,9 +207,11 @@ def recovery_bounds(spec: ExperimentSpec) -> Mapping[str, float]:
     replica = lag + session + _longest_s(spec, "replica.socket.timeout.ms")
     transaction = workload.producers.transaction_timeout
     aborts = _longest_s(spec, "transaction.abort.timed.out.transaction.cleanup.interval.ms")
-    request = workload.producers.request_timeout or _REQUEST_S
-    # A request waits for the broker no longer than the longer of the two, whichever librdkafka goes by.
-    request = max(request, _client_s(workload.producers.config, "socket.timeout.ms", request))
+    # On a connection that broke silently a client tries again after these: a fetch, and a produce request.
+    fetched = _socket_timeout_s(workload.consumers, _library_s(workload.consumers, "socket.timeout.ms"))
+    request = workload.producers.request_timeout or _library_s(workload.producers, "request.timeout.ms")
+    # A request waits for the broker no longer than the longer of the two, whichever the library goes by.
+    request = max(request, _socket_timeout_s(workload.producers, request))
     leader = controller + session
     if _may_elect_uncleanly(spec):
         leader += _longest_s(spec, "unclean.leader.election.interval.ms")
@@ -221,7 +220,7 @@ def recovery_bounds(spec: ExperimentSpec) -> Mapping[str, float]:
         Anomaly.STUCK_REPLICA: replica,
         Anomaly.STUCK_REASSIGNMENT: replica,
         Anomaly.STUCK_PRODUCER: request + session + lag,
-        Anomaly.STUCK_READER: _client_s(workload.consumers.config, "socket.timeout.ms", _SOCKET_S) + session,
+        Anomaly.STUCK_READER: fetched + session,
         Anomaly.HANGING_TRANSACTION: transaction + aborts + _longest_s(spec, "request.timeout.ms"),
         Anomaly.NO_CONTROLLER: controller,
     }
@@ -236,8 +235,13 @@ def _may_elect_uncleanly(spec: ExperimentSpec) -> bool:
     return any(map(elects_uncleanly, configs))
 
 
-def _client_s(config: Mapping[str, str], name: str, default: float) -> float:
-    return float(config[name]) / 1e3 if name in config else default
+def _library_s(clients: ProducerSpec | ConsumerSpec, name: str) -> float:
+    return LIBRARIES[clients.library].timeouts_ms[name] / 1e3
+
+
+def _socket_timeout_s(clients: ProducerSpec | ConsumerSpec, default: float) -> float:
+    name = "socket.timeout.ms"
+    return float(clients.config[name]) / 1e3 if name in clients.config else default
 
 
 def _longest_s(spec: ExperimentSpec, name: str) -> float:

@@ -1,9 +1,9 @@
 """What client libraries guarantee: after which errors they send a record again, and which promises follow.
 
-Each library is a folder of `ackproof/clients`, and its `guarantees.txt` has two tables: what it does after each error
-of a produce request, and whether the record may have been appended by then; and what may be expected of a producer's
-records, by its settings, each row with its source in the library and the attack that it was put to. A row that an
-attack refuted forbids nothing.
+Each library is a folder of `ackproof/clients`. Its `guarantees.txt` has its default time-outs and two tables: what it
+does after each error of a produce request, and whether the record may have been appended by then; and what may be
+expected of a producer's records, by its settings, each row with its source in the library and the attack that it was
+put to. A row that an attack refuted forbids nothing.
 
 Outcomes of attempts (here) and forbidden classes (`experiment.promises`) are read from these tables.
 `python -m ackproof.rundir.guarantees` prints `docs/clients.md`; a test holds both equal.
@@ -111,6 +111,8 @@ class Library(NamedTuple):
     """A client library as it was read and attacked."""
 
     title: str
+    timeouts_ms: Mapping[str, int]
+    """Its own time-outs by their setting, where an experiment gives none."""
     errors: tuple[ErrorRow, ...]
     guarantees: tuple[Guarantee, ...]
 
@@ -127,10 +129,12 @@ def _read_library(text: str) -> Library:
     """Read the tables of a library. The comment at their head names the columns."""
     rows = [[cell.strip() for cell in line.split("|")] for line in text.splitlines()]
     by_kind = {
-        kind: [cells for word, *cells in rows if word == kind] for kind in ("title", "error", "guarantee")
+        kind: [cells for word, *cells in rows if word == kind]
+        for kind in ("title", "timeout", "error", "guarantee")
     }
     return Library(
         by_kind["title"][0][0],
+        {name: int(default) for name, default, _ in by_kind["timeout"]},
         tuple(
             ErrorRow(int(code), name, Resend(resend), Appended(appended), why)
             for code, name, resend, appended, why in by_kind["error"]
@@ -242,7 +246,8 @@ def markdown() -> str:
     """Return `docs/clients.md`."""
     lines = [_INTRODUCTION]
     for library in LIBRARIES.values():
-        lines += [f"## {library.title}", "", _ERRORS]
+        timeouts = ", ".join(f"`{name}` {default}" for name, default in library.timeouts_ms.items())
+        lines += [f"## {library.title}", "", f"Time-outs by default, in ms: {timeouts}.", "", _ERRORS]
         lines += [
             f"| {error.name} ({error.code}) | {error.resend} | {error.appended} | {error.why} |"
             for error in library.errors

@@ -74,7 +74,8 @@ repeat: 2
 seed: 7
 """
 
-EXPERIMENTS = Path(__file__).parents[3] / "experiments"
+ROOT = Path(__file__).parents[3]
+EXPERIMENTS = ROOT / "experiments"
 
 Load = Callable[[str], Plan]
 
@@ -92,7 +93,8 @@ def good_files() -> dict[str, str]:
         path.name: path.read_text("utf-8").replace("patch: patches", f"patch: {EXPERIMENTS}/patches")
         for path in sorted(EXPERIMENTS.glob("*.yaml"))
     }
-    return {"good": GOOD, **catalogue}
+    documented = (ROOT / "docs" / "experiments.md").read_text("utf-8").split("```yaml\n")[1].split("```")[0]
+    return {"good": GOOD, "documented": documented, **catalogue}
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final, Literal
 
 from ackproof.base.errors import BadInput
 from ackproof.clients.contract import ConfigValue
-from ackproof.rundir.guarantees import LIBRDKAFKA
+from ackproof.rundir.guarantees import LIBRARIES, LIBRDKAFKA
 from ackproof.rundir.parts import ClientLibrary
 
 if TYPE_CHECKING:
@@ -32,7 +32,6 @@ _STATISTICS_MS: Final = 200
 
 _RETRY_BACKOFF_MS: Final = 100
 _RETRY_BACKOFF_MAX_MS: Final = 1000
-_SOCKET_TIMEOUT_MS: Final = 60_000
 _JITTER: Final = 0.2
 """librdkafka's defaults, and its RD_KAFKA_RETRY_JITTER_PERCENT."""
 
@@ -160,7 +159,9 @@ def delivery_timeout_s(config: Mapping[str, ConfigValue]) -> float:
 
 def request_wait_s(config: Mapping[str, ConfigValue]) -> float:
     """Return the longest time for which a request waits to be sent or answered, in seconds."""
-    return float(config.get("socket.timeout.ms", _SOCKET_TIMEOUT_MS)) / 1000
+    return (
+        float(config.get("socket.timeout.ms", LIBRARIES[LIBRDKAFKA].timeouts_ms["socket.timeout.ms"])) / 1000
+    )
 
 
 def _milliseconds(seconds: float) -> int:
