@@ -10,7 +10,7 @@ import pytest
 
 from ackproof.audit.results import AuditResult
 from ackproof.cli.main import main_code
-from ackproof.experiment.problems import Problem, Severity
+from ackproof.experiment.problems import Problem
 from ackproof.run import conclude as concluding
 from ackproof.rundir.documents import AuditFile, VerdictFile
 from ackproof.rundir.lab import ComparisonFile
@@ -112,7 +112,7 @@ def test_exit_code(codes: tuple[int, ...], comparison: ComparisonFile | None, co
 
 
 def test_workflow_commands_are_escaped_by_the_rules_of_github() -> None:
-    problem = Problem("a", 3, 7, "100%: a, b", "50 %: a,\r\n::error::b", severity=Severity.WARNING)
+    problem = Problem("a", 3, 7, "100%: a, b", "50 %: a,\r\n::error::b", severity="warning")
     assert annotation(problem, "a,b:c.yaml") == (
         "::warning file=a%2Cb%3Ac.yaml,line=3,col=7,title=100%25%3A a%2C b::50 %25: a,%0D%0A::error::b"
     )

@@ -64,7 +64,7 @@ def validate(files: tuple[Path, ...], settings: tuple[str, ...], machine: bool) 
     Exit code 254 if there is an error. Warnings leave it at 0.
     """
     from ackproof.console import Console
-    from ackproof.experiment.problems import InvalidExperiment, Problem, Severity
+    from ackproof.experiment.problems import InvalidExperiment, Problem
     from ackproof.plan.cases import cases, load
     from ackproof.plan.schedule import describe_timing
     from ackproof.rundir.outcome import cases_text
@@ -96,7 +96,7 @@ def validate(files: tuple[Path, ...], settings: tuple[str, ...], machine: bool) 
         problems += sorted([*plan.warnings, *errors])
     if machine:
         console.document([problem.as_json() for problem in problems])
-    invalid = any(problem.severity is Severity.ERROR for problem in problems)
+    invalid = any(problem.severity == "error" for problem in problems)
     return int(ExitCode.BAD_INPUT) if invalid else 0
 
 

@@ -37,16 +37,21 @@ def config_text(value: object) -> str:
     raise wrong("expected a single value (text, a number, true or false)")
 
 
-def _read_setting(name: object) -> object:
-    if not isinstance(name, str) or not SETTING_NAME.match(name):
-        raise wrong("expected the name of a setting: letters, digits, '.', '_' and '-'")
-    return name
+def matching(pattern: re.Pattern[str], what: str) -> BeforeValidator:
+    """Return pydantic's reader of a text that must match; `what` names it in the refusal."""
+
+    def read(value: object) -> object:
+        if not isinstance(value, str) or not pattern.match(value):
+            raise wrong(f"expected {what}")
+        return value
+
+    return BeforeValidator(read)
 
 
 Config: TypeAlias = dict[
     Annotated[
         str,
-        BeforeValidator(_read_setting),
+        matching(SETTING_NAME, "the name of a setting: letters, digits, '.', '_' and '-'"),
         WithJsonSchema({"type": "string", "pattern": "^[A-Za-z0-9._-]{1,249}$"}),
     ],
     Annotated[

@@ -62,7 +62,6 @@ class Case:
 
     @property
     def planned(self) -> ExperimentSpec:
-        """The experiment with all faults of the case, those that storms drew among them."""
         return self.experiment.model_copy(update={"faults": self.faults})
 
     @property
@@ -78,7 +77,6 @@ class Case:
 
     @property
     def demands_a_finding(self) -> bool:
-        """True if it expects at least one anomaly of some class."""
         return any(bound.lowest > 0 for expect in self.experiment.expect for bound in expect.counts.values())
 
     @property
@@ -87,7 +85,6 @@ class Case:
         return {number: why for drawn in self.drawn.values() for number, why in drawn.unable.items()}
 
     def order(self, fault: FaultSpec) -> tuple[int, ...]:
-        """The draw of one fault."""
         return self.orders[fault.number]
 
 

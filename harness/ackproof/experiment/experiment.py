@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import Annotated, Final, NamedTuple, TypeAlias
+from typing import Annotated, Final, TypeAlias
 
 from pydantic import (
     BeforeValidator,
@@ -19,7 +19,7 @@ from pydantic import (
 
 from ackproof.base.units import FROM_FILE, unknown, wrong
 from ackproof.experiment.backends import BACKENDS, Backend, BackendRow
-from ackproof.experiment.base import Spec, Text, Whole
+from ackproof.experiment.base import Spec, Text, Whole, matching
 from ackproof.experiment.fault import FaultSpec
 from ackproof.experiment.kafka import BUILD_SCHEMA
 from ackproof.experiment.problems import Data, nearest
@@ -63,21 +63,13 @@ def _read_values(value: object) -> object:
     return value
 
 
-class _NamedBound(NamedTuple):
-    """Bound as a file has it, with its quantity's name. `twice`: another spelling of the quantity has a bound."""
-
-    name: str
-    value: object
-    twice: bool
-
-
 def _name_bounds(bounds: object) -> object:
-    """Each bound with the name of its quantity."""
+    """Give each bound of a file the name of its quantity, and whether another spelling of that has a bound too."""
     if not isinstance(bounds, dict):
         return bounds
     names = [spelt(str(name)) for name in bounds]
     return {
-        name: _NamedBound(str(name), value, names.index(canonical) < number)
+        name: (str(name), value, names.index(canonical) < number)
         for number, ((name, value), canonical) in enumerate(zip(bounds.items(), names, strict=True))
     }
 
@@ -99,17 +91,25 @@ def _read_ask(name: object) -> object:
         raise wrong(str(error)) from error
 
 
-def _read_bound(given: object) -> object:
-    if not isinstance(given, _NamedBound) or isinstance(given.value, Bound):
-        return given.value if isinstance(given, _NamedBound) else given
+def _find_quantity(name: str, twice: bool) -> Quantity | None:
+    """Return the quantity that a bound is of; None if its name is refused."""
     try:
-        quantity = parse_ask(given.name).quantity
+        quantity = parse_ask(name).quantity
     except ValueError:
-        return Bound("==", 0)  # its name is refused
-    if given.twice:
-        raise wrong(f"'{given.name}' stands twice; give each bound an entry of its own")
+        return None
+    if twice:
+        raise wrong(f"'{name}' stands twice; give each bound an entry of its own")
+    return quantity
+
+
+def _read_bound(given: object) -> object:
+    name, value, twice = given if isinstance(given, tuple) else (None, given, False)
+    if name is None or isinstance(value, Bound):
+        return value
+    if (quantity := _find_quantity(name, twice)) is None:
+        return Bound("==", 0)
     try:
-        bound = Bound.parse(given.value, quantity.unit)
+        bound = Bound.parse(value, quantity.unit)
     except ValueError as error:
         raise wrong(str(error)) from error
     _check_window(bound.window, quantity)
@@ -132,24 +132,21 @@ def is_over_repeats(bound: object) -> bool:
 
 
 def _read_demand(given: object) -> object:
-    if not isinstance(given, _NamedBound) or isinstance(given.value, Demand):
-        return given.value if isinstance(given, _NamedBound) else given
-    try:
-        quantity = parse_ask(given.name).quantity
-    except ValueError:
-        return Demand.parse("mean < 1", Unit.COUNT)  # its name is refused
-    if given.twice:
-        raise wrong(f"'{given.name}' stands twice; give each bound an entry of its own")
+    name, value, twice = given if isinstance(given, tuple) else (None, given, False)
+    if name is None or isinstance(value, Demand):
+        return value
+    if (quantity := _find_quantity(name, twice)) is None:
+        return Demand.parse("mean < 1", Unit.COUNT)
     if quantity.measure is None:
         raise wrong(
             f"{quantity.key} is a state, which has no one number in a run of which to take a statistic"
         )
-    match = _FIRST_WORD.match(str(given.value))
+    match = _FIRST_WORD.match(str(value))
     if match is not None and Statistic.named(match[1]) is None:
         near = nearest(match[1], STATISTICS)
         raise wrong(f"unknown statistic '{match[1]}' (did you mean '{near}'?)")
     try:
-        demand = Demand.parse(str(given.value), quantity.unit)
+        demand = Demand.parse(str(value), quantity.unit)
     except ValueError as error:
         raise wrong(str(error)) from error
     _check_window(demand.window, quantity)
@@ -230,13 +227,9 @@ class ExpectSpec(Spec):
         return f"{given}: " + ", ".join(f"{name} {bound}" for name, bound in every)
 
 
-def _read_claim_name(value: object) -> object:
-    if not isinstance(value, str) or not _CLAIM.match(value):
-        raise wrong("expected the name of a claim: up to 40 letters, digits, '.', '_' and '-', such as C09")
-    return value
-
-
-ClaimName: TypeAlias = Annotated[str, BeforeValidator(_read_claim_name)]
+ClaimName: TypeAlias = Annotated[
+    str, matching(_CLAIM, "the name of a claim: up to 40 letters, digits, '.', '_' and '-', such as C09")
+]
 Showings: TypeAlias = Annotated[tuple[ExpectSpec, ...], Field(max_length=100)]
 
 
@@ -351,7 +344,6 @@ class ExperimentSpec(Spec):
 
     @property
     def ground(self) -> BackendRow:
-        """Row of its backend."""
         return BACKENDS[self.backend]
 
     def data(self) -> dict[str, Data]:

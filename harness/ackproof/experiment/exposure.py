@@ -38,15 +38,12 @@ class Incidents(NamedTuple):
     unclean: int = 0
 
     def plus(self, other: Incidents) -> Incidents:
-        """Both together."""
         return Incidents(*(mine + its for mine, its in zip(self, other, strict=True)))
 
     def most(self, other: Incidents) -> Incidents:
-        """The larger of each."""
         return Incidents(*(max(mine, its) for mine, its in zip(self, other, strict=True)))
 
     def times(self, number: int) -> Incidents:
-        """So many of these."""
         return Incidents(*(number * mine for mine in self))
 
     def __str__(self) -> str:
@@ -72,7 +69,6 @@ class Exposure:
 
     @property
     def replicas(self) -> int:
-        """Replication factor of the topic."""
         return self.experiment.topics[self.topic].replication_factor
 
     def brokers(self, role: Role) -> int:
@@ -172,7 +168,6 @@ class Draw:
     """For what a file may leave out: a generator of each fault's own, so that what it draws changes no other draw."""
 
     def role(self) -> str:
-        """One of the storm's roles."""
         return self.random.choice(list(self.roles))
 
     def place(self) -> str:
@@ -180,7 +175,6 @@ class Draw:
         return self.random.choice(places_of(self.experiment))
 
     def other_place(self) -> str:
-        """Draw a partition from the fault's own generator."""
         return self.more.choice(places_of(self.experiment))
 
     def link(self) -> str:

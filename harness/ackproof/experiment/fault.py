@@ -108,12 +108,10 @@ class FaultSpec(Spec):
 
     @property
     def kind(self) -> str:
-        """The name of its kind in a file."""
         return self.KIND
 
     @property
     def is_drawn(self) -> bool:
-        """True if a storm drew it."""
         return self.number >= DRAWN_FROM
 
     @property
@@ -180,12 +178,9 @@ class FaultSpec(Spec):
     def meets(self, other: FaultSpec, spec: ExperimentSpec) -> str:
         """The nodes among which is one that both surely hit, in words; '' where none surely is."""
         (mine, least), (its, most) = self.reach(spec), other.reach(spec)
-        sure = least + most > len(mine | its)
-        return (
-            ("node " if len(mine & its) == 1 else "one of ") + ", ".join(map(str, sorted(mine & its)))
-            if sure
-            else ""
-        )
+        if least + most <= len(mine | its):
+            return ""  # only if they hit more nodes than there are, one is hit by both
+        return ("node " if len(mine & its) == 1 else "one of ") + ", ".join(map(str, sorted(mine & its)))
 
     @property
     def lasts(self) -> float:
@@ -265,12 +260,10 @@ class NodeFault(FaultSpec):
 
     @property
     def targets(self) -> tuple[Role, ...]:
-        """The one role."""
         return (self.target,)
 
     @classmethod
     def draw_fields(cls, draw: Draw) -> Mapping[str, Data] | None:
-        """One of the storm's roles."""
         return {"target": draw.role()}
 
 

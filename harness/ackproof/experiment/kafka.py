@@ -32,9 +32,6 @@ ELR_NEEDS: Final = 23
 """The metadata.version below which no cluster is formatted with eligible leader replicas (4.0-IV1)."""
 ROWS: Final = Path(__file__).with_name("releases.json")
 
-Levels: TypeAlias = tuple[int, int]
-"""Lowest and highest level."""
-
 
 class ReleaseLine(NamedTuple):
     """A line of releases, such as 4.3."""
@@ -42,7 +39,8 @@ class ReleaseLine(NamedTuple):
     number: tuple[int, int]
     releases: tuple[str, ...]
     """Oldest first."""
-    features: Mapping[str, Levels]
+    features: Mapping[str, tuple[int, int]]
+    """The lowest and the highest level of each."""
 
     @property
     def zookeeper(self) -> bool:
@@ -96,7 +94,7 @@ def line_of(version: str) -> ReleaseLine:
     return next((line for line in reversed(LINES) if line.number <= numbers(version)[:2]), LINES[0])
 
 
-def features_of(version: str) -> Mapping[str, Levels]:
+def features_of(version: str) -> Mapping[str, tuple[int, int]]:
     """The features of this version's line, or of the newest known one before it."""
     return line_of(version).features
 
@@ -186,12 +184,10 @@ class KafkaBuild:
 
     @classmethod
     def field_names(cls) -> tuple[str, ...]:
-        """The names that a file may give."""
         return tuple(one.name for one in fields(cls))
 
     @property
     def is_release(self) -> bool:
-        """True for a release as it was published."""
         return not (self.path or self.patch or self.image)
 
     @property
@@ -201,7 +197,6 @@ class KafkaBuild:
 
     @property
     def label(self) -> str:
-        """Short name in cases, reports and comparisons."""
         if self.name:
             return self.name
         if self.patch:

@@ -24,6 +24,7 @@ from pydantic import BeforeValidator, PlainSerializer, WithJsonSchema
 from ackproof.base.units import wrong
 from ackproof.experiment.backends import Need
 from ackproof.experiment.base import text_field
+from ackproof.experiment.kafka import numbers
 from ackproof.experiment.problems import nearest
 from ackproof.experiment.roles import ROLE_PATTERN, TARGET_PATTERN, Role, RoleKind
 from ackproof.experiment.spec import ClusterSpec
@@ -63,7 +64,6 @@ class LinkEnds:
 
     @property
     def roles(self) -> tuple[Role, ...]:
-        """The roles at its ends."""
         return (self.target,) if self.source is None else (self.source, self.target)
 
     def needs(self, *, both_ways: bool = False) -> frozenset[Need]:
@@ -77,20 +77,18 @@ class LinkEnds:
 
 def between(source: Role, target: Role) -> frozenset[Need]:
     """The classes of the links from one role's holders to another's."""
-    pairs = product(source.roles, target.roles)
-    return frozenset[Need]().union(*(_between(one, other) for one, other in pairs))
-
-
-def _between(source: Role, target: Role) -> frozenset[Need]:
-    if RoleKind.ZOOKEEPER in (source.kind, target.kind):
+    needs: set[Need] = set()
+    for one, other in product(source.roles, target.roles):
         # Only brokers connect to ZooKeeper, and in its mode the role `controller` is one of them.
-        return frozenset({Need.BROKER_LINKS})
-    if source.kind not in (*OF_CONTROLLERS, RoleKind.RACK):
-        return frozenset({Need.BROKER_LINKS})
-    if target.kind in OF_CONTROLLERS and source.kind in OF_CONTROLLERS:
-        return frozenset({Need.CONTROLLER_LINKS})
-    # Isolated controllers open no connections to brokers; combined nodes are brokers.
-    return frozenset({Need.BROKER_LINKS, Need.CONTROLLER_LINKS})
+        zookeeper = RoleKind.ZOOKEEPER in (one.kind, other.kind)
+        if zookeeper or one.kind not in (*OF_CONTROLLERS, RoleKind.RACK):
+            needs.add(Need.BROKER_LINKS)
+        elif other.kind in OF_CONTROLLERS and one.kind in OF_CONTROLLERS:
+            needs.add(Need.CONTROLLER_LINKS)
+        else:
+            # Isolated controllers open no connections to brokers; combined nodes are brokers.
+            needs |= {Need.BROKER_LINKS, Need.CONTROLLER_LINKS}
+    return frozenset(needs)
 
 
 LinkField: TypeAlias = Annotated[
@@ -108,16 +106,6 @@ LinkField: TypeAlias = Annotated[
 ]
 
 
-@dataclass(frozen=True)
-class NodeGroup:
-    """Nodes on one side of a split: all who hold one of these roles."""
-
-    roles: tuple[Role, ...]
-
-    def __str__(self) -> str:
-        return " + ".join(map(str, self.roles))
-
-
 def _member(value: object) -> Role:
     if isinstance(value, Role):
         return value
@@ -131,26 +119,20 @@ def _member(value: object) -> Role:
     raise wrong("expected a node's number or a role such as minority")
 
 
-def _read_group(value: object) -> object:
-    if isinstance(value, NodeGroup):
-        return value
+def _read_group(value: object) -> tuple[Role, ...]:
     members = value if isinstance(value, (list, tuple)) else [value]
     if not members:
         raise wrong("a group needs at least one node")
-    return NodeGroup(tuple(_member(member) for member in members))
-
-
-def _write_group(group: NodeGroup) -> list[str]:
-    return [str(role) for role in group.roles]
+    return tuple(map(_member, members))
 
 
 _MEMBER_SCHEMA: Final[dict[str, object]] = {
     "anyOf": [{"type": "string", "pattern": ROLE_PATTERN}, {"type": "integer", "minimum": 1}]
 }
 GroupField: TypeAlias = Annotated[
-    NodeGroup,
+    tuple[Role, ...],
     BeforeValidator(_read_group),
-    PlainSerializer(_write_group, return_type=list[str]),
+    PlainSerializer(lambda group: list(map(str, group)), return_type=list[str]),
     WithJsonSchema(
         {
             "title": "Group",
@@ -164,13 +146,14 @@ GroupField: TypeAlias = Annotated[
         }
     ),
 ]
+"""Nodes on one side of a split: all who hold one of these roles."""
 
 
 def roles_in(value: object) -> Iterator[Role]:
     """Every role that a field of a fault mentions."""
     if isinstance(value, Role):
         yield value
-    elif isinstance(value, (LinkEnds, NodeGroup)):
+    elif isinstance(value, LinkEnds):
         yield from value.roles
     elif isinstance(value, (list, tuple)):
         for item in value:
@@ -197,17 +180,13 @@ class Api:
 
     def sent_in(self, release: str) -> bool:
         """Return True if nodes and clients of this release send it."""
-        return not self.since or _order(release) >= _order(self.since)
-
-
-def _order(release: str) -> tuple[int, ...]:
-    return tuple(map(int, release.split(".")[:2]))
+        return not self.since or numbers(release)[:2] >= numbers(self.since)
 
 
 def _table() -> dict[str, Api]:
-    clients, brokers, controllers, quorum = ({flow} for flow in Flow)
+    clients, brokers, controllers, quorum = (frozenset({flow}) for flow in Flow)
     everywhere = frozenset(Flow)
-    rows: tuple[tuple[str, int, set[Flow] | frozenset[Flow], str], ...] = (
+    rows: tuple[tuple[str, int, frozenset[Flow], str], ...] = (
         ("Produce", 0, clients, ""),
         ("Fetch", 1, everywhere, ""),
         ("ListOffsets", 2, clients | brokers, ""),
@@ -238,7 +217,7 @@ def _table() -> dict[str, Api]:
         ("ConsumerGroupHeartbeat", 68, clients, "4.0"),
         ("AssignReplicasToDirs", 73, controllers, ""),
     )
-    return {name: Api(name, key, frozenset(flows), since) for name, key, flows, since in rows}
+    return {row[0]: Api(*row) for row in rows}
 
 
 APIS: Final[Mapping[str, Api]] = MappingProxyType(_table())

@@ -8,8 +8,7 @@ import difflib
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from enum import StrEnum
-from typing import Final, TypeAlias
+from typing import Final, Literal, TypeAlias
 
 from ackproof.base.errors import BadInput
 from ackproof.rundir.documents import Scalar
@@ -186,13 +185,6 @@ _REMEDY: Final = re.compile(r"((?:[^';]|(?<=\w)'(?=\w)|'[^']*')*?)(?:; (.+)| \((
 """A message: what is wrong, and behind a semicolon that is not quoted what to do."""
 
 
-class Severity(StrEnum):
-    """Severity of a problem: a file with an error is refused."""
-
-    ERROR = "error"
-    WARNING = "warning"
-
-
 @dataclass(frozen=True, order=True)
 class Problem:
     """One thing that is wrong, or doubtful. `line` and `column` count from 1, 0 for what no line of the file says
@@ -205,7 +197,8 @@ class Problem:
     message: str
     """What is wrong; mostly also, behind a semicolon, what to do."""
     suggestion: str | None = field(default=None, compare=False)
-    severity: Severity = field(default=Severity.ERROR, compare=False)
+    severity: Literal["error", "warning"] = field(default="error", compare=False)
+    """A file with an error is refused."""
 
     @property
     def hint(self) -> str | None:
@@ -217,7 +210,6 @@ class Problem:
 
     @property
     def fact(self) -> str:
-        """The message without what to do."""
         remedy = _REMEDY.match(self.message)
         return remedy[1] if remedy else self.message
 
@@ -234,7 +226,7 @@ class Problem:
             "line": self.line or None,
             "column": self.column or None,
             "path": self.path,
-            "severity": self.severity.value,
+            "severity": self.severity,
             "message": self.fact,
             "hint": self.hint,
         }

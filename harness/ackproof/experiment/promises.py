@@ -35,7 +35,6 @@ class Ruling:
 
     @property
     def foretold(self) -> str:
-        """Why, for a prediction."""
         return "; ".join((self.why, *(f"but for those that {excuse}" for excuse in self._foreseen)))
 
     @property
@@ -148,14 +147,9 @@ def id_expiry_ms(config: Mapping[str, str]) -> int:
     return int(config.get(ID_EXPIRY, _ID_EXPIRY_MS))
 
 
-def clock_lead_s(spec: ExperimentSpec) -> float:
-    """Return how far a broker's clock may be ahead of the producers' clocks, in seconds. Jumps add up."""
-    return sum(max(0.0, fault.clock_shift) for fault in spec.faults)
-
-
 def _forgets_ids(spec: ExperimentSpec, configs: list[Mapping[str, str]]) -> str:
     """A batch that comes again is at most as old as its delivery timeout, and as long as a fault held it."""
-    lead = clock_lead_s(spec)
+    lead = sum(max(0.0, fault.clock_shift) for fault in spec.faults)  # jumps of brokers' clocks add up
     held = max((fault.hold or 0.0 for fault in spec.faults), default=0.0)
     shortest = min(map(id_expiry_ms, configs), default=_ID_EXPIRY_MS)
     if shortest > (spec.workload.producers.delivery_timeout + held + lead) * 1000:
@@ -183,7 +177,10 @@ def rule(anomaly: str, promises: Promises) -> Ruling:
         case RuledBy.RETRIES:
             return _guaranteed(anomaly, promises)
         case RuledBy.ORDER:
-            return _reordered(promises)
+            if promises.idempotence and promises.forgets_ids:
+                why = f"{promises.forgets_ids}: what that does to the order is not judged"
+                return Ruling(Chance.UNKNOWN, why)
+            return _guaranteed(anomaly, promises)
         case RuledBy.LOSS:
             return _loss(promises, anomaly)
 
@@ -204,12 +201,6 @@ def _guaranteed(anomaly: str, promises: Promises) -> Ruling:
         never.add(Excuse.SENT_AGAIN)  # another copy may be there; the acknowledged one may not go
     excuses = tuple(excuse for excuse in row.excuses if excuse not in never)
     return Ruling(Chance.IMPOSSIBLE, row.words, excuses=excuses)
-
-
-def _reordered(promises: Promises) -> Ruling:
-    if promises.idempotence and promises.forgets_ids:
-        return Ruling(Chance.UNKNOWN, f"{promises.forgets_ids}: what that does to the order is not judged")
-    return _guaranteed(Anomaly.REORDERED, promises)
 
 
 def _loss(promises: Promises, anomaly: str) -> Ruling:

@@ -178,7 +178,6 @@ class Role:
 
     @classmethod
     def _parse_rack(cls, inside: str) -> Role:
-        """The rack of this name, or the racks of those who hold this role."""
         if not inside:
             raise ValueError("which rack? Write rack(a), or rack(leader(orders/0)) for the leader's")
         if inside not in _WORDS and not set(inside) & {"(", ")"}:
@@ -277,7 +276,10 @@ class Role:
         brokers, controllers = members.brokers, members.controllers
         few = minority_of(len(brokers))
         if self.kind is RoleKind.LIST:
-            return self._reach_of_list(members)
+            each = [role.reach(members) for role in self.parts]
+            nodes = frozenset[int]().union(*(found for found, _ in each))
+            sure = all(least == len(found) for found, least in each)
+            return nodes, len(nodes) if sure else max(least for _, least in each)
         if self.kind is RoleKind.RACK:
             inner = [role.reach(members) for role in self.parts]
             names = {self.rack, *(members.racks.get(node) for nodes, _ in inner for node in nodes)} - {None}
@@ -293,12 +295,6 @@ class Role:
         least = {RoleKind.BROKER: 1, RoleKind.BROKERS: len(brokers), RoleKind.MINORITY: few}
         least[RoleKind.MAJORITY] = len(brokers) - few
         return frozenset(brokers), least.get(self.kind, 0)
-
-    def _reach_of_list(self, members: Members) -> tuple[frozenset[int], int]:
-        each = [role.reach(members) for role in self.parts]
-        nodes = frozenset[int]().union(*(found for found, _ in each))
-        sure = all(least == len(found) for found, least in each)
-        return nodes, len(nodes) if sure else max(least for _, least in each)
 
 
 def refuse_racks(target: Role, why: str) -> Role:
@@ -339,7 +335,6 @@ PartitionField: TypeAlias = Annotated[
 
 
 def _read_target(value: object) -> object:
-    """A role, or a list of roles, as a file has it."""
     try:
         if isinstance(value, (list, tuple)):
             return Role.list_of(_read_role(item) for item in value)

@@ -67,7 +67,6 @@ class KafkaSetting(NamedTuple):
     earlier: str = ""
 
     def default_in(self, version: str) -> str:
-        """Kafka's default in a release that has it."""
         others = dict(one.split("=", 1) for one in self.earlier.split(";") if one)
         return others.get(".".join(version.split(".")[:2]), self.default)
 
@@ -170,34 +169,32 @@ validate`, and not judged either: brokers pass over it.
 
 def markdown() -> str:
     """`docs/settings.md`."""
-    lines = [_INTRODUCTION.format(line=LINES[-1])]
-    for title, rows_of_title in _sections():
-        lines += [f"## {title}", "", "| settings | affects | judged by | what it does |", "|---|---|---|---|"]
-        lines += [
-            f"| {', '.join(f'`{name}`' for name in names)} | {effects} | {judged} | {what} |"
-            for names, effects, judged, what in rows_of_title
-        ]
-        lines.append("")
-    return "\n".join(lines)
-
-
-def _sections() -> Iterator[tuple[str, list[tuple[list[str], str, str, str]]]]:
-    told: dict[SettingRow, list[str]] = {row: [] for row in rows()}
+    names_by_row: dict[SettingRow, list[str]] = {row: [] for row in rows()}
     refused: dict[str, list[str]] = {}
-    names = [*((one.scope, one.name) for one in kafka_settings().values())]
+    names = [*((setting.scope, setting.name) for setting in kafka_settings().values())]
     for scope, name in [*names, *((None, name) for name in KNOWN_FEATURES)]:
         why, row = None if scope is None else why_reserved(scope, name), row_of(name)
         if why is not None:
             refused.setdefault(why, []).append(name)
-        elif row is not None and name not in told[row]:
-            told[row].append(name)
-    every = [(found, ", ".join(row.effects), row.judged, row.what) for row, found in told.items()]
-    yield "Settings that affect a promise", [one for one in every if one[1]]
-    yield (
-        "Settings without an effect on a promise",
-        [(one[0], "none", "", one[3]) for one in every if not one[1]],
-    )
-    yield "Settings that are refused", [(found, "refused", "", why) for why, found in refused.items()]
+        elif row is not None and name not in names_by_row[row]:
+            names_by_row[row].append(name)
+    every = [(found, ", ".join(row.effects), row.judged, row.what) for row, found in names_by_row.items()]
+    sections = {
+        "Settings that affect a promise": [cells for cells in every if cells[1]],
+        "Settings without an effect on a promise": [
+            (found, "none", "", what) for found, effects, _, what in every if not effects
+        ],
+        "Settings that are refused": [(found, "refused", "", why) for why, found in refused.items()],
+    }
+    lines = [_INTRODUCTION.format(line=LINES[-1])]
+    for title, section in sections.items():
+        lines += [f"## {title}", "", "| settings | affects | judged by | what it does |", "|---|---|---|---|"]
+        lines += [
+            f"| {', '.join(f'`{name}`' for name in found)} | {effects} | {judged} | {what} |"
+            for found, effects, judged, what in section
+        ]
+        lines.append("")
+    return "\n".join(lines)
 
 
 if __name__ == "__main__":

@@ -7,11 +7,9 @@ them. Topic settings are those of `LogConfig` (releases 3.9 to 4.4). A broker re
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from enum import StrEnum
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, TypeAlias
 
-from ackproof.experiment.backends import BACKENDS
 from ackproof.experiment.kafka import numbers
 from ackproof.experiment.problems import nearest, shorten
 
@@ -29,98 +27,85 @@ class Scope(StrEnum):
     CONSUMER = "consumer"
 
 
-class ReservedSetting(NamedTuple):
-    """A setting that an experiment may not give."""
-
-    name: str
-    """Its name; with a dot at its end, how the names of a group begin."""
-    scopes: frozenset[Scope]
-    why: str
-
-    def covers(self, scope: Scope, name: str) -> bool:
-        """Return True if it is about this setting."""
-        return scope in self.scopes and (
-            name.startswith(self.name) if self.name[-1] == "." else name == self.name
-        )
-
-
-def _rows(scopes: str, why: str, *names: str) -> tuple[ReservedSetting, ...]:
-    return tuple(ReservedSetting(name, frozenset(map(Scope, scopes.split())), why) for name in names)
-
-
-def _field(field: str, *names: str) -> tuple[ReservedSetting, ...]:
-    return _rows("producer", f"use the field {field}", *names)
-
-
 _CODE: Final = "a file holds data and no code"
 _SECRET: Final = "a run directory would keep it; what lets clients in comes from --client-config"
 KEPT: Final = "a run directory would keep it"
+_PLAIN_TEXT: Final = "it talks to the nodes without encryption or credentials"
+_FIELD: Final = "use the field "
 
-RESERVED: Final = (
-    *_rows("broker", "it gives out ids and roles", "process.roles", "node.id", "broker.id"),
-    *_rows("broker", "it gives out ids and roles", "broker.id.generation.enable", "reserved.broker.max.id"),
-    *_rows("broker", "cluster.controllers says how many controllers there are", "controller.quorum.voters"),
-    *_rows("broker", "cluster.controllers says who votes", "controller.quorum.bootstrap.servers"),
-    *_rows("broker", "cluster.controllers says who votes", "controller.quorum.auto.join.enable"),
-    *_rows("broker", "it gives out addresses", "listeners", "advertised.listeners", "early.start.listeners"),
-    *_rows("broker", "it gives out addresses", "controller.listener.names", "control.plane.listener.name"),
-    *_rows("broker", "links between nodes must be known to it", "inter.broker.listener.name"),
-    *_rows("broker", "data go into the run directory", "log.dir", "log.dirs", "metadata.log.dir"),
-    *_rows("broker", "use the field cluster.racks", "broker.rack"),
-    *_rows("broker", "it asks the nodes without credentials", "authorizer.class.name"),
-    *_rows(
+_RESERVED: Final[tuple[tuple[str, ...], ...]] = (
+    ("broker", "it gives out ids and roles", "process.roles", "node.id", "broker.id"),
+    ("broker", "it gives out ids and roles", "broker.id.generation.enable", "reserved.broker.max.id"),
+    ("broker", "cluster.controllers says how many controllers there are", "controller.quorum.voters"),
+    ("broker", "cluster.controllers says who votes", "controller.quorum.bootstrap.servers"),
+    ("broker", "cluster.controllers says who votes", "controller.quorum.auto.join.enable"),
+    ("broker", "it gives out addresses", "listeners", "advertised.listeners", "early.start.listeners"),
+    ("broker", "it gives out addresses", "controller.listener.names", "control.plane.listener.name"),
+    ("broker", "links between nodes must be known to it", "inter.broker.listener.name"),
+    ("broker", "data go into the run directory", "log.dir", "log.dirs", "metadata.log.dir"),
+    ("broker", "use the field cluster.racks", "broker.rack"),
+    ("broker", "it asks the nodes without credentials", "authorizer.class.name"),
+    ("broker", _PLAIN_TEXT, "listener.security.protocol.map", "security.inter.broker.protocol"),
+    (
         "broker",
-        "it talks to the nodes without encryption or credentials",
-        *(
-            "listener.security.protocol.map",
-            "security.inter.broker.protocol",
-            "listener.name.",
-            "sasl.",
-            "ssl.",
-        ),
-        *("zookeeper.ssl.", "zookeeper.clientCnxnSocket"),
+        _PLAIN_TEXT,
+        "listener.name.",
+        "sasl.",
+        "ssl.",
+        "zookeeper.ssl.",
+        "zookeeper.clientCnxnSocket",
     ),
-    *_rows("broker", KEPT, "password.encoder.secret", "password.encoder.old.secret"),
-    *_rows("broker", KEPT, "delegation.token.secret.key", "delegation.token.master.key"),
-    *_rows("broker", "cluster.mode says whether there is ZooKeeper", "zookeeper.connect"),
-    *_rows("broker", "the cluster stays in its mode", "zookeeper.metadata.migration.enable"),
-    *_rows("topic", "its brokers have no tiered storage", "remote.storage.enable", "remote.log.copy.disable"),
-    *_rows(
+    ("broker", KEPT, "password.encoder.secret", "password.encoder.old.secret"),
+    ("broker", KEPT, "delegation.token.secret.key", "delegation.token.master.key"),
+    ("broker", "cluster.mode says whether there is ZooKeeper", "zookeeper.connect"),
+    ("broker", "the cluster stays in its mode", "zookeeper.metadata.migration.enable"),
+    ("topic", "its brokers have no tiered storage", "remote.storage.enable", "remote.log.copy.disable"),
+    (
         "producer consumer",
         "it knows the addresses of the cluster",
         "bootstrap.servers",
         "metadata.broker.list",
     ),
-    *_rows("producer consumer", "it tells its clients apart by it", "client.id"),
-    *_rows("producer consumer", _SECRET, "sasl.", "ssl.", "security.", "enable.ssl.", "enable.sasl."),
-    *_rows(
-        "producer consumer", _CODE, "plugin.library.paths", "logger", "error_cb", "stats_cb", "throttle_cb"
-    ),
-    *_rows("producer consumer", _CODE, "oauth_cb", "on_delivery", "on_commit", "partitioner_cb"),
-    *_field("acks", "acks", "request.required.acks"),
-    *_field("idempotence", "enable.idempotence"),
-    *_field("retries", "retries", "message.send.max.retries"),
-    *_field("in_flight", "max.in.flight", "max.in.flight.requests.per.connection"),
-    *_field("linger", "linger.ms", "queue.buffering.max.ms"),
-    *_field("batch_size", "batch.size"),
-    *_field("compression", "compression.type", "compression.codec"),
-    *_field("delivery_timeout", "delivery.timeout.ms", "message.timeout.ms"),
-    *_field("request_timeout", "request.timeout.ms"),
-    *_field("transaction_size", "transactional.id"),
-    *_field("transaction_timeout", "transaction.timeout.ms"),
-    *_rows("producer", "every record's outcome is written down", "delivery.report.only.error"),
-    *_rows("consumer", "use the field isolation", "isolation.level"),
-    *_rows("consumer", "a reset must be seen, never silent", "auto.offset.reset"),
-    *_rows("consumer", "readers assign their partitions themselves", "enable.auto.commit", "group.id"),
-    *_rows("consumer", "readers assign their partitions themselves", "enable.auto.offset.store"),
-    *_rows("consumer", "readers need it as it is", "enable.partition.eof"),
+    ("producer consumer", "it tells its clients apart by it", "client.id"),
+    ("producer consumer", _SECRET, "sasl.", "ssl.", "security.", "enable.ssl.", "enable.sasl."),
+    ("producer consumer", _CODE, "plugin.library.paths", "logger", "error_cb", "stats_cb", "throttle_cb"),
+    ("producer consumer", _CODE, "oauth_cb", "on_delivery", "on_commit", "partitioner_cb"),
+    ("producer", f"{_FIELD}acks", "acks", "request.required.acks"),
+    ("producer", f"{_FIELD}idempotence", "enable.idempotence"),
+    ("producer", f"{_FIELD}retries", "retries", "message.send.max.retries"),
+    ("producer", f"{_FIELD}in_flight", "max.in.flight", "max.in.flight.requests.per.connection"),
+    ("producer", f"{_FIELD}linger", "linger.ms", "queue.buffering.max.ms"),
+    ("producer", f"{_FIELD}batch_size", "batch.size"),
+    ("producer", f"{_FIELD}compression", "compression.type", "compression.codec"),
+    ("producer", f"{_FIELD}delivery_timeout", "delivery.timeout.ms", "message.timeout.ms"),
+    ("producer", f"{_FIELD}request_timeout", "request.timeout.ms"),
+    ("producer", f"{_FIELD}transaction_size", "transactional.id"),
+    ("producer", f"{_FIELD}transaction_timeout", "transaction.timeout.ms"),
+    ("producer", "every record's outcome is written down", "delivery.report.only.error"),
+    ("consumer", "use the field isolation", "isolation.level"),
+    ("consumer", "a reset must be seen, never silent", "auto.offset.reset"),
+    ("consumer", "readers assign their partitions themselves", "enable.auto.commit", "group.id"),
+    ("consumer", "readers assign their partitions themselves", "enable.auto.offset.store"),
+    ("consumer", "readers need it as it is", "enable.partition.eof"),
 )
-"""Every such setting, and why."""
+"""Scopes, reason, names. Settings of clients are those of librdkafka."""
+RESERVED: Final[Mapping[Scope, Mapping[str, str]]] = {
+    scope: {name: why for scopes, why, *names in _RESERVED if scope in scopes.split() for name in names}
+    for scope in Scope
+}
+"""Why an experiment may not give a setting, by scope and name; with a dot at its end, a name is that of a group."""
 
 
 def why_reserved(scope: Scope, name: str) -> str | None:
     """Why an experiment may not give this setting, without its name; None if it may."""
-    return next((row.why for row in RESERVED if row.covers(scope, name)), None)
+    return next(
+        (
+            why
+            for known, why in RESERVED[scope].items()
+            if name == known or (known[-1] == "." and name.startswith(known))
+        ),
+        None,
+    )
 
 
 def refusal(scope: Scope, name: str) -> str | None:
@@ -137,23 +122,19 @@ def refusal(scope: Scope, name: str) -> str | None:
 
 def field_of(name: str) -> str | None:
     """The field of `workload.producers` that stands for a setting of librdkafka's producer."""
-    why = next((row.why for row in RESERVED if row.covers(Scope.PRODUCER, name)), "")
-    return why.removeprefix("use the field ") if why.startswith("use the field ") else None
+    why = why_reserved(Scope.PRODUCER, name) or ""
+    return why.removeprefix(_FIELD) if why.startswith(_FIELD) else None
 
 
 _INT: Final = 2**31 - 1
 _LONG: Final = 2**63 - 1
 
 
-@dataclass(frozen=True)
-class _SettingValues:
-    """Values of a setting, in words and as a test."""
-
-    text: str
-    accepts: Callable[[str], bool]
+_Values: TypeAlias = tuple[str, Callable[[str], bool]]
+"""Values of a setting, in words and as a test."""
 
 
-def _number(low: int = -_LONG - 1, high: int = _LONG, *, whole: bool = True) -> _SettingValues:
+def _number(low: int = -_LONG - 1, high: int = _LONG, *, whole: bool = True) -> _Values:
     def accepts(text: str) -> bool:
         if "_" in text or not text.isascii():
             return False
@@ -164,23 +145,23 @@ def _number(low: int = -_LONG - 1, high: int = _LONG, *, whole: bool = True) -> 
 
     kind = "a whole number" if whole else "a number"
     if high >= _INT:
-        return _SettingValues(f"{kind} from {low} up" if low > -_INT - 1 else kind, accepts)
-    return _SettingValues(f"{kind} from {low} to {high}", accepts)
+        return (f"{kind} from {low} up" if low > -_INT - 1 else kind, accepts)
+    return (f"{kind} from {low} to {high}", accepts)
 
 
-def _words(*words: str, several: bool = False) -> _SettingValues:
+def _words(*words: str, several: bool = False) -> _Values:
     """`several`: a comma-separated list of them."""
-    return _SettingValues(
+    return (
         f"{'one or more' if several else 'one'} of {', '.join(words)}",
         lambda text: all(part.strip() in words for part in text.split(",")) if several else text in words,
     )
 
 
-_FLAG: Final = _SettingValues("true or false", lambda text: text.strip().lower() in ("true", "false"))
-_ANY: Final = _SettingValues("a value of the broker's own grammar", lambda text: True)
+_FLAG: Final = ("true or false", lambda text: text.strip().lower() in ("true", "false"))
+_ANY: Final = ("a value of the broker's own grammar", lambda text: True)
 _MS: Final = _number(0)
 
-TOPIC_SETTINGS: Final[Mapping[str, _SettingValues]] = {
+TOPIC_SETTINGS: Final[Mapping[str, _Values]] = {
     "cleanup.policy": _words("compact", "delete", several=True),
     "compression.gzip.level": _number(-1, 9),
     "compression.lz4.level": _number(1, 17),
@@ -235,44 +216,29 @@ _SINCE: Final[Mapping[str, tuple[int, int]]] = {
     "remote.copy.lag.bytes": (4, 4),
     "remote.copy.lag.ms": (4, 4),
 }
-_BEFORE_4_1: Final[Mapping[str, _SettingValues]] = {"segment.bytes": _number(14, _INT)}
+_BEFORE_4_1: Final[Mapping[str, _Values]] = {"segment.bytes": _number(14, _INT)}
 
 
-class SettingProblem(NamedTuple):
-    """Objection of a broker to a topic's setting: to its name, else to its value."""
-
-    message: str
-    name: bool = True
-    nearest: str | None = None
-
-
-def wrong_topic_setting(name: str, value: str, spec: ExperimentSpec) -> SettingProblem | None:
+def wrong_topic_setting(name: str, value: str, spec: ExperimentSpec) -> tuple[str, str | None, bool] | None:
     """Return the objection of the experiment's brokers to a topic's setting; None if they accept it.
 
-    Which release someone else's cluster has is not known, nor which settings an unknown release has: there only a near
-    miss of a known name is wrong.
+    The objection is a message, the name that was probably meant, and whether it is about the name. Which release
+    someone else's cluster has is not known, nor which settings an unknown release has: there only a near miss of a
+    known name is wrong.
     """
-    near = nearest(name, TOPIC_SETTINGS, cutoff=0.8)
-    foreign, build = BACKENDS[spec.backend].foreign, spec.cluster.kafka
-    kafka, unknown = build.version, foreign or not build.is_known
+    kafka = spec.cluster.kafka
+    unknown = spec.ground.foreign or not kafka.is_known
     if name not in TOPIC_SETTINGS:
-        return (
-            None
-            if unknown and near is None
-            else SettingProblem(f"Kafka has no topic setting '{name}'", nearest=near)
-        )
+        near = nearest(name, TOPIC_SETTINGS, cutoff=0.8)
+        return None if unknown and near is None else (f"Kafka has no topic setting '{name}'", near, True)
     if unknown:
         return None
-    line = numbers(kafka)[:2]
+    line = numbers(kafka.version)[:2]
     if (why := refusal(Scope.TOPIC, name)) is not None:
-        return SettingProblem(why)
+        return why, None, True
     if name in _UNTIL_3_9 and line >= (4, 0):
-        return SettingProblem(f"Kafka {kafka} has no {name}; 3.9 was the last with it")
+        return f"Kafka {kafka.version} has no {name}; 3.9 was the last with it", None, True
     if line < (since := _SINCE.get(name, line)):
-        return SettingProblem(f"Kafka {kafka} has no {name}; it came with {'.'.join(map(str, since))}")
-    values = (_BEFORE_4_1 if line < (4, 1) else {}).get(name, TOPIC_SETTINGS[name])
-    return (
-        None
-        if values.accepts(value)
-        else SettingProblem(f"expected {values.text}, not '{shorten(value)}'", name=False)
-    )
+        return f"Kafka {kafka.version} has no {name}; it came with {'.'.join(map(str, since))}", None, True
+    text, accepts = (_BEFORE_4_1 if line < (4, 1) else {}).get(name, TOPIC_SETTINGS[name])
+    return None if accepts(value) else (f"expected {text}, not '{shorten(value)}'", None, False)

@@ -9,10 +9,10 @@ from __future__ import annotations
 import re
 from typing import Annotated, ClassVar, Final, Literal, TypeAlias
 
-from pydantic import BeforeValidator, Field, WithJsonSchema, field_validator, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema, field_validator, model_validator
 
 from ackproof.base.units import Duration, Rate, Size, wrong
-from ackproof.experiment.base import Config, Flag, Spec, Text, Whole
+from ackproof.experiment.base import Config, Flag, Spec, Text, Whole, matching
 from ackproof.experiment.kafka import DEFAULT, KRAFT, MODES, BrokerFileField, Kafka, KafkaBuild, MetadataMode
 from ackproof.experiment.roles import FIRST_CONTROLLER, Members
 from ackproof.rundir.guarantees import LIBRDKAFKA
@@ -25,7 +25,7 @@ AUTO_CREATED: Final = {"partitions": "num.partitions", "replication_factor": "de
 """What a topic has that the brokers create, and by which setting of theirs; both are 1 by default."""
 
 _ACKS: Final = {0: "0", 1: "1", -1: "all", "0": "0", "1": "1", "-1": "all", "all": "all"}
-_TOPIC: Final = re.compile(r"[A-Za-z0-9._-]{1,249}\Z")
+_TOPIC: Final = re.compile(r"(?!\.{1,2}\Z)[A-Za-z0-9._-]{1,249}\Z")
 _NODE: Final = re.compile(r"[0-9]{1,9}\Z")
 _FEATURE: Final = re.compile(r"[a-z][a-z.]{0,99}\Z")
 
@@ -42,9 +42,7 @@ def _read_node(value: object) -> object:
     return value
 
 
-def _read_feature(name: object) -> object:
-    if not isinstance(name, str) or not _FEATURE.match(name):
-        raise wrong("expected the name of a feature, such as eligible.leader.replicas.version")
+def _refuse_kraft(name: str) -> str:
     if name == KRAFT:
         raise wrong("kraft.version is no level to choose: it follows from how the quorum is formed")
     return name
@@ -55,24 +53,19 @@ def attached_topic(name: str, run_id: str) -> str:
     return f"ackproof-{run_id[:10]}-{name}"
 
 
-def _read_topic(value: object) -> object:
-    if not isinstance(value, str) or not _TOPIC.match(value) or value in (".", ".."):
-        raise wrong("expected a topic's name: up to 249 letters, digits, '.', '_' and '-'")
-    return value
-
-
 AcksField: TypeAlias = Annotated[
     Acks, BeforeValidator(_read_acks), WithJsonSchema({"enum": [0, 1, -1, "0", "1", "-1", "all"]})
 ]
 TopicName: TypeAlias = Annotated[
     str,
-    BeforeValidator(_read_topic),
+    matching(_TOPIC, "a topic's name: up to 249 letters, digits, '.', '_' and '-'"),
     WithJsonSchema({"type": "string", "pattern": r"^[A-Za-z0-9._-]{1,249}$"}),
 ]
 Features: TypeAlias = dict[
     Annotated[
         str,
-        BeforeValidator(_read_feature),
+        AfterValidator(_refuse_kraft),
+        matching(_FEATURE, "the name of a feature, such as eligible.leader.replicas.version"),
         WithJsonSchema({"type": "string", "pattern": "^[a-z][a-z.]{0,99}$"}),
     ],
     Annotated[int, Field(strict=True, ge=0, le=32767)],
@@ -158,7 +151,6 @@ class ClusterSpec(Spec):
 
     @property
     def broker_ids(self) -> tuple[int, ...]:
-        """Ids of the brokers, from 1."""
         return tuple(range(1, self.brokers + 1))
 
     @property
@@ -176,7 +168,6 @@ class ClusterSpec(Spec):
 
     @property
     def metadata(self) -> MetadataMode:
-        """Row of the metadata mode."""
         return MODES[self.mode]
 
     @property

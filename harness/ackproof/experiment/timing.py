@@ -73,10 +73,11 @@ _SCRIPT: Final[Mapping[str, str]] = MappingProxyType(
 
 def configured(spec: ClusterSpec, node_id: int) -> dict[str, str]:
     """The settings of a node that do not depend on where it stands: all but the necessities."""
+    rack = spec.rack_of(node_id) if node_id in spec.broker_ids else ""
     return {
         **_defaults(spec),
         **timing_settings(spec),
-        **_rack(spec, node_id),
+        **({"broker.rack": rack} if rack else {}),
         **spec.config,
         **spec.broker_config.get(node_id, {}),
     }
@@ -129,11 +130,6 @@ def _time_outs(spec: ClusterSpec, name: str) -> list[int]:
     usual = timing_settings(spec).get(name, kafka_default(name))
     given = [spec.config, *({**spec.config, **own} for own in spec.broker_config.values())]
     return [int(config.get(name, usual)) for config in given]
-
-
-def _rack(spec: ClusterSpec, node_id: int) -> dict[str, str]:
-    rack = spec.rack_of(node_id) if node_id in spec.broker_ids else ""
-    return {"broker.rack": rack} if rack else {}
 
 
 def timing_name(spec: ExperimentSpec) -> str:
@@ -213,7 +209,7 @@ def recovery_bounds(spec: ExperimentSpec) -> Mapping[str, float]:
     # A request waits for the broker no longer than the longer of the two, whichever the library goes by.
     request = max(request, _socket_timeout_s(workload.producers, request))
     leader = controller + session
-    if _may_elect_uncleanly(spec):
+    if any(map(elects_uncleanly, (spec.cluster.config, *(topic.config for topic in spec.topics.values())))):
         leader += _longest_s(spec, "unclean.leader.election.interval.ms")
     found = {
         Anomaly.LEADERLESS: leader,
@@ -228,11 +224,6 @@ def recovery_bounds(spec: ExperimentSpec) -> Mapping[str, float]:
         found[Anomaly.STUCK_PRODUCER] += transaction
         found[Anomaly.STUCK_READER] += transaction + aborts
     return {name.value: spec.evidence.recovery.get(name.value, bound) for name, bound in found.items()}  # type: ignore[call-overload]
-
-
-def _may_elect_uncleanly(spec: ExperimentSpec) -> bool:
-    configs = (spec.cluster.config, *(topic.config for topic in spec.topics.values()))
-    return any(map(elects_uncleanly, configs))
 
 
 def _library_s(clients: ProducerSpec | ConsumerSpec, name: str) -> float:

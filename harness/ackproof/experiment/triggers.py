@@ -97,7 +97,6 @@ class Condition:
         return f"{self.gauge}({', '.join(words)})" if of else self.gauge
 
     def holds(self, number: float) -> bool:
-        """Return True if the gauge, now at `number`, satisfies the comparison."""
         return OPERATORS[self.op](number, self.value)
 
 
@@ -198,7 +197,6 @@ class Frame(Spec):
 
     @classmethod
     def from_trigger(cls, trigger: Trigger) -> Frame:
-        """Return the fields that a file writes for this trigger."""
         match trigger:
             case TimeTrigger():
                 return cls(at=trigger.at)

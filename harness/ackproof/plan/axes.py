@@ -7,11 +7,12 @@ one's own, below which settings stand by their whole path. `exclude` and `includ
 
 from __future__ import annotations
 
-import itertools
 import math
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain, product
+from types import MappingProxyType
 from typing import Final, TypeAlias
 
 from ackproof.experiment.problems import ListNode, MapNode, Node, Path, ScalarNode, nearest, path_text
@@ -54,23 +55,11 @@ class Option:
 
     @property
     def axis(self) -> str:
-        """The key of its axis in the file."""
         return str(self.where[1])
 
 
-@dataclass(frozen=True)
-class Axis:
-    """Axis of the matrix: one setting, or several that go together."""
-
-    key: str
-    options: tuple[Option, ...]
-
-    @property
-    def paths(self) -> tuple[Path, ...]:
-        """Every setting that one of its options gives."""
-        return tuple(dict.fromkeys(path for option in self.options for path in option.settings))
-
-
+Axes: TypeAlias = Mapping[str, tuple[Option, ...]]
+"""The options of each axis, by its key in the file: an axis is one setting, or several that go together."""
 Choice: TypeAlias = tuple[Option | None, ...]
 """An option of each axis, and of each `include` itself or None. A case that is included has no option of an axis."""
 
@@ -86,17 +75,13 @@ class Matrix:
     def labels(self, choice: Choice) -> tuple[str, str]:
         """The name of a combination; and its part that stands for settings which go together."""
         short = dict(zip(self.paths, short_names(self.paths), strict=True))
-        told = [
-            (
-                option.together,
-                option.name
-                or ",".join(f"{short[path]}={label_of(node)}" for path, node in option.settings.items()),
-            )
-            for option in choice
-            if option is not None
-        ]
-        whole = ",".join(label for _, label in told if label)
-        return whole or "case", ",".join(label for together, label in told if together and label)
+        whole, together = [], []
+        for option in filter(None, choice):
+            pairs = (f"{short[path]}={label_of(node)}" for path, node in option.settings.items())
+            if label := option.name or ",".join(pairs):
+                whole.append(label)
+                together += [label] if option.together else []
+        return ",".join(whole) or "case", ",".join(together)
 
 
 def matrix_of(found: Problems) -> Matrix:
@@ -108,26 +93,31 @@ def matrix_of(found: Problems) -> Matrix:
             ("matrix",), f"{len(entries)} settings are too many to vary; at most {MAX_AXES}", key=True
         )
         return Matrix((), ((),))
-    axes: list[Axis] = []
+    axes: dict[str, tuple[Option, ...]] = {}
     for key, values in entries.items():
         if key in (INCLUDE, EXCLUDE) or not isinstance(values, ListNode) or not found.sound(("matrix", key)):
             continue
-        axis = _axis(found, key, values)
-        twice = axis and next((p for p in axis.paths if any(p in one.paths for one in axes)), None)
-        if twice:
+        options = _read_options(found, key, values)
+        taken = _paths_of(chain.from_iterable(axes.values()))
+        if twice := next((path for path in _paths_of(options) if path in taken), None):
             found.report(("matrix", key), f"'{path_text(twice)}' is varied twice", key=True)
-        elif axis is not None:
-            axes.append(axis)
-    cells = math.prod(len(axis.options) for axis in axes)
+        elif options:
+            axes[key] = options
+    cells = math.prod(map(len, axes.values()))
     most = min(MAX_CELLS, MAX_WORK // max(1, found.root.nodes))
     if cells > most:
         message = f"{cells} combinations are too many; at most {most} are allowed for this file"
         found.report(("matrix",), message, key=True)
         return Matrix((), ((),))
-    return _chosen(found, axes)
+    return _combine(found, axes)
 
 
-def _axis(found: Problems, key: str, values: ListNode) -> Axis | None:
+def _paths_of(options: Iterable[Option]) -> tuple[Path, ...]:
+    return tuple(dict.fromkeys(path for option in options for path in option.settings))
+
+
+def _read_options(found: Problems, key: str, values: ListNode) -> tuple[Option, ...]:
+    """Return the options of an axis; none if there is a problem with any of them."""
     where: Path = ("matrix", key)
     together = any(isinstance(item, MapNode) and not may_stand_at(key, item) for item in values.items)
     path: Path = ()
@@ -141,22 +131,19 @@ def _axis(found: Problems, key: str, values: ListNode) -> Axis | None:
         wrong = "expected a group of settings such as workload.producers, or a name of your own", None
     if wrong is not None:
         found.report(where, *wrong, key=True)
-        return None
-    options = [
-        _together(found, (*where, index), item, prefix)
-        if together
-        else _single(found, (*where, index), item, path)
-        for index, item in enumerate(values.items)
-    ]
+        return ()
+    options: list[Option | None] = []
+    for index, item in enumerate(values.items):
+        at: Path = (*where, index)
+        if together:
+            options.append(_together(found, at, item, prefix))
+        elif may_be_at(path, item):
+            options.append(Option({path: item}, at))
+        else:
+            found.report(at, f"expected a single value, not {describe(item)}")
+            options.append(None)
     good = tuple(option for option in options if option is not None)
-    return Axis(key, good) if len(good) == len(options) else None
-
-
-def _single(found: Problems, where: Path, item: Node, path: Path) -> Option | None:
-    if may_be_at(path, item):
-        return Option({path: item}, where)
-    found.report(where, f"expected a single value, not {describe(item)}")
-    return None
+    return good if len(good) == len(options) else ()
 
 
 def _together(
@@ -165,7 +152,7 @@ def _together(
     item: Node,
     prefix: str = "",
     known: Sequence[Path] = (),
-    axes: Sequence[Axis] = (),
+    axes: Axes = MappingProxyType({}),
 ) -> Option | None:
     """Settings that go together, by their path below `prefix`; or by an end of it that one of `known` has.
 
@@ -176,7 +163,7 @@ def _together(
         found.report(where, f"expected settings that go together, such as {example}, not {describe(item)}")
         return None
     settings: dict[Path, Node] = {}
-    named = {axis.key: axis.options for axis in axes if any(one.name for one in axis.options)}
+    named = {axis: options for axis, options in axes.items() if any(option.name for option in options)}
     items: list[Option] = []
     name, good = "", True
     for key, node in item.entries.items():
@@ -192,8 +179,8 @@ def _together(
             if not _NAMED.match(name):
                 found.report(place, "expected a name of letters, digits, '.', '_' and '-'")
         elif key in named:
-            items += [one for one in named[key] if one.name == node.text]
-            names = [one.name for one in named[key]]
+            items += [option for option in named[key] if option.name == node.text]
+            names = [option.name for option in named[key]]
             if node.text not in names:
                 found.report(
                     place,
@@ -221,42 +208,40 @@ def _path(found: Problems, place: Path, text: str, known: Sequence[Path]) -> Pat
     return None
 
 
-def _chosen(found: Problems, axes: Sequence[Axis]) -> Matrix:
-    """The combinations without those that are excluded, and with what is included."""
-    varied = tuple(path for axis in axes for path in axis.paths)
-    excluded = tuple(_listed(found, EXCLUDE, varied, axes))
-    included = tuple(_listed(found, INCLUDE, varied))
+def _combine(found: Problems, axes: Axes) -> Matrix:
+    """Return the combinations without those that are excluded, and with what is included."""
+    varied = _paths_of(chain.from_iterable(axes.values()))
+    excluded = _read_list(found, EXCLUDE, varied, axes)
+    included = _read_list(found, INCLUDE, varied)
     # As in GitHub Actions: without an axis there is nothing to which something could be added.
-    rows: list[Choice] = list(itertools.product(*(axis.options for axis in axes))) if axes else []
+    rows: list[Choice] = list(product(*axes.values())) if axes else []
     for option in excluded:
         if not any(_meant(row, option) for row in rows) and found.sound_below(("matrix",)):
             found.report(option.where, "no combination has all of these")
         rows = [row for row in rows if not _meant(row, option)]
-    nothing: Choice = (None,) * len(included)
-    choices = [(*row, *nothing) for row in rows]
-    added: list[Choice] = []
-    for at, option in enumerate(included):
+    choices: list[Choice] = [(*row, *(None,) * len(included)) for row in rows]
+    for slot, option in enumerate(included, len(axes)):
         own = {path: node for path, node in option.settings.items() if path in varied}
         fitting = [number for number, row in enumerate(rows) if _same(row, own)]
-        slot = len(axes) + at
         for number in fitting:
             choices[number] = (*choices[number][:slot], option, *choices[number][slot + 1 :])
         if not fitting:
-            alone = (*nothing[:at], option, *nothing[at + 1 :])
-            added.append((*(None for _ in axes), *alone))
-    paths = tuple(dict.fromkeys((*varied, *(path for option in included for path in option.settings))))
-    every = (*choices, *added)
-    if excluded and not every and found.sound_below(("matrix",)):
+            slots = range(len(axes) + len(included))
+            choices.append(tuple(option if at == slot else None for at in slots))
+    if excluded and not choices and found.sound_below(("matrix",)):
         found.report(("matrix", EXCLUDE), "nothing is left", key=True)
-    return Matrix(paths, every or ((),))
+    return Matrix(tuple(dict.fromkeys((*varied, *_paths_of(included)))), tuple(choices) or ((),))
 
 
-def _listed(found: Problems, key: str, varied: Sequence[Path], axes: Sequence[Axis] = ()) -> Iterator[Option]:
+def _read_list(
+    found: Problems, key: str, varied: Sequence[Path], axes: Axes = MappingProxyType({})
+) -> list[Option]:
     values = found.node(("matrix", key))
-    for index, item in enumerate(values.items if isinstance(values, ListNode) else ()):
-        option = _together(found, ("matrix", key, index), item, known=varied, axes=axes)
-        if option is not None:
-            yield option
+    options = (
+        _together(found, ("matrix", key, index), item, known=varied, axes=axes)
+        for index, item in enumerate(values.items if isinstance(values, ListNode) else ())
+    )
+    return [option for option in options if option is not None]
 
 
 def _same(row: Choice, settings: Mapping[Path, Node]) -> bool:

@@ -46,78 +46,65 @@ def fill_in_builds(file: str, root: MapNode, folder: FilePath) -> MapNode:
     Raises `InvalidExperiment` with all that cannot be.
     """
     found = Problems(file, root)
-    filled_in = _Reader(found, folder).walk(root, ())
+
+    def fill_in(node: Node, where: Path, key: str = "", above: str = "") -> Node:
+        """`key` is that of the node, `above` that of its parent."""
+        if isinstance(node, ListNode):
+            items = [fill_in(item, (*where, at), key, above) for at, item in enumerate(node.items)]
+            return replace(node, items=items)
+        name = key.rpartition(".")[2]
+        base = FilePath.cwd() if node.mark == NOWHERE else folder
+        try:
+            if name == "settings_from" and isinstance(node, ScalarNode) and isinstance(node.value, str):
+                return read_broker_file(node, base)
+            if name == "kafka" or f"{above}.{key}".endswith("upgrade.to"):
+                node = _identify(node, base)
+        except AckproofError as error:
+            found.report(where, str(error))
+        if isinstance(node, MapNode):
+            entries = {
+                name: fill_in(value, (*where, name), name, key) for name, value in node.entries.items()
+            }
+            return replace(node, entries=entries)
+        return node
+
+    filled_in = fill_in(root, ())
     if found.problems:
         raise InvalidExperiment(found.problems)
     assert isinstance(filled_in, MapNode)
     return filled_in
 
 
-class _Reader:
-    def __init__(self, found: Problems, folder: FilePath) -> None:
-        self._found = found
-        self._folder = folder
+def _identify(node: Node, base: FilePath) -> Node:
+    """Return the newest release as its version; a build, a patch or an image with its version, digest and a name.
 
-    def walk(self, node: Node, where: Path, key: str = "", above: str = "") -> Node:
-        """Return the node at `where` with builds filled in. `key` is its key, `above` the key of its parent."""
-        if isinstance(node, ListNode):
-            items = [self.walk(item, (*where, at), key, above) for at, item in enumerate(node.items)]
-            return replace(node, items=items)
-        name = key.rpartition(".")[2]
-        if name == "kafka" or f"{above}.{key}".endswith("upgrade.to"):
-            node = self._filled_in(node, where)
-        if name == "settings_from" and isinstance(node, ScalarNode) and isinstance(node.value, str):
-            return self._filled_in(node, where, broker_file=True)
-        if isinstance(node, MapNode):
-            return replace(
-                node,
-                entries={
-                    name: self.walk(value, (*where, name), name, key) for name, value in node.entries.items()
-                },
-            )
+    What is wrong with it otherwise is said when it is read.
+    """
+    if isinstance(node, ScalarNode) and node.value == NEWEST_RELEASE:
+        version = find_newest_release()
+        return replace(node, value=version, text=version)
+    if not isinstance(node, MapNode):
         return node
-
-    def _base(self, node: Node) -> FilePath:
-        return FilePath.cwd() if node.mark == NOWHERE else self._folder
-
-    def _filled_in(self, node: Node, where: Path, *, broker_file: bool = False) -> Node:
-        try:
-            if isinstance(node, ScalarNode) and broker_file:
-                return read_broker_file(node, self._base(node))
-            if isinstance(node, ScalarNode) and node.value == NEWEST_RELEASE:
-                version = find_newest_release()
-                return replace(node, value=version, text=version)
-            given = plain(node)
-            if isinstance(node, MapNode) and isinstance(given, dict) and not given.keys().isdisjoint(ORIGINS):
-                return self._build(node, {name: str(value) for name, value in given.items()})
-        except AckproofError as error:
-            self._found.report(where, str(error))
+    given = {name: str(plain(value)) for name, value in node.entries.items()}
+    if len(given.keys() & set(ORIGINS)) != 1 or not given.keys() <= set(KafkaBuild.field_names()):
         return node
+    written = KafkaBuild(**{"version": "", **given})
+    for name in ("path", "patch"):
+        if name in given:
+            given[name] = os.path.normpath(base.absolute() / FilePath(given[name]).expanduser())
+    jars = None
+    if "image" in given:
+        # The libraries that speak to an engine are loaded only for those who ask for one.
+        from ackproof.cluster.containers.images import copy_image_jars
 
-    def _build(self, node: MapNode, given: dict[str, str]) -> MapNode:
-        """A build, a patch or an image with its version, its digest and a name. What is wrong with it otherwise is said
-        when it is read."""
-        if len(given.keys() & set(ORIGINS)) > 1 or not given.keys() <= set(KafkaBuild.field_names()):
-            return node
-        written = KafkaBuild(**{"version": "", **given})
-        for name in ("path", "patch"):
-            if name in given:
-                given[name] = os.path.normpath(
-                    self._base(node).absolute() / FilePath(given[name]).expanduser()
-                )
-        jars = None
-        if "image" in given:
-            # The libraries that speak to an engine are loaded only for those who ask for one.
-            from ackproof.cluster.containers.images import copy_image_jars
-
-            jars = copy_image_jars(given["image"])
-        build = identify_build(KafkaBuild(**{"version": "", **given}), jars)
-        texts = {name: text for name, text in vars(replace(build, name=written.label)).items() if text}
-        return MapNode(
-            node.mark,
-            {name: ScalarNode(text, text, node.mark) for name, text in texts.items()},
-            {name: node.keys.get(name, ScalarNode(name, name)) for name in texts},
-        )
+        jars = copy_image_jars(given["image"])
+    build = identify_build(KafkaBuild(**{"version": "", **given}), jars)
+    texts = {name: text for name, text in vars(replace(build, name=written.label)).items() if text}
+    return MapNode(
+        node.mark,
+        {name: ScalarNode(text, text, node.mark) for name, text in texts.items()},
+        {name: node.keys.get(name, ScalarNode(name, name)) for name in texts},
+    )
 
 
 def read_broker_file(node: ScalarNode, folder: FilePath) -> MapNode:

@@ -20,12 +20,10 @@ from pydantic import Field, JsonValue, ValidationError
 from ackproof.base.errors import BadInput
 from ackproof.experiment.case import Case, StormDraw, find_cases
 from ackproof.experiment.experiment import ExperimentSpec
-from ackproof.experiment.fault import FaultSpec
 from ackproof.experiment.problems import (
     NOWHERE,
     InvalidExperiment,
     MapNode,
-    Path,
     ScalarNode,
     nodes_of,
     path_text,
@@ -230,14 +228,13 @@ def _make_case(
         elif isinstance(fault, Storm):
             drawn[fault.number] = draw_storm(fault, experiment, own, able)
     case = Case(case_id, settings, number, own, experiment, cell, drawn=drawn)
-    return replace(case, orders={fault.number: _draw_order(own, fault, experiment) for fault in case.faults})
-
-
-def _draw_order(seed: int, fault: FaultSpec, experiment: ExperimentSpec) -> tuple[int, ...]:
-    # A generator per fault: a further fault in the file does not change the draws of those before it.
-    brokers = list(experiment.cluster.broker_ids)
-    random.Random(f"{seed}/fault/{fault.number}").shuffle(brokers)
-    return tuple(brokers)
+    orders = {}
+    for fault in case.faults:
+        # A generator per fault: a further fault in the file does not change the draws of those before it.
+        brokers = list(experiment.cluster.broker_ids)
+        random.Random(f"{own}/fault/{fault.number}").shuffle(brokers)
+        orders[fault.number] = tuple(brokers)
+    return replace(case, orders=orders)
 
 
 EXAMPLE: Final = "cluster.kafka=4.2.1"
@@ -251,29 +248,26 @@ def with_settings(root: MapNode, settings: Sequence[str]) -> MapNode:
     A setting that the file's matrix varies cannot be given: its expectations are about the axis. Raises `BadInput`.
     """
     for setting in settings:
-        root = _override_one(root, setting)
+        key, equals, text = setting.partition("=")
+        if not equals:
+            raise BadInput(f"--set {setting}: expected PATH=VALUE, such as {EXAMPLE}")
+        try:
+            path = parse_path(key.strip())
+            if text.startswith("{") and may_stand_at(key.strip(), MapNode()):
+                root = override(root, path, _mapping(text))
+                continue
+            scalar = text if path[-1] in _TEXTS else plain_scalar(text)
+        except (ValueError, InvalidExperiment) as error:
+            raise BadInput(f"--set {setting}: {error}") from error
+        if (wrong := wrong_path(path, root)) is not None:
+            message, near = wrong
+            raise BadInput(f"--set {setting}: {message}" + (f" (did you mean '{near}'?)" if near else ""))
+        # What is wrong with the matrix is reported when the file is checked.
+        if path in matrix_of(Problems("", root)).paths:
+            why = f"the matrix varies {path_text(path)}; choose among its cases with --case"
+            raise BadInput(f"--set {setting}: {why}")
+        root = override(root, path, ScalarNode(scalar, text, NOWHERE))
     return root
-
-
-def _override_one(root: MapNode, setting: str) -> MapNode:
-    key, equals, text = setting.partition("=")
-    if not equals:
-        raise BadInput(f"--set {setting}: expected PATH=VALUE, such as {EXAMPLE}")
-    try:
-        path = parse_path(key.strip())
-        if text.startswith("{") and may_stand_at(key.strip(), MapNode()):
-            return override(root, path, _mapping(text))
-        scalar = text if path[-1] in _TEXTS else plain_scalar(text)
-    except (ValueError, InvalidExperiment) as error:
-        raise BadInput(f"--set {setting}: {error}") from error
-    wrong = wrong_path(path, root)
-    if wrong is not None:
-        message, near = wrong
-        raise BadInput(f"--set {setting}: {message}" + (f" (did you mean '{near}'?)" if near else ""))
-    axis = _axis(root, path)
-    if axis is not None:
-        raise BadInput(f"--set {setting}: the matrix varies {axis}; choose among its cases with --case")
-    return override(root, path, ScalarNode(scalar, text, NOWHERE))
 
 
 def _mapping(text: str) -> MapNode:
@@ -284,26 +278,13 @@ def _mapping(text: str) -> MapNode:
     return replace(node, mark=NOWHERE)
 
 
-def _axis(root: MapNode, path: Path) -> str | None:
-    """Return the path as text if the file's matrix varies it, else None."""
-    # What is wrong with the matrix is reported when the file is checked.
-    return path_text(path) if path in matrix_of(Problems("", root)).paths else None
-
-
-Names = Mapping[str, str]
-
-
-def own_names(case: Case, run_id: str) -> dict[str, str]:
-    """The run's own name of each topic: `ackproof-<run>-<name>`."""
-    return {name: attached_topic(name, run_id) for name in case.experiment.topics}
-
-
 def on_foreign_ground(case: Case, run_id: str) -> Case:
-    """The same case with the run's own topics, wherever topics are named: roles, triggers, expectations, commands.
+    """The same case with the run's own topics (`attached_topic`), wherever topics are named: roles, triggers,
+    expectations, commands.
 
     Its id and settings stay in the words of the file.
     """
-    names = own_names(case, run_id)
+    names = {name: attached_topic(name, run_id) for name in case.experiment.topics}
     resolved = cast(dict[str, JsonValue], case_to_json(case))
     experiment = cast(dict[str, JsonValue], resolved["experiment"])
     # Nobody shortened the time-outs of such a cluster: Kafka's own decide what is late.
@@ -325,7 +306,7 @@ def on_foreign_ground(case: Case, run_id: str) -> Case:
     return case_from_json(resolved)
 
 
-def _rename_topics(value: JsonValue, names: Names) -> JsonValue:
+def _rename_topics(value: JsonValue, names: Mapping[str, str]) -> JsonValue:
     """Every text that is a topic, and every place `topic/partition` within a text."""
     match value:
         case str():
@@ -342,7 +323,7 @@ def _rename_topics(value: JsonValue, names: Names) -> JsonValue:
             return value
 
 
-def _path(text: str, names: Names) -> str:
+def _path(text: str, names: Mapping[str, str]) -> str:
     try:
         path = parse_path(text)
     except ValueError:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from itertools import islice
-from typing import Final, NamedTuple
+from typing import Final
 
 from pydantic import ValidationError
 
@@ -47,12 +46,6 @@ def check_fault(spec: ExperimentSpec, fault: FaultSpec, found: Problems) -> None
         _check_condition(spec, trigger.condition, (*entry, "when"), found)
 
 
-def _check_given(spec: ExperimentSpec, fault: FaultSpec, body: Path, found: Problems) -> None:
-    """A fault as a storm's menu gives it."""
-    _check_fields(spec, fault, body, found)
-    fault.check(spec, _Complaints(found, body))
-
-
 def _check_fields(spec: ExperimentSpec, fault: FaultSpec, body: Path, found: Problems) -> None:
     """The roles and partitions among the own fields of a fault; `body` is where these fields stand."""
     for name in type(fault).model_fields:
@@ -67,14 +60,10 @@ def _check_fields(spec: ExperimentSpec, fault: FaultSpec, body: Path, found: Pro
 
 
 def _wrong_in_mode(spec: ExperimentSpec, role: Role) -> str | None:
-    """Why nobody can hold this role in the cluster's mode."""
     if not spec.cluster.metadata.broker_controls:
-        of_zookeeper = role.kind is RoleKind.ZOOKEEPER
-        return (
-            f"{role} matches no node: KRaft mode has no ZooKeeper; aim at controllers"
-            if of_zookeeper
-            else None
-        )
+        is_zookeeper = role.kind is RoleKind.ZOOKEEPER
+        why = f"{role} matches no node: KRaft mode has no ZooKeeper; aim at controllers"
+        return why if is_zookeeper else None
     if role.kind is RoleKind.CONTROLLERS or (role.kind is RoleKind.CONTROLLER and role.node is not None):
         return f"{role} matches no node: with ZooKeeper a broker is the controller; aim at controller or zookeeper"
     return None
@@ -92,8 +81,7 @@ class _Complaints:
         return self._found.sound(*(self._body + path for path in paths), *around)
 
     def report(self, path: Path, message: str, suggestion: str | None = None, *, key: bool = False) -> None:
-        if self._found.sound(self._body + path):
-            self._found.report(self._body + path, message, suggestion, key=key)
+        self._found.complain(self._body + path, message, suggestion, key=key)
 
     def unknown_value(self, path: Path, what: str, name: str, valid: Iterable[str]) -> None:
         if self._found.sound(self._body + path, ("topics",)):
@@ -101,8 +89,7 @@ class _Complaints:
 
 
 def _check_role(spec: ExperimentSpec, role: Role, path: Path, found: Problems) -> None:
-    why = _wrong_in_mode(spec, role)
-    if why is not None and found.sound(("cluster", "mode")):
+    if (why := _wrong_in_mode(spec, role)) and found.sound(("cluster", "mode")):
         found.report(path, why)
         return
     if not _check_place(spec, role.topic, role.partition, path, found):
@@ -151,9 +138,7 @@ def _check_place(
     spec: ExperimentSpec, topic: str | None, partition: int | None, path: Path, found: Problems
 ) -> bool:
     """Report a named partition that does not exist; return False for one."""
-    if topic is None or partition is None:
-        return True
-    if _has_coordinator(spec, topic, partition):
+    if topic is None or partition is None or _has_coordinator(spec, topic, partition):
         return True
     if topic not in spec.topics:
         if found.sound(("topics",)):
@@ -170,23 +155,19 @@ def _check_place(
 
 def _check_condition(spec: ExperimentSpec, condition: Condition, path: Path, found: Problems) -> None:
     if condition.metric:
-        for why in islice(not_seen(condition.quantity_text, spec), 1):
-            if found.sound(("observe",), ("cluster",)):
-                found.report(path, why)
+        if (why := not_seen(condition.quantity_text, spec)) and found.sound(("observe",), ("cluster",)):
+            found.report(path, why)
         return
     if condition.topic in _COORDINATORS:
-        message = (
-            f"{condition.topic} is an internal topic, which is not sampled; name a topic of the experiment"
-        )
-        found.report(path, message)
+        why = f"{condition.topic} is an internal topic, which is not sampled; name a topic of the experiment"
+        found.report(path, why)
         return
     if not _check_place(spec, condition.topic, condition.partition, path, found):
         return
     if condition.gauge == "read" and not spec.workload.consumers.live:
         if found.sound(("workload", "consumers", "live")):
-            found.report(
-                path, "nothing is read while the load goes on; set workload.consumers.live to 1 or more"
-            )
+            why = "nothing is read while the load goes on; set workload.consumers.live to 1 or more"
+            found.report(path, why)
     elif condition.gauge == "isr" and condition.topic is not None:
         factor = spec.topics[condition.topic].replication_factor
         known = found.sound(("topics", condition.topic, "replication_factor"))
@@ -212,10 +193,10 @@ def check_on_model(spec: ExperimentSpec, found: Problems) -> None:
     """Report what an experiment with `backend: model` asks for and the model does not have."""
     if not spec.ground.simulated or not found.sound(("backend",)):
         return
-    for lack in _lacking(spec):
-        if found.sound(lack.path):
-            said = f"{lack.what} is not possible" if lack.drawn else "not possible"
-            found.report(lack.path, f"{said} on the backend {spec.backend}, because {lack.why}", key=lack.key)
+    for path, what, why in _lacking(spec):
+        if found.sound(path):
+            drawn = "" if what in path else f"{what} is "
+            found.report(path, f"{drawn}not possible on the backend {spec.backend}, because {why}", key=True)
 
 
 def check_observed(spec: ExperimentSpec, found: Problems) -> None:
@@ -224,41 +205,31 @@ def check_observed(spec: ExperimentSpec, found: Problems) -> None:
     for name, ability in asked.items():
         where: Path = ("observe", name)
         why = spec.ground.lacks.get(ability)
-        if getattr(spec.observe, name) and why is not None and found.sound(("backend",), where):
-            found.report(where, f"not possible on the backend {spec.backend}, because {why}", key=True)
+        if getattr(spec.observe, name) and why is not None and found.sound(("backend",)):
+            found.complain(where, f"not possible on the backend {spec.backend}, because {why}", key=True)
 
 
 def lacks(spec: ExperimentSpec) -> str | None:
     """Why the model cannot run an experiment of another backend; None if it can."""
-    return next((f"{lack.what}: {lack.why}" for lack in _lacking(spec)), None)
+    return next((f"{what}: {why}" for _, what, why in _lacking(spec)), None)
 
 
-class _Lack(NamedTuple):
-    """Lack of the model: its path in the file, its name, the reason. `key`: report it at the key."""
-
-    path: Path
-    what: str
-    why: str
-    key: bool = False
-    drawn: bool = False
-
-
-def _lacking(spec: ExperimentSpec) -> Iterator[_Lack]:
+def _lacking(spec: ExperimentSpec) -> Iterator[tuple[Path, str, str]]:
+    """Yield what the model does not have: its path in the file, its name (or that of a kind on a menu), the reason."""
     for fault in spec.faults:
         body: Path = ("faults", fault.number - 1, fault.kind)
         if why := fault.not_on("model"):
-            yield _Lack(body, fault.kind, why, key=True)
+            yield body, fault.kind, why
         elif lack := fault.not_simulated(spec):
             field, why = lack
-            yield _Lack((*body, field) if field else body, fault.kind, why, key=True)
+            yield (*body, field) if field else body, fault.kind, why
         if isinstance(fault, Storm):
             for kind in fault.menu or {}:
                 if why := _of_dish(spec, fault, kind):
-                    yield _Lack(body, kind, why, key=True, drawn=True)
+                    yield body, kind, why
     if spec.workload.producers.keys is not None:
-        yield _Lack(
-            ("workload", "producers", "keys"), "keys", "its records have none, and its logs are not compacted"
-        )
+        why = "its records have none, and its logs are not compacted"
+        yield ("workload", "producers", "keys"), "keys", why
 
 
 def _of_dish(spec: ExperimentSpec, storm: Storm, kind: str) -> str | None:
@@ -273,7 +244,6 @@ def _of_dish(spec: ExperimentSpec, storm: Storm, kind: str) -> str | None:
 
 
 def _check_possible(spec: ExperimentSpec, kind: type[FaultSpec], path: Path, found: Problems) -> None:
-    """Report a kind that the backend or the cluster's mode has not."""
     why, mode = kind.not_on(spec.backend), spec.cluster.mode
     if why is not None and found.sound(("backend",)):
         found.report(path, f"not possible on the backend {spec.backend}, because {why}", key=True)
@@ -282,11 +252,9 @@ def _check_possible(spec: ExperimentSpec, kind: type[FaultSpec], path: Path, fou
 
 
 def _check_storm(spec: ExperimentSpec, storm: Storm, body: Path, found: Problems) -> None:
-    """Report what is wrong with a storm; `body` is where its fields stand."""
-    if storm.at_least is not None and storm.at_least > storm.count and found.sound((*body, "at_least")):
-        found.report(
-            (*body, "at_least"), f"only {storm.count} faults are drawn; {storm.at_least} cannot bite"
-        )
+    if storm.at_least is not None and storm.at_least > storm.count:
+        why = f"only {storm.count} faults are drawn; {storm.at_least} cannot bite"
+        found.complain((*body, "at_least"), why)
     if storm.pairs is not None:
         _check_pairs(spec, storm, body, found)
     for name, dish in (storm.menu or {}).items():
@@ -311,24 +279,20 @@ def _check_storm(spec: ExperimentSpec, storm: Storm, body: Path, found: Problems
                     found.refuse(detail, path + below)
             continue
         if dish.fields:
-            _check_given(spec, one, path, found)
+            _check_fields(spec, one, path, found)
+            one.check(spec, _Complaints(found, path))
 
 
 def _check_pairs(spec: ExperimentSpec, storm: Storm, body: Path, found: Problems) -> None:
-    """Report what a storm of pairs excludes."""
     others = [one.number for one in spec.faults if isinstance(one, Storm) and one.pairs is not None]
     if others[0] != storm.number:
         found.report((*body, "pairs"), f"storm {others[0]} has all pairs already", key=True)
     elif spec.repeat > 1 and found.sound(("repeat",)):
-        found.report(
-            ("repeat",), "a storm of pairs has as many cases as it takes to have all pairs; leave it out"
-        )
+        why = "a storm of pairs has as many cases as it takes to have all pairs; leave it out"
+        found.report(("repeat",), why)
     elif spec.soak is not None:
-        found.report(
-            (*body, "pairs"),
-            "a soak cannot deal pairs to its windows; leave pairs out, or the soak",
-            key=True,
-        )
+        why = "a soak cannot deal pairs to its windows; leave pairs out, or the soak"
+        found.report((*body, "pairs"), why, key=True)
     elif storm.count % 2 and found.sound((*body, "count")):
         found.report((*body, "count"), f"{storm.count} faults are not whole pairs; write an even number")
 
@@ -344,7 +308,6 @@ def able_on(spec: ExperimentSpec) -> Callable[[FaultSpec], bool]:
 
 
 def _check_rack(spec: ExperimentSpec, role: Role, path: Path, found: Problems) -> None:
-    """Report a rack that no node is in."""
     racks = spec.cluster.members.nodes_by_rack
     if not found.sound(_OWN, _RACKS, ("cluster", "brokers"), ("cluster", "controllers")):
         return

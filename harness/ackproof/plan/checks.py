@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from functools import cache
 from typing import Final, Literal
 
@@ -57,7 +58,11 @@ def check(spec: ExperimentSpec, found: Problems) -> None:
     for fault in spec.faults:
         check_fault(spec, fault, found)
     check_meetings(spec, found)
-    _check_evidence(spec, found)
+    if (size := spec.evidence.isr_size) is not None:
+        for name, topic in spec.topics.items():
+            if size > topic.replication_factor and found.sound(("topics", name, "replication_factor")):
+                why = f"an ISR of {size} is impossible: '{name}' has {topic.replication_factor} replicas"
+                found.complain(("evidence", "isr_size"), why)
     check_observed(spec, found)
     check_on_model(spec, found)
     check_soak(spec, found)
@@ -66,35 +71,39 @@ def check(spec: ExperimentSpec, found: Problems) -> None:
 
 
 def _check_cluster(spec: ExperimentSpec, found: Problems) -> None:
+    cluster = spec.cluster
     _check_mode(spec, found)
     _check_release(spec, found)
-    check_racks(spec, found)
+    if cluster.controller_racks and found.sound(_RACKS, ("cluster", "combined")):
+        if cluster.combined:
+            why = "combined controllers have the racks of their brokers; leave controller_racks out"
+            found.complain(_OWN, why, key=True)
+        elif not cluster.racks:
+            why = "racks of controllers need racks of brokers; add racks: [a, b]"
+            found.complain(_OWN, why, key=True)
     check_settings(found, ("cluster", "config"), Scope.BROKER)
-    order = spec.cluster.start_order
-    if (odd := [one for one in order if one not in spec.cluster.broker_ids]) and found.sound(_ORDER):
-        found.report(_ORDER, f"broker {odd[0]} does not exist; {_brokers(spec)}")
-    elif len(set(order)) < len(order) and found.sound(_ORDER):
-        found.report(_ORDER, "a broker is listed twice; list each once")
-    elif order and spec.cluster.combined and found.sound(_ORDER):
-        found.report(
-            _ORDER, "combined nodes wait for each other to form a quorum; leave start_order out, or combined"
-        )
-    elif order and (spec.ground.foreign or spec.ground.simulated) and found.sound(_ORDER):
-        found.report(
-            _ORDER, f"ackproof starts no brokers on the backend {spec.backend}; leave it out", key=True
-        )
-    given: Path = ("cluster", "settings_from")
-    if spec.cluster.settings_from is not None and spec.ground.foreign and found.sound(given):
-        found.report(given, "brokers that someone else runs have settings of their own; leave it out")
-    for broker in spec.cluster.broker_config:
+    order = cluster.start_order
+    if odd := [broker for broker in order if broker not in cluster.broker_ids]:
+        found.complain(_ORDER, f"broker {odd[0]} does not exist; {_brokers(spec)}")
+    elif len(set(order)) < len(order):
+        found.complain(_ORDER, "a broker is listed twice; list each once")
+    elif order and cluster.combined:
+        why = "combined nodes wait for each other to form a quorum; leave start_order out, or combined"
+        found.complain(_ORDER, why)
+    elif order and (spec.ground.foreign or spec.ground.simulated):
+        why = f"ackproof starts no brokers on the backend {spec.backend}; leave it out"
+        found.complain(_ORDER, why, key=True)
+    if cluster.settings_from is not None and spec.ground.foreign:
+        why = "brokers that someone else runs have settings of their own; leave it out"
+        found.complain(("cluster", "settings_from"), why)
+    for broker in cluster.broker_config:
         path: Path = ("cluster", "broker_config", str(broker))
-        if broker not in spec.cluster.broker_ids and found.sound(path, ("cluster", "brokers")):
-            found.report(path, f"broker {broker} does not exist; {_brokers(spec)}", key=True)
+        if broker not in cluster.broker_ids and found.sound(("cluster", "brokers")):
+            found.complain(path, f"broker {broker} does not exist; {_brokers(spec)}", key=True)
         check_settings(found, path, Scope.BROKER)
 
 
 def _check_mode(spec: ExperimentSpec, found: Problems) -> None:
-    """Report what the ZooKeeper mode does not have."""
     cluster, mode = spec.cluster, ("cluster", "mode")
     if not cluster.metadata.broker_controls or not found.sound(mode):
         return
@@ -102,13 +111,12 @@ def _check_mode(spec: ExperimentSpec, found: Problems) -> None:
         last = LAST_WITH_ZOOKEEPER
         was = f"{last.rpartition('.')[0]} was the last with it"
         found.report(mode, f'Kafka {cluster.kafka} has no ZooKeeper mode: {was}; write kafka: "{last}"')
-    if cluster.combined and found.sound(("cluster", "combined")):
-        found.report(("cluster", "combined"), "with ZooKeeper brokers keep no metadata; leave combined out")
-    if cluster.features and found.sound(("cluster", "features")):
-        found.report(
-            ("cluster", "features"),
-            "feature levels exist with KRaft only; leave features out, or mode: zookeeper",
-        )
+    if cluster.combined:
+        why = "with ZooKeeper brokers keep no metadata; leave combined out"
+        found.complain(("cluster", "combined"), why)
+    if cluster.features:
+        why = "feature levels exist with KRaft only; leave features out, or mode: zookeeper"
+        found.complain(("cluster", "features"), why)
 
 
 def _check_release(spec: ExperimentSpec, found: Problems) -> None:
@@ -141,8 +149,8 @@ def _check_release(spec: ExperimentSpec, found: Problems) -> None:
             found.report(path, f"Kafka {version} has levels {lowest} to {highest} of {name}, not {level}")
     metadata = spec.cluster.features.get(METADATA, ELR_NEEDS)
     if spec.cluster.features.get(ELR) and metadata < ELR_NEEDS and found.sound_below(("cluster", "features")):
-        message = f"it needs {METADATA} {ELR_NEEDS} or later, not {metadata}"
-        found.report(("cluster", "features", ELR), message)
+        why = f"it needs {METADATA} {ELR_NEEDS} or later, not {metadata}"
+        found.report(("cluster", "features", ELR), why)
 
 
 def _check_topic(spec: ExperimentSpec, name: str, topic: TopicSpec, found: Problems) -> None:
@@ -153,9 +161,10 @@ def _check_topic(spec: ExperimentSpec, name: str, topic: TopicSpec, found: Probl
     if found.sound(("cluster", "kafka"), ("backend",)):
         for setting, value in topic.config.items():
             wrong = wrong_topic_setting(setting, value, spec)
-            if wrong is not None and found.sound((*path, "config", setting)):
-                where: Path = (*path, "config", setting)
-                found.report(where, wrong.message, wrong.nearest, key=wrong.name)
+            where: Path = (*path, "config", setting)
+            if wrong is not None and found.sound(where):
+                message, meant, of_name = wrong
+                found.report(where, message, meant, key=of_name)
     known = found.sound(factor, (*path, "partitions"), ("cluster", "brokers"))
     if known and topic.replication_factor > spec.cluster.brokers:
         default = "" if found.node(factor) is not None or topic.assignment is not None else " (the default)"
@@ -185,29 +194,25 @@ def _brokers(spec: ExperimentSpec) -> str:
 
 
 def _check_auto_created(spec: ExperimentSpec, topic: TopicSpec, path: Path, found: Problems) -> None:
-    """Report fields that are refused for a topic that brokers create by themselves."""
     if not topic.auto_created:
         return
     where: Path = (*path, "auto_created")
     if spec.ground.foreign:
-        found.report(
-            where,
-            "settings of brokers that someone else runs are not known, nor the topics that they create; leave it out",
-        )
+        why = "settings of brokers that someone else runs are not known, nor the topics that they create; leave it out"
+        found.report(where, why)
     elif spec.cluster.config.get("auto.create.topics.enable", "").lower() != "true":
-        found.report(
-            where,
-            "brokers create topics only with cluster: {config: {auto.create.topics.enable: true}}; write that",
+        why = (
+            "brokers create topics only with cluster: {config: {auto.create.topics.enable: true}}; write that"
         )
+        found.report(where, why)
     for name in ("assignment", "config"):
         if getattr(topic, name):
-            found.report(
-                (*path, name), f"brokers create this topic with settings of their own; leave '{name}' out"
-            )
+            why = f"brokers create this topic with settings of their own; leave '{name}' out"
+            found.report((*path, name), why)
     for name, setting in AUTO_CREATED.items():
         theirs = spec.cluster.config.get(setting, "1")
-        if theirs != str(getattr(topic, name)) and found.sound((*path, name)):
-            found.report((*path, name), f"the brokers create it with {setting}, which is {theirs}")
+        if theirs != str(getattr(topic, name)):
+            found.complain((*path, name), f"the brokers create it with {setting}, which is {theirs}")
 
 
 def _check_names_of_topics(spec: ExperimentSpec, found: Problems) -> None:
@@ -215,46 +220,17 @@ def _check_names_of_topics(spec: ExperimentSpec, found: Problems) -> None:
         found.report(("topics",), "at least one topic is needed")
     seen: dict[str, str] = {}
     for name in spec.topics:
+        path: Path = ("topics", name)
         if name == "__cluster_metadata":
-            found.report(
-                ("topics", name),
-                f"'{name}' is Kafka's own metadata log; give the topic another name",
-                key=True,
-            )
+            why = f"'{name}' is Kafka's own metadata log; give the topic another name"
+            found.report(path, why, key=True)
         if spec.ground.foreign and len(name) > _LONGEST_ATTACHED and found.sound(("backend",)):
             most = f"at most {_LONGEST_ATTACHED} characters"
-            found.report(("topics", name), f"with the run's own prefix it gets too long; {most}", key=True)
+            found.report(path, f"with the run's own prefix it gets too long; {most}", key=True)
         # Kafka's metrics write '.' as '_', so it refuses to have both names.
         other = seen.setdefault(name.replace(".", "_"), name)
         if other != name:
-            found.report(
-                ("topics", name), f"Kafka cannot tell '{name}' from '{other}' (. and _ collide)", key=True
-            )
-
-
-def _check_evidence(spec: ExperimentSpec, found: Problems) -> None:
-    size = spec.evidence.isr_size
-    path: Path = ("evidence", "isr_size")
-    if size is None or not found.sound(path):
-        return
-    for name, topic in spec.topics.items():
-        if size > topic.replication_factor and found.sound(("topics", name, "replication_factor")):
-            found.report(
-                path, f"an ISR of {size} is impossible: '{name}' has {topic.replication_factor} replicas"
-            )
-            return
-
-
-def check_racks(spec: ExperimentSpec, found: Problems) -> None:
-    """Report racks of controllers that are not their own, or without racks of brokers."""
-    if not spec.cluster.controller_racks or not found.sound(_OWN, _RACKS, ("cluster", "combined")):
-        return
-    if spec.cluster.combined:
-        found.report(
-            _OWN, "combined controllers have the racks of their brokers; leave controller_racks out", key=True
-        )
-    elif not spec.cluster.racks:
-        found.report(_OWN, "racks of controllers need racks of brokers; add racks: [a, b]", key=True)
+            found.report(path, f"Kafka cannot tell '{name}' from '{other}' (. and _ collide)", key=True)
 
 
 def check_settings(found: Problems, path: Path, scope: Scope) -> None:
@@ -274,6 +250,7 @@ def check_workload(spec: ExperimentSpec, found: Problems) -> None:
     check_settings(found, (*_PRODUCERS, "config"), Scope.PRODUCER)
     check_settings(found, (*_CONSUMERS, "config"), Scope.CONSUMER)
     _check_producers(spec, found)
+    _check_keys(spec, found)
     # Settings that are refused already are not refused once more in the library's words.
     producers, readers = spec.workload.producers, spec.workload.consumers
     if found.sound_below(_PRODUCERS):
@@ -282,18 +259,18 @@ def check_workload(spec: ExperimentSpec, found: Problems) -> None:
         # No library refuses acks and idempotence alone, and loading one takes long.
         plain = ProducerSpec(acks=producers.acks, idempotence=producers.idempotence)
         if config != adapter.producer_config(plain, "", ""):
-            _check_client(found, _PRODUCERS, producers.library, "producer", config)
+            _ask_library(found, _PRODUCERS, producers.library, "producer", config)
     if found.sound_below(_CONSUMERS) and readers.config:
         config = client_adapter(readers.library).reader_config(readers.config, readers.isolation, "", "")
-        _check_client(found, _CONSUMERS, readers.library, "consumer", config)
+        _ask_library(found, _CONSUMERS, readers.library, "consumer", config)
 
 
-def _check_client(
+def _ask_library(
     found: Problems,
     path: Path,
     library: str,
     kind: Literal["producer", "consumer"],
-    config: dict[str, ConfigValue],
+    config: Mapping[str, ConfigValue],
 ) -> None:
     """Report the library's objection at the setting of the file that it names."""
     why = _objection(library, kind, tuple(sorted((name, str(value)) for name, value in config.items())))
@@ -312,40 +289,61 @@ def _check_client(
 def _objection(
     library: str, kind: Literal["producer", "consumer"], config: tuple[tuple[str, str], ...]
 ) -> str | None:
+    """Return what the library says, which is the same for each cell with these settings."""
     return client_adapter(library).objection(kind, dict(config))
 
 
 def _check_producers(spec: ExperimentSpec, found: Problems) -> None:
     producers = spec.workload.producers
-
-    def path_of(field: str) -> Path:
-        return (*_PRODUCERS, field)
-
     known = found.sound(("topics",))
+    topics: Path = (*_PRODUCERS, "topics")
     for index, topic in enumerate(producers.topics or ()):
-        if topic not in spec.topics and known and found.sound(path_of("topics")):
-            found.unknown_value(path_of("topics"), "the topic", topic, spec.topics, part=(index,))
-    if found.sound(path_of("value_size")) and known and spec.topics:
-        longest = max((t for t in spec.topic_names() if t in spec.topics), key=len, default="")
-        needed = smallest_size(longest)
-        if producers.value_size < needed:
-            message = f"{producers.value_size} B are too few: identity and checksum of a record"
-            found.report(path_of("value_size"), f"{message} for topic '{longest}' take {needed} B")
-    if producers.idempotence and found.sound(path_of("idempotence")):
-        if producers.acks != "all" and found.sound(path_of("acks")):
-            found.report(path_of("idempotence"), f"idempotence needs acks: all, not {producers.acks}")
-        if (producers.in_flight or 0) > 5 and found.sound(path_of("in_flight")):
-            found.report(
-                path_of("in_flight"), f"idempotence allows at most 5 in flight, not {producers.in_flight}"
-            )
-        if producers.retries == 0 and found.sound(path_of("retries")):
-            found.report(path_of("retries"), "idempotence needs at least 1 retry")
-    _check_transactions(spec, found)
-    _check_keys(spec, found)
-    if producers.linger >= producers.delivery_timeout and found.sound(
-        path_of("linger"), path_of("delivery_timeout")
-    ):
-        found.report(path_of("linger"), "the linger must be shorter than the delivery_timeout")
+        if topic not in spec.topics and known and found.sound(topics):
+            found.unknown_value(topics, "the topic", topic, spec.topics, part=(index,))
+    longest = max((name for name in spec.topic_names() if name in spec.topics), key=len, default="")
+    needed = smallest_size(longest)
+    idempotent, transactional = producers.idempotence, producers.transaction_size is not None
+    rules = (
+        (
+            known and bool(spec.topics) and producers.value_size < needed,
+            ("value_size",),
+            f"{producers.value_size} B are too few: identity and checksum of a record for topic '{longest}' take "
+            f"{needed} B",
+        ),
+        (
+            idempotent and producers.acks != "all",
+            ("idempotence", "acks"),
+            f"idempotence needs acks: all, not {producers.acks}",
+        ),
+        (
+            idempotent and (producers.in_flight or 0) > 5,
+            ("in_flight", "idempotence"),
+            f"idempotence allows at most 5 in flight, not {producers.in_flight}",
+        ),
+        (
+            idempotent and producers.retries == 0,
+            ("retries", "idempotence"),
+            "idempotence needs at least 1 retry",
+        ),
+        (
+            producers.abort_share > 0 and not transactional,
+            ("abort_share", "transaction_size"),
+            "without transaction_size there are no transactions to abort; give transaction_size",
+        ),
+        (
+            transactional and not idempotent,
+            ("transaction_size", "idempotence"),
+            "transactions need idempotence: true",
+        ),
+        (
+            producers.linger >= producers.delivery_timeout,
+            ("linger", "delivery_timeout"),
+            "the linger must be shorter than the delivery_timeout",
+        ),
+    )
+    for is_wrong, names, why in rules:
+        if is_wrong and found.sound(*((*_PRODUCERS, name) for name in names)):
+            found.report((*_PRODUCERS, names[0]), why)
 
 
 def _check_keys(spec: ExperimentSpec, found: Problems) -> None:
@@ -353,44 +351,25 @@ def _check_keys(spec: ExperimentSpec, found: Problems) -> None:
     keys, tombstones = (*_PRODUCERS, "keys"), (*_PRODUCERS, "tombstone_every")
     compacted = {name for name in spec.topics if may_compact(spec, name)}
     if producers.keys is None:
-        if producers.tombstone_every is not None and found.sound(tombstones, keys):
-            found.report(
-                tombstones, "tombstones delete keys, and records have none; give workload.producers.keys"
-            )
+        if producers.tombstone_every is not None and found.sound(keys):
+            why = "tombstones delete keys, and records have none; give workload.producers.keys"
+            found.complain(tombstones, why)
         for name in sorted(compacted & set(spec.topic_names())) if found.sound(keys, ("topics",)) else ():
             where: Path = ("topics", name, "config", "cleanup.policy")
             changes = [
-                one for one in spec.faults if "compact" in one.may_set(spec, name).get("cleanup.policy", "")
+                fault
+                for fault in spec.faults
+                if "compact" in fault.may_set(spec, name).get("cleanup.policy", "")
             ]
             if found.node(where) is None and changes:
                 where = ("faults", changes[0].number - 1)
-            found.report(
-                where,
-                "brokers reject records without a key in a compacted topic; give workload.producers.keys",
-            )
+            why = "brokers reject records without a key in a compacted topic; give workload.producers.keys"
+            found.report(where, why)
         return
-    if producers.transaction_size is not None and found.sound(keys, (*_PRODUCERS, "transaction_size")):
-        found.report(
-            keys,
-            "compaction may remove records of a transaction, so torn ones stay unseen; drop keys or transaction_size",
-        )
+    if producers.transaction_size is not None and found.sound((*_PRODUCERS, "transaction_size")):
+        why = "compaction may remove records of a transaction, so torn ones stay unseen; drop keys or transaction_size"
+        found.complain(keys, why)
     if producers.tombstone_every is not None and found.sound(tombstones, ("topics",)):
         for name in sorted(set(spec.topic_names()) & spec.topics.keys() - compacted):
-            found.report(
-                tombstones,
-                f"topic '{name}' is not compacted, so a tombstone deletes nothing; give it cleanup.policy: compact",
-            )
-
-
-def _check_transactions(spec: ExperimentSpec, found: Problems) -> None:
-    producers = spec.workload.producers
-    path: Path = (*_PRODUCERS, "transaction_size")
-    if producers.transaction_size is None:
-        if producers.abort_share and found.sound((*_PRODUCERS, "abort_share"), path):
-            found.report(
-                (*_PRODUCERS, "abort_share"),
-                "without transaction_size there are no transactions to abort; give transaction_size",
-            )
-        return
-    if not producers.idempotence and found.sound(path, (*_PRODUCERS, "idempotence")):
-        found.report(path, "transactions need idempotence: true")
+            why = f"topic '{name}' is not compacted, so a tombstone deletes nothing"
+            found.report(tombstones, f"{why}; give it cleanup.policy: compact")

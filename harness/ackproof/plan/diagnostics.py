@@ -24,7 +24,6 @@ from ackproof.experiment.problems import (
     Path,
     Problem,
     ScalarNode,
-    Severity,
     nearest,
     path_text,
     shorten,
@@ -75,6 +74,7 @@ _EXPECTED: Final = {
     "int_parsing_size": "a smaller number",
     "literal_error": "{expected}",
 }
+NO_VALUE: Final = "expected a value, not nothing; leave the field out to have its default"
 _TRUTHS: Final = {
     **dict.fromkeys(("yes", "on", "enabled", "enable", "y"), "true"),
     **dict.fromkeys(("no", "off", "disabled", "disable", "n"), "false"),
@@ -132,9 +132,14 @@ class Problems:
         if problem not in self.problems:
             self.problems.append(problem)
 
+    def complain(self, path: Path, message: str, suggestion: str | None = None, *, key: bool = False) -> None:
+        """`report` it, unless the field or one above it has a problem already."""
+        if self.sound(path):
+            self.report(path, message, suggestion, key=key)
+
     def warn(self, path: Path, message: str, *, key: bool = False) -> None:
         """Note a doubt at `path`; only the first of each path, and none of a broken one."""
-        problem = replace(self.problem(path, message, key=key), severity=Severity.WARNING)
+        problem = replace(self.problem(path, message, key=key), severity="warning")
         if self.sound(path) and all(problem.path != warning.path for warning in self.warnings):
             self.warnings.append(problem)
 
@@ -142,16 +147,9 @@ class Problems:
         self, path: Path, message: str, suggestion: str | None = None, *, key: bool = False, part: Path = ()
     ) -> Problem:
         """A problem of the field at `path`, with its place in the file."""
-        mark = self.locate(path + part, key=key)
-        where = shorten(path_text(path), 250)
-        return Problem(
-            self.file,
-            mark.line,
-            mark.column,
-            where,
-            shorten(message, 500),
-            suggestion and shorten(suggestion, 300),
-        )
+        mark, where = self.locate(path + part, key=key), shorten(path_text(path), 250)
+        meant = suggestion and shorten(suggestion, 300)
+        return Problem(self.file, mark.line, mark.column, where, shorten(message, 500), meant)
 
     @property
     def full(self) -> bool:
@@ -177,7 +175,6 @@ class Problems:
         self.report(path, message, None if hint else near, key=True)
 
     def unknown_value(self, path: Path, what: str, name: str, valid: Iterable[str], part: Path = ()) -> None:
-        """Note a value that names something which does not exist."""
         names = list(valid)
         near = nearest(name, names)
         message = f"{what} '{shorten(name)}' does not exist"
@@ -190,7 +187,6 @@ class Problems:
         return any(broken[:-1] == path[:-1] and near == path[-1] for broken, near in self._meant)
 
     def breaks(self, path: Path) -> None:
-        """Mark `path` as broken without a further problem."""
         self._broken.add(path)
 
     def sound(self, *paths: Path) -> bool:
@@ -220,13 +216,16 @@ class Problems:
         if kind == UNKNOWN:
             self.unknown(path, context["what"], context["valid"], said=context["said"])
         elif kind in ("extra_forbidden", "unexpected_keyword_argument"):
-            siblings = group_of(path[:-1])
-            self.unknown(path, "field", siblings, hint=_belongs(str(path[-1]), siblings))
+            siblings, name = group_of(path[:-1]), str(path[-1])
+            homes = [above for above, fields in GROUPS.items() if above and name in fields]
+            shown = [".".join("NAME" if part == "*" else str(part) for part in above) for above in homes]
+            belongs = f"it belongs under {' or '.join(shown)}" if shown and name not in siblings else ""
+            self.unknown(path, "field", siblings, hint=belongs)
         elif kind == "missing":
             if not self.misspelt(path):
                 self.report(path, f"the field '{path[-1]}' is missing")
         elif isinstance(node, ScalarNode) and node.value is None and "config" not in path and not of_key:
-            self.report(path, "expected a value, not nothing; leave the field out to have its default")
+            self.report(path, NO_VALUE)
         else:
             there = ScalarNode(str(path[-1]), str(path[-1])) if of_key else node
             meant = _meant(detail, there)
@@ -307,22 +306,14 @@ def _expected(detail: ErrorDetails, node: Node | None) -> str:
 
 
 def _meant(detail: ErrorDetails, node: Node | None) -> str | None:
-    """Return the valid value that the author probably meant."""
     if not isinstance(node, ScalarNode):
         return None
     if detail["type"] == "bool_type":
         return _TRUTHS.get(node.text.lower())
+    if detail["type"] != "literal_error":
+        return None
     valid = str(detail.get("ctx", {}).get("expected", "")).replace(" or ", ", ").split(", ")
-    return (
-        nearest(node.text, [name.strip("'") for name in valid]) if detail["type"] == "literal_error" else None
-    )
-
-
-def _belongs(name: str, siblings: Iterable[str]) -> str:
-    """Return the groups to which a misplaced field belongs."""
-    homes = [path for path, fields in GROUPS.items() if path and name in fields]
-    shown = [".".join("NAME" if part == "*" else str(part) for part in path) for path in homes]
-    return f"it belongs under {' or '.join(shown)}" if shown and name not in siblings else ""
+    return nearest(node.text, [name.strip("'") for name in valid])
 
 
 MAPPING: Final = frozenset({"dict_type", "mapping_type", "model_type", "model_attributes_type"})
@@ -365,12 +356,9 @@ def _of_text(kind: str, text: str, path: Path) -> str:
     if text[:1] in "“”„‘’«":
         return 'these quotes are none for YAML, write straight ones: "…"'
     if kind in MAPPING:
-        glued = _GLUED.fullmatch(text)
-        return (
-            f"write {{{glued[1]}: {shorten(glued[2])}}}"
-            if glued
-            else "write its fields as NAME: VALUE below it"
-        )
+        if glued := _GLUED.fullmatch(text):
+            return f"write {{{glued[1]}: {shorten(glued[2])}}}"
+        return "write its fields as NAME: VALUE below it"
     if kind in LIST:
         return f"write [{', '.join(_SEVERAL.split(shorten(text)))}]"
     value, sign, _ = text.partition("#")

@@ -70,23 +70,18 @@ def look_for_doubts(spec: ExperimentSpec, found: Problems) -> None:
                     f"beyond the workload's duration of {asked}; the load goes on for it, {least} or longer"
                 )
                 found.warn((*entry, "at"), message)
-        if isinstance(fault, CommandFault) and _adds_partitions(fault):
+        words = " ".join(fault.inject).replace("=", " ").split() if isinstance(fault, CommandFault) else ()
+        if {"--alter", "--partitions"} <= set(words):  # of kafka-topics.sh
             found.warn(
                 (*entry, fault.kind, "inject"),
                 "nobody reads partitions that it adds: producers, readers and the final read know those of the file; "
                 "give the topic so many from the start",
             )
-        _after_which_nothing(spec, fault, (*entry, fault.kind), found)
-        _without_a_quorum(spec, fault, (*entry, fault.kind), found)
-
-
-def _adds_partitions(command: CommandFault) -> bool:
-    words = " ".join(command.inject).replace("=", " ").split()
-    return {"--alter", "--partitions"} <= set(words)  # of kafka-topics.sh
+        _warn_of_silence(spec, fault, (*entry, fault.kind), found)
+        _warn_of_lost_quorum(spec, fault, (*entry, fault.kind), found)
 
 
 def _look_at_settings(spec: ExperimentSpec, found: Problems) -> None:
-    """Warn of settings of brokers that the release does not have: they are passed over without a word."""
     if not spec.cluster.kafka.is_known or spec.ground.foreign:
         return
     cluster: Path = ("cluster",)
@@ -119,15 +114,20 @@ def _above_the_factor(spec: ExperimentSpec, name: str, factor: int, found: Probl
         return
 
 
-def _after_which_nothing(spec: ExperimentSpec, fault: FaultSpec, path: Path, found: Problems) -> None:
-    """Nodes that are gone for the rest of the run, without which no partition at all acknowledges anything."""
+def _warn_of_silence(spec: ExperimentSpec, fault: FaultSpec, path: Path, found: Problems) -> None:
+    """Warn of nodes that are gone for the rest of the run, without which no partition acknowledges anything."""
     gone = isinstance(fault, Kill | Stop | Pause) and fault.hold is None and not spec.ground.foreign
     if not gone or begins(spec, fault) >= spec.workload.duration:
         return
-    if not all(_leaves_alone(other) for other in spec.faults if other is not fault):
-        return
+    for other in spec.faults:
+        starts_none = isinstance(other, Kill | Stop | Pause) and other.hold is None
+        if other is not fault and not (starts_none or isinstance(other, LinkFault)):
+            return  # which may start a node, or change a topic or a setting
     left = [_count_replicas_left(spec, fault.targets, topic) for topic in spec.topic_names()]
-    needed = [_count_replicas_needed(spec, topic) for topic in spec.topic_names()]
+    to_all = spec.workload.producers.acks == "all"
+    needed = [
+        Promises.from_experiment(spec, topic).min_insync if to_all else 1 for topic in spec.topic_names()
+    ]
     if any(have is None or have >= need for have, need in zip(left, needed, strict=True)):
         return
     replicas = f"{left[0]} of {spec.topics[spec.topic_names()[0]].replication_factor} replicas"
@@ -135,14 +135,10 @@ def _after_which_nothing(spec: ExperimentSpec, fault: FaultSpec, path: Path, fou
     found.warn(path, f"{told}; give it {fault.HOLD_KEY}", key=True)
 
 
-def _without_a_quorum(spec: ExperimentSpec, fault: FaultSpec, path: Path, found: Problems) -> None:
-    """A rack with so many controllers that no majority is left."""
+def _warn_of_lost_quorum(spec: ExperimentSpec, fault: FaultSpec, path: Path, found: Problems) -> None:
     every, members = spec.cluster.controller_ids, spec.cluster.members
-    for role in (
-        (role for target in fault.targets for role in target.roles)
-        if fault.grip or isinstance(fault, Detach)
-        else ()
-    ):
+    targets = fault.targets if fault.grip or isinstance(fault, Detach) else ()
+    for role in (role for target in targets for role in target.roles):
         hit = [node for node in members.nodes_by_rack.get(role.rack or "", ()) if node in every]
         if 2 * len(hit) >= len(every):
             found.warn(
@@ -150,15 +146,6 @@ def _without_a_quorum(spec: ExperimentSpec, fault: FaultSpec, path: Path, found:
                 f"{role} has {len(hit)} of {len(every)} controllers ({', '.join(map(str, hit))}), and no majority is "
                 "left: no leader is elected until they are back; controller_racks puts them elsewhere",
             )
-
-
-def _leaves_alone(fault: FaultSpec) -> bool:
-    """Return True if it certainly starts no node and changes no topic or setting."""
-    return isinstance(fault, LinkFault) or (isinstance(fault, Kill | Stop | Pause) and fault.hold is None)
-
-
-def _count_replicas_needed(spec: ExperimentSpec, topic: str) -> int:
-    return Promises.from_experiment(spec, topic).min_insync if spec.workload.producers.acks == "all" else 1
 
 
 def _count_replicas_left(spec: ExperimentSpec, targets: tuple[Role, ...], topic: str) -> int | None:
@@ -252,17 +239,14 @@ def _surely_meet(first: FaultSpec, second: FaultSpec, since: Since, spec: Experi
         other.GRIP is Grip.DOWN or isinstance(other, Storm) for other in spec.faults if other is not second
     ):
         return False  # which may end that process, and start another
-    span = _find_time_between(first, second, since)
-    return span is not None and span[0] >= 0 and span[1] + LATE_S <= first.lasts
-
-
-def _find_time_between(first: FaultSpec, second: FaultSpec, since: Since) -> tuple[float, float] | None:
-    """The least and the most seconds from the first's confirmation to the second's beginning; None: not known."""
-    if (span := since(first.number, second.number)) is not None:
-        return span
-    base = first.trigger.fault if isinstance(first.trigger, ChainTrigger) else None
-    mine, its = since(base, second.number), since(base, first.number)
-    return None if mine is None or its is None else (mine[0] - its[1] - first.IN_FORCE_S, mine[1] - its[0])
+    span = since(first.number, second.number)
+    if span is None:
+        base = first.trigger.fault if isinstance(first.trigger, ChainTrigger) else None
+        mine, its = since(base, second.number), since(base, first.number)
+        if mine is None or its is None:
+            return False
+        span = mine[0] - its[1] - first.IN_FORCE_S, mine[1] - its[0]
+    return span[0] >= 0 and span[1] + LATE_S <= first.lasts
 
 
 def _build_clock(faults: Mapping[int, FaultSpec]) -> Since:

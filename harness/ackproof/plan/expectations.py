@@ -26,7 +26,6 @@ from ackproof.plan.reader import read_experiment
 from ackproof.quantities.quantity import Ask, Witness
 from ackproof.quantities.vocabulary import parse_ask
 from ackproof.rundir.anomalies import TABLE
-from ackproof.rundir.bounds import Window
 from ackproof.rundir.documents import Scalar
 from ackproof.rundir.observed import ZNODES
 
@@ -95,23 +94,21 @@ class Expecting:
             for number in hits:
                 if full.bounds:
                     matched[number][where] = full
-                self._check_given(where, expectation, cells[number])
+                for name, why in not_given(expectation, cells[number]):
+                    self._found.complain(self.place_of(where, name), why, key=True)
             if not hits and complete and self._found.sound_below(("matrix",)):
                 self._report_no_case(where, given, data)
         for one in matched:
             self._check_contradictions({where: spec for where, spec in one.items() if where[0] == "expect"})
-        return [self._replace_expectations(cell, one) for cell, one in zip(cells, matched, strict=True)]
+        return [self._with_expectations(cell, one) for cell, one in zip(cells, matched, strict=True)]
 
     def every(self) -> Iterator[tuple[Path, ExpectSpec]]:
-        """Yield every expectation with its path in the file."""
         yield from ((("expect", index), one) for index, one in enumerate(self._spec.expect))
         for name, claim in self._spec.claims.items():
             for side, showings in claim.sides().items():
                 yield from ((("claims", name, side, index), one) for index, one in enumerate(showings))
 
-    def _replace_expectations(
-        self, cell: ExperimentSpec, matched: Mapping[Path, ExpectSpec]
-    ) -> ExperimentSpec:
+    def _with_expectations(self, cell: ExperimentSpec, matched: Mapping[Path, ExpectSpec]) -> ExperimentSpec:
         def below(*where: str) -> tuple[ExpectSpec, ...]:
             return tuple(one for path, one in matched.items() if path[: len(where)] == where)
 
@@ -129,26 +126,22 @@ class Expecting:
         for name in expectation.bounds if measured else ():
             self._found.report((*where, name), "what is measured is a statistic of repeats, such as mean")
         for name, demand in expectation.over_repeats.items():
-            if measured is not demand.is_bare and self._found.sound((*where, name)):
-                self._found.report(
-                    (*where, name),
-                    f"what is measured has no bound; leave '{demand.condition}' out"
-                    if measured
-                    else f"'{demand}' demands nothing; give it a bound such as > 0",
-                )
+            if measured and not demand.is_bare:
+                why = f"what is measured has no bound; leave '{demand.condition}' out"
+                self._found.complain((*where, name), why)
+            elif demand.is_bare and not measured:
+                why = f"'{demand}' demands nothing; give it a bound such as > 0"
+                self._found.complain((*where, name), why)
         for name, bound in expectation.counts.items():
             if where[0] == "expect" and TABLE[name].always_forbidden and bound.highest != 0:
                 message = f"'{name}' is forbidden in every configuration; only 0 can be expected"
                 self._found.report((*where, name), message)
 
-    def _check_given(self, where: Path, expectation: ExpectSpec, cell: ExperimentSpec) -> None:
-        """Report what no run of a cell can give, where the file has it."""
+    def place_of(self, where: Path, quantity: str) -> Path:
+        """Return the path of a quantity of the expectation at `where`, as the file spells it."""
         node = self._found.node(where)
         written = {spelt(name): name for name in node.entries} if isinstance(node, MapNode) else {}
-        for name, why in not_given(expectation, cell):
-            path = (*where, written.get(name, name))
-            if self._found.sound(path):
-                self._found.report(path, why, key=True)
+        return (*where, written.get(quantity, quantity))
 
     def _resolve(self, where: Path, given: dict[str, Scalar]) -> dict[Path, tuple[str, Data]] | None:
         """The settings' paths, each with its name and its value as the experiment understands it."""
@@ -158,19 +151,17 @@ class Expecting:
             path = self.path_of((*where, name), name)
             if path is None:
                 good = False
-                continue
-            if path in resolved:
-                self._found.report(
-                    (*where, name), f"'{resolved[path][0]}' already names this setting", key=True
-                )
+            elif path in resolved:
+                why = f"'{resolved[path][0]}' already names this setting"
+                self._found.report((*where, name), why, key=True)
                 good = False
-                continue
-            understood, right = self.understood(path, value)
-            if not right:
-                message = f"'{value_text(value)}' is no possible value of {path_text(path)}"
-                self._found.report((*where, name), message)
-                good = False
-            resolved[path] = (name, understood)
+            else:
+                understood, right = self.understood(path, value)
+                resolved[path] = (name, understood)
+                if not right:
+                    why = f"'{value_text(value)}' is no possible value of {path_text(path)}"
+                    self._found.report((*where, name), why)
+                    good = False
         return resolved if good else None
 
     def _check_names(self, where: Path, named: Mapping[str, str]) -> bool:
@@ -231,7 +222,6 @@ class Expecting:
         self._found.report(where, "no case has all of these settings")
 
     def _check_contradictions(self, matched: Mapping[Path, ExpectSpec]) -> None:
-        """Bounds of one class that speak of the same case must leave a count that fits all of them."""
         lowest: dict[str, int] = {}
         highest: dict[str, int] = {}
         for where, expectation in matched.items():
@@ -240,11 +230,8 @@ class Expecting:
                 if bound.highest is not None:
                     highest[name] = min(highest.get(name, bound.highest), bound.highest)
                 if name in highest and lowest[name] > highest[name]:
-                    message = (
-                        f"'{name}' {bound} contradicts an expectation above that speaks of the same case"
-                    )
-                    if self._found.sound((*where, name)):
-                        self._found.report((*where, name), message)
+                    why = f"'{name}' {bound} contradicts an expectation above that speaks of the same case"
+                    self._found.complain((*where, name), why)
 
 
 def _same(path: Path, name: str) -> bool:
@@ -259,72 +246,67 @@ _OUT_OF_REACH: Final = frozenset({Witness.METADATA_LOG, Witness.QUORUM, Witness.
 
 
 def not_given(expectation: ExpectSpec, spec: ExperimentSpec) -> Iterator[tuple[str, str]]:
-    """Quantities that no run of this experiment can give, each with why not."""
+    """Yield the quantities that no run of this experiment can give, each with why not."""
     windows = [(name, bound.window) for name, bound in expectation.bounds.items()]
     windows += [(name, demand.window) for name, demand in expectation.over_repeats.items()]
     for name, window in windows:
-        why = next(chain(_of_faults(parse_ask(name), window, spec), not_seen(name, spec)), None)
-        if why is not None:
+        faults = (fault for fault in (parse_ask(name).fault, window.fault) if fault is not None)
+        if (missing := next((fault for fault in faults if fault > len(spec.faults)), None)) is not None:
+            there = f"the last is fault {len(spec.faults)}" if spec.faults else "there are no faults"
+            yield name, f"fault {missing} does not exist; {there}"
+        elif (why := not_seen(name, spec)) is not None:
             yield name, why
 
 
-def not_seen(quantity: str, spec: ExperimentSpec) -> Iterator[str]:
-    """Why no run of this experiment shows it, faults and windows aside."""
+def not_seen(quantity: str, spec: ExperimentSpec) -> str | None:
+    """Return why no run of this experiment shows it, faults and windows aside; None if one can."""
     ask = parse_ask(quantity)
-    return chain(_of_the_place(ask, spec), _of_the_node(ask, spec), _unseen(ask, spec))
+    if ask.place is not None:
+        topic = spec.topics.get(ask.place.topic)
+        if topic is None:
+            return f"topic '{ask.place.topic}' does not exist; there is {', '.join(spec.topics)}"
+        if ask.place.partition >= topic.partitions:
+            count = f"{ask.place.topic} has {topic.partitions} partitions, counted from 0"
+            return f"{ask.place} does not exist; {count}"
+    return _wrong_node(ask, spec) or _why_unseen(ask, spec)
 
 
-def _of_faults(ask: Ask, window: Window, spec: ExperimentSpec) -> Iterator[str]:
-    for fault in (ask.fault, window.fault):
-        if fault is not None and fault > len(spec.faults):
-            there = f"the last is fault {len(spec.faults)}" if spec.faults else "there are no faults"
-            yield f"fault {fault} does not exist; {there}"
-
-
-def _of_the_place(ask: Ask, spec: ExperimentSpec) -> Iterator[str]:
-    if ask.place is None:
-        return
-    topic = spec.topics.get(ask.place.topic)
-    if topic is None:
-        yield f"topic '{ask.place.topic}' does not exist; there is {', '.join(spec.topics)}"
-    elif ask.place.partition >= topic.partitions:
-        yield f"{ask.place} does not exist; {ask.place.topic} has {topic.partitions} partitions, counted from 0"
-
-
-def _of_the_node(ask: Ask, spec: ExperimentSpec) -> Iterator[str]:
+def _wrong_node(ask: Ask, spec: ExperimentSpec) -> str | None:
     nodes, brokers = spec.cluster.kafka_ids, spec.cluster.broker_ids
     if ask.node is not None and ask.node not in nodes:
-        yield f"there is no node {ask.node} of Kafka's; there are {', '.join(map(str, nodes))}"
-    elif ask.node is not None and ask.node not in brokers and ask.quantity.needs is not Witness.METRICS:
-        yield f"node {ask.node} is no broker; there are {', '.join(map(str, brokers))}"
-    elif ask.viewer == ZNODES and not spec.cluster.metadata.broker_controls:
-        yield "there are no znodes without ZooKeeper; write cluster: {mode: zookeeper}"
-    elif ask.viewer not in (None, ZNODES, *brokers):
-        yield f"node {ask.viewer} is no broker; there are {', '.join(map(str, brokers))}"
+        return f"there is no node {ask.node} of Kafka's; there are {', '.join(map(str, nodes))}"
+    if ask.node is not None and ask.node not in brokers and ask.quantity.needs is not Witness.METRICS:
+        return f"node {ask.node} is no broker; there are {', '.join(map(str, brokers))}"
+    if ask.viewer == ZNODES and not spec.cluster.metadata.broker_controls:
+        return "there are no znodes without ZooKeeper; write cluster: {mode: zookeeper}"
+    if ask.viewer not in (None, ZNODES, *brokers):
+        return f"node {ask.viewer} is no broker; there are {', '.join(map(str, brokers))}"
+    return None
 
 
-def _unseen(ask: Ask, spec: ExperimentSpec) -> Iterator[str]:
+def _why_unseen(ask: Ask, spec: ExperimentSpec) -> str | None:
     needs, name = ask.quantity.needs, ask.quantity.key
     if needs in (Witness.READERS, Witness.SOURCES, Witness.COMMITS) and not spec.workload.consumers.live:
-        yield f"{name} is not seen without live readers; write workload: {{consumers: {{live: 1}}}}"
-    elif needs is Witness.COMMITS and (spec.workload.consumers.commit_every is None or spec.ground.simulated):
+        return f"{name} is not seen without live readers; write workload: {{consumers: {{live: 1}}}}"
+    if needs is Witness.COMMITS and (spec.workload.consumers.commit_every is None or spec.ground.simulated):
         where = (
             "in the model, which has no groups"
             if spec.ground.simulated
             else "where no reader commits; write workload: {consumers: {commit_every: 1s}}"
         )
-        yield f"{name} is not seen {where}"
-    elif ask.quantity.mode not in ("", spec.cluster.mode):
-        yield f"{name} is not seen with {_CALLED[spec.cluster.mode]}, which does not have it"
-    elif needs is Witness.METRICS and not spec.observe.metrics:
-        yield f"{name} is not seen where no metrics are scraped; write observe: {{metrics: true}}"
-    elif needs in (Witness.BROKERS, Witness.SOURCES) and not spec.observe.brokers:
-        yield f"{name} is not seen where brokers are not asked one by one; write observe: {{brokers: true}}"
-    elif needs in _OUT_OF_REACH and spec.ground.foreign:
+        return f"{name} is not seen {where}"
+    if ask.quantity.mode not in ("", spec.cluster.mode):
+        return f"{name} is not seen with {_CALLED[spec.cluster.mode]}, which does not have it"
+    if needs is Witness.METRICS and not spec.observe.metrics:
+        return f"{name} is not seen where no metrics are scraped; write observe: {{metrics: true}}"
+    if needs in (Witness.BROKERS, Witness.SOURCES) and not spec.observe.brokers:
+        return f"{name} is not seen where brokers are not asked one by one; write observe: {{brokers: true}}"
+    if needs in _OUT_OF_REACH and spec.ground.foreign:
         what = "whose logs are" if needs is Witness.LOGS else "whose metadata log is"
-        yield f"{name} is not seen on a cluster that someone else runs, {what} out of reach"
-    elif needs is Witness.RACKS and not spec.cluster.racks:
-        yield f"{name} is not seen without racks; write cluster: {{racks: [a, b]}}"
-    elif needs is Witness.QUORUM and (spec.ground.simulated or spec.cluster.mode != "kraft"):
+        return f"{name} is not seen on a cluster that someone else runs, {what} out of reach"
+    if needs is Witness.RACKS and not spec.cluster.racks:
+        return f"{name} is not seen without racks; write cluster: {{racks: [a, b]}}"
+    if needs is Witness.QUORUM and (spec.ground.simulated or spec.cluster.mode != "kraft"):
         where = "in the model" if spec.ground.simulated else "with ZooKeeper"
-        yield f"{name} is not seen {where}, which has no quorum of controllers"
+        return f"{name} is not seen {where}, which has no quorum of controllers"
+    return None

@@ -19,7 +19,6 @@ from ackproof.experiment.problems import (
     Path,
     Problem,
     ScalarNode,
-    Severity,
     path_text,
 )
 from ackproof.plan.axes import Choice, Matrix, Option, matrix_of
@@ -79,35 +78,36 @@ def analyse(file: str, root: MapNode) -> Plan:
     matrix = matrix_of(found)
     if spec is None:
         raise InvalidExperiment(found.problems)
+    labels = [matrix.labels(choice) for choice in matrix.choices]
+    names = [name for name, _ in labels]
     if not matrix.paths:
         check(spec, found)
-    cells = _Cells(found, matrix, root)
-    cells.read(spec)
-    _check_number(found, spec, len(cells.names))
+    _check_names(found, matrix, names)
+    specs, elsewhere = _read_cells(found, matrix, root) if matrix.paths else ([spec], [])
+    if len(names) * spec.repeat > MAX_CASES and found.sound(("repeat",)):
+        message = f"{len(names)} cases × {spec.repeat} repeats are more than {MAX_CASES} runs"
+        found.report(("repeat",), message)
+    errors = [problem for problem in elsewhere if problem.severity == "error"]
     expecting = Expecting(found, spec, matrix)
-    read = [one for one in zip(cells.specs, matrix.choices, strict=True) if one[0] is not None]
-    specs = [cell for cell, _ in read if cell is not None]
-    matched = expecting.match(specs, [choice for _, choice in read], complete=not cells.problems)
-    spanning: tuple[OverRepeats, ...] = ()
+    read = [(cell, choice) for cell, choice in zip(specs, matrix.choices, strict=True) if cell is not None]
+    cells = [cell for cell, _ in read]
+    matched = expecting.match(cells, [choice for _, choice in read], complete=not errors)
     doubted = len(found.warnings)
-    if not cells.problems:
-        names = [name for name, _ in cells.names]
-        spanning = Spanning(found, spec, expecting, names, matrix.choices, specs).match()
-    if found.problems or cells.problems:
-        raise InvalidExperiment([*found.problems, *cells.problems])
-    told = tuple(
-        Cell(
-            name,
-            label,
-            _find_varied_values(matrix.paths, choice, experiment),
-            experiment.model_copy(update={"matrix": {}, "repeat": 1}),
-        )
-        for (name, label), choice, experiment in zip(cells.names, matrix.choices, matched, strict=True)
-    )
+    spanning = () if errors else Spanning(found, spec, expecting, names, matrix.choices, cells).match()
+    if found.problems or errors:
+        raise InvalidExperiment([*found.problems, *errors])
     return Plan(
         spec,
-        told,
-        tuple(sorted({*found.warnings, *cells.warnings})),
+        tuple(
+            Cell(
+                name,
+                label,
+                _find_varied_values(matrix.paths, choice, experiment),
+                experiment.model_copy(update={"matrix": {}, "repeat": 1}),
+            )
+            for (name, label), choice, experiment in zip(labels, matrix.choices, matched, strict=True)
+        ),
+        tuple(sorted({*found.warnings, *elsewhere})),
         found,
         too_few_repeats=tuple(found.warnings[doubted:]),
         over_repeats=tuple(one for one in spanning if not one.claim),
@@ -115,14 +115,8 @@ def analyse(file: str, root: MapNode) -> Plan:
     )
 
 
-def _check_number(found: Problems, spec: ExperimentSpec, cells: int) -> None:
-    if cells * spec.repeat > MAX_CASES and found.sound(("repeat",)):
-        message = f"{cells} cases × {spec.repeat} repeats are more than {MAX_CASES} runs"
-        found.report(("repeat",), message)
-
-
 def _find_varied_values(paths: Sequence[Path], choice: Choice, cell: ExperimentSpec) -> dict[str, Scalar]:
-    """The values of what varies: as the matrix writes them, and where it does not as the cell has them."""
+    """Return the values of what varies: as the matrix writes them, and where it does not as the cell has them."""
     written: dict[Path, Scalar] = {
         path: node.value if isinstance(node, ScalarNode) else label_of(node)
         for path, node in _settings_of(choice).items()
@@ -136,109 +130,92 @@ def _find_varied_values(paths: Sequence[Path], choice: Choice, cell: ExperimentS
 
 
 def _settings_of(choice: Choice) -> dict[Path, Node]:
-    """Return the settings of a combination; a later option wins."""
     return {path: node for option in choice if option is not None for path, node in option.settings.items()}
 
 
-class _Cells:
-    """All combinations of the axes, read and checked one by one."""
-
-    def __init__(self, found: Problems, matrix: Matrix, written: MapNode) -> None:
-        """`written`: the file without the settings of its broker file, which a cell may replace."""
-        self._found = found
-        self._written = written
-        self._choices = matrix.choices
-        self._varies = bool(matrix.paths)
-        self.specs: list[ExperimentSpec | None] = []
-        self.problems: list[Problem] = []
-        self.warnings: list[Problem] = []
-        self.names = [matrix.labels(choice) for choice in self._choices]
-
-    def read(self, whole: ExperimentSpec) -> None:
-        """Read and check every cell; fills the lists above. Without axes the one cell is the whole."""
-        self._check_names()
-        if not self._varies:
-            self.specs.append(whole)
+def _check_names(found: Problems, matrix: Matrix, names: Sequence[str]) -> None:
+    seen: dict[str, Choice] = {}
+    for choice, name in zip(matrix.choices, names, strict=True):
+        if len(name) > LONGEST_NAME:
+            message = f"the name of the case is longer than {LONGEST_NAME} characters: {name[:60]}…"
+            last = next((option.where[:2] for option in reversed(choice) if option), ("matrix",))
+            found.report(last, message)
             return
-        by_problem: dict[Problem, list[Choice]] = {}
-        for choice in self._choices:
-            if len(by_problem) > MOST_PROBLEMS:
-                # Enough is known; the file is refused in any case.
-                self.specs.append(None)
-                continue
-            cell = Problems(self._found.file, self._root(choice))
-            spec = read_experiment(cell)
-            if spec is not None:
-                check(spec, cell)
-            self.specs.append(spec)
-            for problem in (*cell.problems, *cell.warnings):
-                by_problem.setdefault(problem, []).append(choice)
-        known = {(problem.line, problem.column, problem.path) for problem in self._found.problems}
-        for problem, choices in by_problem.items():
-            if problem in self._found.problems:
-                continue
-            for placed in self._place_problem(problem, choices):
-                place = (placed.line, placed.column, placed.path)
-                if place not in known:
-                    known.add(place)
-                    where = self.problems if placed.severity is Severity.ERROR else self.warnings
-                    where.append(placed)
+        other = seen.setdefault(safe_name(name).lower(), choice)
+        if other is choice:
+            continue
+        both = zip(choice, other, strict=True)
+        differing = next(option or another for option, another in both if option is not another)
+        assert differing is not None
+        message = f"'{name}' is the name of another case already"
+        if not differing.together:
+            (node,) = differing.settings.values()
+            message = f"'{label_of(node)}' gives a case the same name as another value"
+        found.report(differing.where, message)
 
-    def _root(self, choice: Choice) -> MapNode:
-        root = self._written
+
+def _read_cells(
+    found: Problems, matrix: Matrix, written: MapNode
+) -> tuple[list[ExperimentSpec | None], list[Problem]]:
+    """Read and check every cell; return them, and the problems and warnings that the file as it stands does not have.
+
+    `written` is the file without the settings of its broker file, which a cell may replace. A cell is None if too
+    little of it is left, or once so much is wrong that the file is refused in any case.
+    """
+    specs: list[ExperimentSpec | None] = []
+    by_problem: dict[Problem, list[Choice]] = {}
+    for choice in matrix.choices:
+        if len(by_problem) > MOST_PROBLEMS:
+            specs.append(None)
+            continue
+        root = written
         for path, node in _settings_of(choice).items():
             root = override(root, path, node)
-        return with_broker_file(root)
+        cell = Problems(found.file, with_broker_file(root))
+        spec = read_experiment(cell)
+        if spec is not None:
+            check(spec, cell)
+        specs.append(spec)
+        for problem in (*cell.problems, *cell.warnings):
+            by_problem.setdefault(problem, []).append(choice)
+    known = {(problem.line, problem.column, problem.path) for problem in found.problems}
+    elsewhere: list[Problem] = []
+    for problem, choices in by_problem.items():
+        for placed in () if problem in found.problems else _place(found, matrix, problem, choices):
+            place = (placed.line, placed.column, placed.path)
+            if place not in known:
+                known.add(place)
+                elsewhere.append(placed)
+    return specs, elsewhere
 
-    def _place_problem(self, problem: Problem, choices: list[Choice]) -> list[Problem]:
-        """A problem of some cells, at the values of the matrix that bring it about."""
-        marks = {
-            (node.mark.line, node.mark.column)
-            for choice in self._choices
-            for option in choice
-            if option is not None
-            for node in option.settings.values()
-        }
-        if len(choices) == len(self._choices) or (problem.line, problem.column) in marks:
-            return [problem]
-        slots = range(len(self._choices[0]))
-        guilty = [list(dict.fromkeys(choice[slot] for choice in choices)) for slot in slots]
-        for slot in slots:
-            there = {choice[slot] for choice in self._choices}
-            alone = sum(choice[slot] in guilty[slot] for choice in self._choices)
-            options = [option for option in guilty[slot] if option is not None]
-            if len(options) == len(guilty[slot]) < len(there) and alone == len(choices):
-                return [self._move_problem(problem, option) for option in options]
-        for slot in slots:
-            option = guilty[slot][0]
-            if option is not None and len(guilty[slot]) < len({choice[slot] for choice in self._choices}):
-                return [self._move_problem(problem, option)]
+
+def _place(found: Problems, matrix: Matrix, problem: Problem, choices: list[Choice]) -> list[Problem]:
+    """Return a problem of some cells, at the values of the matrix that bring it about."""
+    marks = {
+        (node.mark.line, node.mark.column)
+        for choice in matrix.choices
+        for option in filter(None, choice)
+        for node in option.settings.values()
+    }
+    if len(choices) == len(matrix.choices) or (problem.line, problem.column) in marks:
         return [problem]
 
-    def _move_problem(self, problem: Problem, option: Option) -> Problem:
-        mark = self._found.locate(option.where)
+    def move(option: Option) -> Problem:
+        mark = found.locate(option.where)
         pairs = ", ".join(f"{path_text(path)}: {label_of(node)}" for path, node in option.settings.items())
         message = f"{problem.message} (with {option.name or pairs})"
         return replace(problem, line=mark.line, column=mark.column, message=message)
 
-    def _check_names(self) -> None:
-        """Every case needs a name, and a folder, of its own."""
-        seen: dict[str, Choice] = {}
-        for choice, (name, _) in zip(self._choices, self.names, strict=True):
-            folder = safe_name(name).lower()
-            if len(name) > LONGEST_NAME:
-                message = f"the name of the case is longer than {LONGEST_NAME} characters: {name[:60]}…"
-                last = next((option.where[:2] for option in reversed(choice) if option), ("matrix",))
-                self._found.report(last, message)
-                return
-            other = seen.setdefault(folder, choice)
-            if other is choice:
-                continue
-            both = zip(choice, other, strict=True)
-            differing = next(one or another for one, another in both if one is not another)
-            assert differing is not None
-            message = f"'{name}' is the name of another case already"
-            if not differing.together:
-                (node,) = differing.settings.values()
-                message = f"'{label_of(node)}' gives a case the same name as another value"
-            self._found.report(differing.where, message)
+    slots = range(len(matrix.choices[0]))
+    guilty = [list(dict.fromkeys(choice[slot] for choice in choices)) for slot in slots]
+    every = [{choice[slot] for choice in matrix.choices} for slot in slots]
+    for slot in slots:
+        alone = sum(choice[slot] in guilty[slot] for choice in matrix.choices)
+        options = [option for option in guilty[slot] if option is not None]
+        if len(options) == len(guilty[slot]) < len(every[slot]) and alone == len(choices):
+            return [move(option) for option in options]
+    for slot in slots:
+        option = guilty[slot][0]
+        if option is not None and len(guilty[slot]) < len(every[slot]):
+            return [move(option)]
+    return [problem]

@@ -54,7 +54,12 @@ def parse_path(text: str) -> Path:
     parts: list[str | int] = []
     position = 0
     while position < len(text):
-        if _holds_settings(parts) and text[position] == "." and "[" not in text[position:]:
+        holds_settings = (
+            parts[-1:] == ["config"]
+            or parts == ["cluster", "features"]
+            or (len(parts) == 3 and parts[1] == "broker_config")
+        )
+        if holds_settings and text[position] == "." and "[" not in text[position:]:
             parts.append(text[position + 1 :])
             break
         match = _PART.match(text, position)
@@ -71,14 +76,6 @@ def parse_path(text: str) -> Path:
     if not parts or parts[-1] == "":
         raise ValueError("expected a path such as workload.producers.acks")
     return tuple(parts)
-
-
-def _holds_settings(parts: Sequence[str | int]) -> bool:
-    return (
-        parts[-1:] == ["config"]
-        or parts == ["cluster", "features"]
-        or (len(parts) == 3 and parts[1] == "broker_config")
-    )
 
 
 def wrong_path(path: Path, root: MapNode) -> tuple[str, str | None] | None:
@@ -100,11 +97,8 @@ def wrong_path(path: Path, root: MapNode) -> tuple[str, str | None] | None:
         if names and path[1] not in names:
             near = nearest(str(path[1]), names)
             return f"the topic '{path[1]}' does not exist", near and path_text(("topics", near, *path[2:]))
-    return (
-        _wrong_below(path)
-        if (near := _of_topic(path, root)) is None
-        else ("it is a setting of a topic", near)
-    )
+    near = _of_topic(path, root)
+    return _wrong_below(path) if near is None else ("it is a setting of a topic", near)
 
 
 def _of_topic(path: Path, root: MapNode) -> str | None:
@@ -119,15 +113,17 @@ def _of_topic(path: Path, root: MapNode) -> str | None:
 
 
 def _wrong_below(path: Path) -> tuple[str, str | None] | None:
-    """Walk the named fields of the groups along `path`."""
     for depth in range(1, len(path)):
         above: Path = path[:depth]
         fields = group_of(above)
-        if not fields:
-            if above == ("topics",):
-                continue
-            return _wrong_map(path, depth)
         name = path[depth]
+        if above == ("topics",):
+            continue
+        if not fields and above[-1] not in _MAPS:
+            return f"'{path_text(above)}' is a single value, it has nothing below it", None
+        if not fields:
+            right = len(path) == depth + (2 if above[-1] == "broker_config" else 1)
+            return None if right else (f"expected one setting below '{path_text(above)}'", None)
         if name not in fields:
             near = nearest(str(name), fields)
             there = near and path_text((*above, near, *path[depth + 1 :]))
@@ -137,17 +133,6 @@ def _wrong_below(path: Path) -> tuple[str, str | None] | None:
     if path[-1] in _MAPS:
         example = ELR if path[-1] == "features" else "min.insync.replicas"
         return f"name one setting, such as {path_text(path)}[{example}]", None
-    return None
-
-
-def _wrong_map(path: Path, depth: int) -> tuple[str, str | None] | None:
-    """`path[:depth]` names no group: it must be a mapping of settings, with one name below it."""
-    name = path[depth - 1]
-    wanted = depth + (2 if name == "broker_config" else 1)
-    if name not in _MAPS:
-        return f"'{path_text(path[:depth])}' is a single value, it has nothing below it", None
-    if len(path) != wanted:
-        return f"expected one setting below '{path_text(path[:depth])}'", None
     return None
 
 

@@ -36,10 +36,8 @@ from ackproof.experiment.problems import (
 )
 from ackproof.experiment.triggers import TRIGGER_KEYS, Frame, TimeTrigger
 from ackproof.faults.registry import fault_kinds
-from ackproof.plan.diagnostics import Problems, describe, ordered, path_of
+from ackproof.plan.diagnostics import NO_VALUE, Problems, describe, ordered, path_of
 from ackproof.rundir.timeline import DRAWN_FROM
-
-_PASSES: Final = 8
 
 
 def read_experiment(found: Problems) -> ExperimentSpec | None:
@@ -48,7 +46,7 @@ def read_experiment(found: Problems) -> ExperimentSpec | None:
         name: plain(node) for name, node in found.root.entries.items() if name != "faults"
     }
     data["faults"] = tuple(fault for fault in read_faults(found) if fault is not None)
-    for _ in range(_PASSES):
+    for _ in range(8):  # each takes out what is broken
         try:
             return ExperimentSpec.model_validate(data, context=FROM_FILE)
         except ValidationError as error:
@@ -210,41 +208,31 @@ def _read_fault(found: Problems, path: Path, node: Node) -> FaultSpec | None:
         return None
     for name in HOLD_KEYS:
         if name in node.entries and name != kind.HOLD_KEY:
-            ends = (
-                f"a {kind.KIND} ends by itself; it has no"
-                if kind.HOLD_KEY is None
-                else f"a {kind.KIND} has no"
-            )
-            found.report((*path, name), f"{ends} '{name}'", kind.HOLD_KEY, key=True)
+            ends = "ends by itself; it has no" if kind.HOLD_KEY is None else "has no"
+            found.report((*path, name), f"a {kind.KIND} {ends} '{name}'", kind.HOLD_KEY, key=True)
     return _read_body(found, path, node, kind, frame)
 
 
 def _kind_of(found: Problems, path: Path, node: MapNode) -> type[FaultSpec] | None:
-    """The kind, after all unknown keys of the entry were reported."""
     kinds = [name for name in node.entries if name in fault_kinds()]
     strangers = [name for name in node.entries if name not in fault_kinds() and name not in SIBLINGS]
     for name in strangers:
         if _said_elsewhere(found, path, node, name, kinds):
             continue
-        looks_like_kind = not kinds and isinstance(node.entries[name], MapNode)
-        if looks_like_kind:
+        if not kinds and isinstance(node.entries[name], MapNode):
             found.unknown((*path, name), "fault kind", fault_kinds())
         else:
-            found.unknown(
-                (*path, name), "field of a fault", SIBLINGS if kinds else [*fault_kinds(), *SIBLINGS]
-            )
+            valid = SIBLINGS if kinds else [*fault_kinds(), *SIBLINGS]
+            found.unknown((*path, name), "field of a fault", valid)
     for second in kinds[1:]:
-        near = nearest(second, HOLD_KEYS) if second not in HOLD_KEYS else None
-        found.report(
-            (*path, second), f"a fault has one kind; this one is already '{kinds[0]}'", near, key=True
-        )
+        why = f"a fault has one kind; this one is already '{kinds[0]}'"
+        found.report((*path, second), why, nearest(second, HOLD_KEYS), key=True)
     if not kinds and not strangers:
         found.report(path, f"the fault has no kind; expected one of {', '.join(fault_kinds())}")
     return fault_kinds()[kinds[0]] if kinds else None
 
 
 def _said_elsewhere(found: Problems, path: Path, node: MapNode, name: str, kinds: Sequence[str]) -> bool:
-    """Report a kind that is written as a value, or a field of the kind that is its sibling."""
     value = node.entries[name]
     if not kinds and isinstance(value, ScalarNode) and value.text in fault_kinds():
         message = f"'{name}' is no field of a fault; its kind is a key: '{value.text}: {{…}}'"
@@ -253,11 +241,8 @@ def _said_elsewhere(found: Problems, path: Path, node: MapNode, name: str, kinds
     for kind in kinds or fault_kinds():
         if name in own_fields(fault_kinds()[kind]) and nearest(name, SIBLINGS, cutoff=0.8) is None:
             inside = f"{kind}: {{{name}: …}}" if kinds else f"KIND: {{{name}: …}}"
-            found.report(
-                (*path, name),
-                f"'{name}' stands inside a kind; write {inside}, or indent it below the kind",
-                key=True,
-            )
+            why = f"'{name}' stands inside a kind; write {inside}, or indent it below the kind"
+            found.report((*path, name), why, key=True)
             return True
     return False
 
@@ -266,9 +251,8 @@ def _read_frame(found: Problems, path: Path, node: MapNode) -> Frame:
     """Read trigger and duration. Broken fields are left out, since the file is refused anyway."""
     given = [name for name in node.entries if name in TRIGGER_KEYS]
     if not given and not any(found.misspelt((*path, name)) for name in TRIGGER_KEYS):
-        found.report(
-            path, "when does the fault begin? Give one of at: 5s, when: acked >= 2000, after: {fault: 1}"
-        )
+        why = "when does the fault begin? Give one of at: 5s, when: acked >= 2000, after: {fault: 1}"
+        found.report(path, why)
     for second in given[1:]:
         found.report((*path, second), f"a fault has one trigger; this one already has '{given[0]}'", key=True)
     if given and "at_latest" in node.entries and "when" not in given:
@@ -276,9 +260,7 @@ def _read_frame(found: Problems, path: Path, node: MapNode) -> Frame:
     said = [name for name in SIBLINGS if name in node.entries and found.sound((*path, name))]
     for name in said:
         if isinstance(value := node.entries[name], ScalarNode) and value.value is None:
-            found.report(
-                (*path, name), "expected a value, not nothing; leave the field out to have its default"
-            )
+            found.report((*path, name), NO_VALUE)
     data: dict[str, object] = {name: plain(node.entries[name]) for name in said if found.sound((*path, name))}
     return found.validated(path, Frame, data) or Frame()
 
@@ -295,9 +277,8 @@ def _read_body(
         return None
     for name in body.entries:
         if name in SIBLINGS:
-            found.report(
-                (*body_path, name), f"'{name}' belongs next to '{kind.KIND}', not inside it", key=True
-            )
+            why = f"'{name}' belongs next to '{kind.KIND}', not inside it"
+            found.report((*body_path, name), why, key=True)
         elif name not in own:
             found.unknown((*body_path, name), "field", own)
     data: dict[str, object] = {name: plain(body.entries[name]) for name in own if name in body.entries}

@@ -14,8 +14,8 @@ from itertools import groupby
 from typing import Final
 
 from ackproof.experiment.case import Case
-from ackproof.experiment.experiment import MOST_REPEATS, ExperimentSpec, spelt
-from ackproof.experiment.problems import MapNode, Path, nearest
+from ackproof.experiment.experiment import MOST_REPEATS, ExperimentSpec
+from ackproof.experiment.problems import Path, nearest
 from ackproof.plan.axes import Choice
 from ackproof.plan.diagnostics import Problems
 from ackproof.plan.expectations import Expecting
@@ -59,15 +59,9 @@ class Spanning:
             for where, expectation in self._expecting.every()
             for name, demand in expectation.over_repeats.items()
             for one in self._of_one(
-                self._where(where, name), name, demand, self._expecting.hits.get(where, ())
+                self._expecting.place_of(where, name), name, demand, self._expecting.hits.get(where, ())
             )
         )
-
-    def _where(self, where: Path, name: str) -> Path:
-        """Return the path of a quantity as the file spells it."""
-        node = self._found.node(where)
-        written = {spelt(key): key for key in node.entries} if isinstance(node, MapNode) else {}
-        return (*where, written.get(name, name))
 
     def _of_one(self, where: Path, name: str, demand: Demand, hits: Sequence[int]) -> Iterator[OverRepeats]:
         needed = repeats_needed(demand)
@@ -106,14 +100,17 @@ class Spanning:
         return f"write repeat: {count}, or: {run} --repeat {count}, or until it is decided: {run} {until}"
 
     def _pairs(self, where: Path, demand: Demand, hits: Sequence[int]) -> Sequence[tuple[int, ...]]:
-        sides = [self._chosen(where, items, hits) for items in (demand.of, demand.baseline)]
-        left, right = sides
+        left, right = (self._chosen(where, items, hits) for items in (demand.of, demand.baseline))
         if left is None or right is None:
             return []
         touched = {*self._slots(demand.of), *self._slots(demand.baseline)}
+        others = [slot for slot in range(len(self._choices[0])) if slot not in touched]
         pairs: list[tuple[int, ...]] = []
         for cell in left:
-            fitting = [other for other in right if self._alike(cell, other, touched)]
+            mine = self._choices[cell]
+            fitting = [
+                other for other in right if all(mine[slot] is self._choices[other][slot] for slot in others)
+            ]
             if len(fitting) != 1 or fitting[0] == cell:
                 self._found.report(where, self._no_pair(demand, cell, fitting))
                 return []
@@ -143,7 +140,11 @@ class Spanning:
                         nearest(item, self._labels),
                     )
                     return None
-                chosen = [cell for cell in chosen if self._is_named(cell, item)]
+                chosen = [
+                    cell
+                    for cell in chosen
+                    if any(option and option.name == item for option in self._choices[cell])
+                ]
                 continue
             path = self._expecting.path_of(where, name, key=False)
             if path is None:
@@ -161,11 +162,7 @@ class Spanning:
             return None
         return chosen
 
-    def _is_named(self, cell: int, name: str) -> bool:
-        return any(option is not None and option.name == name for option in self._choices[cell])
-
     def _slots(self, items: Sequence[str]) -> Iterator[int]:
-        """The axes that these name."""
         for item in items:
             name, equals, _ = item.partition("=")
             path = self._expecting.path_of((), name, key=False) if equals else None
@@ -176,10 +173,6 @@ class Spanning:
                     for one in options
                 ):
                     yield slot
-
-    def _alike(self, cell: int, other: int, touched: set[int]) -> bool:
-        mine, theirs = self._choices[cell], self._choices[other]
-        return all(mine[slot] is theirs[slot] for slot in range(len(mine)) if slot not in touched)
 
 
 def _scalar(text: str) -> Scalar:
@@ -193,11 +186,9 @@ def in_rounds(cases: Sequence[Case], seed: int) -> list[Case]:
 
     Changes over time, such as other load on the machine, then affect all cells alike.
     """
-    told: list[Case] = []
-    for repeat, together in groupby(
-        sorted(cases, key=lambda case: case.repeat), key=lambda case: case.repeat
-    ):
-        drawn = list(together)
-        random.Random(f"{seed}/order/{repeat}").shuffle(drawn)
-        told += drawn
-    return told
+    order: list[Case] = []
+    for repeat, group in groupby(sorted(cases, key=lambda case: case.repeat), key=lambda case: case.repeat):
+        together = list(group)
+        random.Random(f"{seed}/order/{repeat}").shuffle(together)
+        order += together
+    return order

@@ -50,7 +50,11 @@ def experiment_schema() -> Schema:
     schema, frame = _mapping(parts, "ExperimentSpec"), _mapping(_mapping(parts, "Frame"), "properties")
     for kind in fault_kinds().values():
         _inside_braces(kind, _mapping(parts, kind.__name__))
-    parts["FaultSpec"] = _fault(parts, {name: _frame_field(name, _mapping(frame, name)) for name in frame})
+    for name in frame:  # each may be left out but not be empty
+        field = _mapping(frame, name)
+        (given,) = (choice for choice in _choices(field) if choice.get("type") != "null")
+        frame[name] = {**given, "title": name, "description": field["description"]}
+    parts["FaultSpec"] = _fault(parts, frame)
     parts["ExpectSpec"] = _expectation(_mapping(parts, "ExpectSpec"))
     return {
         "$schema": DIALECT,
@@ -95,7 +99,6 @@ def _choices(schema: Schema) -> list[Schema]:
 
 
 def _find_used_parts(schema: Schema, parts: Schema) -> Schema:
-    """Those of `parts` that `schema` refers to, directly or through others."""
     used: set[str] = set()
     text = [json.dumps(schema)]
     while text:
@@ -106,12 +109,6 @@ def _find_used_parts(schema: Schema, parts: Schema) -> Schema:
     return {name: part for name, part in sorted(parts.items()) if name in used}
 
 
-def _frame_field(name: str, field: Schema) -> Schema:
-    """A field of the frame, which may be left out but not be empty."""
-    (given,) = (choice for choice in _choices(field) if choice.get("type") != "null")
-    return {**given, "title": name, "description": field["description"]}
-
-
 def _inside_braces(kind: type[FaultSpec], part: Schema) -> None:
     """Leave what stands inside the braces after a kind."""
     own = own_fields(kind)
@@ -120,7 +117,6 @@ def _inside_braces(kind: type[FaultSpec], part: Schema) -> None:
 
 
 def _fault(parts: Schema, frame: Schema) -> Schema:
-    """An entry of `faults`: one kind, one trigger, and how long it lasts if the kind lasts."""
     kinds: Schema = {
         name: {
             "anyOf": [{"$ref": f"#/$defs/{kind.__name__}"}, *_short_schemas(kind, parts)],
@@ -173,14 +169,12 @@ def _siblings_schema(kind: type[FaultSpec], parts: Schema, loose: set[str]) -> S
 
 
 def _short_schemas(kind: type[FaultSpec], parts: Schema) -> list[JsonValue]:
-    """Schemas of the short form."""
     if len(kind.SHORT) != 1:
         return [{"type": "array", "minItems": 3, "maxItems": 3}] if kind.SHORT else []
     return [_mapping(_mapping(parts, kind.__name__), "properties")[kind.SHORT[0]]]
 
 
 def _expectation(part: Schema) -> Schema:
-    """An entry of `expect`, whose bounds are siblings of `given`."""
     classes: Schema = {}
     for name, row in TABLE.items():
         always = row.always_forbidden

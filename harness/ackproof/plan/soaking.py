@@ -6,6 +6,7 @@ window: what it draws follows from the seed and from its number.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Final
@@ -55,7 +56,12 @@ def soaked(file: str, root: MapNode, soak: Soak) -> MapNode:
                 f"--soak: the matrix of {file} varies {path_text(path)}, and a window of a soak has one load and the "
                 "same faults; choose one by --set without the matrix"
             )
-    window = _window(root)
+    workload = root.entries.get("workload")
+    given = workload.entries.get("duration") if isinstance(workload, MapNode) else None
+    window = WorkloadSpec().duration
+    if isinstance(given, ScalarNode):
+        with contextlib.suppress(ValueError):  # said when the file is read
+            window = parse_duration(given.text)
     length = duration_text(window)
     windows = round(soak.seconds / window)
     if windows < 1:
@@ -109,15 +115,6 @@ def _refused(spec: ExperimentSpec) -> Iterator[str]:
     for fault in spec.faults:
         if fault.kind == "recreate":
             yield "a recreated topic has other records at the same offsets; take the fault recreate out of a soak"
-
-
-def _window(root: MapNode) -> float:
-    workload = root.entries.get("workload")
-    given = workload.entries.get("duration") if isinstance(workload, MapNode) else None
-    try:
-        return parse_duration(given.text) if isinstance(given, ScalarNode) else WorkloadSpec().duration
-    except ValueError:
-        return WorkloadSpec().duration  # said when the file is read
 
 
 def _duration(seconds: float) -> ScalarNode:

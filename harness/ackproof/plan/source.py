@@ -126,7 +126,6 @@ def _decode(raw: bytes, file: str) -> str:
 
 
 def _problem_after(before: str, file: str, message: str) -> Problem:
-    """A problem right behind the text `before`."""
     line = before.count("\n") + 1
     return Problem(file, line, len(before) - (before.rfind("\n") + 1) + 1, "", message)
 
@@ -158,7 +157,8 @@ class _Composer:
         except InvalidExperiment:
             raise
         except MarkedYAMLError as error:
-            raise InvalidExperiment([*self._problems, self._syntax(error)]) from error
+            self._report(*explained(error, self._text.split("\n")))
+            raise InvalidExperiment(self._problems) from error
         except ReaderError as error:
             raise InvalidExperiment([*self._problems, self._unreadable(error)]) from error
         except (
@@ -172,13 +172,13 @@ class _Composer:
         ) as error:
             # A foreign parser on arbitrary text: what it did not foresee is still only a broken file.
             message = f"not YAML: {type(error).__name__}: {error}"
-            last = Problem(self._file, self._last.line, self._last.column, "", shorten(message, 500))
-            raise InvalidExperiment([*self._problems, last]) from error
+            self._report(self._last, message)
+            raise InvalidExperiment(self._problems) from error
         if not isinstance(root, MapNode):
             mark = root.mark if root is not None else START
             what = "the file is empty" if root is None else "the file is not a mapping"
             message = f"{what}; an experiment begins with fields such as `name: …`"
-            self._problems.append(Problem(self._file, mark.line, mark.column, "", message))
+            self._report(mark, message)
         if self._problems:
             raise InvalidExperiment(self._problems)
         assert isinstance(root, MapNode)
@@ -321,10 +321,6 @@ class _Composer:
             return self._last
         # The parser counts other line breaks than the ones an editor shows; never point outside the file.
         return Mark(mark.line + 1, mark.column + 1) if mark.line < self._end.line else self._end
-
-    def _syntax(self, error: MarkedYAMLError) -> Problem:
-        said = explained(error, self._text.split("\n"))
-        return Problem(self._file, said.mark.line, said.mark.column, "", said.message)
 
     def _unreadable(self, error: ReaderError) -> Problem:
         """A character that YAML does not allow; the parser says only where in the text."""

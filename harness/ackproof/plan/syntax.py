@@ -20,12 +20,8 @@ _DIRECTIVE: Final = "a line that begins with '%' speaks to the parser; begin it 
 _CLOSING: Final = {"[": "]", "{": "}"}
 
 
-class SyntaxProblem(NamedTuple):
-    """A problem, before it has a file."""
-
-    mark: Mark
-    message: str
-    """What is wrong; and behind a semicolon what to do."""
+SyntaxProblem: TypeAlias = tuple[Mark, str]
+"""Where, and what is wrong; behind a semicolon what to do."""
 
 
 class _Place(NamedTuple):
@@ -41,11 +37,6 @@ class _Place(NamedTuple):
     @property
     def line(self) -> str:
         return self.lines[self.at.line - 1]
-
-    @property
-    def first(self) -> bool:
-        """True if only blanks precede it in its line."""
-        return not self.line[: self.at.column - 1].strip()
 
     def above(self) -> int:
         """Number of the last line above that says something, 0 for none."""
@@ -65,10 +56,8 @@ def explained(error: MarkedYAMLError, lines: Sequence[str]) -> SyntaxProblem:
         return known
     for words, rule in _RULES:
         if words in f"{context}, {problem}":
-            return rule(place) if callable(rule) else SyntaxProblem(at, rule)
-    return SyntaxProblem(
-        at, shorten(f"not YAML: {', '.join(part for part in (context, problem) if part)}", 500)
-    )
+            return rule(place) if callable(rule) else (at, rule)
+    return (at, shorten(f"not YAML: {', '.join(part for part in (context, problem) if part)}", 500))
 
 
 def _mark(mark: StringMark | None, lines: Sequence[str]) -> Mark:
@@ -87,10 +76,9 @@ def _indent(line: str) -> int:
 
 
 def _conflict(lines: Sequence[str]) -> SyntaxProblem | None:
-    """The first of the lines that a merge of git leaves."""
     number = next((at for at, line in enumerate(lines, 1) if line.startswith(("<<<<<<< ", ">>>>>>> "))), None)
     message = "a conflict of two versions that git left; settle it"
-    return None if number is None else SyntaxProblem(Mark(number, 1), message)
+    return None if number is None else (Mark(number, 1), message)
 
 
 def _strange_blank(place: _Place) -> SyntaxProblem | None:
@@ -100,9 +88,9 @@ def _strange_blank(place: _Place) -> SyntaxProblem | None:
         tab = line[: _indent(line)].find("\t")
         if tab >= 0:
             message = "a tab; YAML is indented by blanks, so put blanks in its place"
-            return SyntaxProblem(Mark(number, tab + 1), message)
+            return (Mark(number, tab + 1), message)
         if (column := strange_blank(line)) is not None:
-            return SyntaxProblem(Mark(number, column), wrong_blank(line[column - 1]))
+            return (Mark(number, column), wrong_blank(line[column - 1]))
     return None
 
 
@@ -118,58 +106,47 @@ def wrong_blank(character: str) -> str:
 
 
 def _second_colon(place: _Place) -> SyntaxProblem:
-    """A `key: ` where a value has already begun: in this line, or in the one above."""
     line, above = place.line, place.above()
     before = _KEY.match(line)
     if before is not None and before.end() < place.at.column:
-        return SyntaxProblem(
+        return (
             place.at,
             f"a second ': ' after the key '{shorten(before[1])}'; put a text that holds ': ' in quotes, and a mapping "
             "in braces or on lines of its own",
         )
     here = Mark(place.at.line, _indent(line) + 1)
     if not above:
-        return SyntaxProblem(here, "a key is not allowed here; write one KEY: VALUE in each line")
+        return (here, "a key is not allowed here; write one KEY: VALUE in each line")
     known = _KEY.match(place.lines[above - 1])
     if known is None:
         return _no_colon(place.lines, above)
-    return SyntaxProblem(
+    return (
         here,
         f"this line is indented deeper than line {above}, where '{shorten(known[1])}' has a value already; begin it in "
-        f"column {_column_of(known)}, or take that value away",
+        f"column {known.start(1) + 1}, or take that value away",
     )
 
 
-def _column_of(key: re.Match[str]) -> int:
-    return key.start(1) + 1
-
-
 def _no_colon(lines: Sequence[str], number: int) -> SyntaxProblem:
-    """A line that should be `key: value`."""
     line = lines[number - 1]
     mark, text = Mark(number, _indent(line) + 1), line.strip()
     glued = _GLUED.match(line)
     if glued is not None:
         right = f"{glued[1]}: {shorten(glued[2])}"
-        return SyntaxProblem(Mark(number, glued.end(1) + 1), f"no blank after the colon; write '{right}'")
+        return (Mark(number, glued.end(1) + 1), f"no blank after the colon; write '{right}'")
     if text.startswith("-") and text[1:2] not in ("", " "):
-        return SyntaxProblem(mark, f"no blank after the dash; write '- {shorten(text[1:])}'")
+        return (mark, f"no blank after the dash; write '- {shorten(text[1:])}'")
     word, _, rest = text.partition(" ")
     right = f"{word}: {rest}" if rest else f"{word}:"
-    return SyntaxProblem(mark, f"this line has no ': '; write '{shorten(right)}'")
-
-
-def _key_without_colon(place: _Place) -> SyntaxProblem:
-    return _no_colon(place.lines, place.opened.line)
+    return (mark, f"this line has no ': '; write '{shorten(right)}'")
 
 
 def _out_of_place(place: _Place) -> SyntaxProblem:
-    """Something after which the mapping or list that is open cannot go on."""
     if place.token in ("}", "]", ","):
         opening = {"}": "{", "]": "["}.get(place.token)
         message = f"a '{place.token}' without its '{opening}'" if opening else "a ',' outside of brackets"
-        return SyntaxProblem(place.at, f"{message}; take it away, or open the bracket that it belongs to")
-    if not place.first:
+        return (place.at, f"{message}; take it away, or open the bracket that it belongs to")
+    if place.line[: place.at.column - 1].strip():
         return _behind_a_value(place)
     if (said := _below_braces(place)) is not None:
         return said
@@ -179,15 +156,15 @@ def _out_of_place(place: _Place) -> SyntaxProblem:
             f"indent it by {_or(dashes)} as the items above" if dashes else "indent the list below its key"
         )
         message = f"an item of a list among the keys of a mapping; take the dash away, or {where}"
-        return SyntaxProblem(place.at, message)
+        return (place.at, message)
     if have in dashes:
         message = f"a key among the items of a list; indent it by {have + 2} to go on with the item above"
-        return SyntaxProblem(place.at, f"{message}, or begin an item: '- {shorten(place.line.strip(), 40)}'")
+        return (place.at, f"{message}, or begin an item: '- {shorten(place.line.strip(), 40)}'")
     fitting = _or(dashes if place.line.lstrip().startswith("- ") else keys)
     message = (
         f"this line is indented by {have}, and what it could go on with by {fitting}; indent it by {fitting}"
     )
-    return SyntaxProblem(place.at, message)
+    return (place.at, message)
 
 
 def _below_braces(place: _Place) -> SyntaxProblem | None:
@@ -202,7 +179,7 @@ def _below_braces(place: _Place) -> SyntaxProblem | None:
         f"the braces of line {number} close the item that this line would go on with; write "
         f"'{shorten(place.line.strip(), 40)}' inside them, behind a comma, or take the outer braces away"
     )
-    return SyntaxProblem(place.at, message)
+    return (place.at, message)
 
 
 def _or(numbers: Sequence[int]) -> str:
@@ -231,15 +208,13 @@ def _behind_a_value(place: _Place) -> SyntaxProblem:
         if line.count('"') % 2 or (number < place.at.line and line.count("'") % 2):
             quote = '"' if line.count('"') % 2 else "'"
             opened = line.find(quote) if number < place.at.line else line.rfind(quote)
-            return SyntaxProblem(
-                Mark(number, opened + 1), f"the quote {quote} is not closed in its line; close it"
-            )
+            return (Mark(number, opened + 1), f"the quote {quote} is not closed in its line; close it")
     if place.line.count("'") % 2:
         message = "a quote inside quotes ends the text; double it, or put the whole text in double quotes"
-        return SyntaxProblem(place.at, message)
+        return (place.at, message)
     rest = shorten(place.line[place.at.column - 1 :].strip())
     message = f"'{rest}' stands behind the end of a value; put the whole value in quotes, or begin a new line"
-    return SyntaxProblem(place.at, message)
+    return (place.at, message)
 
 
 def _unclosed_bracket(place: _Place) -> SyntaxProblem:
@@ -247,54 +222,49 @@ def _unclosed_bracket(place: _Place) -> SyntaxProblem:
     closing = _CLOSING.get(opening, "]")
     if place.token in _CLOSING.values():
         message = f"the '{opening}' of line {place.opened.line} is closed by '{place.token}'; close it with '{closing}'"
-        return SyntaxProblem(place.at, message)
+        return (place.at, message)
     if place.token == "[" and place.line[place.at.column - 2].isalnum():
         message = "a '[' inside a text; put the text in quotes, or for a role write round brackets: leader(orders/0)"
-        return SyntaxProblem(place.at, message)
+        return (place.at, message)
     if place.at.line == place.opened.line and place.token != "<stream end>":
-        return SyntaxProblem(
+        return (
             place.at,
             f"expected ',' or '{closing}' here; put a ',' between two entries, and a text that holds ': ' in quotes",
         )
     also = f", or put a ',' behind line {place.above()}" if place.token != "<stream end>" else ""
-    return SyntaxProblem(place.opened, f"this '{opening}' is not closed; close it with '{closing}'{also}")
+    return (place.opened, f"this '{opening}' is not closed; close it with '{closing}'{also}")
 
 
 def _unclosed_quote(place: _Place) -> SyntaxProblem:
     quote = place.lines[place.opened.line - 1][place.opened.column - 1 :][:1]
-    return SyntaxProblem(place.opened, f"this quote is never closed; close it with {quote}")
+    return (place.opened, f"this quote is never closed; close it with {quote}")
 
 
 def _unknown_escape(place: _Place) -> SyntaxProblem:
     message = (
         "a backslash begins an escape that YAML does not know; double the backslash, or use single quotes"
     )
-    return SyntaxProblem(Mark(place.at.line, place.line.rfind("\\", 0, place.at.column) + 1), message)
+    return (Mark(place.at.line, place.line.rfind("\\", 0, place.at.column) + 1), message)
 
 
 def _special(place: _Place) -> SyntaxProblem:
-    """A character with which no plain text begins."""
     character = place.line[place.at.column - 1 :][:1]
     value = re.split(r"[,\]}#]", place.line[place.at.column - 1 :], maxsplit=1)[0].strip()
-    said = (
-        f"a value cannot begin with '{character}'" if character.strip() else "a tab; put a blank in its place"
-    )
-    return SyntaxProblem(
-        place.at, f'{said}; put it in quotes: "{shorten(value)}"' if character.strip() else said
-    )
+    if not character.strip():
+        return place.at, "a tab; put a blank in its place"
+    return place.at, f"a value cannot begin with '{character}'; put it in quotes: \"{shorten(value)}\""
 
 
 def _began_special(place: _Place) -> SyntaxProblem:
-    """Likewise, noticed behind the character."""
     return _special(place._replace(at=place.opened))
 
 
 def _below_the_root(place: _Place) -> SyntaxProblem:
     for number, line in enumerate(place.lines, 1):
         if line.startswith("%"):
-            return SyntaxProblem(Mark(number, 1), _DIRECTIVE)
+            return (Mark(number, 1), _DIRECTIVE)
     message = "the experiment has ended above this line; begin all its fields in one column, the first"
-    return SyntaxProblem(Mark(place.at.line, min(_indent(place.line) + 1, place.at.column)), message)
+    return (Mark(place.at.line, min(_indent(place.line) + 1, place.at.column)), message)
 
 
 _Rule: TypeAlias = str | Callable[[_Place], SyntaxProblem]
@@ -302,7 +272,7 @@ _RULES: Final[tuple[tuple[str, _Rule], ...]] = (
     ("unexpected end of stream", _unclosed_quote),
     ("unexpected document separator", _unclosed_quote),
     ("mapping values are not allowed here", _second_colon),
-    ("could not find expected ':'", _key_without_colon),
+    ("could not find expected ':'", lambda place: _no_colon(place.lines, place.opened.line)),
     ("expected <block end>", _out_of_place),
     ("expected ',' or ", _unclosed_bracket),
     ("invalid intendation", _unclosed_bracket),

@@ -6,12 +6,12 @@ import os
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Final
+from typing import Final, Literal
 
 from ackproof.base.errors import AckproofError, BadInput
 from ackproof.cli.options import from_here
 from ackproof.console import Console
-from ackproof.experiment.problems import InvalidExperiment, Problem, Severity
+from ackproof.experiment.problems import InvalidExperiment, Problem
 from ackproof.repeats.demand import Statistic
 from ackproof.run.batch import run_batch
 from ackproof.run.options import BatchOptions, PlannedBatch, plan_batch
@@ -77,7 +77,7 @@ def _run(kafka: str, planned: PlannedBatch, console: Console) -> GateColumn:
     problems = [one for plan in planned.plans.values() for one in plan.warnings]
     for (file, state), lines in texts.items():
         if state is not State.PASS:
-            severity = Severity.WARNING if state is State.INCONCLUSIVE else Severity.ERROR
+            severity: Literal["error", "warning"] = "warning" if state is State.INCONCLUSIVE else "error"
             place = planned.plans[file].file.problem(("expect",), "")
             title = f"{state} on Kafka {kafka}"
             problems.append(replace(place, path=title, message="\n".join(lines), severity=severity))

@@ -2,26 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import pytest
 
 from ackproof.base.errors import BadInput
 from ackproof.clients.librdkafka.adapter import objection, producer_config, reader_config
 from ackproof.cluster.properties import check_settings
-from ackproof.experiment.settings import RESERVED, ReservedSetting, Scope
+from ackproof.experiment.settings import RESERVED, Scope
 from ackproof.experiment.spec import ClusterSpec, ProducerSpec
-from ackproof.plan import InvalidExperiment, Plan
+from ackproof.plan import InvalidExperiment
 from ackproof.provision.releases import lock
 
-Load = Callable[[str], Plan]
+from .conftest import Load
+
 PLACES = {
     Scope.BROKER: "cluster.config",
     Scope.TOPIC: "topics.t.config",
     Scope.PRODUCER: "workload.producers.config",
     Scope.CONSUMER: "workload.consumers.config",
 }
-EVERY = [(scope, row) for scope in Scope for row in RESERVED if scope in row.scopes]
+EVERY = [(scope, name) for scope in Scope for name in RESERVED[scope]]
 
 
 def at(path: str, value: str, *more: str) -> str:
@@ -35,17 +34,15 @@ def at(path: str, value: str, *more: str) -> str:
     return "\n".join(["name: x", topic % inner, *more])
 
 
-@pytest.mark.parametrize(
-    ("scope", "row"), EVERY, ids=lambda it: str(it.name if isinstance(it, ReservedSetting) else it)
-)
+@pytest.mark.parametrize(("scope", "reserved"), EVERY)
 def test_what_is_reserved_is_refused_where_it_stands_and_once_more_where_it_is_rendered(
-    scope: Scope, row: ReservedSetting, load_text: Load
+    scope: Scope, reserved: str, load_text: Load
 ) -> None:
-    name = f"{row.name}x" if row.name.endswith(".") else row.name
+    name = f"{reserved}x" if reserved.endswith(".") else reserved
     with pytest.raises(InvalidExperiment) as caught:
         load_text(at(PLACES[scope], f"{name}: '1'"))
     said = [problem for problem in caught.value.problems if problem.path.endswith((f"[{name}]", f".{name}"))]
-    assert said and said[0].line > 1 and row.why in said[0].message
+    assert said and said[0].line > 1 and RESERVED[scope][reserved] in said[0].message
     if scope is not Scope.TOPIC:
         with pytest.raises(BadInput, match=r"ackproof sets|no place"):
             render(scope, {name: "1"})

@@ -14,7 +14,7 @@ from ackproof.experiment.backends import LINKS, Need
 from ackproof.experiment.base import Flag
 from ackproof.experiment.exposure import LAG, NOTHING, Draw, Exposure, Incidents
 from ackproof.experiment.fault import NodeFault
-from ackproof.experiment.links import OF_CONTROLLERS, GroupField, NodeGroup, between
+from ackproof.experiment.links import OF_CONTROLLERS, GroupField, between
 from ackproof.experiment.problems import Data
 from ackproof.experiment.roles import Role, RoleField, RoleKind
 from ackproof.experiment.spec import ClusterSpec
@@ -49,8 +49,12 @@ def _others(spec: ClusterSpec, node: int, away: From) -> set[int]:
     return found.get(away, set()) - {node}
 
 
-def _members(group: NodeGroup, holders: Holders) -> set[int]:
-    return {node for role in group.roles for node in holders[role]}
+def _members(group: tuple[Role, ...], holders: Holders) -> set[int]:
+    return {node for role in group for node in holders[role]}
+
+
+def _group_text(group: tuple[Role, ...]) -> str:
+    return " + ".join(map(str, group))
 
 
 def _sides_apart(sides: Iterable[set[int]]) -> Iterator[Link]:
@@ -179,18 +183,18 @@ class SplitFault(GroupFault):
 
     @property
     def targets(self) -> tuple[Role, ...]:
-        return tuple(dict.fromkeys(role for group in self.groups for role in group.roles))
+        return tuple(dict.fromkeys(role for group in self.groups for role in group))
 
     @model_validator(mode="after")
     def _each_in_one(self) -> SplitFault:
-        roles = [role for group in self.groups for role in group.roles]
+        roles = [role for group in self.groups for role in group]
         twice = next((role for role in roles if roles.count(role) > 1), None)
         if twice is not None:
             raise wrong(f"{twice} is in two groups; each node is on one side")
         return self
 
     def __str__(self) -> str:
-        return f"{self.kind} {' | '.join(map(str, self.groups))}"
+        return f"{self.kind} {' | '.join(map(_group_text, self.groups))}"
 
     @classmethod
     def draw_fields(cls, draw: Draw) -> Mapping[str, Data] | None:
@@ -215,16 +219,16 @@ class BridgeFault(GroupFault):
 
     @property
     def targets(self) -> tuple[Role, ...]:
-        return tuple(dict.fromkeys((*(role for group in self.groups for role in group.roles), self.over)))
+        return tuple(dict.fromkeys((*(role for group in self.groups for role in group), self.over)))
 
     @model_validator(mode="after")
     def _bridge_stands_apart(self) -> BridgeFault:
-        if any(self.over in group.roles for group in self.groups):
+        if any(self.over in group for group in self.groups):
             raise wrong(f"the bridge {self.over} is in a group; it stands between them")
         return self
 
     def __str__(self) -> str:
-        return f"{self.kind} {self.groups[0]} | {self.over} | {self.groups[1]}"
+        return f"{self.kind} {_group_text(self.groups[0])} | {self.over} | {_group_text(self.groups[1])}"
 
     @classmethod
     def draw_fields(cls, draw: Draw) -> Mapping[str, Data] | None:

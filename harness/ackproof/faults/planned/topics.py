@@ -78,7 +78,8 @@ class SetConfig(FaultSpec):
             if self.topic is not None:
                 wrong = wrong_topic_setting(name, value, spec)
                 if wrong is not None:
-                    say.report(("config", name), wrong.message, wrong.nearest, key=wrong.name)
+                    message, meant, of_name = wrong
+                    say.report(("config", name), message, meant, key=of_name)
             elif (why := refusal(Scope.BROKER, name)) is not None:
                 say.report(("config", name), why, key=True)
 
