@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 
 import pytest
 
 from ackproof.base.errors import BadInput
 from ackproof.experiment.backends import Need
 from ackproof.experiment.timing import recovery_bounds
-from ackproof.plan import InvalidExperiment, Plan, cases, describe
+from ackproof.plan import InvalidExperiment, cases, describe
 from ackproof.plan.cases import case_from_json, case_to_json
 from ackproof.plan.schedule import describe_fault
 from ackproof.rundir.bounds import Bound
 from ackproof.rundir.layout import safe_name
 
-Load = Callable[[str], Plan]
+from .conftest import Load
 
 SMALL = "name: small\ntopics: {t: {}}\n"
 

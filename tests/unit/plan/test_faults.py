@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import pytest
 
 from ackproof.faults.registry import fault_kinds
@@ -13,7 +11,8 @@ from ackproof.plan.cases import case_from_json, case_to_json, cases
 from ackproof.rundir.timeline import ScriptState
 from ackproof_model.predict.incidents import planned
 
-Load = Callable[[str], Plan]
+from .conftest import Load
+
 FRAME = """\
 name: script
 cluster: {{controllers: {controllers}, timing: {timing}}}

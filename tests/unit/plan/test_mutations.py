@@ -14,11 +14,12 @@ from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 
 from ackproof.experiment.problems import plain
-from ackproof.plan import InvalidExperiment, Plan, cases, load
+from ackproof.plan import InvalidExperiment, cases, load
 from ackproof.plan.schema import experiment_schema
 from ackproof.plan.source import parse
 
-Load = Callable[[str], Plan]
+from .conftest import Load
+
 SCHEMA = Draft202012Validator(experiment_schema())
 
 FIELD = re.compile(

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from ackproof.base.units import FROM_FILE
-from ackproof.plan import Plan
 from ackproof.plan.cases import case_from_json, case_to_json, cases
 from ackproof.run.options import BatchOptions, plan_batch
 
-Load = Callable[[str], Plan]
+from .conftest import Load
+
 TEXT = """\
 name: t
 topics: {{orders: {{}}}}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -12,10 +11,10 @@ from hypothesis import strategies as st
 
 from ackproof.base.errors import BadInput
 from ackproof.experiment.problems import ListNode, MapNode, Problem, ScalarNode
-from ackproof.plan import InvalidExperiment, Plan, load
+from ackproof.plan import InvalidExperiment, load
 from ackproof.plan.source import MAX_BYTES, MAX_DEPTH, MAX_NODES, parse
 
-Load = Callable[[str], Plan]
+from .conftest import Load
 
 
 def problems(text: str | bytes) -> list[Problem]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib
 from collections import Counter
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -19,12 +18,13 @@ from ackproof.plan import Plan, cases, load
 from ackproof.plan.cases import case_from_json, case_to_json
 from ackproof.plan.schedule import describe
 
+from .conftest import Load
+
 HEAD = "name: t\ntopics:\n  orders: {}\nfaults:\n"
 STORM = (
     "  - storm: {count: 12, menu: {pause: 3, kill: {weight: 1, lasting: 5s}}, gap: 0.5s..3s,"
     " roles: [leader(orders/0), broker], lasting: 1s..4s, at_least: 8}\n    at: 2s\n"
 )
-Load = Callable[[str], Plan]
 
 
 @pytest.fixture

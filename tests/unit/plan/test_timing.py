@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -11,13 +10,13 @@ from ackproof.base.units import rough_duration
 from ackproof.experiment.setting_effects import kafka_settings
 from ackproof.experiment.settings import Scope
 from ackproof.experiment.timing import configured, markdown, timing_of
-from ackproof.plan import Plan
 from ackproof.plan.cases import cases
 from ackproof.plan.doubts import estimate, load_s
 from ackproof.plan.schedule import describe, describe_timing
 
+from .conftest import Load
+
 DOCS = Path(__file__).parents[3] / "docs" / "timing.md"
-Load = Callable[[str], Plan]
 TEXT = "name: t\ncluster: {%s}\ntopics: {orders: {replication_factor: 1}}\nworkload: {duration: 1s}\n"
 
 
