@@ -136,7 +136,7 @@ def _read_options(found: Problems, key: str, values: ListNode) -> tuple[Option, 
     for index, item in enumerate(values.items):
         at: Path = (*where, index)
         if together:
-            options.append(_together(found, at, item, prefix))
+            options.append(_read_together(found, at, item, prefix))
         elif may_be_at(path, item):
             options.append(Option({path: item}, at))
         else:
@@ -146,7 +146,7 @@ def _read_options(found: Problems, key: str, values: ListNode) -> tuple[Option, 
     return good if len(good) == len(options) else ()
 
 
-def _together(
+def _read_together(
     found: Problems,
     where: Path,
     item: Node,
@@ -216,13 +216,13 @@ def _combine(found: Problems, axes: Axes) -> Matrix:
     # As in GitHub Actions: without an axis there is nothing to which something could be added.
     rows: list[Choice] = list(product(*axes.values())) if axes else []
     for option in excluded:
-        if not any(_meant(row, option) for row in rows) and found.sound_below(("matrix",)):
+        if not any(_is_excluded(row, option) for row in rows) and found.sound_below(("matrix",)):
             found.report(option.where, "no combination has all of these")
-        rows = [row for row in rows if not _meant(row, option)]
+        rows = [row for row in rows if not _is_excluded(row, option)]
     choices: list[Choice] = [(*row, *(None,) * len(included)) for row in rows]
     for slot, option in enumerate(included, len(axes)):
         own = {path: node for path, node in option.settings.items() if path in varied}
-        fitting = [number for number, row in enumerate(rows) if _same(row, own)]
+        fitting = [number for number, row in enumerate(rows) if _has_all(row, own)]
         for number in fitting:
             choices[number] = (*choices[number][:slot], option, *choices[number][slot + 1 :])
         if not fitting:
@@ -238,17 +238,17 @@ def _read_list(
 ) -> list[Option]:
     values = found.node(("matrix", key))
     options = (
-        _together(found, ("matrix", key, index), item, known=varied, axes=axes)
+        _read_together(found, ("matrix", key, index), item, known=varied, axes=axes)
         for index, item in enumerate(values.items if isinstance(values, ListNode) else ())
     )
     return [option for option in options if option is not None]
 
 
-def _same(row: Choice, settings: Mapping[Path, Node]) -> bool:
+def _has_all(row: Choice, settings: Mapping[Path, Node]) -> bool:
     has = {path: node for option in row if option is not None for path, node in option.settings.items()}
     return all(path in has and label_of(has[path]) == label_of(settings[path]) for path in settings)
 
 
-def _meant(row: Choice, excluded: Option) -> bool:
+def _is_excluded(row: Choice, excluded: Option) -> bool:
     named = not excluded.name or any(option is not None and option.name == excluded.name for option in row)
-    return named and all(item in row for item in excluded.items) and _same(row, excluded.settings)
+    return named and all(item in row for item in excluded.items) and _has_all(row, excluded.settings)

@@ -225,14 +225,14 @@ def _lacking(spec: ExperimentSpec) -> Iterator[tuple[Path, str, str]]:
             yield (*body, field) if field else body, fault.kind, why
         if isinstance(fault, Storm):
             for kind in fault.menu or {}:
-                if why := _of_dish(spec, fault, kind):
+                if why := _lack_of_dish(spec, fault, kind):
                     yield body, kind, why
     if spec.workload.producers.keys is not None:
         why = "its records have none, and its logs are not compacted"
         yield ("workload", "producers", "keys"), "keys", why
 
 
-def _of_dish(spec: ExperimentSpec, storm: Storm, kind: str) -> str | None:
+def _lack_of_dish(spec: ExperimentSpec, storm: Storm, kind: str) -> str | None:
     """Why a storm's faults of a kind cannot be done, with the fields that its menu gives."""
     if why := fault_kinds()[kind].not_on("model"):
         return why

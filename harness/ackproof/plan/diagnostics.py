@@ -228,7 +228,7 @@ class Problems:
             self.report(path, NO_VALUE)
         else:
             there = ScalarNode(str(path[-1]), str(path[-1])) if of_key else node
-            meant = _meant(detail, there)
+            meant = _nearest_value(detail, there)
             message = _expected(detail, there)
             todo = remedy(kind, there, path) if meant is None and "; " not in message else ""
             self.report(path, f"{message}; {todo}" if todo else message, meant, key=of_key)
@@ -305,7 +305,7 @@ def _expected(detail: ErrorDetails, node: Node | None) -> str:
     return f"expected {_EXPECTED[kind].format(**context)}, not {there}"
 
 
-def _meant(detail: ErrorDetails, node: Node | None) -> str | None:
+def _nearest_value(detail: ErrorDetails, node: Node | None) -> str | None:
     if not isinstance(node, ScalarNode):
         return None
     if detail["type"] == "bool_type":
@@ -338,7 +338,7 @@ def remedy(kind: str, node: Node | None, path: Path) -> str:
         case MapNode():
             return "begin each item with a dash: '- NAME: VALUE'" if kind in LIST else ""
         case ScalarNode(value=str()):
-            return _of_text(kind, node.text, path)
+            return _remedy_for_text(kind, node.text, path)
         case ScalarNode() if kind == "string_type":
             return f'put it in quotes: "{shorten(node.text)}"'
         case ScalarNode() if kind in LIST:
@@ -352,7 +352,7 @@ def _first_keys(node: Node) -> list[str]:
     return [key, *_first_keys(node.entries[key])] if isinstance(node, MapNode) and key is not None else []
 
 
-def _of_text(kind: str, text: str, path: Path) -> str:
+def _remedy_for_text(kind: str, text: str, path: Path) -> str:
     if text[:1] in "“”„‘’«":
         return 'these quotes are none for YAML, write straight ones: "…"'
     if kind in MAPPING:

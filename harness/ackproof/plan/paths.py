@@ -81,7 +81,7 @@ def parse_path(text: str) -> Path:
 def wrong_path(path: Path, root: MapNode) -> tuple[str, str | None] | None:
     """Why `path` does not lead to a setting of the experiment `root`: message and suggestion; None if it does."""
     if path[0] not in ROOTS:
-        near = _of_topic(path, root) or nearest(str(path[0]), ROOTS) or _deep_match(path)
+        near = _find_topic_setting(path, root) or nearest(str(path[0]), ROOTS) or _deep_match(path)
         return f"settings stand below {', '.join(ROOTS)}", near
     if path[0] == "faults":
         faults = root.entries.get("faults")
@@ -97,11 +97,11 @@ def wrong_path(path: Path, root: MapNode) -> tuple[str, str | None] | None:
         if names and path[1] not in names:
             near = nearest(str(path[1]), names)
             return f"the topic '{path[1]}' does not exist", near and path_text(("topics", near, *path[2:]))
-    near = _of_topic(path, root)
+    near = _find_topic_setting(path, root)
     return _wrong_below(path) if near is None else ("it is a setting of a topic", near)
 
 
-def _of_topic(path: Path, root: MapNode) -> str | None:
+def _find_topic_setting(path: Path, root: MapNode) -> str | None:
     """Return the full path of a topic's setting that was written without `topics.NAME.config`."""
     topics = root.entries.get("topics")
     first = next(iter(topics.entries), None) if isinstance(topics, MapNode) else None

@@ -58,12 +58,14 @@ class Spanning:
             one
             for where, expectation in self._expecting.every()
             for name, demand in expectation.over_repeats.items()
-            for one in self._of_one(
+            for one in self._spread_demand(
                 self._expecting.place_of(where, name), name, demand, self._expecting.hits.get(where, ())
             )
         )
 
-    def _of_one(self, where: Path, name: str, demand: Demand, hits: Sequence[int]) -> Iterator[OverRepeats]:
+    def _spread_demand(
+        self, where: Path, name: str, demand: Demand, hits: Sequence[int]
+    ) -> Iterator[OverRepeats]:
         needed = repeats_needed(demand)
         self._check_repeats(where, demand, needed)
         if not self._found.sound(where):

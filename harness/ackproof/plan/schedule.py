@@ -54,17 +54,17 @@ def _describe_end(case: Case, fault: FaultSpec) -> str:
 
 def _draw(case: Case, fault: FaultSpec) -> str:
     order = case.order(fault)
-    told = []
+    draws = []
     few = minority_of(len(order))
     for role in (role for target in fault.targets for role in target.walk()):
         if role.kind not in DRAWN or role.node is not None:
             continue
         if role.kind is RoleKind.FOLLOWER:
-            told.append(f"drawn: the first of {', '.join(map(str, order))} that is one")
+            draws.append(f"drawn: the first of {', '.join(map(str, order))} that is one")
         else:
             drawn = {RoleKind.MINORITY: order[:few], RoleKind.MAJORITY: order[few:]}.get(role.kind, order[:1])
-            told.append(f"drawn: {', '.join(map(str, sorted(drawn)))}")
-    return "; ".join(told)
+            draws.append(f"drawn: {', '.join(map(str, sorted(drawn)))}")
+    return "; ".join(draws)
 
 
 def describe(case: Case) -> list[str]:

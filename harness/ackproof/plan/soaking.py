@@ -76,7 +76,9 @@ def soaked(file: str, root: MapNode, soak: Soak) -> MapNode:
             f"--soak {soak.text}: {windows} windows of {len(entries)} faults are more than {MAX_OF_SOAK}: "
             f"make a window longer, --set workload.duration={longer}"
         )
-    repeated = [_later(file, entry, k, window, len(entries)) for k in range(windows) for entry in entries]
+    repeated = [
+        _shift_fault(file, entry, k, window, len(entries)) for k in range(windows) for entry in entries
+    ]
     root = override(root, _DURATION, _duration(windows * window))
     root = override(root, ("soak", "window"), _duration(window))
     if soak.keep is not None:
@@ -122,7 +124,7 @@ def _duration(seconds: float) -> ScalarNode:
     return ScalarNode(text, text, NOWHERE)
 
 
-def _later(file: str, entry: Node, windows: int, window: float, count: int) -> Node:
+def _shift_fault(file: str, entry: Node, windows: int, window: float, count: int) -> Node:
     """A fault of the file so many windows later."""
     if not isinstance(entry, MapNode):
         return entry  # said when it is read
