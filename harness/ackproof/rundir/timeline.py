@@ -201,8 +201,7 @@ class NodeDied(EventDetail):
 
 
 class ProxyDied(EventDetail):
-    """A link proxy ended by itself, and all its connections; another one replaced it. `why`: its name, status
-    and the end of its output."""
+    """A link proxy ended by itself, with all its connections, and was replaced. `why`: name, status, last output."""
 
     KIND = EventKind.PROXY_DIED
     why: str = ""
@@ -278,8 +277,7 @@ class Note(EventDetail):
 
 
 class WindowAudited(EventDetail):
-    """A window of a soak was audited, or could not be: its findings by class. `reasons`: why not, or why not
-    all of it."""
+    """A window of a soak was audited, or could not be: its findings by class. `reasons`: why not all of it was."""
 
     KIND = EventKind.WINDOW
     number: int = -1
