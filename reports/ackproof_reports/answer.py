@@ -97,7 +97,7 @@ def _clauses(cases: Sequence[CaseView]) -> Iterator[Clause]:
     for kind, make in (
         ("fail", _failed),
         ("lost", _lost),
-        ("kept", _kept),
+        ("kept", _kept_clause),
         ("kept", _otherwise_gone),
         ("", _removed),
     ):
@@ -198,7 +198,7 @@ def _lost_of_acked(cells: Sequence[Cell]) -> str:
     return f"{number(lost)} of {count_text(sum(n for n in acked if n is not None), Anomaly.LOST)}"
 
 
-def _kept(cells: Sequence[Cell], matrix: Matrix) -> Iterator[Clause]:
+def _kept_clause(cells: Sequence[Cell], matrix: Matrix) -> Iterator[Clause]:
     if not cells:
         return
     if len(cells) == len(matrix.cells) == 1:

@@ -40,7 +40,7 @@ UNASKED = (5, 33)
 """No test runs through it."""
 
 RULES = (
-    *("log", "leader", "isr", "follower", "controller", "rules", "transactions", "placement", "compaction"),
+    *("log", "leader", "isr", "follower", "controller", "rules", "transactions", "placement"),
     *("reassignment", "invariants", "zookeeper", "primaries", "quorum"),
 )
 """Tests of the reference's rules, each of one state or of a small search."""

@@ -40,7 +40,8 @@ class FaultLife:
     It began to bite between `asked` and `confirmed`.
     """
 
-    asked_ns: int | None = None
+    asked: int = -1
+    """-1: it never was."""
     kind: str = "fault"
     nodes: tuple[int, ...] = ()
     number: int = 0
@@ -62,10 +63,9 @@ class FaultLife:
     """When its healing was confirmed, or the fault was given up."""
 
     @property
-    def asked(self) -> int:
-        """When it was asked for. Only for faults that were."""
-        assert self.asked_ns is not None
-        return self.asked_ns
+    def asked_ns(self) -> int | None:
+        """When it was asked for; None: never."""
+        return None if self.asked < 0 else self.asked
 
     @property
     def name(self) -> str:
