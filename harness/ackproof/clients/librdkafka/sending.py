@@ -88,7 +88,8 @@ class Sender:
         begin = (seq + self._first) % len(self._places)
         while len(self._round) < begin + len(values):
             self._round += self._places
-        for sent, (value, (topic, partition)) in enumerate(zip(values, self._round[begin:], strict=False)):
+        places = self._round[begin : begin + len(values)]
+        for sent, (value, (topic, partition)) in enumerate(zip(values, places, strict=True)):
             while True:
                 words[at] = now()
                 try:
