@@ -225,7 +225,7 @@ Found: TypeAlias = Mapping[str, Watched]
 """Gaps by the name of the partition, reader or cluster."""
 
 
-def _known(found: Found, nothing: str, place: TopicPartition | None) -> Found:
+def _require_gaps(found: Found, nothing: str, place: TopicPartition | None) -> Found:
     """Return what was found. Raises `Unknown` if it is empty, and says what is missing: "nothing was sent to"."""
     if found:
         return found
@@ -243,7 +243,7 @@ def unproduced(evidence: Evidence, place: TopicPartition | None) -> Found:
         for one, asked in sorted(evidence.ledgers.produced.items())
         if place in (None, one) and (asked.done.last is not None or asked.waiting_ns >= 0)
     }
-    return _known(found, "nothing was sent to", place)
+    return _require_gaps(found, "nothing was sent to", place)
 
 
 def unread(evidence: Evidence, place: TopicPartition | None) -> Found:
@@ -261,7 +261,7 @@ def unread(evidence: Evidence, place: TopicPartition | None) -> Found:
             since, until = min(int(first[0]) for first, _ in ends), max(int(last[-1]) for _, last in ends)
             gaps = [*_between(handed), *_not_handed(evidence, one, sent, handed)]
             found[str(one)] = Watched(since, until, gaps)
-    return _known(found, "nothing was acknowledged or read on", place)
+    return _require_gaps(found, "nothing was acknowledged or read on", place)
 
 
 def _between(one: PartitionOperations) -> list[Gap]:
@@ -315,7 +315,7 @@ def uncommitted(evidence: Evidence, place: TopicPartition | None) -> Found:
         for reader, told in evidence.commits.items()
         if (mine := [one for one in told if place is None or place in [offset[:2] for offset in one.offsets]])
     }
-    return _known(found, "no reader committed an offset of", place)
+    return _require_gaps(found, "no reader committed an offset of", place)
 
 
 def _between_commits(told: Sequence[OffsetCommit], load_ends: float) -> list[Gap]:
