@@ -21,7 +21,6 @@ from ackproof.base.errors import AckproofError, BadInput, MissingTool
 from ackproof.base.processes import RunTag
 from ackproof.cluster.backends.links import find_tools
 from ackproof.cluster.disks.file_systems import refusal
-from ackproof.cluster.install import EVERY_NODE, install
 from ackproof.experiment.backends import LINKS, REQUESTS, Need
 from ackproof.experiment.kafka import DEFAULT, KafkaBuild
 from ackproof.experiment.spec import ClusterSpec
@@ -178,6 +177,8 @@ def _jars(version: str, progress: ProgressSink) -> str:
 
 
 def _archive(version: str, progress: ProgressSink) -> str:
+    from ackproof.cluster.install import install
+
     java = find_java()
     if not java.sharing:
         raise ProvisionFailed(
@@ -188,9 +189,9 @@ def _archive(version: str, progress: ProgressSink) -> str:
 
 
 def _start(version: str, progress: ProgressSink) -> str:
-    from ackproof.cluster.backends.process import (
-        ProcessCluster,  # not needed by who asks for the ground alone
-    )
+    # What starts a node takes long to load, and `find_ground` alone does not need it.
+    from ackproof.cluster.backends.process import ProcessCluster
+    from ackproof.cluster.install import EVERY_NODE, install
 
     installed = install(KafkaBuild(version), progress)
     spec = ClusterSpec(kafka=KafkaBuild(version), brokers=1, combined=True)
