@@ -75,7 +75,7 @@ class Process(NamedTuple):
 
     @property
     def partition(self) -> Partition:
-        """The partition as this broker knows it; only one with metadata may be asked."""
+        """The partition as this broker knows it. Only for a broker that has metadata."""
         return self.image.partition
 
 

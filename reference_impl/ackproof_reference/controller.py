@@ -53,10 +53,11 @@ def may_register(metadata: Metadata, broker: int) -> bool:
 def register(
     metadata: Metadata, broker: int, clean_epoch: int, rules: Rules
 ) -> tuple[Metadata, Registration]:
-    """A new incarnation of a broker, fenced until it has caught up with the metadata (registerBroker).
+    """Register a new incarnation of a broker; return the metadata and its registration (registerBroker).
 
-    With ELR, one whose clean-shutdown file does not name its last epoch may have lost what was not flushed:
-    it leaves ISR and ELR (KIP-966). Without ELR nobody asks.
+    The broker is fenced until it has caught up with the metadata. `clean_epoch`: the broker epoch in its clean-shutdown
+    file. With ELR, a broker whose file does not name its last epoch leaves ISR and ELR, because it may have lost
+    records that were not flushed (KIP-966). Without ELR, `clean_epoch` has no effect.
     """
     last = metadata.registration(broker)
     registered = Registration(broker, last.epoch + 1, fenced=True)

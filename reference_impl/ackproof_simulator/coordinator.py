@@ -1,8 +1,8 @@
-"""The transaction coordinator in virtual time: the reference's steps, where the transaction log's partition is led.
+"""The transaction coordinator in virtual time. It runs on the leader of the transaction log's partition.
 
-What it has decided is safe (`ackproof_reference.transactions`): a decision stands although its coordinator dies, and
-the next leader of the transaction log goes on with it. What can be missing is the coordinator itself: nobody leads, too
-few are in sync for it to write, or a client cannot reach it.
+The steps are the reference's (`ackproof_reference.transactions`). A decision survives the death of its coordinator: the
+next leader of the transaction log goes on with it. Only the coordinator itself can be missing: the partition has no
+leader, its ISR is below min.insync.replicas, or the client cannot reach the leader. `slot` numbers a transactional id.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ from ackproof_simulator.partition import REQUEST_BYTES, PartitionRun
 from ackproof_simulator.producers import newest_known
 
 WRITE_NS: Final = 2 * MS
-"""Until a decision has been written to the transaction log and replicated: the answer comes no sooner."""
+"""Time to write a decision to the transaction log and replicate it. The answer comes after it."""
 SWEEP: Final = "transaction.abort.timed.out.transaction.cleanup.interval.ms"
 AGAIN_NS: Final = 20 * MS
-"""Between two looks at markers that are under way (and tries of those that are not)."""
+"""Time between two checks of markers in flight, and between two attempts to send the others."""
 Step: TypeAlias = Callable[[Transaction], tuple[Transaction, Error]]
 Answer: TypeAlias = Callable[[Error, int], None]
-"""Hears of the error, and of the producer epoch that may act now. `NOT_COORDINATOR` for no coordinator there."""
+"""Called with the error and the current producer epoch; with `NOT_COORDINATOR` if no coordinator answers."""
 NOT_COORDINATOR: Final = Error.NOT_LEADER_OR_FOLLOWER
 
 
@@ -46,18 +46,18 @@ class _Known:
     """The coordinator's memory of a transactional id, besides its transaction."""
 
     transaction: Transaction
-    """Of the first protocol of transactions, which librdkafka speaks: an epoch lasts for many of them."""
+    """First transaction protocol, which librdkafka speaks: a producer epoch spans many transactions."""
     decided: tuple[int, bool] | None = None
-    """The producer epoch whose transaction was decided last, and how: a request for it that comes again is answered."""
+    """Producer epoch of the last decided transaction, and True for a commit. Answers a repeated EndTxn."""
     since: int = 0
-    """Counts the transactions, so that a time-out knows its own."""
+    """Number of the present transaction, so that a time-out of an earlier one is ignored."""
     driving: bool = False
     sent: dict[int, tuple[int, int, int]] = field(default_factory=dict)
-    """Markers under way, by partition: leader, its epoch, and the offset that the high watermark must reach."""
+    """Markers in flight, by partition: leader, its epoch, and the offset that the high watermark must reach."""
 
 
 class Coordinator:
-    """`log` is the partition of the transaction log, `partitions` those that are written to, by their index."""
+    """The coordinator. `log`: partition of the transaction log. `partitions`: data partitions, by index."""
 
     def __init__(
         self, experiment: ExperimentSpec, scene: Scene, log: PartitionRun, partitions: Sequence[PartitionRun]
@@ -72,7 +72,7 @@ class Coordinator:
     # -- requests -----------------------------------------------------------------------------------------------
 
     def init(self, client: Host, slot: int, answer: Answer) -> None:
-        """InitProducerId: a new epoch, which fences who has it now."""
+        """InitProducerId: raise the producer epoch, which fences the producer that has the present one."""
         self._ask(client, slot, init_producer, answer)
 
     def add(self, client: Host, slot: int, epoch: int, place: int, answer: Answer) -> None:
@@ -94,7 +94,7 @@ class Coordinator:
         self._ask(client, slot, step, answer)
 
     def verified(self, partition: PartitionRun, request: Produce) -> bool:
-        """A leader's question (KIP-890): whether this partition takes part in the producer's open transaction."""
+        """Return True if this partition is in the producer's open transaction: a leader asks that (KIP-890)."""
         known = self._known.get(request.producer)
         place = next(at for at, one in enumerate(self._partitions) if one is partition)
         return known is not None and verified(known.transaction, request.producer_epoch, place)
@@ -136,7 +136,7 @@ class Coordinator:
         known.transaction, error = step(known.transaction)
         if before is not State.ONGOING and known.transaction.state is State.ONGOING:
             known.since += 1
-            # It looks for transactions that are open too long every so often.
+            # The coordinator looks for expired transactions periodically.
             wait = self._timeout + int(self._random.random() * self._sweep)
             self._clock.call_after(wait, self._expire, slot, known.since)
         self._drive(slot)
@@ -156,7 +156,7 @@ class Coordinator:
         )
 
     def _expire(self, slot: int, since: int) -> None:
-        """transaction.timeout.ms: a transaction that is open too long is aborted, and its producer fenced."""
+        """Abort a transaction that is open longer than transaction.timeout.ms, and fence its producer."""
         known = self._known[slot]
         if known.since != since or known.transaction.state is not State.ONGOING:
             return
@@ -179,7 +179,7 @@ class Coordinator:
             self._clock.call_after(WRITE_NS, self._go_on, slot)
 
     def _go_on(self, slot: int) -> None:
-        """See which markers are in their logs for good, and send those that are not."""
+        """Check which markers are below the high watermark, and send the others."""
         known = self._known[slot]
         known.driving = False
         if self._somebody_coordinates():

@@ -1,7 +1,12 @@
-"""The quorum of controllers, abstracted to who is the active one, if any: voters, majorities, elections.
+"""The controller quorum, reduced to its voters and to which of them is the active controller.
 
-With ZooKeeper the voters are its servers. A leader whose disk stands still, or that of too many others, decides nothing
-meanwhile; when they go on before the others' time-out it goes on too, else another one has been elected.
+With ZooKeeper the voters are its servers. The quorum is in one of three states:
+
+* **active**: `active` is a node that reaches a majority, and a majority can write to disk.
+* **stalled**: `standing_still` is the last active node. It still reaches a majority, but frozen disks keep it from
+  committing. It is active again if the disks recover before the election time-out; else another node is elected.
+* **leaderless**: both are `NOBODY`. An election is pending; if no node could be elected when it was due, `look` elects
+  the first node that can be.
 """
 
 from __future__ import annotations
@@ -14,11 +19,11 @@ from ackproof_simulator.network import Scene
 
 NOBODY: Final = -1
 IDLE_NS: Final = 500 * MS
-"""metadata.max.idle.interval.ms: as often the leader writes, and stands still with its disk at the latest then."""
+"""metadata.max.idle.interval.ms: an idle leader writes this often, so it notices a frozen disk within this time."""
 
 
 class Quorum:
-    """`elected` hears of each new active controller. `voters` changes with KIP-853."""
+    """The quorum. `elected` is called after each election. `voters` can change with KIP-853."""
 
     def __init__(
         self,
@@ -35,22 +40,22 @@ class Quorum:
         self.voters = list(controllers)
         self.active = controllers[0]
         self.standing_still = NOBODY
-        """Who was the active one, and is again when the disks go on soon enough."""
+        """Active controller that cannot commit because disks are frozen; `NOBODY` otherwise."""
         self.votes_already: set[int] = set()
-        """Combined nodes that are on their way up: their controller takes part before their broker is registered."""
+        """Combined nodes that are starting: their controller votes before their broker is registered."""
         self.dynamic = False
-        """Whether kraft.version is 1, so that voters may change."""
+        """True if kraft.version is 1, so that voters can change."""
         self._overdue = False
-        """Its time is over, and nobody could be elected: the next who can is."""
+        """True if an election was due and no node could be elected: the next eligible node is elected at once."""
         self._electing = 0
 
     @property
     def presumed(self) -> int:
-        """Return the node taken for the active controller: one that stands still is, until another is elected."""
+        """Return the node that others take for the active controller: a stalled one too, until another is elected."""
         return self.active if self.active != NOBODY else self.standing_still
 
     def hears_majority(self, node: int, voters: Sequence[int] | None = None) -> bool:
-        """Return True if a controller runs and hears more than half of the voters, or of those that are asked about."""
+        """Return True if a controller runs and reaches a majority of `voters` (default: the present voters)."""
         if not self._takes_part(node):
             return False
         among = self.voters if voters is None else voters
@@ -73,8 +78,9 @@ class Quorum:
         return not self._disks.metadata_still(node)
 
     def _commits(self, node: int) -> bool:
-        """Return True if what it decides is written: by itself (Raft; ZooKeeper's leader waits for any majority), by
-        most.
+        """Return True if a majority of voters can write what this node decides.
+
+        With Raft the node itself must be able to write too; ZooKeeper's leader waits for any majority.
         """
         if not self._disks.frozen:
             return True
@@ -85,7 +91,7 @@ class Quorum:
         return node in self.voters and self.hears_majority(node) and self._commits(node)
 
     def look(self) -> None:
-        """Something has changed: a process, a link, a disk, the voters. See who is active."""
+        """Determine the active controller again, after a change of a process, a link, a disk or the voters."""
         if self.active != NOBODY:
             if not self.may_lead(self.active):
                 self._lose()
@@ -146,7 +152,7 @@ class Quorum:
         return self.active != NOBODY and self.hears_majority(self.active, voters)
 
     def may_join(self, node: int) -> bool:
-        """Return True if a controller follows the active one, which it must before it is taken in."""
+        """Return True if a controller can be added as a voter: it must follow the active one before."""
         return (
             self.active != NOBODY
             and self._network.hosts[node].running

@@ -186,7 +186,7 @@ def _worst(runs: Sequence[Counts], command: Callable[[int], str]) -> tuple[Worst
 
 @contextmanager
 def over_spark(master: str | None) -> Iterator[Mapper]:
-    """A mapper over a Spark context that lives as long as the block; `ackproof` must be installed at its workers."""
+    """Yield a mapper over a Spark context, which ends with the block. `ackproof` must be installed on its workers."""
     from ackproof.spark.session import SparkTarget, spark_context
 
     with spark_context(SparkTarget(master), lambda _: None) as context:
@@ -207,7 +207,10 @@ TRIES = 200
 
 
 def fewest(faults: Sequence[FaultSpec], shows: Callable[[Sequence[FaultSpec]], bool]) -> list[FaultSpec]:
-    """A subset that still shows it, none of whose faults can be left out alone. `shows` holds for all of them."""
+    """Return a subset of the faults that still fulfils `shows`, and of which no single fault can be left out.
+
+    `shows` must hold for all `faults`.
+    """
     kept, parts = list(faults), 2
     while len(kept) > 1:
         size = -(-len(kept) // parts)

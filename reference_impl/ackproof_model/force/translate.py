@@ -40,7 +40,10 @@ class NotForceable(AckproofError):
 
 @dataclass(frozen=True)
 class Forced:
-    """A step of a script, and the step of the story that it stands for, counted from 1; 0: what comes before it."""
+    """A step of a script that forces a counterexample on brokers.
+
+    `number`: the step of the counterexample that it carries out, from 1; 0 for steps that prepare its first state.
+    """
 
     entry: Entry
     number: int
@@ -48,7 +51,7 @@ class Forced:
 
 _OF_BROKERS: Final = ("fetch", "proposal", "learn", "kill", "power_loss", "end_session", "unfence")
 _WITHIN: Final = "15s"
-"""How long Kafka is given to come to the model's state."""
+"""Time in which Kafka must reach the model's state."""
 _OF_FOLLOWERS: Final = "diverged"
 """A class that rests on the high watermarks of followers. Elsewhere Kafka's may be ahead of the model's: where a fetch
 finds nothing new its answer waits at the leader, and tells the mark of then (DelayedFetch.onComplete). The model's
@@ -63,7 +66,7 @@ _WITHOUT_SCRIPT: Final = "no step of a script does it"
 
 
 def translated(story: Story) -> list[Forced]:
-    """All of a story. Raises `NotForceable` for the first step that no script can do."""
+    """Return the script of a counterexample. Raises `NotForceable` for the first step that no script can do."""
     return list(_Translation(story).steps())
 
 
@@ -72,18 +75,18 @@ class _Translation:
         self._story = story
         self._states = story.states()
         self._starting: set[int] = set()
-        """Brokers that the model has started and not unfenced: on the ground they are still down."""
+        """Brokers that the model has started and not unfenced yet. On the real cluster they are still down."""
         self._ahead: set[int] = set()
-        """Brokers that have learnt with their start what the model has them learn later."""
+        """Brokers that learnt at their start what the model lets them learn in a later step."""
         self._counted: dict[int, NotForceable] = {}
-        """Of these the starts that have changed the partition, as the ground will not know before they are unfenced."""
+        """Starts of brokers in `_starting` that changed the partition: an error unless the broker is unfenced later."""
         self._agree: set[int] = set()
         """Followers that ask where an epoch ends and have nothing to cut: no release that runs here does."""
         self._first_epoch = 0
         """The leader epoch, counted from the script's beginning, in which the story begins."""
 
     def steps(self) -> Iterator[Forced]:
-        """Yield the script in order; what stands for several steps of the model comes with the last of them."""
+        """Yield the script in order. An entry for several steps of the model comes with the last of them."""
         yield from self._beforehand()
         for number, line in enumerate(self._story.way, 1):
             before, after = self._states[number - 1], self._states[number]

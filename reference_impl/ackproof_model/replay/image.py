@@ -1,8 +1,10 @@
-"""The cluster as the metadata log tells it, record by record: registrations, settings, features, partitions.
+"""State of the cluster from the metadata log, record by record: registrations, settings, features, partitions.
 
-The reference's `Metadata` is one partition with all brokers; here are all partitions with all brokers, and `of` gives
-the reference's view of one. Settings come from the log where it has them (KIP-866 and ELR store them there), else
-from the brokers' own settings in the case.
+The reference's `Metadata` is one partition with all brokers; this image has all partitions with all brokers, and
+`partition_view` gives the reference's view of one.
+
+Settings come from the log if it has them (KIP-866 and ELR store them there), else from the brokers' own settings in
+the case.
 """
 
 from __future__ import annotations
@@ -42,7 +44,7 @@ _UNCLEAN: Final = "unclean.leader.election.enable"
 
 
 def partition_of(decided: PartitionChanged) -> Partition:
-    """An observed state in the reference's words."""
+    """Convert an observed partition state to the reference's type."""
     return Partition(
         replicas=decided.replicas,
         leader=decided.leader,
@@ -68,7 +70,7 @@ class Image:
         self.partitions: dict[TopicPartition, Partition] = {}
         self.topic_ids: dict[str, str] = {}
         self.log_dirs: dict[int, frozenset[str]] = {}
-        """The log dirs that work, of each broker that named any."""
+        """Online log dirs of each broker that registered any."""
         self._directories: dict[TopicPartition, tuple[tuple[int, str], ...]] = {}
         self._features: dict[str, int] = {}
         self._settings: dict[tuple[int, str, str], str] = {}
@@ -135,7 +137,10 @@ class Image:
             self._settings[key] = record.value
 
     def partition_view(self, place: TopicPartition, extra: Iterable[int] = ()) -> Metadata:
-        """One partition with the registrations of everybody who matters to it; who never registered is fenced."""
+        """Return a partition with the registrations of all known brokers, its replicas and `extra`.
+
+        A broker that never registered counts as fenced.
+        """
         partition = self.partitions[place]
         known = dict(self.brokers)
         for node in (*partition.replicas, *extra):
@@ -148,12 +153,12 @@ class Image:
         return node in known and known[node] in directories
 
     def lacks_dir(self, node: int, directory: str) -> bool:
-        """Return True if a log dir is none that a broker registered as online (BrokerRegistration.hasOnlineDir)."""
+        """Return True if a broker did not register this log dir as online (BrokerRegistration.hasOnlineDir)."""
         online = self.log_dirs.get(node, frozenset())
         return bool(online) and directory not in online and directory not in _RESERVED
 
     def offline(self, place: TopicPartition) -> frozenset[int]:
-        """The brokers whose replica of a partition lies in a log dir that they registered as offline."""
+        """Return the brokers whose replica of a partition is in a log dir that they did not register as online."""
         return frozenset(
             node for node, name in self._directories.get(place, ()) if self.lacks_dir(node, name)
         )

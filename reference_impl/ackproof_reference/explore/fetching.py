@@ -192,7 +192,7 @@ def serve(scope: Scope, client: Client, before: Broker, served: Step, proposal: 
 
 
 def fused(scope: Scope, own: int) -> list[Group]:
-    """The groups of what a broker fetches, and of what it answers to the others."""
+    """Return the groups of steps in which a broker fetches, and in which it answers the fetches of others."""
     log, process, fetch = log_cell(own), process_cell(own), fetch_cell(own)
     groups = [
         Group("taking", (log, process, fetch), partial(_taking, scope, own), row=memory_row(own)),
@@ -219,7 +219,7 @@ def fused(scope: Scope, own: int) -> list[Group]:
 
 
 def asking(group: Group, own: int, rules: Rules) -> Group:
-    """A group of a broker's own steps, after which it would ask for something else."""
+    """Extend a group of a broker's own steps with its fetch in flight, as its next request may change with them."""
     log, process, fetch = log_cell(own), process_cell(own), fetch_cell(own)
     if group.moves is None or not {log, process} <= {*group.cells} or fetch in group.cells:
         return group
@@ -243,12 +243,12 @@ def _request(own: int, log: object, process: object) -> Request | None:
 
 
 def _counts(rules: Rules, request: Request) -> bool:
-    """Return True if a late request can matter: its leader counts where the follower was, or the answer is taken."""
+    """Return True if a late request can matter: a fetch changes the leader's progress, or its answer may be taken."""
     return isinstance(request, Fetch) or not rules.match_responses
 
 
 def _requests_after(before: Request | None, after: Request | None, under_way: object) -> tuple[Hashable, ...]:
-    """Return what may be under way of a broker's fetching after a step of its own."""
+    """Return the possible fetches in flight of a broker after a step of its own."""
     if isinstance(under_way, Late):
         return (after if under_way.request == after else under_way,)
     if isinstance(under_way, Reply):
@@ -259,7 +259,10 @@ def _requests_after(before: Request | None, after: Request | None, under_way: ob
 
 
 def choices_in_stories(rules: Rules, broker: Broker, fetch: Hashable) -> Iterator[tuple[Broker, Hashable]]:
-    """Yield a broker and what it has under way in the steps of stories: as it is, and with an answer taken."""
+    """Yield the states from which a step of a counterexample may start: a broker with its fetch in flight.
+
+    First the state as it is; then, if an answer is in flight, the state after the broker has taken it.
+    """
     now = next_request(broker)
     if isinstance(fetch, Request):
         yield broker, Late(fetch) if fetch != now and _counts(rules, fetch) else now
@@ -328,7 +331,7 @@ def _feeding(
     memory: Process,
     under_way: UnderWay,
 ) -> Iterator[Move]:
-    """A leader answers a follower without anything new to it, and the follower takes the answer."""
+    """Let a leader answer a request that changes nothing at the leader, and the follower take the answer."""
     if not isinstance(under_way, Request) or under_way.leader != own or not process.up:
         return
     before, follower = Broker(own, log, process), Broker(other, its, memory)
@@ -351,7 +354,7 @@ def _feeding(
 def _void(
     own: int, other: int, leader: Process, log: Log, process: Process, late: UnderWay
 ) -> Iterator[Move]:
-    """A late request to one that is down, or has left the request's epoch behind, and will refuse it."""
+    """Forget a late request that its leader will refuse: it is down, or in a later epoch than the request."""
     if not isinstance(late, Late) or late.request.leader != own:
         return
     role, epoch = leader.role, late.request.leader_epoch
@@ -362,7 +365,7 @@ def _void(
 
 
 def _of_void(own: int, value: object) -> Hashable:
-    """A late request to this broker, how far that is; what it would ask for instead."""
+    """Return the part of a cell that `_void` depends on: the late request, the leader's epoch and role."""
     if isinstance(value, Process):
         role = value.role
         return value.up, role and (role.epoch, isinstance(role, Follower))

@@ -24,8 +24,10 @@ from ackproof_simulator.partition import PartitionRun
 @does(Kill)
 @does(OutOfMemory)
 class DownRun(Virtual[SpecT]):
-    """SIGKILL; an exhausted heap ends a process as suddenly. They
-    are started again at the healing, unless another fault wants them dead."""
+    """SIGKILL, or an exhausted heap, which ends a process as suddenly.
+
+    Healing starts the nodes again, unless another fault still holds them down.
+    """
 
     def kill(self, node: int) -> None:
         self.world.control.kill(node)
@@ -48,7 +50,7 @@ class DownRun(Virtual[SpecT]):
         return f"started {self.names()}"
 
     def healed(self) -> bool:
-        """They answer and, if brokers, are unfenced; what another fault holds down does not count."""
+        """Return True if the nodes answer and brokers are unfenced. Nodes held down by another fault do not count."""
         return all(
             self.world.control.ready(node) or self.world.held_down(node) or self.host(node).paused
             for node in self.nodes
@@ -126,7 +128,7 @@ class RestartRun(Virtual[SpecT]):
 
 @does(Pause)
 class PauseRun(Virtual[SpecT]):
-    """SIGSTOP; its connections stay open."""
+    """SIGSTOP; the connections of the process stay open."""
 
     def inject(self) -> str:
         self.must_run()
@@ -147,7 +149,7 @@ class PauseRun(Virtual[SpecT]):
         return f"SIGCONT to {self.names()}"
 
     def healed(self) -> bool:
-        """They answer; one that another fault has killed meanwhile does not count."""
+        """Return True if the nodes answer. A node that another fault has killed meanwhile does not count."""
         return all(
             self.world.control.ready(node) or self.host(node).life != self.lives[node] for node in self.nodes
         )
@@ -175,7 +177,7 @@ class ExpireRun(Virtual[ExpireSession]):
 
 @does(Starve)
 class StarveRun(PauseRun[Starve]):
-    """A share of the time only: stopped and continued ten times a second."""
+    """SIGSTOP for a share of the time: the process is stopped and continued ten times a second."""
 
     PERIOD_S: ClassVar[float] = 0.1
 
@@ -209,7 +211,7 @@ class StarveRun(PauseRun[Starve]):
 @does(CrashLoop)
 @does(KillStarting)
 class CrashLoopRun(DownRun[CrashLoop | KillStarting]):
-    """SIGKILL and start, again and again; `kill_starting`: once more before it has started, then dead."""
+    """SIGKILL and start, several times. `kill_starting`: SIGKILL, start, SIGKILL before the start is complete."""
 
     def inject(self) -> str:
         self.must_run(paused=True)
@@ -235,7 +237,7 @@ class CrashLoopRun(DownRun[CrashLoop | KillStarting]):
 
 @does(LoseQuorum)
 class QuorumRun(Virtual[LoseQuorum]):
-    """More than half of the controllers go, the active one among them."""
+    """Pause or kill more than half of the controllers, the active one included."""
 
     def inject(self) -> str:
         control = self.world.control
@@ -262,10 +264,10 @@ class QuorumRun(Virtual[LoseQuorum]):
 
 @does(ClockJump)
 class ClockRun(Virtual[ClockJump]):
-    """Shift a node's notion of now: how long a follower has lagged, and how old a request of its own is.
+    """Shift a node's wall clock, by which it measures the lag of followers and the age of its own requests.
 
-    Forwards, who has asked for something takes the answer for overdue and connects again (NetworkClient), and the
-    active controller takes the others' silence for too long and resigns (LeaderState.timeUntilCheckQuorumExpires).
+    After a jump forwards, requests in flight count as timed out, and the node connects again (NetworkClient). The
+    active controller takes the quorum for silent too long and resigns (LeaderState.timeUntilCheckQuorumExpires).
     """
 
     REQUESTS_S: ClassVar[float] = 30.0
@@ -297,7 +299,7 @@ class ClockRun(Virtual[ClockJump]):
         return off
 
     def bites(self) -> bool:
-        """They are off by so much, with what other faults have shifted them by."""
+        """Return True if every clock is off, other faults' shifts included."""
         return all(by != 0 for by in self._off().values())
 
     def heal(self) -> str:
