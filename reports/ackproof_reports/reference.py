@@ -66,7 +66,7 @@ _NS_PER_MS: Final = 1_000_000
 
 @dataclass(frozen=True)
 class ReferenceRow:
-    """One quantity in words. `differs` says in what, "" if in nothing."""
+    """One quantity as predicted, simulated and observed. `differs`: the differences in words, "" if there are none."""
 
     what: str
     predicted: str
@@ -77,7 +77,7 @@ class ReferenceRow:
 
 @dataclass(frozen=True)
 class Reference:
-    """The comparison of one case."""
+    """Comparison of one case with its prediction and simulation."""
 
     rows: tuple[ReferenceRow, ...]
     notes: tuple[str, ...]
@@ -92,7 +92,7 @@ class _Times:
 
 
 def reference_of(case: CaseView, gap_ms: float | None) -> Reference | None:
-    """The comparison; None where there is neither a prediction, nor a simulation, nor a replay."""
+    """Return the comparison of a case; None without a prediction, a simulation and a replay."""
     if case.prediction is None and case.simulation is None and case.conformance is None:
         return None
     times = _times(case.events)
