@@ -265,8 +265,10 @@ def find_crossings(spans: Sequence[Rows]) -> Iterator[tuple[int, Rows]]:
 
 
 def _skipped(gaps: Rows, at: Ints, epoch: Ints) -> Rows:
-    """Return the offsets in a reader's gaps: a gap counts if its far end has an epoch not below the copy's,
-    or an unknown one."""
+    """Return the offsets `at` that lie in a gap of a reader: the reader skipped the record there.
+
+    A gap counts if the leader epoch of the record after it is unknown, or not below the record's own `epoch`.
+    """
     if not len(gaps) or not len(at):
         return empty_rows(OFFSETS)
     limit = np.where(gaps["epoch"] < 0, _FAR, gaps["epoch"])
@@ -276,9 +278,9 @@ def _skipped(gaps: Rows, at: Ints, epoch: Ints) -> Rows:
 
 
 def _least_behind(offset: Ints, starts: Ints, last: Ints) -> Ints:
-    """Return for each row the least offset of the later rows of its group; `last` is the least after each group.
+    """Return for each row the least offset of the later rows of its group, `last` included.
 
-    In an ascending group this is simply the next row's offset, or anything not below it.
+    `last`: the least offset after each group. In a group in ascending order that is simply the next row's offset.
     """
     ends = np.append(starts[1:], len(offset))
     behind = np.full(len(offset), _FAR, dtype=np.int64)

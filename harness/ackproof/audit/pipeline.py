@@ -1,4 +1,13 @@
-"""One audit of any number of directories, from their footers to `audit.json`, as one Spark job.
+"""One audit of any number of directories, from their footers to `audit.json`, in one round of Spark jobs.
+
+Steps of a round; `audit.stages` draws them:
+
+1. Read the footers of each directory and plan its units. A small directory is one unit (`Plan.whole`).
+2. Split row groups that hold several partitions, so that each bucket has the rows of one partition.
+3. Count each bucket as one unit. A *hot* bucket, one with too many rows for a task, is cut: walk units follow its
+   readers, slice units then count ranges of identities, place units count ranges of offsets.
+4. Compare the order of records again where slices overlap (order units).
+5. Publish the counts of each directory, or set broken files aside and repeat the round.
 
 A directory whose files contradict their footers (an undecodable page, wrong statistics) is audited again
 without them, alone; the others are not affected.
@@ -76,7 +85,7 @@ class _DirectoryJob:
     """Results of an older audit are removed: they could be taken for those of this one."""
 
     def fail(self, code: int, reason: str, *, withdraws: bool = True) -> None:
-        """Set a result without counts."""
+        """Set a result without counts. `withdraws`: remove the results of an older audit."""
         self.result = AuditResult(self.directory, None, code, (reason,))
         self.withdraws = withdraws and self.existed
 
@@ -122,7 +131,7 @@ def audit_all(
 
 
 def _round(jobs: Sequence[_DirectoryJob], edges: Edges, progress: Progress, limits: Limits) -> None:
-    """Bring each directory to a result, or find the files to set aside."""
+    """Bring each directory to a result, or leave it without one for another round without its broken files."""
     progress(f"reading the footers of {_directory_count(len(jobs))}")
     ready = {job.number: planned for job in jobs if (planned := _examine(job, limits)) is not None}
     spark: list[_PlannedDirectory] = []
@@ -191,7 +200,7 @@ def _examine(job: _DirectoryJob, limits: Limits) -> _PlannedDirectory | None:
 def _count(
     edges: Edges, spark: Sequence[_PlannedDirectory], ready: Mapping[int, _PlannedDirectory], limits: Limits
 ) -> None:
-    """Run the Spark jobs; collect counts and troubles by directory. Raises `AuditFailed` if Spark dies."""
+    """Run steps 2 to 4 in Spark; collect counts and troubles by directory. Raises `AuditFailed` if Spark dies."""
     splits: dict[int, list[SplitResult]] = {planned.job.number: [] for planned in spark}
     for answer in _collect(
         ready,
@@ -234,7 +243,7 @@ def _cut_hot_buckets(
     places: dict[Key, PlaceUnit],
     limits: Limits,
 ) -> list[SliceUnit]:
-    """Cut hot buckets after following their readers; ranges of offsets go to `places`."""
+    """Follow the readers of hot buckets and return their slice units; put their place units into `places`."""
     walked: dict[Key, list[WalkResult]] = defaultdict(list)
     walks = [unit for bucket in hot for unit in cut_walks(bucket, limits)]
     for answer in _collect(ready, stages.run_units(edge, "following readers", walks, limits, do_walk)):
