@@ -59,7 +59,7 @@ def unknown(what: str, valid: Sequence[str], said: str | None = None) -> Pydanti
 
 
 def parse_duration(text: str) -> float:
-    """Return seconds. Raises ValueError."""
+    """Return the seconds of a text such as 200ms, 5s, 1m or 2h. Raises ValueError, also above 24h."""
     match = _DURATION.match(text)
     if match is None:
         raise ValueError("a duration with its unit, such as 200ms, 5s, 1m or 2h")

@@ -96,9 +96,9 @@ class _Word:
 class SharedCounters:
     """Counters of one client in a mapped file: written by the client, read by the harness at any time.
 
-    The file holds `HEAD` 64-bit words of state, then one counter for each place of the settings: records acknowledged
-    to a producer, records read by a reader. Each word is stored whole, so a reader of the file sees an old or a new
-    value and needs no lock. `create` makes the file, all zero.
+    The file holds `HEAD` 64-bit words of state, then one counter per partition, in the order of the settings: records
+    acknowledged to a producer, records read by a reader. Each word is stored whole, so a reader of the file sees an old
+    or a new value and needs no lock. `create` makes the file, all zero.
     """
 
     stage = _Word(0)

@@ -116,7 +116,7 @@ def quiet(facts: Facts) -> Spans:
 
 
 def _ends_ns(facts: Facts, fault: int) -> int | None:
-    """When a fault recovered or missed; one that was given up may be at work to the end."""
+    """Return the time at which a fault recovered or missed; None if neither: its effect may last to the run's end."""
     for event in reversed(facts.lifelines.fault_events[fault]):
         if isinstance(event.what, FaultRecovered | FaultMissed):
             return event.t_ns

@@ -88,8 +88,9 @@ class PacketRules:
         self._add(rules)
 
     def redirect(self, mark: str, address: Address, to: Address, *, through: Address | None = None) -> None:
-        """Send new connections elsewhere, whatever earlier rules say; present ones, which go there or `through`
-        another address, are reset when they carry something. Raises `LinkError`."""
+        """Redirect new connections from `address` to `to`; this rule precedes earlier ones. Raises `LinkError`.
+
+        An open connection to `address`, or to `through`, is reset at its next packet."""
         self._add(
             [f'{_REDIRECTED} {_match_destination(address)} dnat ip to {to} comment "{mark}"'], first=True
         )

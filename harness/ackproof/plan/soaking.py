@@ -1,7 +1,7 @@
-"""`--soak 6h`: the load of a file becomes a window, and its faults come again in each of the windows of one long load.
+"""`--soak 6h`: one long load of equal windows. Each window is as long as the file's load and repeats its faults.
 
-On nodes, before anything is checked, so that what holds of a file holds of a soak. A storm is another one in each
-window: what it draws follows from the seed and from its number.
+The YAML tree of the file is rewritten before it is checked, so that the same checks apply to a file and to its soak.
+A storm draws other faults in each window, because its draw depends on the seed and on its fault number.
 """
 
 from __future__ import annotations
@@ -42,9 +42,9 @@ class Soak:
 
 
 def soaked(file: str, root: MapNode, soak: Soak) -> MapNode:
-    """The experiment as one load of whole windows, each as long as the file's load and with its faults.
+    """Return the experiment as one load of whole windows, each as long as the file's load and with its faults.
 
-    Raises `BadInput` for what cannot be done window by window.
+    Raises `BadInput` if something in the file cannot be done window by window.
     """
     backend = root.entries.get("backend")
     ground = BACKENDS.get(backend.text) if isinstance(backend, ScalarNode) else None
@@ -60,7 +60,7 @@ def soaked(file: str, root: MapNode, soak: Soak) -> MapNode:
     given = workload.entries.get("duration") if isinstance(workload, MapNode) else None
     window = WorkloadSpec().duration
     if isinstance(given, ScalarNode):
-        with contextlib.suppress(ValueError):  # said when the file is read
+        with contextlib.suppress(ValueError):  # reported when the file is read
             window = parse_duration(given.text)
     length = duration_text(window)
     windows = round(soak.seconds / window)
@@ -125,9 +125,9 @@ def _duration(seconds: float) -> ScalarNode:
 
 
 def _shift_fault(file: str, entry: Node, windows: int, window: float, count: int) -> Node:
-    """A fault of the file so many windows later."""
+    """Return a fault of the file, shifted by a number of windows. `count`: number of faults in one window."""
     if not isinstance(entry, MapNode):
-        return entry  # said when it is read
+        return entry  # reported when it is read
     if "when" in entry.entries:
         raise BadInput(
             f"--soak: a fault of {file} begins in a state (when), and not again in each window: use at"

@@ -27,7 +27,7 @@ _NOT_ASKED: Final = "nobody scraped metrics; they take observe: {metrics: true}"
 
 @dataclass(frozen=True)
 class Round:
-    """All nodes asked at `t_ns`, the last answer at `done_ns`. `number` None: no node that lives has the metric."""
+    """One scrape of all nodes: asked at `t_ns`, last answer at `done_ns`. `number` None: no live node has it."""
 
     t_ns: int
     done_ns: int
@@ -36,7 +36,7 @@ class Round:
 
 @dataclass(frozen=True)
 class Hole:
-    """Between two rounds that count, too far apart, or from the last to the end of the load."""
+    """Time without a usable round: between two rounds too far apart, or from the last round to the end of the load."""
 
     begin: float
     end: float
@@ -48,19 +48,19 @@ class Hole:
 
 @dataclass(frozen=True)
 class Scraped:
-    """One metric. `rounds`: those that count, in order. Of a counter the numbers are what was added since the first."""
+    """Series of one metric. `rounds`: the usable ones, in order. Of a counter: increases since the first round."""
 
     rounds: Sequence[Round]
     holes: Sequence[Hole]
     gone: Sequence[Hole] = ()
-    """Of a counter: from when a node was last asked to its end. What it counted then nobody will be told."""
+    """Counters only: times from the last scrape of a node to its end. The increase in such a time is unknown."""
 
     def hole(self, begin: float, end: float) -> Hole | None:
-        """The first that has a moment between these."""
+        """Return the first hole that overlaps this time."""
         return _first_overlap(self.holes, begin, end)
 
     def lost(self, begin: float, end: float) -> Hole | None:
-        """The first time between these in which a node may have counted what is gone with it."""
+        """Return the first time in `gone` that overlaps this one."""
         return _first_overlap(self.gone, begin, end)
 
     def inside(self, begin: float, end: float) -> list[Round]:
@@ -70,12 +70,12 @@ class Scraped:
 
 @dataclass(frozen=True)
 class ScrapedLooks(Looks):
-    """Scrapes as looks at a state."""
+    """Scrapes of a metric as observations of a state."""
 
     holes: Sequence[Hole] = ()
 
     def hole(self, begin: float, end: float, *, first_ns: int = 0) -> str:
-        """The first that has a moment between these, in words."""
+        """Return the first hole that overlaps this time, in words; '' if there is none."""
         del first_ns
         return str(_first_overlap(self.holes, begin, end) or "")
 
@@ -93,7 +93,7 @@ def scraped(evidence: Evidence, metric: Metric, node: int | None) -> Scraped | s
     if not asked:
         return f"node {node} was never asked for its metrics"
     has = {one for one in asked if any(metric.name in (it.values or ()) for it in scrapes[one])}
-    # Of one that never answered nobody knows whether it has the metric.
+    # A node that never answered may have the metric.
     silent = {one for one in asked if all(it.values is None for it in scrapes[one])}
     table = _Table(evidence, {one: scrapes[one] for one in sorted(has | silent)}, metric)
     times = sorted({one.t_ns for each in scrapes.values() for one in each})
@@ -106,7 +106,7 @@ def scraped(evidence: Evidence, metric: Metric, node: int | None) -> Scraped | s
 
 
 class _Table:
-    """The scrapes of one metric by the nodes that have it, or may have it."""
+    """Scrapes of one metric from the nodes that have it or may have it."""
 
     def __init__(self, evidence: Evidence, scrapes: Mapping[int, Sequence[Scrape]], metric: Metric) -> None:
         self._begin, self._end = evidence.load_begins, evidence.load_ends

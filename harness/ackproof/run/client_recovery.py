@@ -181,11 +181,15 @@ class ClientWatch:
             if waited >= _PROBE_AT * bound and kind not in self._probes:
                 self._probes[kind] = self._workload.start_another(kind)
             if waited >= bound:
-                suspect.stuck = self._ahead(kind, client, place)
+                suspect.stuck = self._is_probe_ahead(kind, client, place)
                 suspect.given_up = waited >= bound + _PROBE_S
 
-    def _ahead(self, kind: str, client: str, place: TopicPartition) -> bool:
-        """Return True if the probe got more than the client: a probe reader starts at offset 0 as each reader does."""
+    def _is_probe_ahead(self, kind: str, client: str, place: TopicPartition) -> bool:
+        """Return True if the probe has made progress on a partition that the client has not.
+
+        A probe reader starts at offset 0 as every reader does, so it must have read more than the client. A probe
+        producer needs one acknowledged record.
+        """
         return self._count(self._probes[kind], kind, place) > (
             self._count(client, kind, place) if kind == "reader" else 0
         )

@@ -132,9 +132,10 @@ class ComparisonFile(Document):
 
 
 class TrendPoint(Document):
-    """A case in one batch. `worst`: the worst of its verdicts. `lost`: of all its repeats, None: not counted.
+    """One case in one batch, over all repeats.
 
-    `changed`: differences from the previous point, in words; `apart`: its numbers that differ for certain.
+    `worst`: its worst verdict. `lost`: number of lost records, None if no repeat counted them. `changed`: differences
+    from the previous point, in words. `apart`: the numbers whose confidence interval excludes no difference.
     """
 
     batch: str

@@ -100,7 +100,10 @@ class AuditedClient(Generic[Client]):
 
 
 def plain(given: object, kind: type[Client], coding: str, advice: str) -> Client:
-    """Return the given client if it is a plain one. Raises TypeError for a `coding` client and one for asyncio."""
+    """Return the given client if it is a plain Producer or Consumer (`kind`). Raises TypeError otherwise.
+
+    `coding`: name of the (de)serializing class, which is refused with `advice`. asyncio clients are refused too.
+    """
     __tracebackhide__ = True
     ancestors = type(given).__mro__
     if inspect.isawaitable(given) or any(one.__name__.startswith("AIO") for one in ancestors):

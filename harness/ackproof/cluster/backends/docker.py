@@ -67,16 +67,16 @@ class _Ground:
     addresses: DockerAddresses
     containers: dict[int, NodeContainer] = field(default_factory=dict)
     images: dict[int, KafkaImage] = field(default_factory=dict)
-    """Images of nodes that run another than the cluster's."""
+    """Images of nodes that run another Kafka build than the cluster."""
 
 
 class DockerCluster(OwnCluster):
-    """A cluster of containers. Its nodes' storage is formatted by `installed`."""
+    """A cluster of containers. The host formats the storage of its nodes, with the Kafka that is installed there."""
 
     _engine: Engine | None = None
     _requests: NamespaceRequestLinks | None = None
     _laid: _Ground | None = None
-    """See `_ground`."""
+    """Engine, network and images; None before the start. Read it through `_ground`."""
 
     def environment(self) -> dict[str, str]:
         ground = self._ground

@@ -83,7 +83,7 @@ def scan(path: Path) -> tuple[tuple[Batch, ...], int]:
             while (batch := batch_at(data, position, length)) is not None:
                 batches.append(batch)
                 position = batch.end
-            # A segment that is written to is as long as its index planned, the end of it zeros.
+            # A preallocated segment ends in zeros, which are no damage.
             rest = 0 if not any(data[position : position + SMALLEST]) else length - position
     return tuple(batches), rest
 

@@ -155,9 +155,10 @@ def _witnesses(facts: Facts, fault: FaultSpec) -> Iterator[str]:
 
 
 def _wrong_nodes(facts: Facts, fault: FaultSpec, nodes: Sequence[int], t_ns: int, bit: bool) -> Iterator[str]:
-    """The holder of a role is known where the case alone decides it, and of a partition where it was watched.
+    """Yield why a fault was aimed at the wrong nodes; nothing if the holder of one of its roles is not known.
 
-    A role of a fault that did not bite may have had no holder: a link to a quorum without a leader.
+    The holder is known if the case alone decides it, or if samples or the metadata log show the partition. A role of
+    a fault that did not bite may have had no holder: a link to a quorum without a leader.
     """
     holders: set[int] = set()
     for role in fault.targets:
@@ -175,7 +176,7 @@ def _wrong_nodes(facts: Facts, fault: FaultSpec, nodes: Sequence[int], t_ns: int
 
 
 def _holders(facts: Facts, role: Role, fault: FaultSpec, t_ns: int) -> set[int] | None:
-    """Nodes that held the role then, perhaps one after the other; None where nobody knows."""
+    """Return the nodes that held the role around this time, one or several in turn; None if unknown."""
     spec = facts.case.experiment.cluster
     each: dict[Role, set[int] | None] = {}
     for part in (part for part in role.walk() if part.kind is not RoleKind.RACK):
@@ -192,7 +193,11 @@ def _holders(facts: Facts, role: Role, fault: FaultSpec, t_ns: int) -> set[int] 
 
 
 def _certain_holders(facts: Facts, role: Role, holders: set[int], nodes: Sequence[int]) -> set[int]:
-    """Nodes that a fault of this role has hit with these: all that the case names, else the whole rack of each."""
+    """Return the holders that a fault that hit `nodes` must have hit too.
+
+    A role that the case alone decides has all its holders hit. A rack of a partition's replica or of the active
+    controller is hit as a whole. Any other role is hit through one holder, so nothing is certain.
+    """
     if not any(part.kind in OF_PARTITION or _is_active_controller(part) for part in role.walk()):
         return holders
     racks = facts.case.experiment.cluster.members.racks

@@ -215,7 +215,7 @@ class AttachedCluster(Cluster):
         return {broker: node.link for broker, node in self._nodes.items()}
 
     def admin_link(self) -> Connection | None:
-        """Return a link to the controller if only it takes changes and is known, else to any broker."""
+        """Return a link for admin requests: in ZooKeeper mode to the controller if it is known, else to any broker."""
         links = self.running_links()
         controller = self.controller() if self.spec.metadata.broker_controls else None
         return links.get(controller or -1) or queries.first_answering_link(links)
