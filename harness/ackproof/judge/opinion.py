@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 from functools import partial
@@ -47,3 +47,12 @@ lacks = partial(Opinion, Says.LACKS)
 stays_open = partial(Opinion, Says.OPEN)
 not_judged = partial(Opinion, Says.NOT_JUDGED)
 agrees = partial(Opinion, Says.AGREES)
+
+
+def kafka_differs(*, sealed: bool) -> Callable[..., Opinion]:
+    """Return the kind of opinion for two statements of Kafka that differ: what it served, sampled, and has on disk.
+
+    A broken broker makes them so. Where the files are sealed they are what the run wrote: the difference leaves a
+    question open, and does not silence a class that proves itself. Else somebody may have changed a file.
+    """
+    return lacks if sealed else contradicts

@@ -11,6 +11,7 @@ from ackproof.experiment.setting_effects import unjudged
 from ackproof.judge.checks.classes import judged_classes, opinions_on
 from ackproof.judge.checks.expectations import check_expectations, judged
 from ackproof.judge.checks.final_read import check_final_read
+from ackproof.judge.checks.isr import check_acks_in_isr
 from ackproof.judge.checks.left_replicas import check_left_replicas
 from ackproof.judge.checks.load import check_acks, check_audit
 from ackproof.judge.checks.logs import check_logs, check_presence
@@ -90,6 +91,8 @@ AFTER_FINDINGS: Final[tuple[Check, ...]] = (
     check_presence,
 )
 """Asked after the findings. Reasons stand in this order."""
+SEALED_FINDINGS: Final[tuple[Check, ...]] = (check_acks_in_isr,)
+"""Asked last, and only of sealed runs."""
 
 
 def judge(facts: Facts) -> VerdictFile:
@@ -98,7 +101,7 @@ def judge(facts: Facts) -> VerdictFile:
     sealed = SEALED_COHERENCE if facts.sealed else ()
     opinions = [*_ask((*COHERENCE, *sealed, *EVIDENCE), facts)]
     opinions += (replace(opinion, check="classes") for opinion in opinions_on(classes))
-    opinions += _ask(AFTER_FINDINGS, facts)
+    opinions += _ask((*AFTER_FINDINGS, *(SEALED_FINDINGS if facts.sealed else ())), facts)
     verdict, reasons = combined(opinions)
     return VerdictFile(
         verdict=verdict,
@@ -133,17 +136,18 @@ def combined(opinions: Sequence[Opinion]) -> tuple[Verdict, tuple[str, ...]]:
 
     Contradictory evidence carries nothing: INCONCLUSIVE. Else a break that proves itself is FAIL; missing evidence is
     then named, too. Else missing evidence is INCONCLUSIVE; else a break is FAIL; else an open question is INCONCLUSIVE;
-    else PASS.
+    else PASS. Where a break does not decide, its sentence still stands among the reasons.
     """
     contradicting = _texts(opinions, Says.CONTRADICTS)
     proven = tuple(one.text for one in opinions if one.says is Says.BREAKS and one.proven)
     lacks, breaks, still_open = (_texts(opinions, says) for says in (Says.LACKS, Says.BREAKS, Says.OPEN))
+    undecided = [f"forbidden, and not decided for the reasons above: {text}" for text in breaks]
     if contradicting:
-        verdict, reasons = Verdict.INCONCLUSIVE, (*contradicting, *lacks)
+        verdict, reasons = Verdict.INCONCLUSIVE, (*contradicting, *lacks, *undecided)
     elif proven:
         verdict, reasons = Verdict.FAIL, (*proven, *lacks)
     elif lacks:
-        verdict, reasons = Verdict.INCONCLUSIVE, lacks
+        verdict, reasons = Verdict.INCONCLUSIVE, (*lacks, *undecided)
     elif breaks:
         verdict, reasons = Verdict.FAIL, breaks
     elif still_open:

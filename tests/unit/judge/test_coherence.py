@@ -61,7 +61,11 @@ def test_a_contradiction_outweighs_what_proves_itself(make_run: MakeRun) -> None
     twice = changed(facts, lambda events: events.insert(2, event(NodeStarted(pid=1), 0.0, node=1)))
     verdict = judge(twice)
     assert verdict.verdict is Verdict.INCONCLUSIVE
-    assert verdict.reasons == ("node 1 is started at 0.000 s, and did not end before",)
+    assert verdict.reasons == (
+        "node 1 is started at 0.000 s, and did not end before",
+        "forbidden, and not decided for the reasons above: phantom: 1 phantom record. Forbidden: no configuration "
+        "permits it",
+    )
     assert combined([]) == (Verdict.PASS, ())
 
 

@@ -60,7 +60,7 @@ def _handed(
 ) -> CaseDir:
     """The final reader wrote these down, in this order."""
     count = len(offsets)
-    folder = run.consumed / "client=f0"
+    folder = run.consumed / f"client={phase}"
     folder.mkdir(parents=True)
     producers, seqs = zip(*who, strict=True)
     rows = ConsumedRows(
@@ -112,6 +112,25 @@ def test_a_ledger_that_says_otherwise_is_found_out(
 ) -> None:
     compared = _compared(_handed(_log(tmp_path, *GOOD), offsets, who))
     assert (compared.first, compared.other > 0) == (first, True)
+
+
+@pytest.mark.parametrize(
+    ("live", "agreed"),
+    [
+        pytest.param(_changed(70, (0, 36)), 1, id="the same"),
+        pytest.param(
+            [*_changed(70, (0, 36)), *_changed(70, (0, 36))], 1, id="the same twice, after going back"
+        ),
+        pytest.param(WHO, 0, id="what the log holds"),
+        pytest.param(_changed(70, (0, 37)), 0, id="something else"),
+    ],
+)
+def test_a_live_reader_that_was_served_the_same_speaks_against_kafka(
+    tmp_path: Path, live: Sequence[tuple[int, int]], agreed: int
+) -> None:
+    run = _handed(_log(tmp_path, *GOOD), range(100), _changed(70, (0, 36)))
+    _handed(run, [*range(100)] * (len(live) // 100), live, phase=ReadPhase.LIVE)
+    assert _compared(run) == ComparedBatches(1, 1, 60, 0, agreed)
 
 
 @pytest.mark.parametrize("intact", [True, False])

@@ -244,7 +244,7 @@ def test_every_check_that_there_is_is_asked_once() -> None:
         if name.startswith("check_") and value.__module__ == module.__name__
     }
     coherent = [*verdict.COHERENCE, *verdict.SEALED_COHERENCE]
-    asked = [*coherent, *verdict.EVIDENCE, *verdict.AFTER_FINDINGS]
+    asked = [*coherent, *verdict.EVIDENCE, *verdict.AFTER_FINDINGS, *verdict.SEALED_FINDINGS]
     assert len(asked) == len(set(asked))
     assert set(asked) == {*there, verdict.check_scope}
     assert {check.__module__ for check in coherent} == {

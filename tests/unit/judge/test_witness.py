@@ -245,6 +245,24 @@ def test_where_nothing_expires_all_logs_begin_where_the_read_does(judged: Judged
     assert said.reasons == ("orders/0: the log of node 2 begins at 60, and the final read at 0",)
 
 
+LATE: Any = {"final": _read(start=60, records=40), "consumed": 40}
+
+
+def test_one_log_that_begins_at_0_leaves_a_late_start_open(judged: Judged) -> None:
+    assert judged(SHORT, SHORT, GOOD, **LATE).verdict is Verdict.INCONCLUSIVE
+
+
+def test_where_all_logs_begin_too_late_records_were_deleted(judged: Judged) -> None:
+    said = judged(SHORT, SHORT, SHORT, **LATE)
+    assert (said.verdict, said.reasons) == (
+        Verdict.FAIL,
+        (
+            "orders/0: the logs of all in-sync replicas begin at 60, as the final read does, and no setting deletes "
+            "records",
+        ),
+    )
+
+
 def test_where_no_isr_was_seen_no_log_is_a_witness(judged: Judged) -> None:
     said = judged(GOOD, GOOD, GOOD, isr=())
     assert said.verdict is Verdict.INCONCLUSIVE

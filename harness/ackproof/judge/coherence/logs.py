@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 
 from ackproof.experiment.backends import BACKENDS
 from ackproof.judge.facts import Facts, partitions_of
-from ackproof.judge.opinion import Opinion, contradicts, lacks
+from ackproof.judge.opinion import Opinion, breaks, contradicts, kafka_differs, lacks
 from ackproof.rundir import storage
 from ackproof.rundir.anomalies import Anomaly
 from ackproof.rundir.documents import FinalReadFile, PartitionRead
@@ -40,12 +40,14 @@ def check_final_read(facts: Facts) -> Iterator[Opinion]:
     if final.complete and final.reasons:
         yield contradicts(f"the final read calls itself complete, and says: {'; '.join(final.reasons)}")
     yield from map(contradicts, _read_partitions(facts, final))
+    differs = kafka_differs(sealed=facts.sealed)
+    yield from map(differs, _different_ends(facts, final))
     began, rest = facts.phases.get("read", sys.maxsize), facts.phases.get("drain")
     for read in final.partitions:
         samples = facts.samples_of.get(read.place, ())
         if samples:
-            yield from (contradicts(f"{read.place}: {text}") for text in _with_samples(read, samples, began))
-        yield from map(lacks, _first_offset(facts, read))
+            yield from (differs(f"{read.place}: {text}") for text in _with_samples(read, samples, began))
+        yield from _first_offset(facts, read)
         # The logs on disk are compared with the ISR at the end, so the ISR must have been sampled then.
         if rest is not None and not any(sample.isr and sample.t_ns >= rest for sample in reversed(samples)):
             when = f"last at {samples[-1].t_ns / 1e9:.1f} s" if samples else "never"
@@ -95,17 +97,22 @@ def _with_samples(read: PartitionRead, samples: Sequence[Sample], read_began: in
 
 
 def _read_partitions(facts: Facts, final: FinalReadFile) -> Iterator[str]:
-    """Each reader read the partitions of the case, once; at rest a partition has one start and one end for all."""
+    """Each reader read the partitions of the case, once."""
     known = partitions_of(facts.case, facts.case.experiment.topics)
-    first_reads: dict[TopicPartition, PartitionRead] = {}
-    hanging = facts.recovery.of_class(Anomaly.HANGING_TRANSACTION) if facts.recovery else ()
-    last_stable = {transaction.place: transaction.last_stable for transaction in hanging}
     for reads in (final.partitions, final.committed):
         for place, count in sorted(Counter(read.place for read in reads).items()):
             if place not in known:
                 yield f"the final read has {place}, which the case does not have"
             elif count > 1:
                 yield f"the final read has {place} {count} times"
+
+
+def _different_ends(facts: Facts, final: FinalReadFile) -> Iterator[str]:
+    """At rest a partition has one start and one end for all readers."""
+    first_reads: dict[TopicPartition, PartitionRead] = {}
+    hanging = facts.recovery.of_class(Anomaly.HANGING_TRANSACTION) if facts.recovery else ()
+    last_stable = {transaction.place: transaction.last_stable for transaction in hanging}
+    for reads in (final.partitions, final.committed):
         for read in reads:
             first = first_reads.setdefault(read.place, read)
             same_start = read.start == first.start or facts.may_expire(read.place)
@@ -118,15 +125,28 @@ def _read_partitions(facts: Facts, final: FinalReadFile) -> Iterator[str]:
                 )
 
 
-def _first_offset(facts: Facts, read: PartitionRead) -> Iterator[str]:
+def _first_offset(facts: Facts, read: PartitionRead) -> Iterator[Opinion]:
     """Without retention nothing of a run is old enough to be deleted, so that every log begins at 0."""
     if read.topic not in facts.case.experiment.topics or BACKENDS[facts.backend].foreign:
         return
     deleted = facts.log_starts.get(read.place, 0)
     if read.complete and read.start > deleted and not facts.may_expire(read.place):
-        yield f"{read.place}: the final read begins at {read.start}, and no setting deletes records"
+        in_sync = facts.in_sync.get(read.place, ())
+        starts = {replica.node: replica.log_start for replica in facts.replicas_of.get(read.place, ())}
+        spared = not any(fault.rots(read.place) for fault in facts.case.faults)
+        if in_sync and spared and all(starts.get(node) == read.start for node in in_sync):
+            yield breaks(
+                f"{read.place}: the logs of all in-sync replicas begin at {read.start}, as the final read does, and no "
+                "setting deletes records",
+                subject=str(read.place),
+                numbers={"offset": read.start},
+            )
+        else:
+            yield lacks(
+                f"{read.place}: the final read begins at {read.start}, and no setting deletes records"
+            )
     if read.complete and read.records < 0 and facts.sealed:
-        yield f"{read.place}: nobody counted the records of the final reader"
+        yield lacks(f"{read.place}: nobody counted the records of the final reader")
 
 
 # -- logs on disk ---------------------------------------------------------------------------------------------------
@@ -175,7 +195,7 @@ def check_disks(facts: Facts) -> Iterator[Opinion]:
             yield contradicts(f"{name} begins at {replica.log_start} and ends at {replica.log_end}")
         if has_batches and (text := _unlike_batches(replica, last, records)):
             yield contradicts(f"{name} {text}")
-    yield from map(contradicts, _unlike_copies(facts.batches))
+    yield from map(kafka_differs(sealed=facts.sealed), _unlike_copies(facts.batches))
 
 
 def _unlike_batches(replica: Replica, last_offset: int | None, records: int) -> str:
@@ -241,7 +261,7 @@ def check_reader_epochs(facts: Facts) -> Iterator[Opinion]:
         known = logs.get((place, epoch))
         if known is None or not known[0] <= first <= last <= known[1]:
             has = f"has that from {known[0]} to {known[1]}" if known else "does not have that epoch"
-            yield contradicts(
+            yield kafka_differs(sealed=facts.sealed)(
                 f"{place}: the final reader read records of leader epoch {epoch} from offset {first} to {last}, "
                 f"and the log on disk {has}"
             )

@@ -13,7 +13,7 @@ from typing import Final, NamedTuple, TypeAlias
 from ackproof.clients.contract import EXIT_CLEAN
 from ackproof.experiment.backends import BACKENDS
 from ackproof.judge.facts import Facts
-from ackproof.judge.opinion import Opinion, contradicts
+from ackproof.judge.opinion import Opinion, contradicts, kafka_differs
 from ackproof.rundir.metadata import PartitionChanged
 from ackproof.rundir.observed import Sample
 from ackproof.rundir.partition import TopicPartition
@@ -121,6 +121,7 @@ def _uncounted_records(facts: Facts) -> Iterator[str]:
 
 def check_high_watermarks(facts: Facts) -> Iterator[Opinion]:
     """Check sampled high watermarks and log ends against each other and the logs at the end."""
+    differs = kafka_differs(sealed=facts.sealed)
     ends: dict[TopicPartition, int] = defaultdict(int)
     for place, replicas in facts.replicas_of.items():
         ends[place] = max(0, *(replica.log_end for replica in replicas))
@@ -133,11 +134,11 @@ def check_high_watermarks(facts: Facts) -> Iterator[Opinion]:
             )
             if least < -1:
                 when = seconds(sample.t_ns)
-                yield contradicts(f"{place}: an offset or epoch of {least} was sampled at {when}")
+                yield differs(f"{place}: an offset or epoch of {least} was sampled at {when}")
                 break
         if place.topic not in facts.removed:
-            yield from map(contradicts, _above_all_logs(facts, place, samples, ends[place]))
-            yield from map(contradicts, _fallen(facts, place, samples))
+            yield from map(differs, _above_all_logs(facts, place, samples, ends[place]))
+            yield from map(differs, _fallen(facts, place, samples))
 
 
 def _above_all_logs(
@@ -191,6 +192,7 @@ def check_leader_epochs(facts: Facts) -> Iterator[Opinion]:
     """Check sampled leaders, leader epochs and ISRs against the decisions of the controllers."""
     if not facts.decided_of:
         return
+    differs = kafka_differs(sealed=facts.sealed)
     epochs: dict[tuple[TopicPartition, int], list[PartitionChanged]] = defaultdict(list)
     for place, records in facts.decided_of.items():
         for record in records:
@@ -201,10 +203,10 @@ def check_leader_epochs(facts: Facts) -> Iterator[Opinion]:
             for sample in samples
             if sample.leader >= 0
         )
-        yield from (contradicts(f"{place}: {text}") for text in islice(filter(None, wrong), 1))
+        yield from (differs(f"{place}: {text}") for text in islice(filter(None, wrong), 1))
     for read in facts.final_read.partitions if facts.final_read is not None else ():
         if read.complete and read.place in facts.decided_of and (read.place, read.epoch_after) not in epochs:
-            yield contradicts(
+            yield differs(
                 f"{read.place}: the final read was in leader epoch {read.epoch_after}, unknown to the metadata log"
             )
 

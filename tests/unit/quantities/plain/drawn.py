@@ -86,7 +86,11 @@ def bounds(greatest: int) -> st.SearchStrategy[Bound]:
     def bound(op: str, number: int, mode: Mode, window: Window, by_s: float | None) -> Bound:
         if mode is Mode.SETTLES and window.span is not Span.AFTER:
             window = WHOLE
-        by = by_s if mode.takes_a_time and window.span in (Span.WHOLE, Span.AFTER) else None
+        by = (
+            by_s
+            if mode in (Mode.EVENTUALLY, Mode.SETTLES) and window.span in (Span.WHOLE, Span.AFTER)
+            else None
+        )
         return Bound(op, number, Unit.NUMBER, mode, window, by)
 
     return st.builds(

@@ -1,0 +1,123 @@
+"""Acknowledgements against the ISR that the controller had decided, while nobody dies.
+
+acks=all is a promise of the leader: every replica of the ISR has the record. The ISR is the controller's decision, in
+the metadata log. A sample that finds the log of an in-sync replica behind an offset that was acknowledged before the
+replica was asked shows a leader that counted fewer replicas, or none, even if no loss follows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
+from typing import Final, NamedTuple
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ackproof.experiment.backends import BACKENDS
+from ackproof.judge.facts import Facts
+from ackproof.judge.opinion import Opinion, breaks
+from ackproof.rundir.ledger import ledger_rows
+from ackproof.rundir.metadata import PartitionChanged
+from ackproof.rundir.observed import Sample
+from ackproof.rundir.outcome import Outcome
+from ackproof.rundir.partition import TopicPartition
+from ackproof.rundir.timeline import seconds
+
+_MARGIN_NS: Final = 20_000_000
+"""Between the acknowledgement and the request for the log end, on one clock."""
+_IN_SYNC_NS: Final = 1_000_000_000
+"""The replica was in sync for so long before the acknowledgement: one that has just joined had caught up."""
+_SPECIMENS: Final = 2
+"""One sample could be wrong."""
+
+
+class _Behind(NamedTuple):
+    """A replica whose log ended at `log_end` when it was asked, between two samples."""
+
+    node: int
+    log_end: int
+    after_ns: int
+    before_ns: int
+
+
+def check_acks_in_isr(facts: Facts) -> Iterator[Opinion]:
+    """Check that no in-sync replica's log ends below what acks=all had acknowledged before."""
+    experiment = facts.case.experiment
+    backend = BACKENDS[facts.backend]
+    if experiment.workload.producers.acks != "all" or backend.simulated or backend.foreign:
+        return
+    if experiment.cluster.metadata.broker_controls or any(fault.clock_shift for fault in facts.case.faults):
+        return  # a leader writes its own ISR there; the metadata log has the wrong times here
+    for place, records in sorted(facts.decided_of.items()):
+        if place.topic not in experiment.topics or place.topic in facts.removed:
+            continue
+        if any(fault.rots(place) for fault in facts.case.faults):
+            continue
+        behind = list(_replicas_behind(facts.samples_of.get(place, ())))
+        found = list(_acked_beyond(facts, place, records, behind)) if behind else []
+        if len(found) >= _SPECIMENS:
+            offset, done_ns, replica = found[0]
+            yield breaks(
+                f"{place}: offset {offset} was acknowledged with acks=all by {seconds(done_ns)}, and at "
+                f"{seconds(replica.after_ns)} the log of node {replica.node}, which the controller had in the ISR, "
+                f"ended at {replica.log_end} ({len(found)} such samples)",
+                subject=str(place),
+                numbers={"offset": offset, "log_end": replica.log_end, "samples": len(found)},
+            )
+
+
+def _replicas_behind(samples: Sequence[Sample]) -> Iterator[_Behind]:
+    """Yield replicas that lacked, when they were asked, what their leader had in the sample before.
+
+    One that answered in both samples was asked after the first.
+    """
+    for before, after in pairwise(samples):
+        leader = before.leader
+        if leader < 0 or (leader, before.leader_epoch) != (after.leader, after.leader_epoch):
+            continue
+        led = before.log_ends.get(leader, -1)
+        for node, log_end in after.log_ends.items():
+            if node != leader and node in before.log_ends and 0 <= log_end < led:
+                yield _Behind(node, log_end, before.t_ns, after.t_ns)
+
+
+def _acked_beyond(
+    facts: Facts, place: TopicPartition, records: Sequence[PartitionChanged], behind: Sequence[_Behind]
+) -> Iterator[tuple[int, int, _Behind]]:
+    """Yield an offset that was acknowledged before a replica was asked, its time, and the replica that lacked it."""
+    wanted = (
+        (pc.field("topic") == place.topic)
+        & (pc.field("partition") == place.partition)
+        & (pc.field("outcome") == int(Outcome.ACKED))
+        & (pc.field("offset") >= min(one.log_end for one in behind))
+        & (pc.field("done_ns") <= max(one.after_ns for one in behind))
+    )
+    try:
+        rows = ledger_rows(facts.run.produced, ["offset", "done_ns"], wanted).sort_by("done_ns")
+    except (OSError, pa.ArrowException):
+        return  # the audit names a part that cannot be read
+    offsets, done = (rows[name].to_numpy() for name in ("offset", "done_ns"))
+    for one in behind:
+        until = int(done.searchsorted(one.after_ns - _MARGIN_NS))
+        later = (offsets[:until] >= one.log_end).nonzero()[0]
+        if len(later) and _was_in_sync(facts, records, one, int(done[later[-1]])):
+            yield int(offsets[later[-1]]), int(done[later[-1]]), one
+
+
+def _was_in_sync(facts: Facts, records: Sequence[PartitionChanged], one: _Behind, acked_ns: int) -> bool:
+    """Return True if the controller had the replica in the ISR, in one leader epoch, and its process lived, from
+    before the acknowledgement until it had answered."""
+    since = acked_ns - _IN_SYNC_NS
+    times = [record.timestamp_ms * 1_000_000 - facts.wall_ns for record in records]
+    begun = [record for record, t_ns in zip(records, times, strict=True) if t_ns <= since]
+    within = [
+        record
+        for record, t_ns in zip(records, times, strict=True)
+        if since < t_ns <= one.before_ns + _MARGIN_NS
+    ]
+    if not begun or any(one.node not in record.isr for record in (begun[-1], *within)):
+        return False
+    same_epoch = all(record.leader_epoch == begun[-1].leader_epoch for record in within)
+    spans = facts.lifelines.node(one.node).spans
+    return same_epoch and any(start <= since and one.before_ns <= end for start, end in spans)

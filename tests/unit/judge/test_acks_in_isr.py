@@ -1,0 +1,117 @@
+"""Acknowledgements against the ISR of the metadata log: a replica in it that lacked what acks=all had acknowledged."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from ackproof.judge.checks.isr import check_acks_in_isr
+from ackproof.judge.facts import Facts
+from ackproof.judge.opinion import Says
+from ackproof.rundir.layout import CaseDir
+from ackproof.rundir.lifelines import NodeLife
+from ackproof.rundir.metadata import PartitionChanged
+from ackproof.rundir.observed import Sample
+from ackproof.rundir.outcome import Outcome
+from ackproof.rundir.partition import TopicPartition
+from ackproof.rundir.schema import PRODUCED
+
+PLACE = TopicPartition("orders", 0)
+MS = 1_000_000
+WALL_NS = 10**15
+
+
+def _sample(at_ms: int, leader_end: int, follower_end: int | None, epoch: int = 0) -> Sample:
+    ends = {1: leader_end, 2: leader_end} | ({} if follower_end is None else {3: follower_end})
+    return Sample(at_ms * MS, "orders", 0, 1, epoch, (1, 2, 3), (1, 2, 3), leader_end, leader_end, ends)
+
+
+BEHIND = [_sample(5000 + 100 * step, 1000, 400) for step in range(4)]
+"""Node 3 stands at 400 while its leader, node 1, has 1,000 records."""
+
+
+def _isr(at_ms: int, *isr: int, epoch: int = 0) -> PartitionChanged:
+    return PartitionChanged.model_validate(
+        {
+            "offset": at_ms, "epoch": 1, "timestamp_ms": WALL_NS // MS + at_ms, "topic": "orders", "partition": 0,
+            "topic_id": "", "leader": 1, "leader_epoch": epoch, "partition_epoch": at_ms, "replicas": (1, 2, 3),
+            "isr": isr, "changed": (),
+        }
+    )  # fmt: skip
+
+
+def _acked(offset: int, done_ms: int, outcome: Outcome = Outcome.ACKED) -> dict[str, Any]:
+    return {
+        "producer": 0, "seq": offset, "topic": "orders", "partition": 0, "outcome": int(outcome), "error": 0,
+        "offset": offset, "sent_ns": (done_ms - 5) * MS, "done_ns": done_ms * MS, "txn": -1,
+    }  # fmt: skip
+
+
+class _Lifelines:
+    def __init__(self, spans: tuple[tuple[float, float], ...]) -> None:
+        self.life = NodeLife(spans=spans)
+
+    def node(self, number: int) -> NodeLife:
+        return self.life
+
+
+@pytest.fixture
+def says(facts: Facts, tmp_path: Path) -> Any:
+    """Returns the opinions on these samples, ISRs and acknowledgements."""
+
+    def ask(
+        samples: list[Sample] = BEHIND,
+        records: tuple[PartitionChanged, ...] = (_isr(0, 1, 2, 3),),
+        rows: tuple[dict[str, Any], ...] = (_acked(500, 4900),),
+        spans: tuple[tuple[float, float], ...] = ((0, 9e12),),
+    ) -> list[Any]:
+        run = CaseDir(tmp_path / "acks")
+        folder = run.produced / "client=p0"
+        folder.mkdir(parents=True)
+        pq.write_table(pa.Table.from_pylist(list(rows), schema=PRODUCED), folder / "part-000000.parquet")
+        mine = replace(facts, run=run, wall_ns=WALL_NS)
+        vars(mine).update(
+            samples_of={PLACE: samples}, decided_of={PLACE: records}, removed=frozenset(),
+            lifelines=_Lifelines(spans),
+        )  # fmt: skip
+        return list(check_acks_in_isr(mine))
+
+    return ask
+
+
+def test_an_acknowledgement_that_an_in_sync_replica_lacks_is_a_break(says: Any) -> None:
+    (opinion,) = says()
+    assert opinion.says is Says.BREAKS
+    assert opinion.text == (
+        "orders/0: offset 500 was acknowledged with acks=all by 4.900 s, and at 5.000 s the log of node 3, which the "
+        "controller had in the ISR, ended at 400 (3 such samples)"
+    )
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        pytest.param({"rows": (_acked(399, 4900),)}, id="the replica has it"),
+        pytest.param({"rows": (_acked(500, 4900, Outcome.INDETERMINATE),)}, id="nobody acknowledged it"),
+        pytest.param({"rows": (_acked(500, 5400),)}, id="acknowledged after the replica was asked"),
+        pytest.param({"records": (_isr(0, 1, 2, 3), _isr(4800, 1, 2))}, id="removed from the ISR before"),
+        pytest.param({"records": (_isr(0, 1, 2, 3), _isr(5150, 1, 2))}, id="removed before two samples"),
+        pytest.param({"records": (_isr(0, 1, 2), _isr(4500, 1, 2, 3))}, id="it has just joined"),
+        pytest.param(
+            {"records": (_isr(0, 1, 2, 3), _isr(4950, 1, 2, 3, epoch=1))}, id="another leader epoch"
+        ),
+        pytest.param({"spans": ((0, 4.95e9), (5e9, 9e12))}, id="it was restarted meanwhile"),
+        pytest.param({"samples": BEHIND[:2]}, id="one sample alone"),
+        pytest.param({"samples": [_sample(5000, 1000, None), *BEHIND[1:2]]}, id="a late answer"),
+        pytest.param(
+            {"samples": [_sample(5000 + 100 * n, 400, 400) for n in range(4)]}, id="the leader is no further"
+        ),
+    ],
+)
+def test_what_the_protocol_allows_is_no_break(says: Any, changes: dict[str, Any]) -> None:
+    assert says(**changes) == []
