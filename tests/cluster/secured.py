@@ -20,7 +20,7 @@ from ackproof.base.processes import RunTag, spawn
 from ackproof.cluster.install import Installation
 from ackproof.network.addresses import acquire_lease
 from ackproof.provision.checkpoint import CHECKPOINT, meta_properties, new_cluster_id
-from ackproof.provision.jvm import SERVER, java_command
+from ackproof.provision.jvm import SERVER, java_command, jvm_flags, logging_flags
 
 USER, PASSWORD = "tester", "open-sesame-7"
 
@@ -73,7 +73,11 @@ broker.rack=west
         )
         child = spawn(
             java_command(
-                installed.java, installed.jars, SERVER, ["server.properties"], log=folder / "server.log"
+                installed.java,
+                installed.jars,
+                SERVER,
+                ["server.properties"],
+                [*jvm_flags(), *logging_flags(installed.jars.version, folder / "server.log")],
             ),
             run=RunTag(run_id, folder, folder),
             role="secured",

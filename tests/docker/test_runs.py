@@ -115,7 +115,7 @@ def test_nothing_of_a_run_is_left(engine: Engine, tmp_path: Path, number: signal
     run.send_signal(number)
     run.wait(60)
     if number is signal.SIGKILL:
-        assert not any(thing.marks.owned for thing in _mine(engine, tmp_path))
+        assert not any(thing.marks.owner_alive for thing in _mine(engine, tmp_path))
         assert "removed container ackproof-" in _ackproof("clean").stdout
     assert not _mine(engine, tmp_path)
     assert not list((tmp_path / "runs").glob("*/*/nodes/*/data"))

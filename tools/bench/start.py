@@ -29,7 +29,7 @@ from ackproof.cluster.backends.process import ProcessCluster
 from ackproof.cluster.install import Installation, install
 from ackproof.experiment.spec import ClusterSpec, TopicSpec
 from ackproof.provision.checkpoint import CHECKPOINT
-from ackproof.provision.jvm import SERVER, Role, java_command
+from ackproof.provision.jvm import SERVER, Role, java_command, jvm_flags, logging_flags
 
 BAR = 2.5 / 1.9
 CONTROLLER, BROKERS = 1, (2, 3, 4)
@@ -98,10 +98,10 @@ def _command(installed: Installation, node: int, folder: Path) -> list[str]:
         "utf-8",
     )
     archive = installed.archives.get(role)
-    flags = [f"-XX:SharedArchiveFile={archive}"] if archive else []
-    return java_command(
-        installed.java, installed.jars, SERVER, [str(settings)], log=folder / "node.log", flags=flags
-    )
+    flags = [*jvm_flags(), *logging_flags(installed.jars.version, folder / "node.log")]
+    if archive:
+        flags.append(f"-XX:SharedArchiveFile={archive}")
+    return java_command(installed.java, installed.jars, SERVER, [str(settings)], flags)
 
 
 def _all_there(admin: AdminClient) -> bool:

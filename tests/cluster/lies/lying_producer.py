@@ -41,7 +41,8 @@ class LyingProducer(confluent_kafka.Producer):
         asked.unlink()
         (seq,) = _SEQ.unpack_from(value, _SEQ_AT)
         journal, settings = self.process.journal, self.process.settings
-        row, at = journal.views[seq // settings.chunk_rows], seq % settings.chunk_rows * WORDS
+        chunk, at = journal.chunks[seq // settings.chunk_rows], seq % settings.chunk_rows * WORDS
+        row = chunk.words
         if asked.name == "lost":
             row[at + OFFSET] = -1
             row[at + DONE] = time.monotonic_ns()
