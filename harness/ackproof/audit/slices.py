@@ -3,8 +3,7 @@
     walk units (order) ──▶ gaps ──▶ slice units (identity, time) ══▶ place units (offset)
                                     order units: reordered again, where ranges cross
 
-Each unit counts one range of its key. Together they count the same as `BucketAudit` of a bucket that is read
-as a whole.
+Each unit counts one range of its key. Together they count the same as `audit_bucket`, which reads a bucket as a whole.
 """
 
 from __future__ import annotations

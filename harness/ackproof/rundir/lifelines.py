@@ -41,7 +41,7 @@ class FaultLife:
     """
 
     asked: int = -1
-    """-1: it never was."""
+    """-1: it was never asked for."""
     kind: str = "fault"
     nodes: tuple[int, ...] = ()
     number: int = 0
@@ -58,7 +58,7 @@ class FaultLife:
     missed: int | None = None
     """A storm drew it, and it found nothing to break: no lack of evidence by itself."""
     reason: str = ""
-    """The first reason that it failed or missed."""
+    """Why it failed or missed; the first reason if there are several."""
     over: int | None = None
     """When its healing was confirmed, or the fault was given up."""
 
@@ -139,7 +139,7 @@ class Lifelines:
     faults: Mapping[int, FaultLife]
     """Faults that were asked for, by number."""
     every_fault: Mapping[int, FaultLife]
-    """Also those of which only a failure is told: a storm drew them, and they found nothing to break."""
+    """Those of `faults`, and those that were never asked for: drawn by a storm, they found nothing to break."""
     fault_events: Mapping[int, Sequence[Event]]
     """All events of each fault."""
     nodes: Mapping[int, NodeLife]
