@@ -1,38 +1,45 @@
-"""Where a search need not go on: in what is reached from there nothing can be broken any more.
+"""Ends of a search: states from which no later state can break an invariant.
 
-**All is sent, and all replicas hold the same**: every record of it, or none at all. A log grows by a record that is
-sent, or by one that another log holds; neither is left. It is cut where it parts from another one, and these part
-nowhere: their batches are the same, and so are the starts of the epochs that wrote them. Epochs that nobody wrote in
-begin at the log's end, so cutting there takes nothing but them (`end_of_epoch`: what a leader does not know of ends at
-the end of all, or it has not come so far, and nothing is cut). Whatever else happens, the logs stay as they are. So
-nothing that was acknowledged or read gets lost, and two logs never differ; that there is one leader to an epoch, and
-that a high watermark never falls, rests on no log.
+**Equal logs.** Every replica holds the same: all sent records, or none. The logs then stay as they are:
 
-That holds where the answer to a fetch makes followers truncate (KIP-595): before, they cut to their high
-watermarks. Nor may a leader die and lead on in its epoch, which would begin again (`last_known_leader_unfenced`), a
-record be sent again, or the partition be moved. While power may be lost it must be on all disks. Answers under way
-must bring nothing, and cut nothing; a request from before must bring none that would be taken (`fetch_fencing`, or
-`match_responses`).
+* No log grows. A log grows by a record that is sent, or by one that another log holds; there is neither.
+* No log is truncated. A log is truncated where it diverges from another one, and these diverge nowhere: their batches
+  are equal, and so are the starts of the epochs that have batches. Epochs without batches begin at the log end, so a
+  truncation there removes nothing but epoch entries (`end_of_epoch`).
 
-Searches for lost and vanished records alone end at more states: those of `seated.py`, and where every broker that may
-lead holds all that was sent. These last ends do not ask how many leaders may still die, be fenced, stop or be asked to
-go. Nothing is left to be sent, and nothing was sent twice, so a record has one place in any log: where the one leader
-that took it put it. Logs that hold all of them (*whole* ones) are the same then, and so are the epochs in which these
-were written. A broker *counts* if it may come to lead (ISR, ELR, the leader, the last one known; with unclean elections
-everybody) or believes to lead in the newest epoch; before KIP-497, in any.
+So no record that was acknowledged or read gets lost, and no two logs differ. The other invariants (one leader per
+epoch, a high watermark that never falls) do not depend on the logs.
 
-**Who counts is whole.** What a stale leader acknowledges or shows is some of it, whatever it holds.
+Equal logs are an end under these conditions:
 
-**Who is whole stays so.** Power is not lost any more, and the partition is not moved. It is cut where it parts from the
-log of whom it follows: nowhere, if that one is whole (see above). It follows no stale leader that is not,
-and none of another epoch answers it (`fetch_fencing`); nothing is under way to it that cuts, and what a late fetch of
-its brings it drops (`match_responses`). Who learns later follows who leads then, and that one counts.
+* Followers truncate on the answer to a fetch (KIP-595). Earlier releases truncate to the high watermark.
+* A leader that died never leads again in its epoch (`last_known_leader_unfenced`).
+* No record is sent again, and the partition is not reassigned.
+* While a power loss is possible, everything is flushed.
+* Answers in flight bring no batches and truncate nothing. A late request brings no answer that would be taken
+  (`fetch_fencing` or `match_responses`).
 
-**Who comes to count is whole.** A leader takes into the ISR who has fetched from where its epoch began, or where its
-high watermark is (`expand_from_epoch_start`): of who counts that is behind the last record. So who joins was there: no
-request is under way from further than the log of who sent it, nobody counts another one as further than that one's
-log goes, and neither a proposal nor what a leader takes the ISR to be, if it is not refused for its epoch, names one
-that is not whole. That rests on a record's counting as held by the next fetch only (`replicated_by_next_fetch`).
+**Searches for lost and vanished records alone** end at more states: at those of `seated.py`, and where every broker
+that may lead holds all sent records. These ends hold for any number of leaders that still die, are fenced, stop or are
+moved. All records are sent, each once, so a record has the same offset in every log.
+
+A log that holds all of them is *whole*. All whole logs are equal, and so are the epochs that have batches in them. A
+broker *counts* if it may become leader (a member of the ISR or ELR, the leader, the last known leader; any broker with
+unclean elections), or if it believes that it leads in the newest epoch (before KIP-497: in any epoch). The end rests on
+three claims:
+
+* **A broker that counts is whole.** A stale leader acknowledges and shows only records that a whole log has.
+* **A whole broker stays whole.** No power loss is left, and the partition is not reassigned. The broker would be
+  truncated where its log diverges from its leader's: nowhere, if the leader is whole. It follows no stale leader that
+  is not whole, and no leader of another epoch answers it (`fetch_fencing`). Nothing in flight truncates it, and it
+  drops the answer to a late fetch (`match_responses`). A broker that learns the metadata later follows the leader of
+  that time, which counts.
+* **A broker that comes to count is whole.** A leader adds a follower to the ISR only if the follower has fetched from
+  the start of the leader's epoch, or from the high watermark (`expand_from_epoch_start`). For a leader that counts,
+  both are beyond the last record. So the follower has held every record: no request in flight claims more than its
+  sender's log holds, no leader counts a replica for more than that replica holds, and no proposal or pending ISR that
+  the controller would accept names a broker that is not whole. A record counts as held only by the next fetch
+  (`replicated_by_next_fetch`).
 """
 
 from __future__ import annotations
@@ -94,7 +101,7 @@ def _are_equal(scope: Scope, replicas: Sequence[int], budget: Budget, client: Cl
 
 
 def _same(one: Log, other: Log) -> bool:
-    """Return True if two logs hold the same, and their epochs without records begin at the end."""
+    """Return True if two logs have equal records, and all their epochs without records begin at the log end."""
     if (one.batches, one.start, one.end) != (other.batches, other.start, other.end):
         return False
     written, unwritten = _epochs(one)
@@ -103,7 +110,7 @@ def _same(one: Log, other: Log) -> bool:
 
 
 def _epochs(log: Log) -> tuple[list[EpochEntry], list[EpochEntry]]:
-    """Split the epochs into those up to the last batch's, and later ones."""
+    """Split a log's epochs into those up to the epoch of the last batch, and later ones."""
     last = log.batches[-1].epoch if log.batches else UNKNOWN
     return (
         [entry for entry in log.epochs if entry.epoch <= last],
@@ -112,11 +119,11 @@ def _epochs(log: Log) -> tuple[list[EpochEntry], list[EpochEntry]]:
 
 
 _TAKES = ("power_losses", "unclean", "reassignments")
-"""Budgets by which a log may lose something that it holds."""
+"""Budgets by which a log may lose records that it holds."""
 
 
 def keeps(scope: Scope) -> Iterator[End]:
-    """Yield the ends of searches for lost and vanished records alone."""
+    """Yield the ends that hold only for searches for lost and vanished records."""
     rules, ids = scope.rules, scope.ids
     told = rules.fetch_fencing and rules.match_responses and rules.replicated_by_next_fetch
     if scope.budget.retries or not (stay(rules) and told and rules.expand_from_epoch_start):
@@ -146,7 +153,7 @@ def is_whole(client: Client, log: Log) -> bool:
 def _is_whole_if_it_counts(
     rules: Rules, own: int, client: Client, metadata: Metadata, log: Log, process: Process
 ) -> bool:
-    """Return True if a broker that counts is whole, and nobody joins its ISR that is not."""
+    """Return True if a broker does not count, or if it is whole and only whole brokers can join its ISR."""
     partition, role = metadata.partition, process.role
     if moves(partition):
         return False
@@ -159,7 +166,7 @@ def _is_whole_if_it_counts(
 
 
 def _keeps_what_it_holds(client: Client, log: Log, under_way: Hashable) -> bool:
-    """Return True if nothing under way cuts a whole log, or claims more than one that is not whole holds."""
+    """Return True if nothing in flight truncates a whole log, or claims more records than a log holds."""
     if is_whole(client, log):
         return brings_nothing(under_way)
     request = under_way.request if isinstance(under_way, Late) else under_way
@@ -187,7 +194,9 @@ def _is_known_rightly(
     process: Process,
     proposal: Hashable,
 ) -> bool:
-    """Return True if another broker counts a replica that is not whole for what it holds, and has it in no ISR."""
+    """Return True if a broker knows replica `own` rightly: it is whole; or it is in no ISR of the broker, and counted
+    for no more than it holds.
+    """
     if is_whole(client, log):
         return True
     role, known, named = process.role, tuple[Progress, ...](), list[tuple[int, tuple[int, ...]]]()
@@ -206,13 +215,13 @@ def _is_known_rightly(
 
 
 def stay(rules: Rules) -> bool:
-    """Return True if logs that are equal stay equal."""
+    """Return True if equal logs stay equal under these rules."""
     matched = rules.fetch_fencing or rules.match_responses
     return rules.truncation is Truncation.ON_FETCH and rules.leads_once and matched
 
 
 def brings_nothing(under_way: Hashable) -> bool:
-    """Return True if what a follower has under way cannot change its log."""
+    """Return True if a follower's request or answer in flight cannot change its log."""
     if isinstance(under_way, Fetched):
         return not under_way.batches and under_way.diverging is None and under_way.error is Error.NONE
     return not isinstance(under_way, Reply)

@@ -1,9 +1,8 @@
-"""What nobody looks at again, and so need not tell two states apart: fewer states, and the same findings.
+"""Reductions that drop parts of a state which no invariant and no later step reads: fewer states, the same findings.
 
-Of all states that behave alike the search keeps one. What is forgotten could neither be seen by an invariant nor change
-any later step, now or after anything else that may happen (epochs only grow): each way through the whole search is a
-way through this one, without the steps that did nothing. `Reductions.void` and `Reductions.memory` switch it;
-`tests/model/test_reductions.py` compares.
+The search keeps one of all states that behave alike. A dropped part changes no later step, whatever else happens,
+because epochs only grow. So each path of the full search is a path of this one, without the steps that had no effect.
+`Reductions.void` and `Reductions.memory` switch it; `tests/model/test_reductions.py` compares both.
 """
 
 from __future__ import annotations
@@ -33,15 +32,17 @@ _NEVER_TAKEN = (
     Error.FENCED_LEADER_EPOCH,
     Error.INVALID_UPDATE_VERSION,
 )
-"""Refusals after which a leader goes on waiting for newer metadata, as it would without them."""
+"""Refusals after which a leader still waits for newer metadata, as it would without an answer."""
 
 
 def remembered(broker: Broker, scope: Scope) -> Broker:
-    """A broker without what neither it nor anyone else will ever look at again.
+    """Return a broker without the parts of its state that no later step reads.
 
-    What was flushed, where it does not lose power. That it was stopped cleanly, where nobody asks. Of a leader see
-    `_leading` and `_image`. A follower acts by its role, which names leader and epoch; the next image that it applies
-    is the newest one, and replaces what it knew: of the image is left that it knows of its own registration.
+    * The recovery point, if the broker cannot lose power.
+    * The clean-shutdown file, if no rule reads it.
+    * Of a leader's progress and image: see `_leading` and `_image`.
+    * Of a follower's image, all but its own registration: its role names leader and epoch, and the next image that it
+      applies replaces this one.
     """
     rules, log, process = scope.rules, broker.log, broker.process
     if not (scope.budget.power_losses and scope.strikes(broker.id)):
@@ -59,16 +60,17 @@ def remembered(broker: Broker, scope: Scope) -> Broker:
 
 
 def _leading(leader: Leader, partition: Partition, log: Log, scope: Scope) -> Leader:
-    """A leader without what it will not look at of where its epoch began, and of its followers' progress.
+    """Return a leader without the parts of its epoch start and of its followers' progress that no later step reads.
 
-    Who fetches says who it is and where, and only then may be proposed to join: the incarnation of the fetch before is
-    not asked for, nor the start of the epoch when the high watermark has passed it, which who joins must reach too.
+    A fetch names its sender's incarnation and position, and only then may the sender be proposed for the ISR. So the
+    incarnation of earlier fetches is not read. Nor is the start of the epoch, once the high watermark has passed it,
+    which a joining follower must reach too.
 
-    Of those that are in the ISR, or proposed for it, only an end beyond the high watermark counts, for the mark waits
-    for it; with slow followers also whether it is the log's end. Of the others none: who is to come into the ISR is
-    proposed first, and fetches at that time. That rests on the controller's refusing a proposal that its leader has
-    given up (`partition_epoch_check`), and on leaders that keep nothing from before they were deposed
-    (`reset_followers`, `notice_skipped_epochs`): without one of these all ends are kept.
+    Of members of the ISR, present or proposed, only an end beyond the high watermark matters, because it bounds the
+    mark; with slow followers also whether it is the log end. Of other replicas no end matters: such a replica is
+    proposed first, and fetches at that time. This requires that the controller refuses a proposal that its leader gave
+    up (`partition_epoch_check`), and that leaders keep nothing from before they were deposed (`reset_followers`,
+    `notice_skipped_epochs`). Without one of these all ends are kept.
     """
     rules = scope.rules
     if not rules.expand_from_epoch_start or leader.start <= log.high_watermark:
@@ -92,12 +94,11 @@ def _ends(progress: tuple[Progress, ...]) -> tuple[Progress, ...]:
 
 
 def _image(process: Process, leader: Leader, own: int, rules: Rules) -> Metadata:
-    """Reduce a leader's image to the partition without what only the controller asks, its own incarnation, and the
-    others.
+    """Reduce a leader's image to what the leader still reads of it.
 
-    Of these it asks whether they may join, and as which incarnation they are in the ISR. Who is fenced or about to stop
-    may not join, whatever its incarnation, until a newer image says otherwise; where that is not asked (`fencing`), it
-    does not count.
+    Dropped are the fields of the partition that only the controller reads, and the leader's own incarnation. Of other
+    brokers it reads whether they may join, and the incarnation of ISR members. A fenced or stopping broker may not join
+    whatever its incarnation, until a newer image says otherwise; without the rule `fencing` that state is dropped.
     """
     image, partition = process.image, process.partition
     members = {*partition.isr, *(leader.pending or ())}
@@ -115,7 +116,7 @@ def _image(process: Process, leader: Leader, own: int, rules: Rules) -> Metadata
 
 
 def remembering(group: Group, scope: Scope) -> Group:
-    """A group of steps after which brokers remember what counts only."""
+    """Return a group whose steps leave reduced brokers (`remembered`)."""
     at = [
         (one, group.cells.index(log_cell(one)), group.cells.index(process_cell(one)))
         for one in scope.ids
@@ -137,7 +138,7 @@ def remembering(group: Group, scope: Scope) -> Group:
 
 
 def leftovers(scope: Scope) -> tuple[Group, ...]:
-    """The groups that take out of the way, at once, what is still under way and cannot do anything any more."""
+    """Return the groups that remove, at once, messages in flight that have no effect any more."""
     if not scope.reductions.void:
         return ()
     groups = []
@@ -156,11 +157,10 @@ def leftovers(scope: Scope) -> tuple[Group, ...]:
 
 
 def without_effect(rules: Rules, broker: Broker, reply: Fetched | EpochEnd) -> bool:
-    """Return True if a follower drops a response, or takes nothing from it.
+    """Return True if a follower drops a response, or takes nothing from it, now and later.
 
-    It will not take anything from it later: what it would take depends on its role and its log, which only steps of its
-    own change, and after these the response is to a fetch that it would not send any more. That rests on its dropping
-    such responses.
+    The effect of a response depends on the follower's role and log. Only the follower's own steps change these, and
+    after such a step it would send another fetch, so it drops this response (`match_responses`).
     """
     return rules.match_responses and step(broker, reply, rules)[0] == broker
 
@@ -173,12 +173,12 @@ def _response(rules: Rules, own: int, log: Log, process: Process, under_way: obj
 
 
 def _of_response(value: object) -> Hashable:
-    """Return the response, and all of its follower."""
+    """Return what the group depends on: the response, and the whole follower."""
     return value if isinstance(value, (Log, Process, Fetched, EpochEnd)) else None
 
 
 def _stale_proposal(rules: Rules, metadata: Metadata, proposal: object) -> Iterator[Move]:
-    """A proposal from before the controller's newest decision, which it will refuse for its epochs alone."""
+    """Drop a proposal from before the controller's newest decision, which it would refuse for its epochs alone."""
     if not isinstance(proposal, AlterPartition):
         return
     partition = metadata.partition
@@ -193,14 +193,14 @@ def _stale_proposal(rules: Rules, metadata: Metadata, proposal: object) -> Itera
 
 
 def _of_proposal(value: object) -> Hashable:
-    """Return the proposal, and the epochs that the controller compares its own with."""
+    """Return what the group depends on: the proposal, and the epochs that the controller compares."""
     if isinstance(value, Metadata):
         return value.partition.leader_epoch, value.partition.epoch
     return value if isinstance(value, AlterPartition) else None
 
 
 def _late_answer(process: Process, proposal: object) -> Iterator[Move]:
-    """An answer that changes nothing: a refusal, or one to who has moved on or knows as much already."""
+    """Drop an answer that changes nothing: a refusal, or one for a leader that has newer metadata or another role."""
     if not isinstance(proposal, Altered):
         return
     role, decided = process.role, proposal.partition
@@ -212,7 +212,9 @@ def _late_answer(process: Process, proposal: object) -> Iterator[Move]:
 
 
 def _of_answer(value: object) -> Hashable:
-    """Return the answer, and how much its leader knows; a refusal is without effect for who is down, too."""
+    """Return what the group depends on: the answer, and its leader's metadata. A refusal has no effect on a dead
+    leader.
+    """
     if isinstance(value, Process):
         return value.role and (value.role.epoch, isinstance(value.role, Leader) and value.partition.epoch)
     return value if isinstance(value, Altered) else None

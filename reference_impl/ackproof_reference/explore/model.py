@@ -1,4 +1,4 @@
-"""What can be searched: a model is a row of cells, and groups of steps and invariants over a few of them each."""
+"""A searchable model: a state is a row of cells; groups of steps and invariants read a few of the cells each."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 
 class ActionKind(Enum):
-    """Kinds of steps in the world of a Kafka partition, for programs that act on a story."""
+    """Kinds of steps in the world of a Kafka partition, for programs that evaluate a counterexample."""
 
     OTHER = "no step of that world"
     SEND = "a producer sends a record"
@@ -40,7 +40,7 @@ class ActionKind(Enum):
 
 
 class Action(NamedTuple):
-    """One step: names of its actor and its target ("" nobody) and a sentence for readers, the rest for programs."""
+    """One step. `actor` and `target` ("" if none) and a sentence are for readers, the other fields for programs."""
 
     actor: str
     text: str
@@ -49,7 +49,7 @@ class Action(NamedTuple):
     broker: int = 0
     """The broker that fetches, proposes, lives or dies in this step, or that is sent a record; 0: none."""
     refuses: bool = False
-    """A producer gets an error."""
+    """True if the step answers a producer with an error."""
 
 
 Row = tuple[Hashable, ...]
@@ -68,13 +68,15 @@ class Group(NamedTuple):
     """Steps that read and write the same cells.
 
     `moves(*cells)` yields each possible step with the new values of those cells, in the same order. `check(*cells)`
-    yields (class, sentence) for each invariant that these values break. With `at_once` its step, at most one, is
-    taken together with the one that made it possible; it must change nothing that anybody looks at, and come to the
-    same however long it waits. `at_once(value)` is what of a cell's value it depends on; None: it has no step then.
+    yields (class, sentence) for each invariant that these values break.
 
-    Groups of one `row` are looked up together, by all their cells at once: worth it where these cells have far fewer
-    combinations than there are states. `counts` are the fields that the group looks at of a cell of counters (see
-    `Counting`); the others it finds to be 0, and leaves alone. Each of its steps counts as so many `steps`.
+    `at_once`: the group has at most one step, which is taken together with the step that made it possible. It must
+    change nothing that another step or an invariant reads, and its effect must not depend on how long it waits.
+    `at_once(value)` returns the part of a cell's value that the step depends on; None: no step.
+
+    Groups of one `row` are looked up together, by all their cells at once. That pays if these cells have far fewer
+    combinations than there are states. `counts` names the fields that the group reads of a cell of counters (see
+    `Counting`); it sees 0 in the others and does not change them. Each step counts as `steps` steps.
     """
 
     name: str
@@ -96,8 +98,8 @@ class Condition(NamedTuple):
 
 
 class End(NamedTuple):
-    """Conditions that together end the search at a state. Neither it nor any later state breaks one of these `kinds`;
-    empty: of any kind.
+    """Conditions that together end the search at a state. No later state breaks an invariant of these `kinds` (empty:
+    of any kind).
     """
 
     conditions: Sequence[Condition]
@@ -106,24 +108,25 @@ class End(NamedTuple):
 
 @dataclass(frozen=True)
 class Model:
-    """A searchable world: a name for each cell, the first state, all steps and invariants.
+    """A searchable world: names of the cells, the first state, all steps and invariants.
 
-    `counters` and `widths` say more about its cells: a search is quicker and smaller with that, its answers no others.
+    `counters` and `widths` describe the cells. They make a search faster and smaller, and change no answer.
     """
 
     names: Sequence[str]
     initial: Row
     groups: Sequence[Group]
     counters: Sequence[int] = ()
-    """Cells that hold a named tuple of numbers, none of which ever exceeds what it is at first."""
+    """Cells that hold a named tuple of numbers, none of which ever exceeds its first value."""
     widths: Sequence[int] = ()
-    """Bits to number the values of each cell with at first (a cell of counters has its own)."""
+    """Initial number of bits for the values of each cell (a cell of counters has its own)."""
     retold: Callable[[Sequence[Row]], list[StoryLine]] | None = None
-    """Turns a way through its states into a story, where its steps are not those that a reader is to see."""
+    """Turns a path of states into a counterexample for readers, if the steps of the model are not the steps to show."""
     ranked: bool = False
-    """States that are alike with ranks in the place of epochs are one (`ranking.py`)."""
+    """True if states are equal that differ only in epochs of the same rank (`ranking.py`)."""
     frugal: bool = False
-    """A state is not kept if another one, seen before, differs in counters only, and has as much of each left: who may
-    do more of something has all the ways of who may do less."""
+    """True to drop a state if an earlier one differs in counters only and has at least as much of each: whatever is
+    possible from the dropped state is possible from that one.
+    """
     ends: Sequence[End] = ()
-    """A state at one of these is neither gone on from nor kept."""
+    """Ends: a state that fulfils one is neither continued from nor kept."""

@@ -1,17 +1,16 @@
-"""Epochs by their order: states that differ in how often leaders, partitions and brokers have changed are one.
+"""Epochs by rank: states that differ only in the number of past elections, ISR changes and restarts are one state.
 
-Leader epochs, partition epochs and brokers' incarnations are compared, and counted up from the newest one, which the
-controller has; nothing else is done with them. So each is replaced by its rank among those of its kind that occur
-anywhere in the state: in logs, memories, messages, and at the controller. What is possible then is the same, up to the
-ranks, and invariants ask of epochs at most whether two are the same. One thing more is looked at: whether the
-controller's leader epoch is the very next one after a leader's own (`become_leader`). Where it is not, and none between
-them occurs, one is left out between their ranks.
+Leader epochs, partition epochs and incarnations are only compared, and the controller increments the newest one. So
+each is replaced by its rank among the epochs of its kind that occur anywhere in the state: in logs, memories, messages,
+and at the controller. The same steps are possible then, up to the ranks, and invariants at most compare two epochs for
+equality. One more fact is read: whether the controller's leader epoch directly follows a leader's own
+(`become_leader`). If it does not, and no epoch between them occurs, one rank between them is left free.
 
-With that, states of different histories are one state. Some of them may still do more than others: a search keeps those
-only of which no other one, found as early, may do as much of everything (`Model.frugal`). What is possible with less
-left is possible with more, in as many steps.
+So states of different histories become one state. Some of them have more budget left than others. A search keeps a
+state only if no other one, found as early, has as much of every budget (`Model.frugal`): whatever is possible with less
+budget is possible with more, in as many steps.
 
-Which states a search takes up: one of all that are alike, none that can do less than another, none at an end.
+A search continues from one of all equal states, from none that another one dominates, and from no end.
 """
 
 from __future__ import annotations
@@ -29,14 +28,15 @@ from ackproof_reference.messages import Altered, AlterPartition, AskEpochEnd, Ep
 from ackproof_reference.metadata import Metadata, Partition
 
 LEADER, LEADING, PARTITION, BROKER = range(4)
-"""Kinds of epochs, each a field of bits: leader epochs, those of them that a broker leads in, and so on. The
-incarnations of broker 1 are at `BROKER`, those of broker 2 after them."""
+"""Kinds of epochs, each a bit field: leader epochs, leader epochs that a broker leads in, partition epochs,
+incarnations of broker 1 (those of broker 2 follow, and so on).
+"""
 FIELD = 64
 _BITS = (1 << FIELD) - 1
 
 
 Ranks = Mapping[int, Mapping[int, int]]
-"""For each kind of epochs the rank of each."""
+"""Rank of each epoch, by kind of epoch."""
 
 
 def occurring_epochs(cell: int, value: Hashable) -> int:
@@ -57,7 +57,7 @@ def occurring_epochs(cell: int, value: Hashable) -> int:
 
 
 def rank_epochs(bits: int) -> Ranks | None:
-    """Return the ranks of epochs that occur; None where they are the epochs already."""
+    """Return the ranks of the epochs that occur; None if every epoch equals its rank."""
     fields: dict[int, list[int]] = {}
     for kind in range(-(-bits.bit_length() // FIELD)):
         field = bits >> kind * FIELD & _BITS
@@ -71,12 +71,12 @@ def rank_epochs(bits: int) -> Ranks | None:
 
 
 def replace_epochs(cell: int, value: Hashable, ranks: Ranks) -> Hashable:
-    """Return a cell's value with ranks in the place of epochs."""
+    """Return a cell's value with ranks in place of epochs."""
     return _Renaming(lambda kind, epoch: ranks[kind][epoch]).cell(cell, value)
 
 
 class _Renaming:
-    """Walks through a cell's value and replaces each epoch."""
+    """Replaces every epoch in a cell's value by its rank."""
 
     def __init__(self, new: Callable[[int, int], int]) -> None:
         self._new = new
@@ -177,7 +177,7 @@ class _Renaming:
 
 
 class Admission:
-    """Says of packed states what a search is to keep, for one packing of a model's cells."""
+    """Decides which packed states a search keeps, for one packing of a model."""
 
     def __init__(self, model: Model, cells: Cells, wanted: frozenset[str]) -> None:
         self._ranks = _Ranks(cells) if model.ranked else None
@@ -192,7 +192,7 @@ class Admission:
         """Whether every state is kept as it is."""
 
     def alike(self, state: int) -> int:
-        """The one state that stands for all that are alike."""
+        """Return the representative of all states that are equal to this one."""
         return state if self._ranks is None else self._ranks.rank(state)
 
     def admits(self, state: int, seen: dict[int, int]) -> bool:
@@ -216,7 +216,7 @@ class Admission:
 
 
 class Spare(dict[int, tuple[int, ...]]):
-    """Differences, by the packed counters that are left, to all states with as much of each and more of some."""
+    """Differences from a state to all states with at least as much budget, by packed counters."""
 
     def __init__(self, cells: Cells) -> None:
         super().__init__()
@@ -250,7 +250,7 @@ class _Occurring(dict[int, int]):
 
 
 class _Differences(dict[int, int]):
-    """Differences that ranks add to a packed state, by the number of a cell's value."""
+    """Difference that replacing epochs by ranks makes to a packed state, by the number of the value of a cell."""
 
     def __init__(self, cells: Cells, cell: int, ranks: Ranks) -> None:
         super().__init__()

@@ -1,8 +1,10 @@
-"""What is explored, and by which rules: a client, a controller, brokers with one partition, what is on its way between.
+"""The scope of a search: a client, a controller, brokers with one partition, messages in flight, and the rules.
 
-A scope bounds what goes wrong, never what heals: so many kills, power losses, cuts, but as many restarts, fetches and
-elections as follow. The cells: what may still go wrong, the client, the controller, and for each broker its log, its
-memory, its one fetch under way (request or response) and its one proposal to the controller under way.
+A scope bounds incidents, not recoveries: the number of kills, power losses and cuts is limited; restarts, fetches and
+elections are not.
+
+The cells of a state: the budget of incidents, the client, the controller; and for each broker its log, its memory, its
+one fetch in flight (request or response), and its one proposal to the controller in flight.
 """
 
 from __future__ import annotations
@@ -20,14 +22,14 @@ class Budget(NamedTuple):
     power_losses: int = 0
     clean_stops: int = 0
     cuts: int = 0
-    """Brokers that live and are fenced all the same, for they do not reach the controller."""
+    """Live brokers that are fenced because they do not reach the controller."""
     shrinks: int = 0
     """Slow followers dropped by their leader."""
     lost: int = 0
-    """Responses to a fetch that never arrive."""
+    """Responses to fetches that get lost."""
     preferred: int = 0
     hand_overs: int = 0
-    """Leadership given to another member of the ISR, both alive: what makes quick changes of leaders."""
+    """Leadership given to another ISR member while both live: stands for any quick change of leaders."""
     unclean: int = 0
     retries: int = 0
     reassignments: int = 0
@@ -35,46 +37,46 @@ class Budget(NamedTuple):
     time_outs: int = 0
     """Producers that get REQUEST_TIMED_OUT."""
     failovers: int = 0
-    """Controllers that fail when only the first records of a decision are written; the next one goes on from these."""
+    """Controllers that fail after the first records of a decision are written. The next controller goes on from these.
+    """
 
 
 NOTHING = Budget()
 
 
 class Reductions(NamedTuple):
-    """Switches for what a search takes together because no invariant and no later step tells it apart.
-
-    No reduction changes an answer: `tests/model/test_reductions.py` compares each subset with the plain search.
+    """Switches for reductions of the state space. No reduction changes an answer: `tests/model/test_reductions.py`
+    compares each subset with the plain search.
     """
 
     void: bool = True
-    """What is under way and can do nothing any more is taken out of the way at once (`forgetting.py`)."""
+    """Remove messages in flight that have no effect any more (`forgetting.py`)."""
     memory: bool = True
-    """Of a broker's disk and memory counts what it may look at again (`forgetting.py`)."""
+    """Drop the parts of a broker's disk and memory that no later step reads (`forgetting.py`)."""
     fusing: bool = True
-    """A follower's asking, being answered and taking the answer are one step where nobody can tell (`fetching.py`)."""
+    """Take a follower's request, the answer and taking it as one step if no state tells them apart (`fetching.py`)."""
     ranking: bool = True
-    """Epochs count by their order, and of what may still go wrong the more (`ranking.py`)."""
+    """Compare epochs by rank, and keep the state with more budget (`ranking.py`)."""
     ending: bool = True
-    """Where nothing can be broken any more the search does not go on (`ending.py`)."""
+    """End the search at states from which no invariant can be broken (`ending.py`)."""
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The reductions that are switched on."""
+        """Return the names of the reductions that are on."""
         return tuple(name for name, on in zip(self._fields, self, strict=True) if on)
 
 
 ALL = Reductions()
 NO_REDUCTIONS = Reductions(*(False for _ in Reductions._fields))
-"""The plain search: every state and every step for itself."""
+"""The plain search: every state and every single step."""
 IN_STORIES = NO_REDUCTIONS._replace(void=True)
-"""For stories, told and forced: every step for itself, but for those that do nothing."""
+"""For counterexamples, printed or forced: every single step, except steps without effect."""
 
 
 class Client(NamedTuple):
     """The client's view: records sent and acknowledged, and what a reader has seen below a high watermark.
 
-    Records are numbered from 0. `read` is the longest prefix that any leader showed; `wrong` what broke a promise.
+    Records are numbered from 0. `read`: the longest prefix that any leader showed. `wrong`: what broke a promise.
     """
 
     sent: int = 0
@@ -98,11 +100,11 @@ class Scope:
     """The ISR at the start; empty: all replicas."""
     idempotent: bool = False
     settled: bool = False
-    """Whether all brokers know the partition at the start; else they learn of it as the first steps."""
+    """True if all brokers know the partition at the start; else they learn of it in the first steps."""
     victims: tuple[int, ...] = ()
-    """Whom power losses and cuts may strike; empty: everyone."""
+    """Brokers that power losses and cuts can strike; empty: all."""
     targets: tuple[tuple[int, ...], ...] = ()
-    """The assignments that a reassignment may aim at."""
+    """Assignments that a reassignment can have as its target."""
     reductions: Reductions = ALL
 
     @property
@@ -111,7 +113,7 @@ class Scope:
 
     @property
     def in_stories(self) -> Scope:
-        """The same world in the steps of stories."""
+        """Return the same scope with the single steps that counterexamples show."""
         return replace(self, reductions=NO_REDUCTIONS._replace(void=self.reductions.void))
 
     def strikes(self, broker: int) -> bool:
@@ -124,22 +126,22 @@ _BEFORE, _EACH = 3, 4
 
 
 def log_cell(broker: int) -> int:
-    """The cell of a broker's log."""
+    """Return the cell of a broker's log."""
     return _BEFORE + _EACH * (broker - 1)
 
 
 def process_cell(broker: int) -> int:
-    """The cell of a broker's memory."""
+    """Return the cell of a broker's memory."""
     return log_cell(broker) + 1
 
 
 def fetch_cell(broker: int) -> int:
-    """The cell of the fetch that a broker has under way: None, a request or a response."""
+    """Return the cell of the fetch that a broker has in flight: None, a request or a response."""
     return log_cell(broker) + 2
 
 
 def proposal_cell(broker: int) -> int:
-    """The cell of the ISR change that a broker has under way: None, a request or a response."""
+    """Return the cell of the ISR change that a broker has in flight: None, a request or a response."""
     return log_cell(broker) + 3
 
 
@@ -149,5 +151,5 @@ def broker_of(cell: int) -> int:
 
 
 def memory_row(broker: int) -> str:
-    """Name the row of groups of a broker, the controller and the client: no cells of other brokers."""
+    """Return the row of groups that read a broker, the controller and the client, and no other broker."""
     return f"broker {broker}"

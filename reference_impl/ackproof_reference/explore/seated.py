@@ -1,35 +1,37 @@
-"""Where a search for lost and vanished records ends: the broker that leads, or comes to lead, leads for good.
+"""Ends of searches for lost and vanished records: from these states on, one leader leads for good.
 
-No budget is left by which a leader could die, be fenced or be asked to go, and the partition is not being moved. Of
-other classes that says nothing (what another broker's log becomes, who may be elected), and with acks=0 not even of
-lost records, for there counts what a leader may refuse.
+No budget is left by which a leader could die, be fenced or be moved, and the partition is not being reassigned. Other
+classes of findings are not excluded (another broker's log may still change, another broker may become electable). With
+acks=0 lost records are not excluded either, because a record that the leader refuses counts as sent.
 
-**Somebody leads.** The controller's leader runs, is registered as it runs, and is in the ISR. The session of another
-one ends without another leader then, for there is one who may lead on (`decide`); proposals of those who led before
-are refused for their epoch, its own name it. It has learned so already or will, from the newest image, and its log is
-not cut: only followers cut, no answer is under way of when it followed, and none that cuts can come (below). Of all
-that was acknowledged and read it lacks nothing, and what it acknowledges and shows itself it has. Others acknowledge
-and show only while they believe to lead:
+**There is a leader.** The leader that the controller names runs with the registered incarnation, and is in the ISR.
+When another broker's session ends, this leader goes on (`decide`). The controller refuses proposals of earlier leaders
+for their epoch; the leader's own name the present one. The leader has learned its epoch, or will learn it from the
+newest image. Its log is not truncated: only followers truncate, and no answer from its time as a follower is in flight
+or can still come. It holds all that was acknowledged and read. Other brokers acknowledge and show records only while
+they believe that they lead. Then one of these must be true:
 
-* nobody else who runs does; who starts later learns the newest image, which names this leader. Or
-* others do, of older epochs, and of each this is true: its high watermark passes nothing that the leader lacks: its
-  ISR is below the minimum, or has the leader in it, whose last fetch is what it knows (`maximal_isr`: also while it
-  proposes another one). What the leader holds may reach further by following that one until it learns, if its log is
-  the beginning of that one's (and counts as held by its next fetch only, `replicated_by_next_fetch`). Who
-  acknowledges at once (acks=1) must be sent nothing more, and what it holds counts whole; nor may anything be sent
-  where the leader counts as further than that one's log goes, for that was cut since (without `reset_followers`). No
-  record may be sent again. A late fetch of the leader (known only with `fusing`) may still tell that one how
-  far it was then; there must be none where its answer would be taken (without `match_responses`), or counts at once.
+* No other running broker believes so. One that starts later learns the newest image, which names this leader.
+* Others do, in older epochs, and the high watermark of each passes nothing that the leader lacks. Its ISR is below the
+  minimum; or the leader is in its ISR, and bounds its high watermark by the last fetch that this broker knows
+  (`maximal_isr`: also while it proposes another ISR).
 
-**Nobody leads**, or one who does not run or has not learned it, and was not asked to stop. Nobody believes to lead in
-the newest epoch, no answer to a fetch is under way, nor a proposal that is not refused for its epoch, and all who may
-come to lead hold all that was promised: ISR, ELR, the last leader known, and with unclean elections everybody. What
-others do who believe to lead, of older epochs, takes nothing from any of these, as above. The one that leads then
-leads for good, and the others follow it. That rests on nobody's cutting its log for learning of a leader alone
-(KIP-101).
+In the second case, the leader may come to hold more by following such a broker until it learns its epoch, if its log is
+a prefix of that broker's (and a record counts as held by the next fetch only, `replicated_by_next_fetch`). With acks=1
+that broker must get no more records, and all that it holds counts as acknowledged. It must get none either if it counts
+the leader for more than its own log holds, because that log was truncated since (without `reset_followers`). No record
+may be sent again. A late fetch of the leader (only with `fusing`) may still tell that broker an old position. There
+must be no such fetch if its answer would be taken (without `match_responses`), or if acknowledgements are immediate.
 
-Before KIP-497 a conditional write to ZooKeeper asks for no epoch: there nobody else may have a proposal under way,
-nor believe to lead.
+**There is no leader,** or it does not run or has not learned its epoch, and it was not asked to stop. No broker
+believes that it leads in the newest epoch. No answer to a fetch is in flight, and no proposal that the controller would
+accept. Every broker that may become leader (ISR, ELR, the last known leader; any broker with unclean elections) holds
+all that was promised. Leaders of older epochs take no record from any of these, as above. The broker that becomes
+leader then leads for good, and the others follow it. This requires that no broker truncates its log only because it
+learns of a leader (KIP-101).
+
+Before KIP-497 a conditional write to ZooKeeper checks no epoch. There, no other broker may have a proposal in flight,
+or believe that it leads.
 """
 
 from __future__ import annotations
@@ -71,11 +73,11 @@ _UNSEATS = (
     "reassignments",
     "failovers",
 )
-"""Budgets by which a leader may cease to lead. What is left of the others is not asked."""
+"""Budgets by which a leader may cease to lead. The ends do not depend on the other budgets."""
 
 
 def seats(scope: Scope) -> Iterator[End]:
-    """Yield the ends of searches for these two classes."""
+    """Yield the ends for lost and vanished records."""
     if scope.acks == 0 or not scope.reductions.fusing:
         return
     kinds, ids = frozenset((LOST, VANISHED)), scope.ids
@@ -115,7 +117,7 @@ def _seated(budget: Budget) -> bool:
 
 
 def _leads(own: int, metadata: Metadata, process: Process) -> bool:
-    """Return True if the controller has a broker lead, and nothing is about to change that."""
+    """Return True if the controller names this broker leader and nothing is about to change that."""
     partition, registered = metadata.partition, metadata.registration(own)
     if partition.leader != own or own not in partition.isr or moves(partition):
         return False
@@ -172,8 +174,8 @@ def _cannot_harm(
 
 
 def _most(rules: Rules, own: int, memory: Process, proposal: Hashable) -> int | None:
-    """Return how far the high watermark of a broker that believes to lead may rise: not while its ISR is below the
-    minimum, nor past the last fetch of `own`, if it is a member. None: any far.
+    """Return the bound of the high watermark of a broker that believes it leads; None: unbounded. The bound is its
+    present value while its ISR is below the minimum, and the last fetch of `own` while `own` is a member.
     """
     assert isinstance(memory.role, Leader)
     partition, most = memory.partition, UNKNOWN
@@ -189,7 +191,7 @@ def _most(rules: Rules, own: int, memory: Process, proposal: Hashable) -> int | 
 
 
 def _may_cut(rules: Rules, broker: Broker, other: Broker) -> bool:
-    """Return True if a broker may lose records by following another one until it learns that it leads."""
+    """Return True if a broker may lose records by following another one before it learns that it leads."""
     role, leader = broker.process.role, other.process.role
     if not isinstance(role, Follower) or role.leader != other.id:
         return False
@@ -207,15 +209,17 @@ def _may_cut(rules: Rules, broker: Broker, other: Broker) -> bool:
 
 
 def _is_silent(rules: Rules, metadata: Metadata, process: Process, proposal: Hashable) -> bool:
-    """Return True if a broker's proposal, now or later, has no effect: it does not believe to lead, or is refused."""
+    """Return True if a broker's present and later proposals have no effect: it does not believe it leads, or is
+    refused.
+    """
     if process.up and isinstance(process.role, Leader):
         return refused(rules, metadata, process.role.epoch)
     return not isinstance(proposal, AlterPartition) or refused(rules, metadata, proposal.leader_epoch)
 
 
 def refused(rules: Rules, metadata: Metadata, epoch: int) -> bool:
-    """Return True if the controller refuses what a leader of this epoch proposes; a state node is asked for none
-    (KIP-497).
+    """Return True if the controller refuses a proposal from this leader epoch. A write of the state node in ZooKeeper
+    is never refused for it (KIP-497).
     """
     return rules.alter_partition and epoch < metadata.partition.leader_epoch
 
@@ -223,7 +227,7 @@ def refused(rules: Rules, metadata: Metadata, epoch: int) -> bool:
 def _unharmed(
     scope: Scope, own: int, unharmed: Callable[..., bool], metadata: Metadata, *cells: Hashable
 ) -> bool:
-    """Return True if another broker takes no record from one that may lead next."""
+    """Return True if another broker takes no record from a broker that may lead next."""
     return not may_lead_next(scope.rules, own, metadata.partition) or unharmed(*cells)
 
 
@@ -234,7 +238,7 @@ def may_lead_next(rules: Rules, own: int, partition: Partition) -> bool:
 
 
 def _next_holds(scope: Scope, own: int, client: Client, metadata: Metadata, log: Log) -> bool:
-    """Return True if a broker may not come to lead, or would lead with everything that was promised."""
+    """Return True if a broker cannot become leader, or would lead with all promised records."""
     partition = metadata.partition
     asked_to_go = partition.leader != NO_LEADER and metadata.registration(partition.leader).stopping
     if moves(partition) or asked_to_go:
