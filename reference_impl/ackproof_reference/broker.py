@@ -1,6 +1,7 @@
-"""A broker with its one replica: what it keeps on disk, what a kill takes, and its life from start to stop.
+"""A broker with its one replica: its disk, its memory, and its life from start to stop.
 
-`step` is the way in: `(broker, event) → (broker, messages)`. Leading is in `leader.py`, following in `follower.py`.
+`node.step` applies events: `(broker, event) → (broker, messages)`. Leading is in `leader.py`, following in
+`follower.py`.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from ackproof_reference.metadata import Metadata, Partition, Registration
 
 
 class Progress(NamedTuple):
-    """A leader's knowledge of another replica: where its last fetch began (UNKNOWN: none), and its incarnation."""
+    """A leader's knowledge of another replica: the offset of its last fetch (UNKNOWN: none), and its incarnation."""
 
     replica: int
     end: int = UNKNOWN
@@ -30,9 +31,9 @@ class Waiting(NamedTuple):
 
 
 class Leader(NamedTuple):
-    """A replica that leads since `start`, the log end when its epoch began.
+    """A replica that leads. `start`: the log end offset when its epoch began.
 
-    `pending` is the ISR it has proposed and not heard of; at most one proposal is under way (KIP-497).
+    `pending`: the ISR it has proposed without an answer yet. At most one proposal is in flight (KIP-497).
     """
 
     epoch: int
@@ -43,9 +44,9 @@ class Leader(NamedTuple):
 
 
 class Follower(NamedTuple):
-    """A replica that follows; `truncating`: no fetch before its log agrees with its leader's (until KIP-595).
+    """A replica that follows. `truncating`: it may not fetch before its log agrees with its leader's (until KIP-595).
 
-    `remembered` is what it knew of others when it led; only rules that do not forget it fill it.
+    `remembered`: what it knew of other replicas when it led. Only rules without `reset_followers` fill it.
     """
 
     leader: int
@@ -57,8 +58,8 @@ class Follower(NamedTuple):
 class Process(NamedTuple):
     """A broker's memory, and its files other than the log.
 
-    `epoch` is the incarnation, also of the last one while it is down; `clean`: it was stopped cleanly and
-    left `.kafka_cleanshutdown` with that epoch. `metadata` is the newest image that it applied.
+    `epoch`: the broker epoch (incarnation), while it is down that of the last one. `clean`: it was stopped cleanly and
+    left `.kafka_cleanshutdown` with that epoch. `metadata`: the newest image that it applied.
     """
 
     up: bool
@@ -69,7 +70,7 @@ class Process(NamedTuple):
 
     @property
     def image(self) -> Metadata:
-        """Return the image that this broker knows; only a broker with metadata may be asked."""
+        """Return the image that this broker knows. Only for a broker that has metadata."""
         assert self.metadata is not None
         return self.metadata
 
@@ -80,7 +81,7 @@ class Process(NamedTuple):
 
 
 class Broker(NamedTuple):
-    """One broker: number, disk, memory."""
+    """One broker: its id, its disk (`log`) and its memory (`process`)."""
 
     id: int
     log: Log
@@ -92,7 +93,7 @@ Step = tuple[Broker, tuple[Message, ...]]
 
 
 def with_role(broker: Broker, role: Leader | Follower | None) -> Broker:
-    """The broker in another role."""
+    """Return the broker in another role."""
     process = broker.process
     return Broker(
         broker.id,
@@ -102,29 +103,31 @@ def with_role(broker: Broker, role: Leader | Follower | None) -> Broker:
 
 
 def kill(broker: Broker) -> Broker:
-    """SIGKILL: memory goes, the log stays, page cache and all."""
+    """Apply SIGKILL: memory is lost, the log stays with its page cache."""
     return Broker(broker.id, broker.log, Process(up=False, epoch=broker.process.epoch))
 
 
 def power_off(broker: Broker, kept: int) -> Broker:
-    """The machine loses power: of what was never flushed only a prefix is left (LogLoader.recoverLog)."""
+    """Power off the machine: of the records that were not flushed only a prefix is left (LogLoader.recoverLog)."""
     return Broker(broker.id, lose_power(broker.log, kept), Process(up=False, epoch=broker.process.epoch))
 
 
 def with_checkpoint(broker: Broker, mark: int) -> Broker:
-    """A dead broker whose replication-offset-checkpoint names an older high watermark: it is written every five seconds
-    (ReplicaManager.checkpointHighWatermarks)."""
+    """Return a dead broker whose replication-offset-checkpoint holds an older high watermark.
+
+    The checkpoint is written every five seconds (ReplicaManager.checkpointHighWatermarks).
+    """
     return broker._replace(log=broker.log._replace(high_watermark=min(mark, broker.log.high_watermark)))
 
 
 def stop_cleanly(broker: Broker) -> Broker:
-    """SIGTERM: logs are flushed and a clean-shutdown file names this incarnation (KIP-966)."""
+    """Apply SIGTERM: flush the log, and write the clean-shutdown file with this incarnation (KIP-966)."""
     return Broker(broker.id, flush(broker.log), Process(up=False, epoch=broker.process.epoch, clean=True))
 
 
 def start(broker: Broker, registration: Registration) -> Broker:
-    """A new incarnation, registered and still fenced; the clean-shutdown file is removed at once.
+    """Start a new incarnation, registered and still fenced. Its clean-shutdown file is removed at once.
 
-    Loading the log drops epochs in which nothing was written (LogLoader.load).
+    Loading the log drops epochs without batches (LogLoader.load).
     """
     return Broker(broker.id, truncate(broker.log, broker.log.end), Process(up=True, epoch=registration.epoch))

@@ -1,7 +1,8 @@
-"""The controller: who is alive, and every change of a partition (ReplicationControlManager, ClusterControlManager).
+"""The controller: liveness of brokers, and every change of a partition (ReplicationControlManager,
+ClusterControlManager).
 
-Its state is the newest `Metadata`; brokers learn it later. Whether there is a controller at all is the driver's
-business: without a quorum none of these steps happens, and leaders go on with what they know.
+Its state is the newest `Metadata`; brokers learn it later. The caller decides whether there is an active controller:
+without a quorum none of these steps happens, and leaders go on with the metadata that they have.
 """
 
 from __future__ import annotations
@@ -13,27 +14,31 @@ from ackproof_reference.rules import Rules
 
 
 def fence(metadata: Metadata, broker: int, rules: Rules) -> Metadata:
-    """A broker's session ran out: it leaves the ISR, and what it led gets another leader (handleBrokerFenced).
-
-    In ZooKeeper mode: its ephemeral node is gone.
+    """Fence a broker whose session ran out: it leaves the ISR, and its partitions get other leaders
+    (handleBrokerFenced). In ZooKeeper mode, its ephemeral node is gone.
     """
     changed = metadata.with_broker(metadata.registration(broker)._replace(fenced=True))
     return _leave(changed, broker, rules)
 
 
 def begin_shutdown(metadata: Metadata, broker: int, rules: Rules) -> Metadata:
-    """A broker asks to stop: leadership moves away and it leaves the ISR first (handleBrokerInControlledShutdown)."""
+    """Begin a controlled shutdown: the broker loses its leaderships and leaves the ISR
+    (handleBrokerInControlledShutdown).
+    """
     return _leave(half_stopping(metadata, broker), broker, rules)
 
 
 def half_fenced(metadata: Metadata, broker: int, rules: Rules) -> Metadata:
-    """A controller failed within `fence`: the partitions are written first, in batches of their own where they are very
-    many (ControllerResult that is not atomic), and the broker last."""
+    """Return the metadata if the controller fails in the middle of `fence`.
+
+    The partitions are written first, in batches of their own if they are many (a non-atomic ControllerResult), and the
+    broker last.
+    """
     return Metadata(fence(metadata, broker, rules).partition, metadata.brokers)
 
 
 def half_stopping(metadata: Metadata, broker: int) -> Metadata:
-    """A controller failed within `begin_shutdown`, which writes the broker first."""
+    """Return the metadata if the controller fails in the middle of `begin_shutdown`, which writes the broker first."""
     return metadata.with_broker(metadata.registration(broker)._replace(stopping=True))
 
 
@@ -46,7 +51,7 @@ def _leave(metadata: Metadata, broker: int, rules: Rules) -> Metadata:
 
 
 def may_register(metadata: Metadata, broker: int) -> bool:
-    """A new incarnation is refused while the old one's session lives (DUPLICATE_BROKER_REGISTRATION)."""
+    """Return False while the session of the broker's old incarnation lives (DUPLICATE_BROKER_REGISTRATION)."""
     return metadata.registration(broker).fenced
 
 
@@ -70,7 +75,9 @@ def register(
 
 
 def unfence(metadata: Metadata, broker: int, rules: Rules) -> Metadata:
-    """A broker has caught up and may lead; a partition without a leader looks for one (handleBrokerUnfenced)."""
+    """Unfence a broker that has caught up. It may lead; a partition without a leader may elect it
+    (handleBrokerUnfenced).
+    """
     changed = metadata.with_broker(metadata.registration(broker)._replace(fenced=False))
     if changed.partition.leader != NO_LEADER:
         return changed
@@ -78,9 +85,9 @@ def unfence(metadata: Metadata, broker: int, rules: Rules) -> Metadata:
 
 
 def alter_partition(metadata: Metadata, request: AlterPartition, rules: Rules) -> tuple[Metadata, Altered]:
-    """Change the ISR as its leader proposes, or say why not (ReplicationControlManager.validateAlterPartitionData).
+    """Change the ISR as its leader proposes, or refuse (ReplicationControlManager.validateAlterPartitionData).
 
-    A leader after an unclean election proposes as recovered: Kafka inspects no log (KIP-704).
+    A leader after an unclean election proposes that it has recovered: Kafka inspects no log (KIP-704).
     """
     partition = metadata.partition
     error = _invalid(metadata, request, rules)
@@ -121,22 +128,22 @@ def _invalid(metadata: Metadata, request: AlterPartition, rules: Rules) -> Error
 
 
 def elect(metadata: Metadata, election: Election, rules: Rules) -> Metadata:
-    """An administrator, or the balancing timer, asks for a preferred or an unclean election (ElectLeaders)."""
+    """Hold a preferred or an unclean election, as an administrator or the balancing timer requests (ElectLeaders)."""
     if election is Election.UNCLEAN and metadata.partition.leader != NO_LEADER:
         return metadata
     return decide(metadata, rules, isr=metadata.partition.isr, election=election)
 
 
 def hand_over(metadata: Metadata, broker: int, rules: Rules) -> Metadata:
-    """Leadership goes to another member of the ISR, both alive: any cause of a quick change of leaders."""
+    """Give the leadership to another ISR member while both live: stands for any quick change of leaders."""
     return decide(metadata, rules, isr=metadata.partition.isr, election=Election.PREFERRED, first=broker)
 
 
 def reassign(metadata: Metadata, target: tuple[int, ...], rules: Rules) -> Metadata:
-    """Move a partition: its replicas are target ∪ removing until the whole target is in the ISR (KIP-455).
+    """Reassign a partition: its replicas are target ∪ removing until the whole target is in the ISR (KIP-455).
 
-    One that takes the place of another counts from all replicas there are, those that were being added as well, and
-    leaves what was being added or removed where it has none of its own (changePartitionReassignment,
+    A reassignment that replaces another one starts from all present replicas, those being added included. It keeps the
+    adding and removing replicas of the old one if it has none of its own (changePartitionReassignment,
     PartitionReassignmentReplicas). KafkaController dropped those that were being added, from the ISR too.
     """
     old = metadata.partition
@@ -157,10 +164,10 @@ def reassign(metadata: Metadata, target: tuple[int, ...], rules: Rules) -> Metad
 
 
 def cancel_reassignment(metadata: Metadata, rules: Rules) -> Metadata:
-    """End a move half way: the replicas of before, and of the ISR who is one (cancelPartitionReassignment, KIP-455).
+    """Cancel a reassignment: restore the original replicas, and those of them in the ISR (KIP-455).
 
-    The replicas that go raise the leader epoch under any leader. Where only replicas that were being added are in sync,
-    the first of before becomes it, if unclean elections are allowed; else the move goes on
+    Removing replicas raises the leader epoch under any leader (cancelPartitionReassignment). If only added replicas are
+    in sync, the first original replica becomes the ISR if unclean elections are allowed; else the reassignment goes on
     (PartitionReassignmentRevert).
     """
     old = metadata.partition
@@ -178,7 +185,7 @@ def cancel_reassignment(metadata: Metadata, rules: Rules) -> Metadata:
 
 
 def clear_eligible(metadata: Metadata) -> Metadata:
-    """min.insync.replicas was set: who was eligible under another minimum is so no more (KIP-966)."""
+    """Empty the ELR after a change of min.insync.replicas: it was computed for the old minimum (KIP-966)."""
     old = metadata.partition
     if not old.elr and old.last_known_leader == NO_LEADER:
         return metadata

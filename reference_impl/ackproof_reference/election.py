@@ -1,4 +1,4 @@
-"""Who leads next, and what becomes of ISR and ELR with it (PartitionChangeBuilder, KIP-966)."""
+"""Leader election, and the ISR and ELR that follow from it (PartitionChangeBuilder, KIP-966)."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from ackproof_reference.rules import Rules
 
 
 class Election(Enum):
-    """Why a leader is looked for."""
+    """Reason for an election."""
 
     ANY = "any present leader may go on leading"
     PREFERRED = "the first of the assignment, if it may"
@@ -17,7 +17,7 @@ class Election(Enum):
 
 
 def of_anybody(rules: Rules) -> Election:
-    """The election that a partition without a leader is given."""
+    """Return the kind of election for a partition without a leader."""
     return Election.UNCLEAN if rules.unclean_election else Election.ANY
 
 
@@ -30,11 +30,11 @@ def decide(
     unclean_shutdown: tuple[int, ...] = (),
     first: int = NO_LEADER,
 ) -> Metadata:
-    """The partition after a change of its ISR, or of who is alive: members, eligible replicas, leader, epochs.
+    """Return the image after a change of the ISR or of live brokers: ISR, ELR, leader and epochs.
 
-    `isr` is the ISR aimed at; `unclean_shutdown` came back with a log that may be cut. With a preferred
-    election `first` (default: the first of the assignment) is to lead. If nothing changes the image is returned as
-    it was.
+    `isr`: the requested ISR. `unclean_shutdown`: brokers that came back with a log that may be cut. With a preferred
+    election `first` (default: the first of the assignment) is to lead. Without a change the image is returned as it
+    was.
     """
     old = metadata.partition
     replicas, adding, removing = old.replicas, old.adding, old.removing
@@ -96,10 +96,11 @@ def _eligible(
     unclean_shutdown: tuple[int, ...],
     rules: Rules,
 ) -> tuple[int, ...]:
-    """The ELR: while the ISR is below its minimum, who has left it since it was not (maybePopulateTargetElr).
+    """Return the ELR: the replicas that left the ISR while it was below its minimum (maybePopulateTargetElr).
 
-    The high watermark stands still for that time, so they hold all that is committed. One that a reassignment has just
-    removed is among them, where it ends past a kept replica: nobody asks whether it is a replica still.
+    The high watermark does not move during that time, so they hold all committed records. A replica that a reassignment
+    has just removed is among them if the reassignment ends past a kept replica: Kafka does not check that it still is a
+    replica.
     """
     if not rules.elr or len(isr) >= rules.effective_min_isr(len(replicas)):
         return ()
@@ -116,10 +117,10 @@ def _elect(
     isr: tuple[int, ...],
     elr: tuple[int, ...],
 ) -> tuple[int, bool]:
-    """The leader and whether it was elected cleanly (electAnyLeader, electPreferredLeader).
+    """Return the leader, and True if the election was clean (electAnyLeader, electPreferredLeader).
 
-    In this order: who leads, if it still may; the first of the order in the ISR, or in the ELR when the ISR is
-    empty; the last known leader when both are; with unclean elections anyone alive; nobody.
+    In this order: the present leader, if it still may lead; the first of the order in the ISR, or in the ELR if the ISR
+    is empty; the last known leader if both are empty; with unclean elections any live replica; no leader.
     """
     old = metadata.partition
 
@@ -149,7 +150,9 @@ def _elect(
 
 
 def _last_known(old: Partition, leader: int, isr: tuple[int, ...], rules: Rules, *, led: bool) -> int:
-    """Keep, with ELR, the last leader while nobody leads (maybeUpdateLastKnownLeader). `led`: the leader is written."""
+    """Return the last known leader with ELR while there is no leader (maybeUpdateLastKnownLeader). `led`: the leader is
+    written.
+    """
     if not rules.elr or leader != NO_LEADER:
         return NO_LEADER
     if rules.last_known_when_leaderless:

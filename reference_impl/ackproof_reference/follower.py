@@ -1,4 +1,4 @@
-"""Following: fetching from the leader's log, and cutting what the leader does not have (AbstractFetcherThread)."""
+"""Following: fetch from the leader's log, and truncate what the leader does not have (AbstractFetcherThread)."""
 
 from __future__ import annotations
 
@@ -13,8 +13,9 @@ from ackproof_reference.rules import Rules, Truncation
 def become_follower(broker: Broker, metadata: Metadata, rules: Rules) -> Step:
     """Follow a new leader, or none (Partition.makeFollower).
 
-    Before KIP-101 the log is cut to its high watermark here, if the leader is another broker than before; before
-    KIP-595 the leader is first asked where the last epoch ends; since then nothing is cut before the first answer.
+    Before KIP-101 the log is truncated to its high watermark here, if the leader is another broker than before. Before
+    KIP-595 the follower first asks the leader where the last epoch ends. Since KIP-595 nothing is truncated before the
+    first answer.
     """
     partition = metadata.partition
     log = broker.log
@@ -43,10 +44,9 @@ def next_request(broker: Broker) -> Fetch | AskEpochEnd | None:
 
 
 def take_fetched(broker: Broker, answer: Fetched, rules: Rules) -> Step:
-    """Append what was fetched, or cut where the logs part, and take over the leader's high watermark.
+    """Append the fetched batches, or truncate where the logs diverge, and apply the leader's high watermark.
 
-    A response to a fetch that this follower would not send now is dropped: it has moved on
-    (AbstractFetcherThread.processFetchRequest).
+    A response to a fetch that this follower would not send now is dropped (AbstractFetcherThread.processFetchRequest).
     """
     role, log = broker.process.role, broker.log
     if not isinstance(role, Follower):
@@ -73,10 +73,10 @@ def take_fetched(broker: Broker, answer: Fetched, rules: Rules) -> Step:
 
 
 def take_epoch_end(broker: Broker, answer: EpochEnd, rules: Rules) -> Step:
-    """Cut to where the leader says the follower's last epoch ends (KIP-101); fetch then.
+    """Truncate to the offset at which the leader says the follower's last epoch ends (KIP-101); then fetch.
 
-    With KIP-279 the leader names the epoch it found, and the follower goes on asking while it is none of its own.
-    A leader that has not come so far leaves the high watermark to cut to.
+    With KIP-279 the leader names the epoch that it found, and the follower asks again while it does not have that
+    epoch. If the leader has no later epoch, the follower truncates to its high watermark.
     """
     role, log = broker.process.role, broker.log
     if not isinstance(role, Follower) or not role.truncating or answer.error is not Error.NONE:
@@ -98,7 +98,7 @@ def take_epoch_end(broker: Broker, answer: EpochEnd, rules: Rules) -> Step:
 def _divergence(log: Log, epoch: int, end: int) -> int:
     """Return the offset to truncate to if the leader's `epoch` ends at `end` (getOffsetTruncationState, KIP-279).
 
-    The epoch is known here: at the end of it that comes first. It is not: at the end of the newest one below it.
+    If the follower knows the epoch: the lower of both ends of it. Else: the end of the newest epoch below it.
     """
     own = end_of_epoch(log, epoch)
     if own.start == UNKNOWN:
@@ -109,9 +109,10 @@ def _divergence(log: Log, epoch: int, end: int) -> int:
 
 
 def _reset(log: Log, answer: Fetched) -> Log:
-    """Out of the leader's range: cut to its end, or begin again at its start (fetchOffsetAndTruncate).
+    """Handle OFFSET_OUT_OF_RANGE: truncate to the leader's end, or restart at its log start (fetchOffsetAndTruncate).
 
-    In between the log is kept, though it may not match after an unclean election: "we are not solving it here".
+    Between the leader's start and end the log is kept, though it may not match after an unclean election: "we are not
+    solving it here".
     """
     if answer.leader_end < log.end:
         return truncate(log, answer.leader_end)

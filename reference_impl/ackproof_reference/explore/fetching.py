@@ -1,29 +1,28 @@
 """How followers fetch: the request, the answer, and taking the answer, as three steps or as one.
 
-`one_by_one` has a group for each step. `fused` (`Reductions.fusing`) takes steps together where no state tells them
-apart:
+`one_by_one` has a group for each step. `fused` (`Reductions.fusing`) combines steps if no state tells them apart:
 
-**A request is always under way**: the one that its follower would send now. A request changes no state, so its time of
-sending shows only when a step of the follower itself (it dies, or learns of another leader) makes it send another
-request. Such a step has two outcomes: the old request had not been sent; or it had, and is `Late`: it may still be
-served, and its leader then counts where the follower was. A late request that its leader will always refuse is
-dropped. That rests on leaders that fence (`fetch_fencing`) and that never lead in an epoch again after they died
-(`Rules.leads_once`); without one of them it is kept. A late question for the end of an epoch (before KIP-595) changes
+**A request is always in flight**: the one that its follower would send now. A request changes no state. So the time of
+its sending matters only if a step of the follower itself (it dies, or learns of another leader) makes it send another
+request. Such a step has two outcomes. Either the old request had not been sent; or it had, and is `Late`: it may still
+be served, and its leader then notes where the follower was. A late request that its leader will always refuse is
+dropped. This requires leaders that fence (`fetch_fencing`) and that never lead in an epoch again after they died
+(`Rules.leads_once`); without one of them it is kept. A late request for the end of an epoch (before KIP-595) changes
 nothing at its leader, so only fetches are late.
 
 A late fetch matters seldom, but it matters. Without `broker_epoch_check` its leader proposes a follower that has lost
-records since that fetch: an invalid ISR that nothing else leads to. With all protections, three kills reach some
-states by late fetches alone: a dead follower is counted after another one, restarted since, was answered with the
-older high watermark.
+records since that fetch: an invalid ISR that nothing else leads to. With all protections, three kills reach some states
+by late fetches alone: a dead follower is noted after another one, restarted since, was answered with the older high
+watermark.
 
-**An answer that changed nothing at its leader is taken at once**; what `forgetting.py` removes does not count as a
-change. Taking it concerns the follower alone: other steps between answer and taking are possible after both as well.
-If the follower first does something by which it drops the answer, or an invariant breaks in between, the request might
-as well not have been served. That rests on followers that drop such answers (`match_responses`); without it every
-answer is kept until it is taken. An answer that changed its leader stays under way: protections exist for the time
-between the leader's knowing and the follower's holding.
+**An answer that changed nothing at its leader is taken at once**; a change that `forgetting.py` drops is none. Taking
+it concerns the follower alone: all other steps between answer and taking are possible after both as well. If the
+follower first takes a step by which it drops the answer, or an invariant breaks in between, the request might as well
+not have been served. This requires followers that drop such answers (`match_responses`); without it every answer is
+kept until it is taken. An answer that changed its leader stays in flight: protections exist for the time between the
+leader's knowing and the follower's holding.
 
-A fused step counts as the steps that it stands for, so stories are the shortest.
+A fused step counts as the number of single steps in it, so counterexamples are still the shortest.
 """
 
 from __future__ import annotations
@@ -77,7 +76,7 @@ UnderWay = Request | Late | Reply | None
 
 
 def one_by_one(scope: Scope, own: int) -> list[Group]:
-    """The groups of what a broker fetches, and of what it answers to the others, each step for itself."""
+    """Return the groups of steps in which a broker fetches and answers fetches, each a single step."""
     log, process, fetch = log_cell(own), process_cell(own), fetch_cell(own)
     groups = [
         Group("fetching", (log, process, fetch), partial(_fetching, scope, own), row=memory_row(own)),
@@ -121,12 +120,12 @@ def _fetching(
 
 
 def connection(process: int, under_way: int) -> Group:
-    """The group that takes what was sent to a broker out of its cell when it has died."""
+    """Return the group that drops messages to a broker that has died."""
     return Group("connection", (process, under_way), _no_connection, at_once=_of_connection)
 
 
 def _no_connection(process: Process, under_way: object) -> Iterator[Move]:
-    """Drop what is sent to a broker that has died since it asked: its next incarnation connects again."""
+    """Drop messages to a broker that has died since its request: its next incarnation opens a new connection."""
     if process.role is None and isinstance(under_way, (Fetched, EpochEnd, Altered)):
         yield Action("", "the connection is gone"), (process, None)
 
@@ -139,7 +138,7 @@ def _of_connection(value: object) -> Hashable:
 
 
 def loss(own: int) -> Group:
-    """A response is lost on its way; the follower will ask again."""
+    """Return the group in which a response gets lost; the follower then asks again."""
 
     def lost(budget: Budget, under_way: object) -> Iterator[Move]:
         if budget.lost and isinstance(under_way, Reply):
@@ -159,7 +158,7 @@ def _serving(
     proposal: Proposal,
     under_way: UnderWay,
 ) -> Iterator[Move]:
-    """A leader answers a follower. A refusal only makes the follower ask again: it is left out of what is under way."""
+    """Let a leader answer a follower. A refusal only makes the follower ask again, so it is not kept in flight."""
     name = f"broker {own}"
     if not isinstance(under_way, Request) or under_way.leader != own:
         return
@@ -175,7 +174,9 @@ def _serving(
 
 
 def serve(scope: Scope, client: Client, before: Broker, served: Step, proposal: Proposal) -> Move:
-    """Return a leader's answer as a step: the client, its log, memory and proposal, and what is under way after it."""
+    """Return a leader's answer as a step: the client, the leader's log, memory and proposal, and the message in flight
+    after it.
+    """
     after, (reply, *messages) = served
     assert isinstance(reply, Reply)
     sent = None if reply.error not in (Error.NONE, Error.OFFSET_OUT_OF_RANGE) else reply

@@ -96,9 +96,10 @@ def _ends(progress: tuple[Progress, ...]) -> tuple[Progress, ...]:
 def _image(process: Process, leader: Leader, own: int, rules: Rules) -> Metadata:
     """Reduce a leader's image to what the leader still reads of it.
 
-    Dropped are the fields of the partition that only the controller reads, and the leader's own incarnation. Of other
-    brokers it reads whether they may join, and the incarnation of ISR members. A fenced or stopping broker may not join
-    whatever its incarnation, until a newer image says otherwise; without the rule `fencing` that state is dropped.
+    Kept are the partition without the fields that only the controller reads, and the leader's own incarnation. Of
+    another broker it reads whether it may join, and its incarnation if it is in the ISR. A fenced or stopping broker
+    may not join whatever its incarnation, until a newer image says otherwise. Without the rule `fencing` that state is
+    dropped.
     """
     image, partition = process.image, process.partition
     members = {*partition.isr, *(leader.pending or ())}

@@ -1,4 +1,4 @@
-"""What must hold in every state, each with the class that breaks it; and what an observer sees of a step."""
+"""Invariants of every state, each with the class of finding that breaks it; and what an observer sees of a step."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ Broken = Iterator[tuple[str, str]]
 
 
 def checks(scope: Scope) -> tuple[Group, ...]:
-    """All invariants of a scope."""
+    """Return all invariants of a scope."""
     # What `witness` found broken at a step.
     groups = [Group("promises", (CLIENT,), check=attrgetter("wrong"), row=memory_row(1))]
     for one in scope.ids:
@@ -57,9 +57,9 @@ def checks(scope: Scope) -> tuple[Group, ...]:
 def _complete(
     scope: Scope, broker: int, client: Client, metadata: Metadata, log: Log, process: Process
 ) -> Broken:
-    """Leader completeness: who leads in the newest epoch holds all that was acknowledged, and all that was read.
+    """Leader completeness: the leader of the newest epoch holds all acknowledged and all read records.
 
-    And valid ISR: who may be elected next, in the ISR or the ELR and running, holds it too.
+    Also valid ISR: a running broker that may be elected next, from the ISR or the ELR, holds them too.
     """
     partition, role = metadata.partition, process.role
     held = records(log.batches)
@@ -93,7 +93,7 @@ def _one_leader(one: int, other: int, process: Process, others: Process) -> Brok
 
 
 def records(batches: tuple[Batch, ...]) -> tuple[int, ...]:
-    """The numbers of the records in some batches."""
+    """Return the numbers of the records in some batches."""
     return tuple(
         batch.sequence + place for batch in batches if batch.kind == DATA for place in range(batch.length)
     )
@@ -107,11 +107,11 @@ def holds_promised(client: Client, held: tuple[int, ...]) -> bool:
 def witness(
     client: Client, before: Broker, after: Broker, messages: tuple[Message, ...], scope: Scope
 ) -> Client:
-    """The client after a broker's step.
+    """Return the client after a broker's step. Readers see all below the high watermark of any broker that believes it
+    leads.
 
-    Readers see all below the high watermark of any broker that believes to lead. Judged here is what only a
-    step shows: a reader is shown something else at the same offset, a high watermark that goes back on a leader
-    within its epoch, an acknowledgement (acks=all) of what is not below it.
+    Findings that only a step shows are judged here: a reader is shown another record at the same offset, a high
+    watermark falls on a leader within its epoch, a record is acknowledged with acks=all above the high watermark.
     """
     acked, read, wrong = client.acked, client.read, client.wrong
     role = after.process.role

@@ -1,4 +1,4 @@
-"""All that can happen next in a scope: the steps of the core, each with a sentence, over the cells that it touches."""
+"""All steps that can happen next in a scope: those of the protocol core, each with a sentence and the cells it uses."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ from ackproof_reference.node import step
 
 
 def moves(scope: Scope) -> tuple[Group, ...]:
-    """All groups of steps of a scope."""
+    """Return all groups of steps of a scope."""
     asked_for = ("hand_overs", "preferred", "unclean", "reassignments")
     elections = partial(_elections, scope)
     groups = [Group("elections", (BUDGET, CONTROLLER), elections, row=memory_row(1), counts=asked_for)]
@@ -79,7 +79,7 @@ def moves(scope: Scope) -> tuple[Group, ...]:
 
 
 def _elections(scope: Scope, budget: Budget, metadata: Metadata) -> Iterator[Move]:
-    """Steps that an administrator, or the balancing timer, asks the controller for."""
+    """Yield the elections that an administrator, or the balancing timer, requests from the controller."""
     rules = scope.rules
     for broker in metadata.partition.isr if budget.hand_overs else ():
         changed = controller.hand_over(metadata, broker, rules)
@@ -106,7 +106,7 @@ def _elections(scope: Scope, budget: Budget, metadata: Metadata) -> Iterator[Mov
 
 
 def _life(scope: Scope, own: int, budget: Budget, log: Log, process: Process) -> Iterator[Move]:
-    """A broker dies, or its machine does; its checkpoint may name an older high watermark."""
+    """Kill a broker, or its machine. Its checkpoint may hold an older high watermark."""
     broker = Broker(own, log, process)
     if process.up and budget.kills:
         less = budget._replace(kills=budget.kills - 1)
@@ -133,7 +133,7 @@ def _dead(scope: Scope, dead: Broker, kind: ActionKind, text: str, less: Budget)
 
 
 def _leaving(scope: Scope, own: int, budget: Budget, metadata: Metadata, process: Process) -> Iterator[Move]:
-    """A live broker is fenced because it does not reach the controller, or asks to stop."""
+    """Fence a live broker that does not reach the controller, or let it request a controlled shutdown."""
     name = f"broker {own}"
     rules, registered = scope.rules, metadata.registration(own)
     if not process.up or registered.fenced:
@@ -151,7 +151,7 @@ def _leaving(scope: Scope, own: int, budget: Budget, metadata: Metadata, process
 
 
 def _session(scope: Scope, own: int, metadata: Metadata, log: Log, process: Process) -> Iterator[Move]:
-    """The controller fences a dead broker; a broker registers, is unfenced, or stops once it leads no more."""
+    """Fence a dead broker; register or unfence a broker, or stop it once it leads no partition."""
     name = f"broker {own}"
     rules, registered = scope.rules, metadata.registration(own)
     if not process.up:
@@ -191,11 +191,11 @@ def _session(scope: Scope, own: int, metadata: Metadata, log: Log, process: Proc
 
 
 def starts_unnoticed(scope: Scope, own: int, metadata: Metadata) -> bool:
-    """Return True if no state tells when a fenced broker registers again.
+    """Return True if no state shows when a fenced broker registers again.
 
-    The broker is in neither ISR nor ELR. Before it has learned its role it can do nothing but die again, and might as
-    well not have started. So registration is put off until it learns, whatever the controller decides in between; the
-    side effects of registering (the broker is no longer stopping, its clean-shutdown file goes) happen then.
+    The broker is in neither ISR nor ELR. Until it has learned its role, its only possible step is to die again. So its
+    registration is put off until it learns, whatever the controller decides in between. The side effects of registering
+    (the broker is no longer stopping, its clean-shutdown file is removed) happen then.
     """
     rules, partition = scope.rules, metadata.partition
     # Fenced brokers join no ISR, checkpoints are not older a second time, and no leader is elected while it is fenced.
@@ -215,7 +215,9 @@ def _starting(scope: Scope, own: int, metadata: Metadata, log: Log, process: Pro
 
 
 def _failover_groups(scope: Scope, own: int) -> Iterator[Group]:
-    """Groups of failing controllers, and of what brokers do about a request that such a one has not answered."""
+    """Return the groups of failing controllers, and of brokers that repeat a request that a failed controller left
+    open.
+    """
     if not scope.rules.fencing:
         return
     if scope.budget.failovers:
@@ -226,11 +228,11 @@ def _failover_groups(scope: Scope, own: int) -> Iterator[Group]:
 
 
 def _half(scope: Scope, own: int, budget: Budget, metadata: Metadata, process: Process) -> Iterator[Move]:
-    """A controller fails with half of a decision about a broker.
+    """Fail a controller in the middle of a decision about a broker.
 
-    The first records are committed; the rest never was: nobody has heard of it, and who asked hears nothing. So it is
-    with KRaft (ControllerResult.of), for what is of many partitions. What is written as one record, or as one batch
-    (atomicOf), such as a proposal, an election or a registration, is written, or its request has not come yet.
+    The first records are committed, the others never are. Nobody learns of them, and the broker gets no answer. In
+    KRaft that happens to decisions about many partitions (ControllerResult.of). A decision in one record or one batch
+    (atomicOf), such as an ISR change, an election or a registration, is committed as a whole or not at all.
     """
     if not budget.failovers:
         return
@@ -251,7 +253,7 @@ def _half(scope: Scope, own: int, budget: Budget, metadata: Metadata, process: P
 
 
 def _again(scope: Scope, own: int, metadata: Metadata, process: Process) -> Iterator[Move]:
-    """A broker asks to stop again, for the controller that it asked has failed."""
+    """Let a broker repeat its shutdown request, because the controller that it asked has failed."""
     registered = metadata.registration(own)
     if not process.up or registered.fenced or not registered.stopping:
         return
@@ -265,10 +267,10 @@ def _again(scope: Scope, own: int, metadata: Metadata, process: Process) -> Iter
 def _learn(
     scope: Scope, own: int, client: Client, metadata: Metadata, log: Log, process: Process
 ) -> Iterator[Move]:
-    """A running broker learns what the controller decided.
+    """Let a running broker learn the newest image.
 
-    It takes the newest image. Learning an older one later gives nothing new: a broker could have learnt it when it
-    was the newest, for nothing the controller does waits for it.
+    Learning an older image later gives nothing new: the broker could have learnt it when it was the newest, because the
+    controller never waits for a broker to learn.
     """
     if not process.up or process.metadata == metadata:
         return
@@ -285,7 +287,7 @@ def _learn(
 def _producing(
     scope: Scope, own: int, budget: Budget, client: Client, log: Log, process: Process
 ) -> Iterator[Move]:
-    """The client sends a record to a broker that believes to lead; or one again, if it has heard nothing."""
+    """Send a record to a broker that believes it leads; or send one again that has no answer yet."""
     if not isinstance(process.role, Leader):
         return
     before = Broker(own, log, process)

@@ -43,7 +43,7 @@ from ackproof_reference.zookeeper import (
 
 
 class Observed(NamedTuple):
-    """The longest prefix that anybody committed; and what broke it."""
+    """The longest prefix that any server committed, and the finding that contradicts it."""
 
     committed: tuple[int, ...] = ()
     wrong: tuple[tuple[str, str], ...] = ()
@@ -58,7 +58,9 @@ class Observed(NamedTuple):
         return self._replace(committed=max(shown, self.committed, key=len))
 
     def leads(self, who: str, log: Log) -> Observed:
-        """Check that a new leader holds everything that was committed. `who`: with how it came to that."""
+        """Check that a new leader holds everything that was committed. `who`: the leader and how it was elected, in
+        words.
+        """
         held = records(log.batches)
         if held[: len(self.committed)] != self.committed:
             return self._replace(wrong=(("lost", f"{who} with {held}, committed was {self.committed}"),))
@@ -74,7 +76,7 @@ class QuorumBounds(NamedTuple):
 
 
 def quorum(rules: QuorumRules, bounds: QuorumBounds, servers: int = 3) -> Model:
-    """The world as a model for the search: empty logs, nobody leads."""
+    """Return the world as a model: all logs are empty, and there is no leader."""
     groups = [Group("observed", (1,), check=attrgetter("wrong"))]
     for one in range(servers):
         groups.append(Group("own", (0, 2 + one), partial(_own_server_moves, rules, one)))
@@ -146,7 +148,7 @@ class PacificaBounds(NamedTuple):
 
 
 def pacifica(rules: PacificaRules, bounds: PacificaBounds, replicas: int = 3) -> Model:
-    """The world as a model for the search. Replica 0 is the first primary; all are members, with empty logs."""
+    """Return the world as a model: replica 0 is the primary, all replicas are members, all logs are empty."""
     first = Configuration(0, 0, tuple(range(replicas)))
     groups = [Group("seen", (1,), check=attrgetter("wrong"))]
     for one in range(replicas):
@@ -221,7 +223,7 @@ def _replica_pair_moves(
 def _reads(
     number: int, seen: Observed, manager: Configuration, replica: Replica
 ) -> Iterator[tuple[str, str]]:
-    """A primary answers readers alone: once another replica has its place it must not answer with less."""
+    """Let a primary answer a reader. Once another replica is primary, it must not answer with fewer records."""
     if serves(replica, number) and manager.primary != number:
         shown = records(replica.log.below(replica.log.high_watermark))
         if len(shown) < len(seen.committed):
@@ -229,9 +231,9 @@ def _reads(
 
 
 def controllers(rules: ZooKeeperRules, brokers: int = 3, expiries: int = 1, writes: int = 2) -> Model:
-    """The world as a model for the search: the ensemble with all brokers, of whom nobody is controller yet.
+    """Return the world as a model: the ensemble with all brokers, and no controller yet.
 
-    `expiries`: how many sessions may end; `writes`: how many decisions may be written.
+    `expiries`: number of sessions that may expire. `writes`: number of decisions that may be written.
     """
     everyone = tuple(range(brokers))
     members = tuple(3 + n for n in everyone)
@@ -263,7 +265,9 @@ def _wrong(wrong: str) -> Iterator[tuple[str, str]]:
 def _someone_will_be_told(
     left: tuple[int, int], ensemble: Ensemble, *members: Member
 ) -> Iterator[tuple[str, str]]:
-    """When nobody is controller, a broker with a live session knows, or will be told. Dead ones may never return."""
+    """Check that, without a controller, a broker with a live session knows it or has a watch that will fire. A dead
+    broker may never return.
+    """
     del left
     told = [members[broker].fired for broker in ensemble.sessions]
     if ensemble.controller == NOBODY and told and not any(told):

@@ -36,7 +36,7 @@ from ackproof_reference.explore.tables import (
 )
 
 _SLICE = 8192
-"""States between two looks at the clock and the limits."""
+"""Number of states between two checks of the clock and the limits."""
 _MORE_WIDTH = 4
 _PAIR = sys.getsizeof((0, 0)) + 8
 
@@ -52,7 +52,7 @@ class Finding(NamedTuple):
 
 @dataclass
 class Progress:
-    """Progress of a search. `seconds` counts the searching itself, over all its parts."""
+    """Progress of a search. `seconds`: time spent searching, over all its parts."""
 
     states: int = 0
     depth: int = 0
@@ -65,10 +65,10 @@ class Progress:
 
 @dataclass
 class Search:
-    """A search that can be run in parts, saved (`save`) and gone on with.
+    """A search that can run in parts, be saved (`save`) and continued.
 
-    `wanted` names the classes of findings after which it stops; empty: the first of any class. Findings of other
-    classes are kept, the shortest of each, and the search goes on.
+    `wanted`: classes of findings after which it stops; empty: the first finding of any class. The shortest finding of
+    each other class is kept, and the search continues.
     """
 
     model: Model
@@ -79,7 +79,7 @@ class Search:
     place: int = 0
     next_level: list[int] = field(default_factory=list)
     ahead: list[list[tuple[int, int]]] = field(default_factory=list)
-    """What steps have led to that count as several, by levels from the next one on: each state with its parent."""
+    """States reached by steps that count as several, with their parents, by level from the next one on."""
     findings: dict[str, Finding] = field(default_factory=dict)
     progress: Progress = field(default_factory=Progress)
 
@@ -92,7 +92,7 @@ class Search:
         self.renew()
 
     def renew(self) -> None:
-        """Forget what was worked out about groups; needed when the packing has changed."""
+        """Drop the cached results of groups; needed after a change of the packing."""
         self._tables = Tables(self.model.groups, self.cells, self._broken)
         self._admission = Admission(self.model, self.cells, self.wanted)
 
@@ -113,7 +113,7 @@ class Search:
 
     @property
     def bytes(self) -> int:
-        """Memory of the states seen and those that wait, and of what was worked out; the rest is small."""
+        """Return the memory of the visited and waiting states and of cached results, in bytes; the rest is small."""
         state = -(-sys.getsizeof(1 << sum(self.cells.widths)) // 16) * 16
         tables = sum(map(sys.getsizeof, (self.seen, self.level, self.next_level)))
         tables += sum(len(pairs) * (_PAIR + state) for pairs in self.ahead)
@@ -128,7 +128,9 @@ class Search:
         max_seconds: float | None = None,
         watch: Callable[[Progress], None] | None = None,
     ) -> Progress:
-        """Go on until there is a finding, all is seen, or a limit is met; `watch` is called a few times a second."""
+        """Search until there is a finding, all states are visited, or a limit is reached. `watch` is called a few times
+        a second.
+        """
         began = time.perf_counter()
         before = self.progress.seconds
         with _no_collector():
@@ -167,7 +169,7 @@ class Search:
             self._widen(cell)
 
     def _take_up_to(self, end: int) -> None:
-        """The loop that counts. Raises `TooNarrowError` at the state that does not fit, which is `place` then."""
+        """Visit states; the hot loop. Raises `TooNarrowError` at the state that does not fit, which is `place` then."""
         seen, level, note = self.seen, self.level, self._note
         table = [(row.mask, row.memo, row) for row in self._tables.rows]
         for self.place in range(self.place, end):  # noqa: B020 - it is where to go on
@@ -202,7 +204,7 @@ class Search:
         self.next_level.append(state)
 
     def _note_ahead(self, state: int, longer: Longer) -> None:
-        """Keep for later levels where steps lead that count as several."""
+        """Keep the results of steps that count as several, for later levels."""
         seen, alike = self.seen, self._admission.alike
         for count, differences, unsettled in longer:
             while len(self.ahead) < count:
@@ -229,7 +231,7 @@ class Search:
                 yield successor
 
     def _widen(self, cell: int) -> None:
-        """Give a cell more bits, and repack everything; through bytes, so as not to hold all states twice."""
+        """Give a cell more bits, and repack all states; through bytes, so that memory does not hold them twice."""
         above = self.cells.shifts[cell] + self.cells.widths[cell]
         low = (1 << above) - 1
         self.cells.widths[cell] += _MORE_WIDTH
@@ -261,10 +263,9 @@ class Search:
         following: int,
         ahead: list[list[tuple[int, int]]],
     ) -> None:
-        """Take over states in the order in which they were found, each with its parent's place in it.
+        """Take over states in the order in which they were found, each with the position of its parent.
 
-        What was found last waits: `this` many of the present level, then `following` of the next one; and what lies
-        `ahead`.
+        The last states wait: `this` of the present level, then `following` of the next one; and those in `ahead`.
         """
         self.ahead = ahead
         self.seen = {state: states[place] for state, place in zip(states, places, strict=True)}
@@ -273,7 +274,7 @@ class Search:
         self.renew()
 
     def way_to(self, state: int) -> list[StoryLine]:
-        """The shortest way from the first state to one that was seen."""
+        """Return the shortest path from the first state to a visited one."""
         way = [state]
         while (parent := self.seen[way[-1]]) != way[-1]:
             way.append(parent)
@@ -283,9 +284,9 @@ class Search:
         return [self._between(parent, child) for parent, child in pairwise(way)]
 
     def follow(self, way: Sequence[tuple[str, str, str]]) -> list[StoryLine]:
-        """Return the story of these steps (actor, text, target) from the first state on.
+        """Return the counterexample for these steps (actor, text, target) from the first state on.
 
-        The search need not have come that way. Raises ValueError for a step that is not possible.
+        The search need not have taken this path. Raises ValueError for a step that is not possible.
         """
         lines: list[StoryLine] = []
         state = self.cells.pack(self.model.initial)
@@ -318,7 +319,7 @@ class Search:
 
 @contextmanager
 def _no_collector() -> Iterator[None]:
-    """States are integers and make no cycles; the collector would walk them again and again."""
+    """Switch the garbage collector off: states are integers and form no cycles, and it would scan them repeatedly."""
     was = gc.isenabled()
     gc.disable()
     try:
@@ -332,7 +333,7 @@ _FORMAT = 5
 
 
 def save(search: Search, path: Path, of: str) -> None:
-    """Write a search; the file is replaced only when it is whole. `of` says of which world and which rules it is."""
+    """Write a search; a complete file replaces the old one atomically. `of`: identifies its world and rules."""
     cells = search.cells
     width = (sum(cells.widths) + 7) // 8
     parents = places_of_parents(search.seen)
@@ -361,8 +362,10 @@ def save(search: Search, path: Path, of: str) -> None:
 
 
 def load(model: Model, path: Path, of: str) -> Search:
-    """A saved search of the same model, ready to go on. Raises ValueError if it is of another one: with other rules
-    the same states would have other ways out of them."""
+    """Return a saved search of the same model, ready to continue. Raises ValueError if `of` differs.
+
+    With other rules the same states would have other next steps.
+    """
     with path.open("rb") as file:
         header = pickle.load(file)
         if header["format"] != _FORMAT or header["of"] != of:

@@ -174,8 +174,10 @@ def _cannot_harm(
 
 
 def _most(rules: Rules, own: int, memory: Process, proposal: Hashable) -> int | None:
-    """Return the bound of the high watermark of a broker that believes it leads; None: unbounded. The bound is its
-    present value while its ISR is below the minimum, and the last fetch of `own` while `own` is a member.
+    """Return the offset to which the high watermark of a broker that believes it leads may rise; None: no bound.
+
+    It cannot rise (UNKNOWN) while its ISR is below the minimum, nor past the last fetch of `own` while `own` is a
+    member.
     """
     assert isinstance(memory.role, Leader)
     partition, most = memory.partition, UNKNOWN

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def tell(finding: Finding, way: Sequence[StoryLine]) -> Iterator[str]:
-    """Yield the lines of a story."""
+    """Yield the lines of a counterexample."""
     for number, line in enumerate(way, 1):
         to = f" → {line.action.target}" if line.action.target else ""
         yield f"{number:3}. {line.action.actor}{to}: {line.action.text}"
@@ -25,7 +25,7 @@ def tell(finding: Finding, way: Sequence[StoryLine]) -> Iterator[str]:
 
 
 def format_value(value: Hashable) -> str:
-    """A cell's value in short."""
+    """Return a cell's value as a short text."""
     if isinstance(value, Log):
         batches = " ".join(f"{batch.base}:e{batch.epoch}#{batch.sequence}" for batch in value.batches)
         return f"[{batches}] high watermark {value.high_watermark}, flushed {value.flushed}"
@@ -57,7 +57,7 @@ def _memory(process: Process) -> str:
 
 
 def listed(replicas: tuple[int, ...]) -> str:
-    """Replicas as a set."""
+    """Return replicas as the text of a set."""
     return "{" + ", ".join(map(str, replicas)) + "}"
 
 
@@ -70,7 +70,7 @@ def describe_decision(metadata: Metadata) -> str:
 
 
 def effects(before: Broker, after: Broker) -> str:
-    """Describe what a step changed in a broker's log, and its proposal."""
+    """Describe what a step changed in a broker's log, and its ISR proposal."""
     parts = []
     if after.log.end < before.log.end:
         parts.append(f"cuts its log from {before.log.end} to {after.log.end}")
@@ -85,7 +85,7 @@ def effects(before: Broker, after: Broker) -> str:
 
 
 def describe_request(request: Fetch | AskEpochEnd) -> str:
-    """A follower's request."""
+    """Describe a follower's request."""
     if isinstance(request, Fetch):
         where = f"asks for offset {request.offset} in epoch {request.leader_epoch}"
         return f"{where} (its last epoch: {request.last_epoch})"
@@ -93,7 +93,7 @@ def describe_request(request: Fetch | AskEpochEnd) -> str:
 
 
 def replied(reply: Fetched | EpochEnd) -> str:
-    """A leader's reply."""
+    """Describe a leader's reply."""
     if reply.error is not Error.NONE:
         return f": {reply.error.name}"
     if isinstance(reply, EpochEnd):
@@ -105,12 +105,12 @@ def replied(reply: Fetched | EpochEnd) -> str:
 
 
 def describe_arrival(reply: Fetched | EpochEnd) -> str:
-    """A reply that has arrived."""
+    """Describe the arrival of a reply."""
     return f"takes the answer of broker {reply.leader}{replied(reply)}"
 
 
 def refuses(messages: tuple[Message, ...]) -> bool:
-    """Return True if one of these answers tells a producer an error."""
+    """Return True if one of these answers is an error for a producer."""
     return any(isinstance(one, Produced) and one.error is not Error.NONE for one in messages)
 
 

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple, TypeAlias
 from ackproof_reference.explore.model import Group, Model
 
 FIRST_WIDTH = 12
-"""Bits for a cell's number before it has to be widened, if the model does not say better."""
+"""Initial number of bits for the values of a cell, if the model sets none."""
 
 
 class _Counters:
@@ -28,7 +28,7 @@ class _Counters:
         self.make = record._make
         self.most: tuple[int, ...] = tuple(record)
         self.fields: dict[str, tuple[int, int]] = {}
-        """Of each field the shift in the cell, and the mask after it."""
+        """Shift and mask of each field in the cell."""
         self.width = 0
         self.made: dict[int, Hashable] = {}
         for name, most in zip(record._fields, record, strict=True):
@@ -36,7 +36,7 @@ class _Counters:
             self.width += most.bit_length()
 
     def number(self, value: Iterable[int]) -> int:
-        """The fields side by side. Raises ValueError for one that is more than it was at first."""
+        """Pack the fields side by side. Raises ValueError if one exceeds its first value."""
         number = 0
         for (shift, mask), count in zip(self.fields.values(), value, strict=True):
             if not 0 <= count <= mask:
@@ -45,7 +45,7 @@ class _Counters:
         return number
 
     def value(self, number: int) -> Hashable:
-        """The record again; what was masked out of the number is 0."""
+        """Unpack a record; fields that were masked out are 0."""
         made = self.made.get(number)
         if made is None:
             made = self.make(number >> shift & mask for shift, mask in self.fields.values())
@@ -57,7 +57,7 @@ class _Counters:
 
 
 class Cells:
-    """Numbers for the values of each cell of a model, and the packing of a row of them into one integer."""
+    """Numbers for the values of each cell of a model, and the packing of a row of numbers into one integer."""
 
     def __init__(self, model: Model, widths: Sequence[int] = ()) -> None:
         first = model.initial
@@ -72,12 +72,12 @@ class Cells:
         self.place()
 
     def place(self) -> None:
-        """Work out where each cell lies, from the widths."""
+        """Compute the position of each cell from the widths."""
         self.shifts = [sum(self.widths[:cell]) for cell in range(len(self.widths))]
         self.masks = [(1 << width) - 1 for width in self.widths]
 
     def number(self, cell: int, value: Hashable) -> int:
-        """The number of a value, a new one if it is new. Raises TooNarrowError when they run out."""
+        """Return the number of a value, a new one for a new value. Raises TooNarrowError if the bits are used up."""
         numbers = self.numbers[cell]
         number = numbers.get(value)
         if number is None:
@@ -92,7 +92,7 @@ class Cells:
         return number
 
     def mask(self, cells: Iterable[int], counts: Iterable[str] = ()) -> int:
-        """The bits of some cells in a packed state; with `counts` only those fields of a cell of counters."""
+        """Return the bits of some cells in a packed state; with `counts` only those fields of a cell of counters."""
         bits = {cell: self.masks[cell] for cell in cells}
         for cell in bits.keys() & self.counters.keys() if counts else ():
             bits[cell] = self.counters[cell].mask(counts)
@@ -118,9 +118,8 @@ class TooNarrowError(Exception):
 
 
 def places_of_parents(seen: dict[int, int]) -> array[int]:
-    """The place of each state's parent in the order in which they were found.
-
-    The places stand in the parents' stead meanwhile: a second table would be as large as the first.
+    """Return the position of each state's parent in the order in which states were found. Meanwhile the positions
+    replace the parents in `seen`, because a second table would be as large as the first.
     """
     parents = list(seen.values())
     seen.update(zip(seen, range(len(seen)), strict=True))
@@ -130,7 +129,7 @@ def places_of_parents(seen: dict[int, int]) -> array[int]:
 
 
 class AtOnce(NamedTuple):
-    """A group whose step is taken at once: for the numbers of its cells (`mask`) the difference, 0 for none."""
+    """A group whose step is taken at once. Maps the numbers of its cells (`mask`) to the difference; 0: no step."""
 
     mask: int
     memo: dict[int, int]
@@ -140,21 +139,21 @@ class AtOnce(NamedTuple):
 Unsettled = tuple[tuple[tuple[AtOnce, ...], tuple[int, ...]], ...]
 Longer = tuple[tuple[int, tuple[int, ...], Unsettled], ...]
 Steps = tuple[()] | tuple[tuple[int, ...], Unsettled, Longer]
-"""Differences to a packed state; groups that may have a step at once, each with the differences after which they may;
-and the same for what counts as several steps, with how many. Empty: no step at all."""
+"""Result of a row: differences to a packed state; differences after which groups may have a step at once; the same for
+steps that count as several, with their count. Empty: no step.
+"""
 
 Broken = Callable[[str, str, int], None]
 """StoryLine of a broken invariant: its class, a sentence, the state."""
 
 
 _Sorted: TypeAlias = tuple[dict[int, None], dict[int, tuple[AtOnce, ...]]]
-"""Differences that count as equally many steps: plain ones, and those with what may be done at once after them."""
+"""Differences that count as the same number of steps: plain ones, and those that groups may follow at once."""
 
 
 class _Entry(NamedTuple):
-    """Groups of the same cells with what was worked out about them.
-
-    Nothing is kept if that would be the row's table over again, or if there are checks only, which cost little.
+    """Groups with the same cells, and their cached results. Nothing is cached if that would repeat the table of the
+    row, or if there are only checks, which are cheap.
     """
 
     mask: int
@@ -250,7 +249,7 @@ class Tables:
         return found
 
     def _freeze(self, steps: Mapping[int, _Sorted]) -> Steps:
-        """Steps to be kept; equal ones without anything to be done at once are one object."""
+        """Return steps in the form that is cached; equal ones without steps at once share one object."""
         sorted_ = {count: self._sorted(*one) for count, one in sorted(steps.items())}
         plain, unsettled = sorted_.pop(1, ((), ()))
         longer = tuple((count, *one) for count, one in sorted_.items() if any(one))
@@ -262,7 +261,7 @@ class Tables:
     def _sorted(
         self, plain: dict[int, None], steps: Mapping[int, tuple[AtOnce, ...]]
     ) -> tuple[tuple[int, ...], Unsettled]:
-        """Differences to be kept, sorted by what is to be looked at after them; equal lists of that are one object."""
+        """Return differences sorted by the groups that may follow them at once; equal lists share one object."""
         by: dict[tuple[int, ...], list[int]] = {}
         for difference, at_once in steps.items():
             if difference and at_once:
@@ -275,13 +274,13 @@ class Tables:
         return self._share(plain), unsettled
 
     def _share(self, differences: Iterable[int]) -> tuple[int, ...]:
-        """A tuple of differences, the same object each time: few of them are different."""
+        """Return a tuple of differences; equal ones share one object, because few are different."""
         ints = self._ints
         made = tuple([ints.setdefault(difference, difference) for difference in differences])
         return self._tuples.setdefault(made, made)
 
     def settled(self, state: int, at_once: Iterable[AtOnce]) -> int:
-        """A state after what is done at once in it."""
+        """Return a state after all steps that are taken at once in it."""
         for mask, memo, group in at_once:
             key = state & mask
             difference = memo.get(key)
@@ -293,7 +292,7 @@ class Tables:
         return state
 
     def concerned(self, group: Group, old: Sequence[Hashable], new: Sequence[Hashable]) -> tuple[AtOnce, ...]:
-        """The groups that may have a step at once after this one: those that look at what it changed."""
+        """Return the groups that may have a step at once after this one: those that read a cell that it changed."""
         changed = {
             cell: (was, becomes)
             for cell, was, becomes in zip(group.cells, old, new, strict=True)
@@ -318,7 +317,7 @@ def _by_count(steps: Steps) -> Iterator[tuple[int, tuple[int, ...], Unsettled]]:
 
 
 def _matters(group: Group, changed: Mapping[int, tuple[Hashable, Hashable]]) -> bool:
-    """Return True if a group whose step is taken at once may have got one from these changes (from, to)."""
+    """Return True if these changes (from, to) may give a group a step that is taken at once."""
     look = group.at_once
     assert look is not None
     looked = [(look(changed[cell][0]), look(changed[cell][1])) for cell in group.cells if cell in changed]

@@ -1,13 +1,12 @@
-"""A small world of transactions: one transactional id, two partitions, clients that all believe to own the id.
+"""A small world of transactions: one transactional id, two partitions, clients that all believe they own the id.
 
-Logs are taken as replicated (`world.py` is about that): what is appended is below the high watermark. A client writes
-one record to each partition in a transaction and commits when all were acknowledged, or aborts at any time. Its produce
-requests may arrive late, even when it has long ended the transaction or is fenced.
+Logs count as replicated (`world.py` examines replication): what is appended is below the high watermark. A client
+writes one record to each partition per transaction. It commits when all are acknowledged, or aborts at any time. Its
+produce requests may arrive late, after it has ended the transaction or was fenced.
 
-Further incidents are counted (`Bounds`). The coordinator moves: another one reads its state from the transaction
-log, and the old one, whom nobody has told, answers from memory what needs no write, and sends the markers that it
-knows of. A marker comes twice: who sent it heard nothing and sent it again, and the first one waits somewhere, for as
-long as it likes.
+Further incidents are limited (`Bounds`). The coordinator moves: a new one reads its state from the transaction log; the
+old one does not know, answers from memory what needs no write, and sends the markers that it remembers. A marker
+arrives twice: its sender got no answer and sent it again, and the first copy is delayed for any time.
 """
 
 from __future__ import annotations
@@ -44,23 +43,23 @@ PARTITIONS = (0, 1)
 _BOUNDS, _COORDINATOR, _OLD, _LATE, _LOGS, _CLIENTS = 0, 1, 2, 3, 4, 6
 _PRODUCER = 7
 _MOST = 10
-"""Transactions of a client, and more than it has."""
+"""More than the number of transactions of a client."""
 
 
 class Bounds(NamedTuple):
     """Incidents that may still happen; each counts down."""
 
     moves: int = 0
-    """The coordinator is another broker now, and the old one does not know."""
+    """Moves of the coordinator to another broker, of which the old one does not learn."""
     repeats: int = 0
-    """Markers that come a second time."""
+    """Markers that arrive a second time."""
 
 
 NOTHING_WRONG = Bounds()
 
 
 class Flying(NamedTuple):
-    """A record under way: to which partition, of which of its client's transactions."""
+    """A record in flight: its partition, and the number of its client's transaction."""
 
     partition: int
     number: int
@@ -69,8 +68,11 @@ class Flying(NamedTuple):
 
 
 class App(NamedTuple):
-    """A client: its producer epoch (-1: to be asked for), what it has sent and had acknowledged of the transaction that
-    is open, how the ones before ended. `sequences`: of the next record to each partition, within its epoch."""
+    """A client: its producer epoch (-1: not requested yet), the records sent and acknowledged in the open transaction,
+    the outcomes of earlier ones.
+
+    `sequences`: sequence number of the next record to each partition, within its epoch.
+    """
 
     epoch: int = -1
     sent: tuple[int, ...] = ()
@@ -81,15 +83,14 @@ class App(NamedTuple):
 
 
 Late = tuple[tuple[int, WriteMarker], ...]
-"""Markers that may come a second time, and where."""
+"""Markers that may arrive a second time, with their partitions."""
 Old = Transaction | None
-"""What a coordinator that was deposed takes for the state; None: there is none, or it knows."""
+"""State in the memory of a deposed coordinator; None: there is none, or it knows that it was deposed."""
 
 
 def transactions(rules: Rules, clients: int = 2, in_turn: int = 1, bounds: Bounds = NOTHING_WRONG) -> Model:
-    """The world as a model for the search: the coordinator, two logs, the clients. Nothing has begun.
-
-    `in_turn`: so many transactions each client has.
+    """Return the world as a model: the coordinator, two logs, the clients; nothing has begun. `in_turn`: transactions
+    per client.
     """
     groups = [Group("moves", (_BOUNDS, _COORDINATOR, _OLD), _moves)]
     for partition in PARTITIONS:
@@ -155,7 +156,9 @@ def _asks(
     text: str,
     then: Callable[[Transaction], App],
 ) -> Iterator[Move]:
-    """A request, and what is done once it is granted; by the old coordinator only where it need not write for it."""
+    """Send a request, and apply `then` if it is granted. The old coordinator grants it only if it need not write for
+    it.
+    """
     name = f"client {number}"
     after, error = ask(coordinator)
     if error is Error.NONE:
@@ -299,8 +302,9 @@ def _committed(log: Log) -> Log:
 def _ending(
     rules: Rules, partition: int, bounds: Bounds, coordinator: Transaction, late: Late, log: Log
 ) -> Iterator[tuple[str, str]]:
-    """A transaction that nobody will end: open in a log, unknown to the coordinator; readers stop there for ever. Or
-    one whose marker is never taken: its client waits for ever."""
+    """Check that every transaction ends: none is open in a log and unknown to the coordinator, where readers would stop
+    for ever; and none has a marker that is never accepted, where its client would wait for ever.
+    """
     del bounds, late
     if partition not in coordinator.partitions and open_transactions(log):
         yield "hanging", f"partition {partition} has an open transaction that nobody will end"
@@ -312,7 +316,9 @@ def _ending(
 def _atomic(
     number: int, coordinator: Transaction, first: Log, second: Log, app: App
 ) -> Iterator[tuple[str, str]]:
-    """All of a transaction or nothing, once its markers are written; nothing of an open or an aborted one."""
+    """Check that a transaction with all markers written is visible as a whole or not at all, and an open or aborted one
+    not at all.
+    """
     for place, how in enumerate((*app.ended, "open")):
         key = _key(number, place)
         held = [any(batch.key == key for batch in visible(log, committed=True)) for log in (first, second)]

@@ -1,9 +1,9 @@
-"""A scope as a model for the search: its cells, their first values, and all that can happen and must hold in it.
+"""A scope as a model for the search: its cells, their first values, all steps and all invariants.
 
-`Retelling` turns a way through a reduced search into a story: single steps of the plain model (`Scope.in_stories`). It
-walks that model along the reduced states. Between two of these lies one step; or several, all but the last of which
-leave the reduced state as it is; or none, where an answer under way may as well have been taken. So no finding is
-reported that the plain model does not reach.
+`Retelling` turns a path of a reduced search into single steps of the plain model (`Scope.in_stories`). It walks that
+model along the reduced states. Between two of these it takes one step; or several, of which all but the last leave the
+reduced state unchanged; or none, if an answer in flight may as well have been taken. So every reported finding is one
+that the plain model reaches.
 """
 
 from __future__ import annotations
@@ -37,9 +37,10 @@ from ackproof_reference.node import step
 
 
 def world(scope: Scope) -> Model:
-    """A scope as a model for the search. All brokers run and know the cluster; the first replica leads.
+    """Return a scope as a model for the search.
 
-    The partition is empty, and its replicas know of it (`settled`) or are about to learn.
+    All brokers run and know the cluster; the first replica leads. The partition is empty; its replicas know it
+    (`settled`) or are about to learn it.
     """
     replicas = scope.assigned or scope.ids
     isr = scope.started_isr or replicas
@@ -78,11 +79,11 @@ def world(scope: Scope) -> Model:
 
 
 _MOST_BETWEEN = 8
-"""Steps of the told model that one of the reduced one may take."""
+"""Most steps of the plain model for one step of the reduced model."""
 
 
 class Retelling:
-    """Walks ways of a scope's reduced model through the told one."""
+    """Converts paths of the reduced model of a scope to paths of its plain model."""
 
     def __init__(self, scope: Scope) -> None:
         self._scope = scope
@@ -96,10 +97,10 @@ class Retelling:
         return world(self._scope.in_stories)
 
     def __call__(self, way: Sequence[Row]) -> list[StoryLine]:
-        """The steps of a way, given as the reduced model's states from the first one on.
+        """Return the plain steps of a path, given as reduced states from the first one on.
 
-        Where its last one breaks an invariant, so does the last one of the steps. Raises AssertionError if the told
-        model does not go that way.
+        If the last reduced state breaks an invariant, so does the last plain one. Raises AssertionError if the plain
+        model has no such path.
         """
         told: list[StoryLine] = []
         here = tuple(self.full.initial)
@@ -111,7 +112,7 @@ class Retelling:
         return told
 
     def _walk(self, told: list[StoryLine], here: Row, before: Row, after: Row, broken: set[str]) -> Row:
-        """Go on to the nearest state that is `after` (and breaks what it breaks), and collect the steps."""
+        """Walk to the nearest state that is `after` and breaks the same invariants, and collect the steps."""
         if after in self.images(here) and broken <= _broken(self.full, here):
             return here
         known: dict[Row, list[StoryLine]] = {here: []}
@@ -144,7 +145,7 @@ class Retelling:
                     yield StoryLine(action, tuple(one for one in changed if one[1] != one[2])), after
 
     def images(self, row: Row) -> set[Row]:
-        """The reduced states that a state of the told model may be: each answer as it is under way, or taken."""
+        """Return the reduced states that a plain state may correspond to: each answer in flight, or taken."""
         choices = [self._choices(row, one) for one in self._scope.ids]
         found = set()
         for chosen in product(*choices):
@@ -169,7 +170,7 @@ class Retelling:
                 yield kept.log, kept.process, next_request(was)
 
     def _starting(self, before: Row, now: Row) -> bool:
-        """Return True if a broker has started on the way and not learned yet: the reduced model has no such state."""
+        """Return True if a broker has started on the way and learned nothing yet, a state the reduced model lacks."""
         return self._scope.reductions.fusing and any(
             self._starts(now, one) and not self._starts(before, one) for one in self._scope.ids
         )
@@ -181,7 +182,7 @@ class Retelling:
 
 
 def settled(model: Model, row: Row) -> Row:
-    """A state after what is done at once in it."""
+    """Return a state after all steps that are taken at once in it."""
     for group in model.groups:
         if group.at_once is not None and group.moves is not None:
             for _, new in group.moves(*(row[cell] for cell in group.cells)):
@@ -190,7 +191,7 @@ def settled(model: Model, row: Row) -> Row:
 
 
 def rank_row(row: Row) -> Row:
-    """Return a state with ranks in the place of epochs."""
+    """Return a state with ranks in place of epochs."""
     bits = 0
     for cell, value in enumerate(row):
         bits |= occurring_epochs(cell, value)
