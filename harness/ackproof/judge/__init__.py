@@ -35,9 +35,9 @@ def judge_case(run: CaseDir) -> VerdictFile:
 
 
 def measure_expected(run: CaseDir) -> tuple[ExpectationJudged, ...]:
-    """Measure what the case of an audited run expects; nothing of a folder without a case, and nothing is written.
+    """Measure the quantities that the case of an audited run expects; return nothing for a folder without a case.
 
-    Raises `BadInput` for what cannot be read.
+    Writes nothing. Raises `BadInput` for files that cannot be read.
     """
     from ackproof.judge.checks.expectations import judged
     from ackproof.judge.facts import answers
@@ -52,9 +52,9 @@ def measure_expected(run: CaseDir) -> tuple[ExpectationJudged, ...]:
 
 
 def judge_unwritten(run: CaseDir) -> VerdictFile | None:
-    """Judge a run whose files are not those that it wrote; None if they are. Nothing else of it is looked at.
+    """Judge a run whose files are not those that it wrote; return None if they are.
 
-    Writes `verdict.json`, too.
+    Checks the files and nothing else. Writes `verdict.json` too.
     """
     from ackproof.judge.written import not_as_written  # Arrow
 
@@ -68,7 +68,7 @@ def judge_unwritten(run: CaseDir) -> VerdictFile | None:
 
 
 def work_out_removals(runs: Iterable[Path]) -> None:
-    """Write what may have removed records of runs that are about to be audited. Folders without a case get none."""
+    """Write the removals that may have hit the records of runs, before their audit. Skips folders without a case."""
     from ackproof.judge.removal import work_out_removals as write  # Arrow
 
     for run in runs:
@@ -79,7 +79,7 @@ def work_out_removals(runs: Iterable[Path]) -> None:
 
 
 def judge_over_repeats(directory: BatchDir, batch: BatchFile) -> BatchFile:
-    """A batch whose cases were judged, with what came of what it asks over their repeats. Writes nothing."""
+    """Return a batch of judged cases with the results of its expectations over repeats. Writes nothing."""
     if not (batch.over_repeats or batch.claimed):
         return batch
     from ackproof.judge.repeats import judged  # Arrow, scipy

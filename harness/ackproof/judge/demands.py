@@ -15,7 +15,7 @@ from ackproof.rundir.anomalies import Anomaly
 from ackproof.rundir.model import Chance, PredictionFile
 
 WITHIN_S: Final = 3.0
-"""No case is begun after so long."""
+"""Time after which no further case is predicted."""
 
 
 @dataclass
@@ -33,7 +33,7 @@ class Demands:
 
 
 def demands(cases: Iterable[Case], *, within_s: float = WITHIN_S) -> Demands:
-    """The expectations to see what is predicted impossible. What stays unknown is not complained of."""
+    """Return the expectations that demand something predicted impossible. Unknown predictions are not reported."""
     found = Demands()
     began = time.monotonic()
     for case in cases:
@@ -56,9 +56,9 @@ def demands(cases: Iterable[Case], *, within_s: float = WITHIN_S) -> Demands:
 def impossible_demands(
     prediction: PredictionFile, expects: tuple[ExpectSpec, ...], *, removable: bool = False
 ) -> Iterator[str]:
-    """Expectations that demand to see what is predicted impossible: bad input, a sentence each.
+    """Return a sentence for each expectation that demands something predicted impossible: that is bad input.
 
-    `removable`: the case may remove records, which is no step of the protocol, so that no prediction speaks of it.
+    `removable`: the case may remove records. That is no step of the protocol, so no prediction covers it.
     """
     for expect in expects:
         for anomaly, bound in expect.counts.items():

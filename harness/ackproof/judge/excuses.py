@@ -39,11 +39,11 @@ if TYPE_CHECKING:
 _CHECK_INTERVAL: Final = "producer.id.expiration.check.interval.ms"
 _CHECK_INTERVAL_MS: Final = 600_000
 _SLACK_MS: Final = 60_000
-"""A broker may have started so long before the run's first moment."""
+"""A broker may have started this long before the run's first moment."""
 _NO_SESSION: Final = (-1, -1)
 """Producer id and epoch of a batch of a producer without idempotence."""
 _REPORTED_NS: Final = 1_000_000_000
-"""A client reports within so long what came of all that it gave up at once."""
+"""A client reports the outcomes of all attempts that it gave up at once within this time."""
 
 Key = tuple[int, int]
 """Producer and seq."""
@@ -99,7 +99,7 @@ def excused(facts: Facts) -> Mapping[str, Mapping[Excuse, int]]:
 def count_new_producer_epochs(facts: Facts) -> int:
     """Count `duplicate` findings that are copies in another producer epoch.
 
-    0 where the logs on disk were not seen: without them nobody knows the epochs.
+    Returns 0 without the logs on disk: only they have the producer epochs.
     """
     if not facts.run.replica_batches.exists():
         return 0
@@ -228,7 +228,7 @@ def _clock_lead_ms(facts: Facts, place: TopicPartition, epoch: int, since_ns: in
 
 
 class _Log:
-    """The batches of a partition, as the replica with the longest log has them."""
+    """The batches of a partition, from the replica with the longest log."""
 
     def __init__(self, facts: Facts, place: TopicPartition) -> None:
         self._first: np.ndarray = np.empty(0, np.int64)
@@ -253,7 +253,7 @@ class _Log:
         return self._batches[index] if index >= 0 else None
 
     def batch_before(self, offset: int) -> Batch | None:
-        """Return the last batch before that one of the same producer id and epoch."""
+        """Return the last batch before this offset with the same producer id and epoch."""
         index = self._index(offset)
         if index < 0 or self._batches[index].producer_id < 0:
             return None

@@ -47,13 +47,13 @@ class Facts(Evidence):
     prediction: PredictionFile
     final_read: FinalReadFile | None
     expired_as_lost: pc.Expression | None = None
-    """Findings of an audit of an older version that say lost or vanished of what expired."""
+    """Findings that an audit of an older version counts as lost or vanished although the records expired."""
     recovery: RecoveryFile | None = None
-    """What had not recovered; None where nobody watched (older versions, the model)."""
+    """Clients and partitions that had not recovered; None if the run did not watch (older versions, the model)."""
 
     @classmethod
     def read(cls, run: CaseDir) -> Facts:
-        """Read them. Raises `BadInput` for what is missing and must be there, and for what cannot be read."""
+        """Read the facts. Raises `BadInput` for required files that are missing, and for files that cannot be read."""
         file = CaseFile.load(run.case_json)
         events, whole = read_timeline(run.timeline)
         facts = cls(
@@ -118,7 +118,7 @@ class Facts(Evidence):
 
     @cached_property
     def calm(self) -> QuietSeconds | None:
-        """State of the machine under load; None where nobody watched."""
+        """Return the state of the machine under load; None if it was not watched."""
         return calm(self)
 
     def aimed_at(self, faults: Collection[int]) -> Iterator[tuple[int, int]]:
@@ -161,7 +161,7 @@ class Facts(Evidence):
 
     @cached_property
     def answers(self) -> Sequence[tuple[Ask, Bound, Answer]]:
-        """Each expectation on a quantity, with what became of it."""
+        """Return each expectation on a quantity with its answer."""
         return answers(self, self.case)
 
     @cached_property

@@ -1,7 +1,7 @@
-"""What had not recovered when a run was over: forbidden, unless what the run left behind says why it cannot.
+"""Clients and partitions that had not recovered at the end of a run: forbidden, unless a fact of the run excuses them.
 
-Each excuse is a fact of the run, not of the file: a broker that does not run, a log dir that a fault took and that its
-broker no longer serves, a throttle that is in force, an unclean election on that partition.
+Excuses are facts of the run, not of the experiment file: a broker that does not run, a log dir that a fault broke and
+that its broker no longer serves, a throttle in force, an unclean election on that partition.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ def excuse(facts: Facts, one: Unrecovered, running: Collection[int]) -> str:
 
 
 def blocked(facts: Facts) -> Iterator[tuple[TopicPartition, str]]:
-    """Partitions on which nothing can be acknowledged, by what the run saw of its recovery; and why."""
+    """Return the partitions that can acknowledge nothing, by what the run saw of their recovery, with the reason."""
     if facts.recovery is None:
         return
     for one in facts.recovery.unrecovered:
@@ -127,7 +127,7 @@ def _elected_uncleanly(facts: Facts, place: TopicPartition) -> bool:
 
 
 def machine_is_starved(facts: Facts) -> str:
-    """Say why this machine tells nothing of what takes time, under load or after it; '' where it does."""
+    """Return why this machine's times say nothing of Kafka, under load or after it; '' if they do."""
     seen = facts.calm
     if seen is not None and seen.starved:
         return f"{STARVED}: {seen.starved[0]}"

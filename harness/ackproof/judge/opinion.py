@@ -18,7 +18,7 @@ class Says(Enum):
     LACKS = "lacks"
     """Evidence is missing, so no absence can be shown."""
     OPEN = "open"
-    """The evidence is whole, and the question stays open: neither forbidden nor allowed, or not demonstrated."""
+    """The evidence is complete, and the question stays open: neither forbidden nor allowed, or not demonstrated."""
     NOT_JUDGED = "not judged"
     """The verdict does not cover this."""
     AGREES = "agrees"
@@ -27,7 +27,7 @@ class Says(Enum):
 
 @dataclass(frozen=True)
 class Opinion:
-    """One sentence about one thing that a check looked at."""
+    """One sentence on one subject that a check examined."""
 
     says: Says
     text: str
@@ -38,7 +38,7 @@ class Opinion:
     numbers: Mapping[str, float] = field(default_factory=dict)
     """Figures of the sentence, by name."""
     check: str = ""
-    """The check whose opinion it is; the verdict fills it in."""
+    """Name of the check; the verdict fills it in."""
 
 
 contradicts = partial(Opinion, Says.CONTRADICTS)

@@ -1,9 +1,9 @@
-"""What may have removed acknowledged records from each partition: derived here once, for the audit and for the judge.
+"""Removals that may have hit acknowledged records of each partition: derived here once, for the audit and the judge.
 
 Retention deletes segments whose newest timestamp is older than `retention.ms` by the broker's own clock, and the oldest
-ones while `retention.bytes` are left without them (UnifiedLog.deleteOldSegments).
-Compaction replaces a record by a later one of its key, below the active segment (LogCleanerManager.cleanableOffsets).
-What no setting that was in force at that time explains stays lost.
+ones while the rest still has `retention.bytes` (UnifiedLog.deleteOldSegments). Compaction replaces a record by a later
+one of its key, below the active segment (LogCleanerManager.cleanableOffsets). A missing record that no setting in force
+explains stays lost.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from ackproof.judge.facts import Facts
 
 GONE: Final = (Anomaly.LOST, Anomaly.VANISHED)
-"""Classes in which audits of older versions count what expired."""
+"""Classes in which audits of older versions count expired records."""
 
 
 class _Period(NamedTuple):
@@ -234,7 +234,7 @@ def _clamp(time_ns: float) -> int:
 
 
 def with_the_expired_apart(facts: Facts) -> Facts:
-    """Facts whose audit is of an older version, which counts as lost what expired: with that counted apart."""
+    """Return facts in which expired records are counted separately; audits of older versions count them as lost."""
     below = reduce(or_, map(_below, _older_expired(facts)), pc.scalar(False))
     counts = dict(facts.audit.counts)
     gone = {anomaly: facts.count(anomaly, below) for anomaly in GONE if counts.get(anomaly)}
@@ -245,7 +245,7 @@ def with_the_expired_apart(facts: Facts) -> Facts:
 
 
 def _older_expired(facts: Facts) -> Sequence[Removal]:
-    """Partitions below whose start all that was acknowledged is old enough."""
+    """Return the partitions below whose log start every acknowledged record is old enough to have expired."""
     found = []
     for one in (one for one in facts.removals.values() if one.log_start):
         wanted = _below(one) & (pc.field("outcome") == int(Outcome.ACKED))

@@ -1,8 +1,8 @@
-"""What is expected over repeats, held against the runs of a batch.
+"""Expectations over repeats, compared with the runs of a batch.
 
-PASS where the interval is wholly inside what is demanded, FAIL where it is wholly outside, else INCONCLUSIVE. A repeat
-that came to no verdict of its own, or of which the number is not known, makes it INCONCLUSIVE with its name: to leave
-it out would choose among the repeats.
+PASS if the interval is wholly inside the demanded bounds, FAIL if it is wholly outside, else INCONCLUSIVE. A repeat
+without a verdict of its own, or without the number, makes the result INCONCLUSIVE and is named: leaving it out would be
+a choice among the repeats.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _NAMED: Final = 3
 
 
 def judged(directory: BatchDir, batch: BatchFile) -> BatchFile:
-    """The batch, each of its expectations over repeats with what came of it, of as many repeats as it says."""
+    """Return the batch with the result of each expectation over repeats."""
     runs = _Runs(directory)
     told = {
         name: tuple(_judged(one, batch.cases, runs) for one in every)
@@ -45,7 +45,7 @@ def judged(directory: BatchDir, batch: BatchFile) -> BatchFile:
 
 @dataclass
 class _Runs:
-    """The runs of a batch; the one that was read last is kept, as the next question is mostly of it too."""
+    """The runs of a batch. The last one read is kept, because the next question is mostly about it too."""
 
     directory: BatchDir
     read: BatchCase | None = None
@@ -65,8 +65,10 @@ class _Runs:
 
 
 def no_number(entry: BatchCase, run: CaseDir) -> str | None:
-    """Why nothing that was measured in a repeat counts: its own evidence does not carry a verdict, or its folder holds
-    another run. None: it counts. Raises `BadInput`."""
+    """Return why no number of a repeat counts: its evidence carries no verdict, or its folder holds another run.
+
+    None: the numbers count. Raises `BadInput`.
+    """
     if entry.verdict not in (Verdict.PASS, Verdict.FAIL):
         why = entry.error or next(iter(entry.reasons), "no reason recorded")
         return f"{entry.verdict or 'it came to no verdict'}: {why}"
@@ -75,7 +77,7 @@ def no_number(entry: BatchCase, run: CaseDir) -> str | None:
 
 
 def in_its_words(ask: Ask, run: CaseDir) -> Ask:
-    """The same of a run's own topics: on a cluster that someone else runs they have other names than in the file.
+    """Return the expectation with the topic names of a run: an attached cluster has other names than the file.
 
     Raises `BadInput`.
     """
@@ -133,7 +135,7 @@ def _lacking(
 ) -> Iterator[str]:
     """Yield reasons that make the result unknown, whatever the other repeats show.
 
-    `measure`: nothing is demanded that a number of a starved machine could keep; then it is no number.
+    `measure`: the quantity is measured, not counted, so a number from a starved machine does not count.
     """
     for cell, group in zip(expected.cells, values, strict=True):
         if len(group) < expected.repeats:

@@ -14,7 +14,7 @@ _MS: Final = {
     "log.retention.minutes": 60_000,
     "log.retention.hours": 3_600_000,
 }
-"""The first of these that is given counts; the factor makes it milliseconds."""
+"""Settings in order of precedence, each with the factor that makes it milliseconds."""
 _BYTES: Final = ("retention.bytes", "log.retention.bytes")
 SETTINGS: Final = frozenset({"cleanup.policy", "log.cleanup.policy", *_MS, *_BYTES})
 """What decides which records are removed."""
@@ -22,7 +22,7 @@ _WEEK_MS: Final = 7 * 24 * 3_600_000
 
 
 class Retention(NamedTuple):
-    """Limits of a topic; infinite if nothing is deleted by them."""
+    """Retention limits of a topic, in ms and bytes; infinite if the limit deletes nothing."""
 
     ms: float
     bytes: float

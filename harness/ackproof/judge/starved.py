@@ -1,8 +1,8 @@
-"""Whether the machine had enough for this run: what is slow on a starved one says nothing of Kafka.
+"""Whether the machine had enough resources for this run: slow results on a starved machine say nothing of Kafka.
 
-What was sent, and how fast it was acknowledged, is looked at in the seconds of load in which no fault was at work. The
-bounds are far from what a machine in health shows and near to what a person would call stuck; a verdict on records
-needs none of them.
+The sending rate and the acknowledgement times are examined in the seconds of load without a fault. The bounds are far
+from the numbers of a healthy machine and near to what a person would call stuck. A verdict on records needs none of
+them.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ if TYPE_CHECKING:
     from ackproof.judge.facts import Facts
 
 LEAST_SENT: Final = 0.8
-"""Of the rate that was asked for. In health it is 1.00."""
+"""Least share of the requested rate. On a healthy machine it is 1.00."""
 SLOWEST_MS: Final = 500.0
-"""The median of acknowledgement times. In health it is some milliseconds, on a busy machine some tens."""
+"""Greatest median of acknowledgement times. On a healthy machine it is some milliseconds, on a busy one some tens."""
 MOST_STOLEN: Final = 0.1
-"""Of the processors' time, by the hypervisor."""
+"""Greatest share of the processors' time that the hypervisor takes."""
 LATEST_MS: Final = 2000.0
 """How late the harness' own process may look once a second."""
 FEWEST_LOOKS: Final = 5.0
@@ -40,7 +40,9 @@ _SETTLES_NS: Final = 5_000_000_000
 """So long after a fault is over its effects may be seen, and after the load began those of beginning."""
 _BEGINS_NS: Final = 1_000_000_000
 _LEAST_NS: Final = 2_000_000_000
-"""Acknowledgements of so long tell of the machine; of less, from the beginning to a fault, of brokers that are cold."""
+"""Shortest time of acknowledgements that says something of the machine. Less, before the first fault, shows cold
+brokers.
+"""
 STARVED: Final = "the machine was starved"
 
 
@@ -54,7 +56,7 @@ def of_starved(quantity: Quantity, value: Value) -> Value:
 
 
 def calm(facts: Facts) -> QuietSeconds | None:
-    """Measure the machine under load; None where nobody watched. Use `Facts.calm`, which does it once."""
+    """Measure the machine under load; None if it was not watched. `Facts.calm` caches the result."""
     spans = facts.quiet
     pulses = [
         (before, after)

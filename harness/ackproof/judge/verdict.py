@@ -69,7 +69,7 @@ SEALED_COHERENCE: Final[tuple[Check, ...]] = (
     samples.check_high_watermarks,
     logs.check_reader_epochs,
 )
-"""Asked only of sealed runs, whose files are known to be whole."""
+"""Checks for sealed runs only, whose files are known to be complete."""
 EVIDENCE: Final[tuple[Check, ...]] = (
     check_scope,
     check_end,

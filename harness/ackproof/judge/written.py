@@ -1,6 +1,6 @@
-"""Whether a run's files are those that it wrote and can be read, and whether `audit.json` is of them, and is coherent.
+"""Whether a run's files are complete, readable and those that it wrote, and whether `audit.json` belongs to them.
 
-Asked before anything is worked out of the run: what is missing or foreign must not be taken for what Kafka did.
+Checked before anything is derived from the run: a missing or foreign file must not be taken for an effect of Kafka.
 """
 
 from __future__ import annotations

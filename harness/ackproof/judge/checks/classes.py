@@ -25,7 +25,7 @@ _FORBIDDEN: Final = {Chance.IMPOSSIBLE: True, Chance.POSSIBLE: False, Chance.UNK
 
 
 def opinions_on(classes: Iterable[ClassJudgement]) -> Iterator[Opinion]:
-    """Yield an opinion on each class with findings that is forbidden, or of which nobody knows whether it is."""
+    """Yield an opinion on each class with findings that is forbidden, or for which no rule decides."""
     for one in classes:
         name, numbers = f"{one.anomaly}: {count_text(one.count, one.anomaly)}", {"count": one.count}
         if one.count and one.forbidden:
@@ -76,8 +76,7 @@ def judged_classes(facts: Facts) -> Iterator[ClassJudgement]:
 
 
 def _judged_as(facts: Facts, anomaly: str, promises: Promises) -> str:
-    """Audits of older versions count as lost what went with a deleted topic: nothing was said of that, as of what
-    readers miss of such a topic."""
+    """Return the class whose rules apply. Audits of older versions count as lost the records of a deleted topic."""
     older = Anomaly.DELETED not in facts.audit.counts
     return Anomaly.VANISHED if older and promises.dropped and anomaly == Anomaly.LOST else anomaly
 
@@ -85,9 +84,10 @@ def _judged_as(facts: Facts, anomaly: str, promises: Promises) -> str:
 def _with_those_apart(
     facts: Facts, rest: ClassJudgement, apart: Sequence[PredictedClass], whole: int
 ) -> ClassJudgement:
-    """Add findings on partitions that are predicted separately. A class that is forbidden elsewhere stays forbidden.
+    """Add the findings on partitions that are predicted separately.
 
-    There a loss that is possible is permitted only if the replay traces all losses to the step that took them.
+    A class that is forbidden elsewhere stays forbidden. On a separate partition, a possible loss is permitted only if
+    the replay traces all losses to the step that removed the records.
     """
     traced = all(found.explained == found.count for found in facts.replay.classes if found.anomaly in TRACED)
     traced &= any(found.anomaly == Anomaly.LOST for found in facts.replay.classes)
@@ -117,7 +117,7 @@ def _forbidden(
     topics: Set[str],
     apart: Sequence[PredictedClass],
 ) -> ClassJudgement:
-    """A class that was seen and that some topics forbid: it counts where it is not on a topic that permits it."""
+    """Judge a class that some topics forbid: forbidden if a finding may be on a topic that does not permit it."""
     against = _count_against(facts, anomaly, count, forbidden, topics - forbidden.keys(), apart)
     why = first.why
     excuses = _excuses(facts, anomaly, first, forbidden.values()) if first.excuses and against else {}
@@ -161,7 +161,7 @@ def _strictest_ruling(
 
 
 def strictest(rulings: Sequence[Ruling]) -> Ruling:
-    """The first of those that forbid, else of those that do not judge, else of those that allow."""
+    """Return the first ruling that forbids, else the first that does not judge, else the first that allows."""
     return max(rulings, key=lambda one: GRAVEST_FIRST.index(one.chance))
 
 
@@ -173,9 +173,9 @@ def _count_against(
     permitting: Set[str],
     apart: Sequence[PredictedClass],
 ) -> int:
-    """Count the findings of a class that are not on topics that permit it; a topic that nobody knows forbids it.
+    """Count the findings of a class that are on no topic that permits it; an unknown topic forbids it.
 
-    `count`: their number without those on partitions that are predicted separately.
+    `count`: their number without the findings on partitions that are predicted separately.
     """
     acked_only = any(acked_inversions_only(anomaly, promises) for promises in forbidden.values())
     if not permitting and not acked_only:
@@ -241,9 +241,9 @@ def acked_inversions_only(anomaly: str, promises: Promises) -> bool:
 def unappended(facts: Facts) -> str:
     """Describe losses that were acknowledged without an offset, as the end of a sentence; empty if there are none.
 
-    A leader answers DUPLICATE_SEQUENCE_NUMBER for a batch that it takes for one that it has, and librdkafka counts that
-    as success. A leader that has nothing of a producer id takes whatever sequence comes first
-    (ProducerAppendInfo.checkSequence): where a later batch reaches it first, the earlier ones are duplicates to it.
+    A leader answers DUPLICATE_SEQUENCE_NUMBER for a batch that it believes to hold already, and librdkafka counts that
+    as success. A leader without state of a producer id accepts any first sequence (ProducerAppendInfo.checkSequence).
+    If a later batch arrives first, it answers the earlier ones as duplicates.
     """
     if facts.case.experiment.workload.producers.acks == "0":
         return ""

@@ -62,9 +62,9 @@ def check_expectations(facts: Facts) -> Iterator[Opinion]:
 def _of_a_measure(
     facts: Facts, ask: Ask, bound: Bound, answer: Answer, starved: Sequence[str]
 ) -> Iterator[Opinion]:
-    """Judge a quantity that is not counted: broken is FAIL; not shown and unknown are INCONCLUSIVE.
+    """Judge a measured quantity: broken is FAIL; not shown and unknown are INCONCLUSIVE.
 
-    `starved`: reasons why what it shows may be the machine's.
+    `starved`: reasons why the machine, and not Kafka, may have caused the number.
     """
     timing = _timing(facts.case, ask)
     text = f"expected {ask} {bound}, measured {answer.seen}" + (f" with timing {timing}" if timing else "")
@@ -83,7 +83,7 @@ def _of_a_measure(
 def judged(
     evidence: Evidence, case: Case, answers: Sequence[tuple[Ask, Bound, Answer]]
 ) -> Iterator[ExpectationJudged]:
-    """Return what became of each expectation, for `verdict.json` and `--json`."""
+    """Return the result of each expectation, for `verdict.json` and `--json`."""
     counts = evidence.audit.counts if evidence.audit else {}
     for ask, bound, answer in answers:
         name = str(ask)

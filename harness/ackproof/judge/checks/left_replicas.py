@@ -16,11 +16,11 @@ _COPY = ("first_offset", "last_offset", "leader_epoch", "crc")
 
 
 def check_left_replicas(facts: Facts) -> Iterator[Opinion]:
-    """Compare each replica that left the ISR with one that is in sync, below the high watermark at which it left.
+    """Compare each replica that left the ISR with an in-sync one, below the high watermark at which it left.
 
-    A replica in the ISR has all below the high watermark, and never gives that up by itself. Not compared: records
-    that a later leader did not have (the replay's truncations), and nodes at whose disk a fault was. Raises `BadInput`
-    for files that are broken.
+    A replica in the ISR holds every record below the high watermark, and never removes one by itself. Not compared:
+    records that a later leader did not have (truncations of the replay), and nodes whose disk a fault hit. Raises
+    `BadInput` for broken files.
     """
     if facts.replicas is None:
         return

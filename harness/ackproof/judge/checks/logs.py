@@ -1,7 +1,7 @@
-"""Replicas' logs on disk, the second witness: compared with each other, and with what the final reader read.
+"""Replicas' logs on disk, the second witness: compared with each other, and with the records of the final read.
 
-The reader could be wrong, and then nothing may be called lost. The replicas could differ, and then the records that a
-reader gets depend on the leader: below the high watermark no configuration permits that.
+If the reader is wrong, no record may be called lost. If the replicas differ, a reader's records depend on the leader:
+no configuration permits that below the high watermark.
 """
 
 from __future__ import annotations
@@ -48,13 +48,13 @@ class _Batch(NamedTuple):
 
 
 class _Logs(NamedTuple):
-    """The replicas of a partition, and what bears on them."""
+    """The replicas of a partition, with the facts that the comparison needs."""
 
     read: PartitionRead
     replicas: Sequence[Replica]
     in_sync: Sequence[int]
     damaged_by: Mapping[int, str]
-    """Node → the fault that took from its log: what is wrong with it is not Kafka's doing."""
+    """Node → the fault that removed or damaged part of its log: Kafka is not to blame for that log."""
     may_expire: bool
     """Each broker deletes segments in its own time then."""
     batches: LogBatches
@@ -244,7 +244,7 @@ def _holes(name: str, start: int, end: int, rows: Mapping[int, Sequence[_Batch]]
 
 
 def _beyond(logs: _Logs, whole: Mapping[int, Replica]) -> Iterator[str]:
-    """Records after the end of the final read in every log are committed, and not gone."""
+    """Check for records after the end of the final read in every log: they are committed, so they are not lost."""
     read, end = logs.read, min(replica.log_end for replica in whole.values())
     later = [row for row in logs.rows(next(iter(whole)), read.end, end) if not row.control]
     if end > read.end and later:
@@ -290,11 +290,11 @@ class ComparedBatches(NamedTuple):
     same: int
     other: int
     first: int
-    """The first offset of the first batch that is not the same; -1 where there is none."""
+    """First offset of the first batch that differs; -1 if none does."""
     unknown: int
-    """Batches whose records could not be read, or that reach beyond the end of the read."""
+    """Number of batches whose records could not be read, or that reach beyond the end of the read."""
     agreed: int = 0
-    """Batches that are not the same of which a live reader was served what the final reader was."""
+    """Number of differing batches for which a live reader got the same records as the final reader."""
 
 
 def compare(

@@ -143,8 +143,10 @@ def _values(ledger: Sequence[_Part], column: str) -> set[int]:
 
 
 def _span(ledger: Sequence[_Part], column: str) -> tuple[int | None, int | None]:
-    """Return the least and the greatest value. A time of -1, never, hides the least: what was done was sent before,
-    or the rows contradict themselves."""
+    """Return the least and the greatest value.
+
+    A time of -1 (never) hides the least one: the row was sent before, or contradicts itself.
+    """
     known: list[tuple[int, int]] = []
     for path, footers in ledger:
         if span := column_span(footers, column):
@@ -199,7 +201,9 @@ def _departure(facts: Facts, client: Client) -> Iterator[str]:
 
 
 def _kills(facts: Facts) -> Iterator[str]:
-    """A client that a fault names as killed ended then, as the process that was started; and the fault names all."""
+    """Check that each client that a fault names as killed ended then, as the process that was started; and that the
+    fault names all such clients.
+    """
     named: set[str] = set()
     kills = [fault for fault in facts.case.faults if isinstance(fault, KillClient)]
     for fault in kills:

@@ -35,7 +35,7 @@ _NEEDS: Final = {
 """Event of a fault → the event that must come before it."""
 _ONCE: Final = frozenset({*_NEEDS, EventKind.FAULT_ASKED})
 _BEFORE_NS: Final = 10_000_000_000
-"""A role is resolved before its fault is asked for: so long may it take until somebody answers."""
+"""Longest time between resolving a role and asking for its fault: a broker must answer first."""
 _AFTER_NS: Final = 3_000_000_000
 
 

@@ -58,7 +58,7 @@ def check_final_read(facts: Facts) -> Iterator[Opinion]:
 
 
 def _read_claims(name: str, read: PartitionRead, *, whole: bool) -> Iterator[str]:
-    """Check the final read of a partition by itself. `whole`: all of the read calls itself complete."""
+    """Check the final read of a partition by itself. `whole`: the read calls itself complete for all partitions."""
     if not read.complete:
         if whole:
             yield f"{name} is incomplete ({read.reason}), and the read as a whole calls itself complete"
@@ -293,9 +293,9 @@ def _footer_agrees(footer: Footer, logs: _OffsetSpans, places: Set[TopicPartitio
 
 
 def _epochs_on_disk(facts: Facts) -> _OffsetSpans:
-    """Return the offsets of each epoch in whole logs of replicas in sync: these agree, or a check names them.
+    """Return the offsets of each epoch in whole logs of in-sync replicas. These agree, or a check names them.
 
-    Where a log begins above 0 or is compacted, records that were read may be gone since.
+    In a log that begins above 0 or is compacted, records that were read may be gone since.
     """
     whole = {
         (replica.node, *place)

@@ -21,7 +21,7 @@ from ackproof.rundir.timeline import FaultRecovered, NodeDied, NodeEnded, NodeSt
 _LATE_NS: Final = 2_000_000_000
 """So much later than a process began its start may be written, on a machine that is not starved."""
 _LONG_NS: Final = 10_000_000_000
-"""For so long sampler and scraper have both looked often, whatever moves on the way from one to the other."""
+"""Time in which sampler and scraper both look many times, so that a delay between them does not matter."""
 
 
 # -- processes ------------------------------------------------------------------------------------------------------
@@ -67,10 +67,10 @@ def _too_many_registrations(facts: Facts) -> Iterator[str]:
 
 
 def _kept_leaderships(facts: Facts) -> Iterator[str]:
-    """A leader that ended and registered again leads in a later leader epoch, or follows.
+    """Check that a leader that ended and registered again leads in a later leader epoch, or follows.
 
-    A second life is registered when the first one's session is over, and with that end its leaderships
-    (org.apache.kafka.controller.ClusterControlManager.registerBroker). A ZooKeeper controller that comes up after its
+    A new incarnation is registered after the session of the old one has ended, and with it its leaderships
+    (org.apache.kafka.controller.ClusterControlManager.registerBroker). A ZooKeeper controller that starts after its
     brokers finds them all alive.
     """
     ends = [event for event in facts.events if isinstance(event.what, NodeEnded | NodeDied)]
@@ -179,7 +179,7 @@ def check_rounds(facts: Facts) -> Iterator[Opinion]:
 
 
 def _round_order(rounds: Sequence[BrokerRound]) -> Iterator[str]:
-    """One round is over before the next begins; in each a viewer answers once, or is silent."""
+    """Check that a round is over before the next begins, and that each viewer answers at most once in it."""
     for each, following in pairwise([*rounds, None]):
         assert each is not None
         if not each.t_ns <= each.done_ns <= (math.inf if following is None else following.t_ns):

@@ -31,9 +31,9 @@ _BATCH_ROWS: Final = 1 << 18
 _AT_ONCE: Final = 2
 """Parts that are read: Arrow's readers and its rules let the other run."""
 _PARTITIONS: Final = 100_000
-"""A footer whose partitions go further says nothing that is worth a set of them."""
+"""Highest partition number for which a set of the partitions of a footer is built."""
 _SLACK_NS: Final = 5_000_000_000
-"""A client that is asked to end reports until it has ended; the run's last event comes after that."""
+"""A client that is asked to end reports until it has ended; the run's last event follows that."""
 
 
 class RowRule(NamedTuple):

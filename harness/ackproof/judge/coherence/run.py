@@ -35,7 +35,7 @@ WRITTEN_AT_ONCE: Final = frozenset(
         EventKind.END,
     }
 )
-"""Events that the harness writes when they happen. It hears later of what clients and nodes did."""
+"""Events that the harness writes when they happen. It learns of events of clients and nodes later."""
 _RELEASE: Final = re.compile(rb"Kafka version: ([0-9.]+)")
 _ENVIRONMENTS: Final = {"cluster": "attach", "image": "docker", "model": "model"}
 """Keys of an environment that only this backend has."""

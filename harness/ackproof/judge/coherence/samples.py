@@ -23,7 +23,7 @@ _HOLE_NS: Final = 3_000_000_000
 """A cluster in health answers a sampler within milliseconds, a busy one within some tenths of a second."""
 _LOOKS: Final = 10
 _ANSWERS_WITHIN_NS: Final = 11_000_000_000
-"""A broker that was paused may answer so late: the log end first, then the high watermark."""
+"""Latest answer of a paused broker: the log end comes first, then the high watermark."""
 
 
 # -- pulses ---------------------------------------------------------------------------------------------------------
@@ -83,7 +83,7 @@ def _unsampled(facts: Facts) -> Iterator[str]:
 
 
 def _answered_looks(facts: Facts, begin: float, end: float) -> int:
-    """Count the looks in the seconds between these; 0 where one of them passed without an acknowledgement."""
+    """Count the samples between these times; 0 if a second passed without an acknowledgement."""
     inside: Sequence[int] = [
         after.looks if after.acked > before.acked else -1
         for before, after in pairwise(facts.pulses)
@@ -93,9 +93,9 @@ def _answered_looks(facts: Facts, begin: float, end: float) -> int:
 
 
 def _uncounted_records(facts: Facts) -> Iterator[str]:
-    """Once all producers have closed, the pulses and the ledgers have the same numbers.
+    """Check that the pulses and the ledgers have the same numbers once all producers have closed.
 
-    The counters of a producer that was killed know more than its ledger, whose last part was not written.
+    The counters of a killed producer are ahead of its ledger, whose last part was not written.
     """
     last = facts.pulses[-1]
     producers = {client.id for client in facts.clients if client.kind == "producer"}
@@ -144,9 +144,9 @@ def check_high_watermarks(facts: Facts) -> Iterator[Opinion]:
 def _above_all_logs(
     facts: Facts, place: TopicPartition, samples: Sequence[Sample], log_end: int
 ) -> Iterator[str]:
-    """No high watermark is above the end of its leader's log: that was asked first, and grows by what is sent.
+    """Check that no high watermark is above the end of its leader's log, plus what was sent since.
 
-    A retry may write a record again, and a marker may follow it: each counts twice.
+    The log end was read first. A retry may append a record again, and a marker may follow it: each record counts twice.
     """
     end = max([log_end, *(most for sample in samples for most in sample.log_ends.values())])
     for sample in samples:
