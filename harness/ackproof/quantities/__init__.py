@@ -4,7 +4,7 @@ Belongs here: a file per family of quantities; each has its definition, unit and
 measures it, says when it is unknown, and gives its bounds. Does not belong here: what is expected of a number
 (experiment), what an unmet expectation means (judge), counting anomalies (audit).
 
-A quantity that is not known exactly is a `Value` between two numbers: open above if the end of the run cut it, between
-two samples if they saw it ten times a second. Arrow and numpy are loaded where rows are read, not where a file is
-checked.
+A quantity that is not known exactly is a `Value` between two numbers. It has no upper bound if the end of the run cut
+it; its bounds are two samples if only samples, ten a second, saw it. Arrow and numpy are loaded where rows are read,
+not where a file is checked.
 """

@@ -1,4 +1,4 @@
-"""One expectation on one quantity of one run, held against the evidence."""
+"""Evaluation of one expectation on one quantity of one run."""
 
 from __future__ import annotations
 
@@ -54,9 +54,9 @@ _WINDOWS = (WHOLE, Window(Span.DURING_FAULTS), Window(Span.OUTSIDE))
 
 @dataclass(frozen=True)
 class Row:
-    """One number. `low` and `high` are its bounds; of a state the least and the greatest that was seen.
+    """One number of a run. `low` and `high` are its bounds; for a state, the least and the greatest observed number.
 
-    `partition` empty: all together; `window` empty: the whole run.
+    `partition`: empty for all together. `window`: empty for the whole run.
     """
 
     quantity: str
@@ -67,14 +67,14 @@ class Row:
     high: float
     why: str
     timing: str = ""
-    """Whose time-outs a time was measured under; '' of what is none, and in runs of older versions."""
+    """Name of the time-outs under which a time was measured; '' for other quantities and in runs of older versions."""
 
 
 def rows(evidence: Evidence, *, partitions: bool = True) -> Iterator[Row]:
     """Yield every quantity of a run as rows.
 
-    Of all partitions and (with `partitions`) of each, after each fault, within and without faults; of metrics where
-    they were scraped, of all nodes together, and what an alert above 0 would have shown.
+    For all partitions together and (with `partitions`) for each; after each fault, and within and without faults. For
+    scraped metrics, of all nodes together, and what an alert above 0 would have shown.
     """
     places = sorted(evidence.samples_of) if partitions else []
     nodes = sorted({node for sample in evidence.samples for node in sample.replicas})

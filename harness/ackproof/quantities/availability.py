@@ -153,10 +153,9 @@ QUANTITIES: Final = tuple(
 
 
 class Gap(NamedTuple):
-    """The time from one success to the next, in ns.
+    """The time from one success to the next, in ns. `end` is infinite if the load ended while a client was waiting.
 
-    `end` infinite: the load ended first, while a client was still waiting. `sure`: the part that was seen to be a gap;
-    None: all of it.
+    `sure`: the part that was certainly a gap; None: all of it.
     """
 
     begin: float
@@ -166,11 +165,11 @@ class Gap(NamedTuple):
 
     @property
     def cut(self) -> bool:
-        """True if nobody saw its end."""
+        """True if the end of the gap was not observed."""
         return self.end == math.inf
 
     def overlaps(self, begin: float, end: float) -> bool:
-        """Return True if it has a moment in common with these; one that was cut may go on."""
+        """Return True if the gap overlaps this time; a gap whose end was not observed may last on."""
         return self.begin < end and begin < self.end
 
     def part(self, begin: float, end: float) -> Gap:
@@ -205,7 +204,7 @@ class Gap(NamedTuple):
 
 
 def _cut(begin: float, until: float) -> Gap:
-    """One of which nobody saw the end, and that lasted until then."""
+    """Return a gap that lasted at least until then, with its end not observed."""
     return Gap(begin, math.inf, sure=(begin, until))
 
 
@@ -226,7 +225,7 @@ Found: TypeAlias = Mapping[str, Watched]
 
 
 def _require_gaps(found: Found, nothing: str, place: TopicPartition | None) -> Found:
-    """Return what was found. Raises `Unknown` if it is empty, and says what is missing: "nothing was sent to"."""
+    """Return the gaps. Raises `Unknown` if there are none, with what is missing: "nothing was sent to"."""
     if found:
         return found
     raise Unknown(f"{nothing} {place}" if place is not None else nothing.rpartition(" ")[0])
@@ -286,8 +285,11 @@ def _unanswered(evidence: Evidence, one: PartitionOperations) -> list[Gap]:
 def _not_handed(
     evidence: Evidence, place: TopicPartition, sent: PartitionOperations, handed: PartitionOperations
 ) -> list[Gap]:
-    """The gap behind the last read, if a record that live readers were not handed was acknowledged, or lay below the
-    high watermark where acknowledgements name no offset; if nobody saw that, there may be one."""
+    """Return the gap after the last read; empty if live readers were handed every record.
+
+    There is a gap if a record that they were not handed was acknowledged, or, if acknowledgements carry no offset, lay
+    below the high watermark. Without samples of the high watermark there may be one.
+    """
     if sent.done.last is None:
         return []
     marks = [one.high_watermark for one in evidence.samples_of.get(place, ()) if one.high_watermark >= 0]
@@ -330,8 +332,11 @@ def _between_commits(told: Sequence[OffsetCommit], load_ends: float) -> list[Gap
 
 
 def undescribed(evidence: Evidence, place: TopicPartition | None) -> Found:
-    """Between rounds in which some broker answered a Metadata request; of a partition, and named a leader. Where rounds
-    begin after the load, or end before it, nobody knows what was then."""
+    """Return the gaps between rounds in which some broker answered a Metadata request; of a partition: and named a
+    leader.
+
+    If the rounds begin after the load, or end before it, nothing is known of the rest.
+    """
     rounds, found, failed = rounds_of(evidence), list[Gap](), list[BrokerRound]()
     before = min(evidence.load_begins, rounds[0].t_ns)
     for number, one in enumerate(rounds):
@@ -356,7 +361,9 @@ def _describes(told: ViewerAnswer, place: TopicPartition | None) -> bool:
 
 
 def _sure(before: float, failed: Sequence[BrokerRound]) -> tuple[float, float]:
-    """Return the time in which nobody answered. `before`: the round before; without failed rounds nothing is sure."""
+    """Return the time in which certainly no broker answered; empty without failed rounds. `before`: the last good
+    round.
+    """
     return (failed[0].t_ns, failed[-1].done_ns) if failed else (before, before)
 
 

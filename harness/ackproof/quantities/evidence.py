@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Evidence:
-    """A run directory. Tables stay on disk until somebody asks for them."""
+    """A run directory. Tables stay on disk until they are asked for."""
 
     run: CaseDir
     backend: str
@@ -52,17 +52,17 @@ class Evidence:
     zookeeper: bool
     """Whether ZooKeeper keeps the metadata."""
     unanswered: bool
-    """Whether no broker acknowledges what producers send (acks=0)."""
+    """True if no broker acknowledges what producers send (acks=0)."""
     planned: tuple[TopicPartition, ...]
     """The partitions of the case's topics."""
     events: tuple[Event, ...]
     timeline_whole: bool
-    """Whether every line of the timeline could be read."""
+    """True if every line of the timeline could be read."""
     audit: AuditFile | None
 
     @classmethod
     def of_run(cls, run: CaseDir) -> Self:
-        """Read it. Raises `BadInput` for what cannot be read."""
+        """Read a run directory. Raises `BadInput` for files that cannot be read."""
         events, whole = read_timeline(run.timeline)
         audit = AuditFile.load(run.audit_json) if run.audit_json.exists() else None
         file = CaseFile.load(run.case_json)
@@ -126,7 +126,9 @@ class Evidence:
 
     @cached_property
     def racks(self) -> Mapping[int, str]:
-        """The rack of each broker that ever registered: the one that it told, else the case's; '' where it has none."""
+        """Return the rack of each broker that ever registered, as it registered it, else as in the case; '' without
+        one.
+        """
         dealt = {
             node: rack for rack, nodes in CaseFile.load(self.run.case_json).racks.items() for node in nodes
         }
@@ -135,14 +137,14 @@ class Evidence:
 
     @cached_property
     def replicas(self) -> ReplicasFile | None:
-        """The logs on disk; None where nobody looked at them. Raises `BadInput`."""
+        """Return the logs on disk; None if the run did not read them. Raises `BadInput`."""
         from ackproof.rundir.replicas import ReplicasFile
 
         return ReplicasFile.load(self.run.replicas) if self.run.replicas.exists() else None
 
     @cached_property
     def batches(self) -> pa.Table:
-        """The batches of those logs. Raises as `read_batches`."""
+        """Return the record batches of the logs on disk. Raises as `read_batches`."""
         from ackproof.rundir.replicas import BATCHES, read_batches
 
         return read_batches(self.run.replica_batches, BATCHES.names)
@@ -169,12 +171,12 @@ class Evidence:
 
     @cached_property
     def scrapes(self) -> Mapping[int, Sequence[Scrape]]:
-        """Scrapes of each node's metrics; none where nobody asked. Raises as `read_scrapes`."""
+        """Return the scrapes of each node's metrics; empty if they were not scraped. Raises as `read_scrapes`."""
         return read_scrapes(self.run.metrics)
 
     @cached_property
     def rounds(self) -> Sequence[BrokerRound]:
-        """Rounds of questions to each broker; none where nobody asked. Raises as `read_rounds`."""
+        """Return the rounds of requests to each broker; empty if there were none. Raises as `read_rounds`."""
         return read_rounds(self.run.brokers)
 
     @cached_property
@@ -200,7 +202,7 @@ class Evidence:
 
     @cached_property
     def ledgers(self) -> Ledgers:
-        """The rows of the ledgers. Raises OSError or ArrowException where a part cannot be read, when it is asked."""
+        """Return the rows of the ledgers. Raises OSError or ArrowException if a part cannot be read."""
         from ackproof.quantities.ledgers import Ledgers
 
         return Ledgers(self.run)
@@ -214,7 +216,7 @@ class Evidence:
 
     @cached_property
     def load_ends(self) -> int:
-        """When producers were told to close, in ns; where that never came, the last event."""
+        """Return the time at which producers were told to close, in ns; the last event if they never were."""
         last = max((event.t_ns for event in self.events), default=0)
         return self.phases.get("drain", last)
 
@@ -278,7 +280,7 @@ def is_unanswered(file: CaseFile) -> bool:
 
 
 def planned_partitions(file: CaseFile) -> tuple[TopicPartition, ...]:
-    """The partitions of a case's topics; none where it does not say them."""
+    """Return the partitions of a case's topics; empty if the case does not name them."""
     topics = _resolved(file, "experiment", "topics")
     counts = {
         name: _resolved(file, "experiment", "topics", name, "partitions")

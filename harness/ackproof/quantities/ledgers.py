@@ -1,8 +1,8 @@
-"""The ledgers in one pass each, row group by row group: what is kept grows with the time of a run, not with its rows.
+"""The ledgers, each read in one pass, row group by row group: memory grows with the time of a run, not with its rows.
 
-Times of events are kept as the first and the last of each 10 ms in which there was any: two successive events that are
-further apart than that are known to the nanosecond. Latencies are kept in buckets of which each is 1/2048 of its power
-of two wide, so that a quantile is known to 0.05 %.
+Of event times, the first and the last of each 10 ms are kept. So two successive events that are further apart are known
+to the nanosecond. Latencies are kept in buckets, each 1/2048 of its power of two wide, so a quantile is known to 0.05
+%.
 """
 
 from __future__ import annotations
@@ -87,28 +87,29 @@ class PartitionOperations:
     done: Stamps = field(default_factory=Stamps)
     """When one was acknowledged, or handed over."""
     waiting_ns: int = -1
-    """When a record that was never acknowledged was sent, or its producer told so, at the latest; -1 none was."""
+    """Latest time at which a record that was never acknowledged was sent, or its producer got its failure; -1: none."""
     begun_ns: int = _NEVER
     """When the first was asked for that was acknowledged, or waited for."""
     last_offset: int = -1
-    """The highest that was acknowledged (of a transaction: that was committed), or handed over in the newest leader
-    epoch; -1 unknown."""
+    """Highest offset that was acknowledged (in transactions: committed), or handed over in the newest leader epoch; -1:
+    unknown.
+    """
     last_epoch: int = -2
-    """The newest leader epoch of what was handed over; -1 unknown, -2 nothing was."""
+    """Newest leader epoch of the records handed over; -1: unknown, -2: no record."""
     nameless: bool = False
     """Whether some of these was acknowledged without an offset (acks=0)."""
 
 
 @dataclass
 class FirstOutcomes:
-    """First outcomes of the records of one partition that were sent at or after a time, in ns; None: never."""
+    """First outcomes of the records of one partition that were sent at or after a time, in ns; None: none."""
 
     refused: int | None = None
-    """When the first was told that it is not acknowledged."""
+    """Time of the first report of a failure."""
     accepted: int | None = None
-    """When the first was sent that was acknowledged later."""
+    """Time at which the first record was sent that was acknowledged later."""
     acked: int | None = None
-    """When the first acknowledgement of these came."""
+    """Time of the first acknowledgement of these records."""
 
 
 @dataclass
@@ -121,7 +122,7 @@ class Tally:
     """By bucket."""
     longest_ns: int = -1
     at_work: bool = False
-    """Whether any was sent within that time, or told what became of it: who could have failed then."""
+    """True if a record was sent or reported within that time, so that a failure would have shown."""
 
     def add(self, other: Tally) -> None:
         self.outcomes += other.outcomes
@@ -171,7 +172,7 @@ class Ledgers:
         return dict(found)
 
     def _committed(self, rows: dict[str, Ints]) -> Bools:
-        """Return for each row whether it is of no transaction, or of one that was committed."""
+        """Return for each row whether it belongs to no transaction, or to a committed one."""
         own: Bools = rows["txn"] < 0
         if not own.all():
             own |= np.isin(_transaction(rows["producer"], rows["txn"]), self._commits)
@@ -268,7 +269,7 @@ def _bucket(latency: Ints) -> Ints:
 
 
 def _edges(bucket: int) -> tuple[float, float]:
-    """Return the least whole number in a bucket, and the greatest."""
+    """Return the least and the greatest integer of a bucket."""
     low, above = np.array([bucket, bucket + 1], np.int64) << (52 - _MANTISSA)
     first, behind = (math.ceil(float(np.int64(one).view(np.float64))) for one in (low, above))
     return float(first), float(max(first, behind - 1))

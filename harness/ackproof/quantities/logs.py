@@ -22,13 +22,13 @@ _UNSEEN: Final = "nobody looked at the logs on disk"
 
 
 def _replicas(evidence: Evidence, ask: Ask) -> Sequence[Replica]:
-    """The replicas that are asked about; none where nobody looked."""
+    """Return the replicas in question; empty if the run did not read the logs."""
     every = () if evidence.replicas is None else evidence.replicas.replicas
     return [one for one in every if ask.place in (None, one.place) and ask.node in (None, one.node)]
 
 
 def _hole(evidence: Evidence, replicas: Iterable[Replica] = ()) -> str:
-    """Name what was not seen of these logs; empty if nothing."""
+    """Return what is missing from these logs, in words; empty if nothing."""
     reasons = [*(evidence.replicas.reasons if evidence.replicas else (_UNSEEN,))]
     reasons += [f"the log of {one.place} on node {one.node}: {one.reason}" for one in replicas if one.reason]
     return next(iter(reasons), "")

@@ -13,10 +13,10 @@ from ackproof.rundir.partition import TopicPartition
 
 @dataclass(frozen=True)
 class MetadataLog:
-    """Records of the metadata log, and the states of each partition.
+    """Records of the metadata log, and the decisions on each partition in order.
 
-    `states`: the decisions on each partition, in order, each incarnation beginning with its creation, without eligible
-    replicas that were forgotten before the next record. `hole`: what is missing, in words; empty if nothing.
+    `states`: each incarnation begins with the creation of its topic; eligible replicas that were cleared before the
+    next record are left out. `hole`: what is missing, in words; empty if nothing.
     """
 
     records: Sequence[MetadataRecord]
@@ -44,9 +44,10 @@ class MetadataLog:
         return cls(records, lives, _hole(records, simulated=simulated, kraft=kraft))
 
     def elections(self, place: TopicPartition) -> Iterator[tuple[PartitionChanged, bool | None]]:
-        """Each record that names a leader in a new leader epoch, but for that of a partition's creation; and whether
-        that leader was in the ISR, or an eligible leader replica (KIP-966), before: None where a hole has hidden what
-        it was."""
+        """Return each record that names a leader in a new leader epoch, except for the creation of the partition.
+
+        With it: whether that leader was in the ISR or the ELR (KIP-966) before; None if a hole hides it.
+        """
         for life in self.states[place]:
             for before, record in pairwise(life):
                 if record.leader >= 0 and record.leader_epoch > before.leader_epoch:
@@ -70,10 +71,10 @@ def _hole(records: Sequence[MetadataRecord], *, simulated: bool, kraft: bool) ->
 
 
 def out_of_order(records: Sequence[MetadataRecord], ends_at: int | None, *, gapless: bool) -> Iterator[str]:
-    """Offsets that are missing or go back. KRaft writes every offset once. What ZooKeeper keeps of others is not here,
-    and one zxid may mean several.
+    """Return offsets that are missing or go back.
 
-    Older versions left out what the quorum writes for itself when a controller begins.
+    KRaft writes every offset once. With ZooKeeper, other znodes are missing here, and one zxid may stand for several
+    records. Older versions left out the records that the quorum writes for itself when a controller begins.
     """
     if ends_at is not None and gapless and records and records[0].offset > 0:
         yield f"the metadata log begins at offset {records[0].offset}"

@@ -1,4 +1,4 @@
-"""Metrics of the nodes, as scrapes showed them: what an alert would have seen, and how late."""
+"""Metrics of the nodes, from scrapes: what an alert would have shown, and after what time."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def _last(metric: Metric, evidence: Evidence, ask: Ask, window: Window) -> Value
 
 
 def _increase(metric: Metric, evidence: Evidence, ask: Ask, window: Window) -> Value:
-    """Measure an increase: between what rounds inside a window show, and those just around it."""
+    """Measure an increase: at least what rounds inside the window show, at most what the rounds around it show."""
     found, spans = _scraped(metric, evidence, ask), evidence.under_load(window)
     told = found.inside(-math.inf, math.inf)
     values = []

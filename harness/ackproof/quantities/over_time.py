@@ -18,7 +18,7 @@ from ackproof.rundir.lifelines import Spans
 from ackproof.rundir.partition import TopicPartition
 
 HOLE_NS: Final = 1_000_000_000
-"""Who looks ten times a second and tells nothing for so long has not seen what was in between."""
+"""With ten samples a second, a longer time without one is a hole in the evidence."""
 FIRST_NS: Final = 5_000_000_000
 """So long the first look of a run may take: connections are made, clients started."""
 _UNTOLD: Final = "no look tells it within that time"
@@ -139,7 +139,7 @@ def _without_holes(
 
 
 def _eventually(evidence: Evidence, bound: Bound, looks: Looks, name: str, spans: Spans) -> Answer:
-    """Answer `eventually` in some span of the window; what holds between two of them holds outside of it."""
+    """Answer `eventually`: the state holds in some span of the window. Between two spans it does not count."""
     each = [
         _eventually_between(
             evidence, bound, looks, name, evidence.load_begins if bound.window == WHOLE else begin, end
@@ -174,9 +174,9 @@ def _eventually_between(
 
 
 def _came_about(evidence: Evidence, bound: Bound, looks: Looks) -> bool:
-    """Return True if what holds at the first look of a window is news: it did not hold when its fault was asked for.
+    """Return True if a state that holds at the first look of a window counts as reached within the window.
 
-    One moment is enough where nothing says by when, but `after fault N`.
+    Without a time bound it does, except after a fault: then it must not have held when the fault was asked for.
     """
     if bound.by_s is None and bound.window.span is not Span.AFTER:
         return True

@@ -23,11 +23,11 @@ if TYPE_CHECKING:
 
 _QUANTILE: Final = re.compile(r"p([1-9][0-9]?(?:\.[0-9]{1,2})?)\Z")
 LEAST_GAP_S: Final = 0.01
-"""Shorter gaps are not told apart."""
+"""Shorter gaps cannot be distinguished."""
 
 
 class Witness(StrEnum):
-    """Evidence without which a quantity cannot be measured, beyond what every run leaves."""
+    """Evidence that a quantity requires, beyond the files that every run leaves."""
 
     READERS = "live readers"
     METADATA_LOG = "the controllers' metadata log"
@@ -57,8 +57,8 @@ class Argument(StrEnum):
 class State:
     """Readers of a state: from a sample, and from a record of the metadata log (None: unknown at that moment).
 
-    `among`: for what one sample of one partition does not show, all looks at each thing in question, by name. It raises
-    `Unknown` where there are none.
+    `among`: for a state that one sample of one partition does not show, returns all observations of each subject, by
+    name. It raises `Unknown` if there are none.
     """
 
     of_sample: Callable[[Sample], float | None] = lambda _: None
@@ -68,10 +68,11 @@ class State:
 
 @dataclass(frozen=True, kw_only=True)
 class Quantity:
-    """One word of the vocabulary. It has `measure`, which raises `Unknown`, or as a `state` a number at every moment.
+    """One word of the vocabulary. `measure` returns its number or raises `Unknown`; a `state` has a number at every
+    moment.
 
-    `variant`: its first word in parentheses; '' none. `required`, `optional`: its further arguments. `unknown`: when it
-    is not known, or cut. `windows`: whether it is also measured within a part of a run.
+    `variant`: its first argument in parentheses, or ''. `required`, `optional`: further arguments. `unknown`: when it
+    is not known, or cut. `windows`: True if it is also measured within a part of a run.
     """
 
     name: str
@@ -205,14 +206,16 @@ def read_argument(ask: Ask, text: str) -> Ask:
 
 
 class Unknown(Exception):
-    """A number that cannot be told, with the reason."""
+    """A number that is not known, with the reason."""
 
 
 @dataclass(frozen=True)
 class Value:
-    """A number between `low` and `high`, both included; `high` is infinite where nothing ends it. `why`: why it is not
-    one number, in words: what cut it, or what is missing. `never`: an event was watched for all the time, for `low` at
-    least, and did not come."""
+    """A number between `low` and `high`, both included; `high` is infinite if the run cut it.
+
+    `why`: why it is not one exact number: what cut it, or what is missing. `never`: an event was watched for all the
+    time, at least `low`, and did not happen.
+    """
 
     low: float
     high: float
@@ -261,10 +264,10 @@ def number_text(number: float, unit: Unit) -> str:
 
 @dataclass(frozen=True)
 class Answer:
-    """Answer to an expectation. `holds` None: unknown, and `why` says what is cut or missing.
+    """Answer to an expectation. `holds`: None if unknown, and `why` says what is cut or missing.
 
-    `broken`: an upper bound was exceeded, or a state was wrong; else an expectation that does not hold is merely not
-    shown. `value`: the number; None of a state.
+    `broken`: an upper bound was exceeded, or a state was wrong; any other expectation that does not hold is merely not
+    shown. `value`: the number; None for a state.
     """
 
     seen: str
@@ -275,7 +278,9 @@ class Answer:
 
 
 def longest(values: list[Value]) -> Value:
-    """Return the greatest value, with the reason of the one that reaches highest; never, if one never came."""
+    """Return the greatest value, with the reason of the one with the greatest upper bound; never, if one never
+    happened.
+    """
     top = max(values, key=lambda one: (one.never, one.high, one.low))
     return Value(max(one.low for one in values), top.high, top.why, top.never)
 

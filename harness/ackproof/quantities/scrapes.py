@@ -1,7 +1,7 @@
-"""What scrapes tell of one metric, of all nodes together or of one: its number at each round, and where nobody told it.
+"""One metric over time, of one node or of all together: its number at each round of scrapes, and the holes between.
 
-A round counts where every node that lived, and has the metric, answered. A dead node has no metrics, and the timeline
-says when it was dead; one that lives and is silent could have told anything.
+A round is usable if every live node with the metric answered. A dead node has no metrics, and the timeline says when it
+was dead. A live node that did not answer may have had any number.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from ackproof.rundir.lifelines import Spans
 from ackproof.rundir.metrics import EVERY_S, Metric, Scrape, Shape
 
 HOLE_NS: Final = 5_000_000_000
-"""Rounds are a second apart. One or two that a busy machine drops hide no more than what lies between any two."""
+"""Rounds are a second apart. One or two dropped by a busy machine hide no more than the time between any two."""
 _DIES_NS: Final = int(EVERY_S * 1e9)
-"""A node that ends so soon after it was asked owes no answer."""
+"""A node that ends this soon after a scrape began need not have answered."""
 _NOT_ASKED: Final = "nobody scraped metrics; they take observe: {metrics: true}"
 
 

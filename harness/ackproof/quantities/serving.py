@@ -22,7 +22,7 @@ from ackproof.rundir.observed import BrokerRound, ServedReplica
 from ackproof.rundir.partition import TopicPartition
 
 _CORRUPT_MESSAGE: Final = 2
-"""So a leader refuses a batch whose checksum is broken: it has looked at it."""
+"""Error code of a leader that refuses a batch with a wrong checksum: it has examined the batch."""
 
 
 _ASKED: Final[tuple[tuple[str, str, Callable[[ServedReplica], bool], str], ...]] = (

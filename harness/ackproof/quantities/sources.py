@@ -20,7 +20,7 @@ from ackproof.rundir.partition import TopicPartition
 Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
 QUEUED_NS: Final = 1_000_000_000
-"""A record that is handed over may have been fetched so long before."""
+"""A record may have been fetched this long before it is handed over."""
 _NOBODY: Final = -1
 
 

@@ -154,9 +154,9 @@ def _controllers(evidence: Evidence, _: Ask, __: Window) -> Value:
 
 
 def _befell(record: MetadataRecord, *, zookeeper: bool) -> tuple[str, int] | None:
-    """Return the effect of a record on the registration of a broker; None: none.
+    """Return the effect of a record on the registration of a broker; None if it has none.
 
-    With ZooKeeper the registration is a znode, whose end is written as a fencing.
+    With ZooKeeper the registration is a znode; its end is recorded as a fencing.
     """
     match record:
         case BrokerRegistered():
@@ -246,7 +246,7 @@ Assigned: TypeAlias = Callable[[Evidence, Collection[Assignment]], Mapping[str, 
 
 
 def _racks(evidence: Evidence, ask: Ask) -> Mapping[str, Looks]:
-    """Return the number of racks of each partition's replicas, at looks at brokers whose racks are known."""
+    """Return the number of racks of each partition's replicas, at observations of brokers with known racks."""
     found = {}
     for place in _places(evidence, ask):
         samples = evidence.samples_of[place]

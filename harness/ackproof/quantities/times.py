@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 MS: Final = 1_000_000
 WALL_WITHIN_NS: Final = 20 * MS
-"""The wall clock may move by so much against the monotonic one in a run; then times that brokers write are as wide."""
+"""Greatest drift of the wall clock against the monotonic one in a run: the uncertainty of times that brokers write."""
 
 Event: TypeAlias = Callable[[Evidence, FaultLife, Ask], Value]
 """The time of an event in seconds after a fault. Raises `Unknown`."""
