@@ -112,8 +112,10 @@ def audit_identities(
     removal: Removal,
     order: FindingsWriter | None = None,
 ) -> IdentityPass:
-    """Audit the identities of one bucket, or of a range of them. `rows`: the produced ones; `keys`: of producers whose
-    records have keys; `order`: receives the findings of class reordered, by default `findings`.
+    """Audit the identities of one bucket, or of a range of them.
+
+    `rows`: the produced rows. `keys`: by producer, for producers whose records have keys. `order`: writer of the
+    findings of class reordered, by default `findings`.
 
     Raises `Rejected` if an identity was produced twice.
     """

@@ -132,7 +132,7 @@ def audit_offsets(
 
 
 def _other_than_first(reads: Rows, copies: Rows, starts: Ints, at: Ints) -> Ints:
-    """Return the live reads whose record is not the first final one at their offset (or there is none)."""
+    """Return the indices of live reads that differ from the first final record at their offset, or have none there."""
     if not len(copies):
         return np.arange(len(reads), dtype=np.int64)
     first = starts[at]  # at −1 this is the last place: masked below
@@ -141,8 +141,7 @@ def _other_than_first(reads: Rows, copies: Rows, starts: Ints, at: Ints) -> Ints
 
 
 def _vanished(reads: Rows, other: Ints, copies: Rows, starts: Ints, at: Ints) -> Rows:
-    """Return the reads among `other` whose record is not at all among the final ones at their offset, in order of
-    offset."""
+    """Return the reads among `other` whose record no final row at their offset has, by offset."""
     sizes = np.diff(np.append(starts, len(copies)))
     several = (at[other] >= 0) & (sizes[at[other]] > 1) if len(starts) else np.zeros(len(other), np.bool_)
     if several.any():

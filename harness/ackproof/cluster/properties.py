@@ -1,7 +1,7 @@
 """Settings files of nodes (server.properties): their content, and how a .properties file is written and read.
 
-A node gets the settings of `experiment.node_settings`, and over them those that the harness makes itself, which an
-experiment may not give (`experiment.settings`).
+A node gets the settings of `experiment.timing.configured`, and over them those that only the harness may give
+(`experiment.settings`).
 """
 
 from __future__ import annotations

@@ -206,7 +206,7 @@ def draw_storm(
 ) -> StormDraw:
     """Return the faults of this storm in the case with this seed. Pure.
 
-    Raises `pydantic.ValidationError` for a menu that `check_storm` would have refused.
+    Raises `pydantic.ValidationError` for a menu that `plan.check_faults` would have refused.
     """
     generator = random.Random(f"{seed}/storm/{storm.number}")
     menu = storm.menu

@@ -94,7 +94,7 @@ def _identify(node: Node, base: FilePath) -> Node:
             given[name] = os.path.normpath(base.absolute() / FilePath(given[name]).expanduser())
     jars = None
     if "image" in given:
-        # The libraries that speak to an engine are loaded only for those who ask for one.
+        # Imported here: only images need the libraries of a container engine.
         from ackproof.cluster.containers.images import copy_image_jars
 
         jars = copy_image_jars(given["image"])

@@ -103,7 +103,9 @@ def _elections(
 def _appended_ns(
     samples: Sequence[Sample], reign: LeaderEpoch, until_ns: int, start: int | None = None
 ) -> int:
-    """Return until when a leader had surely appended what it was sent, below an offset (`start`); else since it leads.
+    """Return the time up to which a leader surely appended what it was sent; its start as leader if none is known.
+
+    `start`: samples from the first with a log end above this offset on do not count.
 
     Its log was seen to grow. A sample has the newest answer that had come, and a broker is asked again only then: what
     made the log longer came after the sample before the one that had the shorter end first.

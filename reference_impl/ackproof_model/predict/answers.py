@@ -153,7 +153,7 @@ def sources() -> str:
 
 
 _TWO_ENDS: Final = (Budget(kills=1, power_losses=1), Budget(power_losses=2))
-"""Nothing but the last two of three replicas ending, one of them with what was not flushed."""
+"""Budgets in which only the last two of three replicas end, and one of them loses what was not flushed."""
 
 
 def smaller(scope: Scope) -> Iterator[tuple[Scope, str]]:

@@ -335,7 +335,7 @@ class ReaderProcess:
         )
 
     def _report_sources(self, statistics: str) -> None:
-        """Write from which broker each partition is fetched, as a line of `rundir.observed.Fetching`."""
+        """Write from which broker each partition is fetched, as a line of `rundir.observed.FetchSources`."""
         topics = json.loads(statistics).get("topics", {})
         sources = [
             (place.topic, place.partition, partition["broker"])
