@@ -1,9 +1,9 @@
-"""Leader epochs of acknowledged rows, and what the log that was kept says of them.
+"""Leader epochs of acknowledged rows, and whether the surviving log still has these rows.
 
-A record is known by its offset and the leader epoch that wrote it (KIP-101): logs that hold the same epoch at the same
-offset hold the same record. An acknowledgement names its offset only. Its epoch follows from its times: a leader
-appends between its election and the moment when it had died or followed another one, and the record was appended
-between the send and its answer.
+A record is identified by its offset and the leader epoch that wrote it (KIP-101): logs with the same epoch at the same
+offset have the same record. An acknowledgement carries the offset only. Its epoch follows from its times: a leader
+appends from its election until it has died or follows another leader, and a record is appended between its send and its
+acknowledgement.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _REMOVED: Final = [number for number, anomaly in enumerate(LOSSES) if anomaly in
 
 @dataclass(frozen=True)
 class AckedRows:
-    """Acknowledged rows of one partition. `found`: index into `LOSSES`, `PRESENT` where the audit found it."""
+    """Acknowledged rows of one partition. `found`: index into `LOSSES`, or `PRESENT` if the audit found the record."""
 
     producer: Ints
     seq: Ints
@@ -63,7 +63,9 @@ class AckedRows:
 
 
 def acked_rows(run: CaseDir) -> Iterator[tuple[TopicPartition, AckedRows]]:
-    """Partition by partition. Rows of a transaction whose commit was not acknowledged are left out: see the audit."""
+    """Yield the rows of each partition. Rows of a transaction without an acknowledged commit are left out, as in the
+    audit.
+    """
     if not parts(run.produced):
         return
     wanted = ["producer", "seq", "topic", "partition", "offset", "sent_ns", "done_ns", "txn"]
@@ -97,7 +99,7 @@ def acked_rows(run: CaseDir) -> Iterator[tuple[TopicPartition, AckedRows]]:
 
 
 def identity(producer: Ints, seq: Ints) -> Ints:
-    """(producer, seq) as one number."""
+    """Return (producer, seq) as one number."""
     return (producer << _SEQ_BITS) + seq
 
 
@@ -114,7 +116,7 @@ def _committed(run: CaseDir, table: pa.Table) -> Bools:
 
 
 def _findings(run: CaseDir) -> tuple[Ints, npt.NDArray[np.int8]]:
-    """Identities that the audit found gone, sorted, with their class."""
+    """Return the identities that the audit counts as lost, sorted, with their classes."""
     keys, kinds = [], []
     if files := run.finding_parts:
         for number, anomaly in enumerate(LOSSES):
@@ -130,7 +132,7 @@ def _findings(run: CaseDir) -> tuple[Ints, npt.NDArray[np.int8]]:
 
 
 def timestamps(final_rows: FinalRows, place: TopicPartition) -> tuple[Ints, Ints]:
-    """Offsets of the final read of a partition, sorted, and the timestamp of the record at each, in ms."""
+    """Return the offsets of the final read of a partition, sorted, and the timestamp of each record in ms."""
     table = final_rows.read_partition(place)
     offset = table["offset"].to_numpy().astype(np.int64)
     order = np.argsort(offset, kind="stable")
@@ -142,7 +144,7 @@ NEVER: Final = np.iinfo(np.int64).max
 
 @dataclass(frozen=True)
 class LeaderEpoch:
-    """One leader epoch: from its election until its leader can have appended in it for the last time."""
+    """One leader epoch: from its election until the last time at which its leader can have appended."""
 
     epoch: int
     leader: int
@@ -151,13 +153,13 @@ class LeaderEpoch:
     clean: bool
     cause: str
     offset: int
-    """Of its record in the metadata log."""
+    """Offset of its record in the metadata log."""
     before: str = ""
-    """The state before its election, to be told."""
+    """State before its election, in words."""
 
 
 def leader_epochs(history: Sequence[Moment], node_ends: Sequence[Event], learns: int) -> list[LeaderEpoch]:
-    """Every leader epoch of a partition that had a leader, oldest first. `learns`: see `learns_ns`."""
+    """Return every leader epoch of a partition that had a leader, oldest first. `learns`: see `learns_ns`."""
     found: list[LeaderEpoch] = []
     for number, moment in enumerate(history):
         leader, epoch = moment.partition.leader, moment.partition.leader_epoch
@@ -203,7 +205,7 @@ def _last_append(
 
 @dataclass(frozen=True)
 class KeptLog:
-    """Batches of the last leader's log: per batch first and last offset and epoch, and where its epochs began."""
+    """Log of the last leader: first offset, last offset and epoch per batch, and where its epochs began."""
 
     first: Ints
     last: Ints
@@ -213,7 +215,7 @@ class KeptLog:
     log_end: int
 
     def epoch_at(self, offsets: Ints) -> Ints:
-        """The epoch that each offset is held in, -1 where no batch has it."""
+        """Return the epoch of the batch at each offset; -1 if there is none."""
         if len(self.first) == 0:
             return np.full(len(offsets), -1, np.int64)
         at = np.clip(np.searchsorted(self.first, offsets, side="right") - 1, 0, None)
@@ -227,7 +229,7 @@ class KeptLog:
 
 
 def kept_log(observed: Observed, replicas: Sequence[Replica], leader: int) -> KeptLog | None:
-    """The log of who led last, or (when it could not be read) of the replica with the most of it; None without any."""
+    """Return the log of the last leader; if it could not be read, the longest log of a replica; None without any."""
     whole = [replica for replica in replicas if not replica.reason and replica.log_end >= 0]
     if not whole:
         return None
@@ -254,7 +256,7 @@ def kept_log(observed: Observed, replicas: Sequence[Replica], leader: int) -> Ke
 
 
 def _of_checkpoints(replica: Replica) -> KeptLog:
-    """A log that was deleted, of which no batches are kept: each epoch reaches to the next one's beginning."""
+    """Return a deleted log of which only the epoch checkpoint is left: each epoch ends where the next begins."""
     starts = tuple(EpochEntry(entry.epoch, entry.start) for entry in replica.epochs)
     first = np.array([entry.start for entry in starts], np.int64)
     last = np.array([*(entry.start for entry in starts[1:]), replica.log_end], np.int64)[: len(starts)] - 1
@@ -264,21 +266,21 @@ def _of_checkpoints(replica: Replica) -> KeptLog:
 
 _NONE: Final = np.empty(0, np.int64)
 NOTHING: Final = KeptLog(_NONE, _NONE, _NONE, (), 0, 0)
-"""The log of a topic that is not there any more."""
+"""Log of a topic that no longer exists."""
 
 
 @dataclass(frozen=True)
 class OffsetFates:
-    """Per acked offset what the replay says: it can be gone, it can be kept (both: the times do not tell)."""
+    """Possible fates of each acknowledged offset: it can be gone, it can be kept; both if the times do not decide."""
 
     gone: Bools
     kept: Bools
     expired: Bools
-    """Below the log start."""
+    """True below the log start."""
     old_epoch: Ints
-    """Where it can be gone: the epoch that it was then of; -1 elsewhere."""
+    """If it can be gone: the epoch in which it was appended; else -1."""
     timely: Bools
-    """By its times it can be of one of the epochs that were asked of."""
+    """True if its times fit one of the epochs in question."""
 
 
 def possible(leader_epoch: LeaderEpoch, rows: AckedRows) -> Bools:

@@ -1,14 +1,14 @@
-"""The lives of a partition: who led it when, and what later leaders, or its topic's deletion, took with them.
+"""The incarnations of a partition: their leaders over time, and the records that later leaders or the deletion removed.
 
-A truncation takes offsets of an epoch that a later leader did not have. Earlier incarnations of a topic had offsets
-that began at 0 as the present one's do.
+A truncation removes offsets of an epoch that a later leader did not have. Earlier incarnations of a topic had offsets
+from 0 on, as the present one has, and an acknowledgement names no incarnation. By its times it can belong to an
+incarnation whose leader could still append when it was sent, and that existed when it was acknowledged. A leader
+appends until it learns of the deletion; its log shows that, because it is shorter afterwards, or waits to be removed
+and has no newer record. A leader's log only grows while it leads, so a row with a lower offset than an earlier
+acknowledgement is not from that log.
 
-An acknowledgement names no incarnation. By its times it can be of one whose leader could still append when it was sent,
-and that was there when it was answered. A leader appends until it has heard of the deletion: that is seen by its log,
-which is shorter afterwards, or which waits to be removed and holds nothing newer. A leader's log only grows while it
-leads, so nothing is of it that has a lower offset than what it had acknowledged before. Where an acknowledgement can
-still be of either, the timestamp decides that stands at its offset now (`explanation`); what even that leaves
-is counted.
+If an acknowledgement can belong to two incarnations, the timestamp of the record that is at its offset now decides
+(`explanation`). The rest is counted as undecided.
 """
 
 from __future__ import annotations
@@ -42,12 +42,12 @@ from ackproof_model.replay.observed import SLACK_NS, Life, Observed, Removal, le
 
 _ABOVE: Final = "ack above what its epoch kept"
 _STAMP_NS = 2_000_000
-"""A record's timestamp may be so much older than the ledger's time of its send."""
+"""Greatest time by which a record's timestamp may precede the ledger's time of its send."""
 
 
 @dataclass(frozen=True)
 class Era:
-    """One life of a partition: who led it when, and its log as the last of them had it."""
+    """One incarnation of a partition: its leader epochs, and the log of its last leader."""
 
     observed: Observed
     place: TopicPartition
@@ -88,7 +88,9 @@ class Era:
         return next(iter(exact or [one for one in self.leader_epochs if one.epoch > old]), None)
 
     def _acks_all(self, old: int, new: LeaderEpoch, offset: int, count: int) -> ForbiddenStep | None:
-        """acks=all acknowledges below the high watermark: clean successors have it, if no disk lost what it had."""
+        """Apply acks=all: acknowledged offsets are below the high watermark, so clean successors have them, if no disk
+        lost records.
+        """
         between = [one for one in self.leader_epochs if old < one.epoch <= new.epoch]
         acks = self.observed.experiment.workload.producers.acks
         cut = self.observed.cut_before({one.leader for one in between}, new.begin_ns)
@@ -107,7 +109,7 @@ class Era:
         )
 
     def above(self, rows: AckedRows, nowhere: Bools, what: str, end: str, before: str) -> ForbiddenStep:
-        """Forbid acknowledged offsets (`nowhere`) that no log of its epochs has. `what` says how many they are."""
+        """Rule out acknowledged offsets (`nowhere`) that no log of its epochs has. `what`: their number, in words."""
         at = int(np.flatnonzero(nowhere)[0])
         return ForbiddenStep(
             rule=_ABOVE,
@@ -123,30 +125,32 @@ class Era:
 
 @dataclass(frozen=True)
 class PastLife:
-    """An earlier incarnation of a partition, and which acknowledged rows (with an offset) can be its."""
+    """An earlier incarnation of a partition, and the acknowledged rows (with an offset) that can belong to it."""
 
     era: Era
     life: Life
     removal: Removal
     number: int
     again_ns: int
-    """When the next one was created; -1 never."""
+    """Time at which the next incarnation was created; -1 if never."""
     told: OffsetFates | None
-    """What its own log says of them; None where that log was not seen."""
+    """Fates of the rows by its own log; None if that log was not read."""
     can: Bools
-    """By time and offset it can be of this life."""
+    """True for rows that can belong to it, by time and offset."""
     log_end: int
 
     @property
     def held_rows(self) -> Bools:
-        """Rows that were in its log at the deletion, or had been truncated before; all that can be, if unseen."""
+        """Return the rows that were in its log at the deletion, or had been truncated before; without its log, all
+        possible rows.
+        """
         if self.told is None:
             return self.can
         return self.can & (self.told.kept | self.told.gone | self.told.expired)
 
     @property
     def truncated(self) -> Bools:
-        """Rows that surely were gone before the deletion."""
+        """Return the rows that were certainly truncated before the deletion."""
         if self.told is None:
             return np.zeros(len(self.can), np.bool_)
         return self.can & self.told.gone & ~self.told.kept
@@ -175,7 +179,7 @@ class PastLife:
         )
 
     def above(self, rows: AckedRows, nowhere: Bools) -> ForbiddenStep:
-        """Forbid acknowledged offsets that its log lacked at the deletion, and that no leader had truncated."""
+        """Rule out acknowledged offsets that its log lacked at the deletion, and that no leader had truncated."""
         last, name = self.era.leader_epochs[-1], f", incarnation {self.number}"
         what = f"{name}: {int(nowhere.sum())} acknowledged offsets are not in the log that was deleted with the topic"
         led = f"broker {last.leader} led in epoch {last.epoch} until the topic was deleted"
@@ -185,7 +189,7 @@ class PastLife:
 def past_lives(
     observed: Observed, place: TopicPartition, lives: Sequence[Life], rows: AckedRows
 ) -> Sequence[PastLife]:
-    """The incarnations of a partition that were deleted, oldest first. `rows`: those with an offset."""
+    """Return the deleted incarnations of a partition, oldest first. `rows`: those with an offset."""
     found = []
     for number, life in enumerate(lives, start=1):
         if life.removal is not None:
@@ -267,6 +271,6 @@ def _overtaken(rows: AckedRows, sure: Bools) -> Bools:
 
 
 def union(masks: Sequence[Bools], count: int) -> Bools:
-    """Rows that are in any of these."""
+    """Return the rows that are in any of these masks."""
     every: Bools = np.logical_or.reduce([*masks, np.zeros(count, np.bool_)])
     return every

@@ -1,8 +1,8 @@
-"""Explanation of losses: which acknowledged offsets must be gone by the observed epochs, against what the audit found.
+"""Explanation of losses: the acknowledged offsets that the observed epochs must have removed, against the audit.
 
-Per partition: the epochs and their leaders' times from the replay, the last leader's log, and every acknowledged row.
-An offset that can be of two epochs (a deposed leader went on acknowledging) is settled by the record's own timestamp:
-the producer stamped it when it was sent, and the final read shows the stamp of what stands there now.
+Inputs per partition: the leader epochs with their times from the replay, the last leader's log, and every acknowledged
+row. An offset that can belong to two epochs (a deposed leader went on acknowledging) is decided by timestamps: the
+producer stamped the record when it sent it, and the final read shows the timestamp of the record at that offset now.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ from ackproof_model.replay.account import EXAMPLES, LOSSES, PRESENT, Account
 from ackproof_model.replay.observed import SLACK_NS, Life, Observed, learns_ns
 
 _EARLY_MS, _LATE_MS = -2, 1
-"""From a record's send to its timestamp, cut to milliseconds."""
+"""Bounds of the difference between a record's timestamp, in whole milliseconds, and its send."""
 
 
 def explain(observed: Observed, account: Account) -> None:
-    """Explain every partition that has acknowledged rows, by the lives that were replayed of it."""
+    """Explain every partition with acknowledged rows, by its replayed incarnations."""
     unread = left_unread(observed.events)
     learns = learns_ns(observed.experiment.cluster, observed.stall_ns)
     for place, rows in acked_rows(observed.run):
@@ -76,7 +76,7 @@ def _unfit(observed: Observed, lives: Sequence[Life], place: TopicPartition) -> 
 
 @dataclass(frozen=True)
 class _Place:
-    """One partition on its way to being explained. `era`: its present life; without epochs when its topic is gone."""
+    """One partition while it is explained. `era`: its present incarnation; without epochs if its topic is gone."""
 
     account: Account
     era: Era
@@ -125,7 +125,7 @@ class _Place:
         return self.era.observed
 
     def _unexplained(self, rows: AckedRows, unexplained: Bools, rot: Sequence[str]) -> None:
-        """Account for lost rows that no step takes; where files on disk rotted, they count as not replayed."""
+        """Account for lost rows that no step removes; if a fault damaged files on disk, they count as not replayed."""
         every = self.every
         without = every.missing & (every.offset < 0) & ~self.by_interval
         what = "unexplained"
@@ -140,7 +140,7 @@ class _Place:
         self.account.count(what, every.found[without])
 
     def _settled(self, rows: AckedRows, told: OffsetFates) -> tuple[Bools, Bools]:
-        """Decide rows that can be gone or kept by the timestamp of what stands at their offset now."""
+        """Decide the rows that can be gone or kept, by the timestamp of the record that is at their offset now."""
         both = told.gone & told.kept
         if not both.any() or not self._observed.stamped_when_sent(self.era.place.topic):
             return told.gone, told.kept
@@ -186,7 +186,7 @@ class _Place:
     def _deletions(
         self, past: Sequence[PastLife], rows: AckedRows, told: OffsetFates, gone: Bools, kept: Bools
     ) -> None:
-        """Account for the rows that each earlier incarnation took with it."""
+        """Account for the rows that were removed with each earlier incarnation."""
         for one in past:
             others = union([another.held_rows for another in past if another is not one], len(rows))
             mine = one.held_rows & gone

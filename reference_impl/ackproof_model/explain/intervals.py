@@ -1,10 +1,11 @@
-"""What was acknowledged without an offset (acks=0) and is missing: explained by what happened while it was on its way.
+"""Missing records that were acknowledged without an offset (acks=0): explained by events while they were in flight.
 
-Such a record was never appended (the connection broke, the leader had gone) or was appended and truncated: nobody can
-tell these apart. Either takes a new leader, the end of one, or a fault between the producer and it, and reaches back no
-further than to when the leader was last seen to append: what a producer had sent until then it had read, in order,
-and what stood below the offset at which the next leader began stays. What a producer sent last can also be gone because
-it closed before a broker that stood still for long had read it.
+Such a record was never appended (the connection broke, the leader had ended), or it was appended and truncated; the
+files do not tell which. Either requires a new leader, the end of a leader, or a fault between producer and leader. The
+event reaches back no further than the last time the leader was seen to append: it reads a producer's records in order,
+so it had read all sent until then, and records below the start offset of the next leader stay.
+
+A producer's last records can also be missing because it closed before a broker that stood still for long had read them.
 """
 
 from __future__ import annotations
@@ -24,17 +25,17 @@ from ackproof_model.explain.epochs import NEVER, AckedRows, Bools, Ints, KeptLog
 from ackproof_model.replay.observed import Life, Observed, learns_ns
 
 _AFTER_NS: Final = 1_000_000_000
-"""What broke a moment earlier may still be noticed: connections are renewed in about this time."""
+"""An earlier event may still take effect for this time: clients renew connections within about it."""
 _BEFORE_NS: Final = 500_000_000
-"""A leader reads from one producer a little later than from another."""
+"""A leader reads from one producer up to this time later than from another."""
 
 
 class Disturbance(NamedTuple):
-    """Something that can take records that are on their way, from `begin_ns` to `end_ns`. `fault`: of which producers,
-    it says.
+    """An event that can remove records in flight, from `begin_ns` to `end_ns`.
 
-    A connection and a log are in order: what it takes of a producer lies in a row. `since_ns`: what had been sent
-    before is surely there. `known_ns`: from then on a producer knows of it, whatever else it sends.
+    `fault`: it concerns the producers that the fault names. Connections and logs are in order, so it removes
+    consecutive records of a producer. `since_ns`: records sent before this time were certainly appended. `known_ns`:
+    from this time on the producer knows of the event, whatever else it sends.
     """
 
     since_ns: int
@@ -58,7 +59,9 @@ class Disturbance(NamedTuple):
 def disturbances(
     observed: Observed, place: TopicPartition, lives: Sequence[Life], log: KeptLog
 ) -> list[Disturbance]:
-    """Deletions of the topic, new leaders, ends of leaders, faults that leaders had. `log`: of the present life."""
+    """Return the topic's deletions, new leaders, ends of leaders, and faults of leaders. `log`: of the present
+    incarnation.
+    """
     learns = learns_ns(observed.experiment.cluster, observed.stall_ns)
     samples = observed.samples.get(place, ())
     reigns = [leader_epochs(life.history, observed.node_ends, learns) for life in lives]
@@ -157,7 +160,7 @@ def _led(reigns: Sequence[LeaderEpoch], begin: int, end: int) -> list[LeaderEpoc
 
 
 def left_unread(events: Sequence[Event]) -> dict[int, str]:
-    """Producers that closed before brokers had read all that they had sent: what they sent last may be gone."""
+    """Return the producers that closed before brokers had read all their bytes: their last records may be missing."""
     return {
         event.what.producer: (
             f"{event.client} closed with {event.what.unread_bytes} bytes on their way that nobody read"
@@ -172,7 +175,9 @@ def left_unread(events: Sequence[Event]) -> dict[int, str]:
 def intervals(
     place: TopicPartition, rows: AckedRows, around: Sequence[Disturbance], unread: Mapping[int, str]
 ) -> tuple[list[UnplacedLoss], Bools]:
-    """The runs of missing records without an offset, and which rows a disturbance explains, or the producer's end."""
+    """Return the runs of missing records without an offset, and the rows that a disturbance or the producer's end
+    explains.
+    """
     explained = np.zeros(len(rows), np.bool_)
     found: list[UnplacedLoss] = []
     for producer in np.unique(rows.producer[rows.missing & (rows.offset < 0)]).tolist():

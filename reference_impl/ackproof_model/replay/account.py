@@ -1,4 +1,4 @@
-"""Results of a replay while it runs: all that `conformance.json` says, and the rule that a forbidden change breaks."""
+"""Results of a replay while it runs: the contents of `conformance.json`, and the rules that forbidden changes break."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from ackproof_reference.metadata import NO_LEADER, Metadata, Partition
 
 
 class BrokenRule(NamedTuple):
-    """The rule's name, its source, and what was seen."""
+    """A broken rule: its name, its source, and the observation."""
 
     rule: str
     source: str
@@ -135,7 +135,7 @@ def _who(node: int) -> str:
 
 
 def plain(partition: Partition) -> str:
-    """A partition's state on one line."""
+    """Return a partition's state on one line."""
     text = (
         f"leader {partition.leader} in epoch {partition.leader_epoch}, partition epoch {partition.epoch}, "
         f"replicas {list(partition.replicas)}, ISR {listed(partition.isr)}"
@@ -161,7 +161,7 @@ def state_of(metadata: Metadata) -> str:
 
 
 LOSSES: Final = ("lost", "displaced", *REMOVED)
-"""Classes of the audit that say that an acknowledged record is not where its acknowledgement said."""
+"""Classes of the audit in which an acknowledged record is not at its acknowledged offset."""
 PRESENT: Final = -1
 EXAMPLES: Final = 20
 _COUNTED: Final = ("count", "explained", "by_interval", "unexplained", "not_replayed", "deleted")
@@ -177,9 +177,9 @@ class Account:
     forbidden: list[ForbiddenStep] = field(default_factory=list)
     elections: list[ElectionSeen] = field(default_factory=list)
     lives: dict[TopicPartition, list[Life]] = field(default_factory=lambda: defaultdict(list))
-    """Of each partition, the incarnations of its topic, oldest first."""
+    """The incarnations of each partition, oldest first."""
     missed: int = 0
-    """Changes of partitions that the observation jumped over."""
+    """Number of partition changes that the observation skipped."""
     truncations: list[Truncation] = field(default_factory=list)
     deletions: list[Deletion] = field(default_factory=list)
     intervals: list[UnplacedLoss] = field(default_factory=list)

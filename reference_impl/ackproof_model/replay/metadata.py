@@ -1,6 +1,6 @@
-"""Replay of a run: each change of a partition in the metadata log must be a step that the protocol allows then.
+"""Replay of a run: each partition change in the metadata log must be a step that the protocol allows in that state.
 
-`conform` replays a whole run directory: the metadata log, the samples, then the explanation of what is gone.
+`conform` replays a whole run directory: the metadata log, then the samples, then the explanation of losses.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _SHUTDOWN_NS: Final = 30_000_000_000
 
 
 def replay(observed: Observed, account: Account) -> None:
-    """Replay every record in the order of the log. A forbidden step is taken as seen, and the replay goes on."""
+    """Replay every record in log order. A forbidden step is reported and applied, and the replay goes on."""
     replaying = _Replay(observed, account, Image(observed.case))
     # What was appended at once: neighbours with one timestamp.
     for _, records in groupby(observed.records, key=attrgetter("timestamp_ms")):
@@ -91,18 +91,18 @@ def _append_context(group: Iterable[MetadataRecord], image: Image) -> AppendCont
 
 @dataclass(frozen=True)
 class _Replay:
-    """The metadata log on its way through the image that it makes."""
+    """A replay in progress, with the image of the records so far."""
 
     observed: Observed
     account: Account
     image: Image
     deleted: set[int] = field(default_factory=set)
-    """Faults that have deleted a topic: each deletes it once."""
+    """Numbers of faults that have deleted a topic: each deletes it once."""
     images: dict[TopicPartition, list[Metadata]] = field(default_factory=dict)
-    """What each partition was before its earlier changes in the append that is replayed."""
+    """States of each partition before its earlier changes in the same append."""
 
     def take(self, record: MetadataRecord, context: AppendContext) -> None:
-        """Hold the next record against the state before it, then take it as decided."""
+        """Check the next record against the present state, then apply it."""
         if isinstance(record, PartitionChanged):
             self._change(record, context)
         elif isinstance(record, TopicRemoved):
@@ -114,7 +114,7 @@ class _Replay:
         self.image.take(record)
 
     def _registered(self, record: BrokerRegistered) -> None:
-        """A registration that the protocol refuses is forbidden."""
+        """Check that the protocol does not refuse this registration."""
         self._step("broker registered")
         before = self.image.brokers.get(record.node)
         # An incarnation that asks again keeps its epoch (KIP-903).
@@ -254,7 +254,9 @@ class _Replay:
             )
 
     def _removed(self, record: TopicRemoved) -> None:
-        """A topic's deletion ends the life of its partitions. One that nobody asked for is no step of Kafka's."""
+        """End the incarnations of the partitions of a deleted topic. A deletion that nobody requested is no step of
+        Kafka.
+        """
         t_ns = self.observed.t_ns(record.timestamp_ms)
         by = deleted_by(self.observed, record.topic, t_ns, self.deleted)
         if by is not None:
@@ -314,7 +316,7 @@ def _find_elected(tried: Sequence[Step], old: Partition) -> int:
 
 
 def conform(run: CaseDir, case: Case) -> ConformanceFile:
-    """Replay an audited run and say what it explains. Raises `BadInput` for files that are broken."""
+    """Replay an audited run and explain its losses. Raises `BadInput` for broken files."""
     observed = observe(run, case)
     account = Account(list(observed.lacks))
     replay(observed, account)

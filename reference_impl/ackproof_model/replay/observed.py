@@ -1,10 +1,10 @@
-"""Facts of a finished run for the replay and the explanation, read once; the lives of each topic.
+"""Facts of a finished run for the replay and the explanation, read once; and the incarnations of each topic.
 
 Times are nanoseconds since the run's start. Controllers stamp records with their wall clocks, which on one machine are
-the run's; the case file says which wall-clock time the run began at.
+the run's; the case file says at which wall-clock time the run began.
 
-A topic's name can have several lives: each incarnation has its own id, its own logs, and offsets from 0 on. The
-metadata log says when one was created and deleted.
+A topic name can have several incarnations (`Life`): each has its own topic id, its own logs, and offsets from 0 on. The
+metadata log says when each was created and deleted.
 """
 
 from __future__ import annotations
@@ -51,34 +51,35 @@ CUTS_LOGS: Final = frozenset(
         "command",
     ]
 )
-"""Faults that take from a disk what a broker had appended: an election after them may be clean and lose."""
+"""Faults that remove from a disk what a broker had appended: even a clean election after them may lose records."""
 _ROTS_ALL: Final = frozenset({"empty_disk", "fail_log_dir", "command"})
-"""Of these, those after which no protocol says what a broker reads back, whatever the partition."""
+"""Faults after which no protocol says what a broker reads back, for any partition."""
 ANYTHING: Final = "command"
-"""A fault that may do whatever its author likes."""
+"""Kind of a fault that may do anything."""
 SLACK_NS: Final = 20_000_000
-"""Controllers stamp milliseconds, by the wall clock; the run counts on the monotonic one."""
+"""Tolerance of times: controllers stamp milliseconds of the wall clock, the run counts on the monotonic one."""
 CLOCKS: Final = frozenset({"clock_jump"})
 
 
 @dataclass(frozen=True)
 class Observed:
-    """A run directory, read."""
+    """The facts of one run directory."""
 
     run: CaseDir
     case: Case
     began_wall_ns: int
     stamps_from_ns: int
-    """What records' timestamps count from: the epoch's beginning, or (a simulated run, whose ledgers must be the same
-    for the same seed) the run's."""
+    """Origin of record timestamps: the Unix epoch. In a simulated run it is the run's start, because its ledgers must
+    be the same for the same seed.
+    """
     records: tuple[MetadataRecord, ...]
     samples: Mapping[TopicPartition, Sequence[Sample]]
     replicas: Mapping[TopicPartition, Sequence[Replica]]
     deleted: Mapping[TopicPartition, Sequence[Replica]]
-    """Logs that were deleted, as far as brokers had not removed them yet."""
+    """Logs of deleted replicas that brokers had not removed yet."""
     events: tuple[Event, ...]
     lacks: tuple[str, ...]
-    """What the run directory does not hold, as sentences."""
+    """Facts that the run directory does not have, as sentences."""
 
     @property
     def experiment(self) -> ExperimentSpec:
@@ -86,7 +87,7 @@ class Observed:
 
     @cached_property
     def planned(self) -> ExperimentSpec:
-        """The experiment with all faults of the case: storms drew some."""
+        """Return the experiment with all faults of the case, including those that storms drew."""
         return self.case.planned
 
     def t_ns(self, timestamp_ms: int) -> int:
@@ -94,7 +95,7 @@ class Observed:
         return timestamp_ms * 1_000_000 - self.began_wall_ns
 
     def rotted(self, place: TopicPartition) -> list[str]:
-        """The kinds of the faults after which no protocol says what a broker reads back from this partition's files."""
+        """Return the kinds of faults after which no protocol says what a broker reads from this partition's files."""
         return sorted(
             {
                 fault.kind
@@ -119,13 +120,13 @@ class Observed:
 
     @cached_property
     def stall_ns(self) -> int:
-        """Longest time that disks stood still at once."""
+        """Longest time for which a disk of the run stood still."""
         stalls = [round(fault.stall * 1e9) for fault in self.case.faults if isinstance(fault, SlowDisk)]
         return max(stalls, default=0)
 
     @cached_property
     def clocks(self) -> str:
-        """Why the controllers' times are not those of the run; '' when they are."""
+        """Return why the controllers' times are not the run's, in words; '' if they are."""
         struck = {node for life in self.faults.values() if life.kind in CLOCKS for node in life.nodes}
         jumped = sorted(struck & set(self.experiment.cluster.controller_ids))
         return f"the clocks of {jumped} jumped, so when an epoch began is not known" if jumped else ""
@@ -137,13 +138,15 @@ class Observed:
         return all(one.stamped_when_sent for one in settings_in_force(self.planned, topic))
 
     def replicas_of(self, place: TopicPartition, topic_id: str) -> Sequence[Replica]:
-        """The replicas of one incarnation: a broker may still have a log of another one. '' is any."""
+        """Return the replicas of one incarnation (topic id; empty: any); a broker may have a log of another one."""
         known = self.replicas.get(place, ())
         return [one for one in known if not (topic_id and one.topic_id) or one.topic_id == topic_id]
 
     @cached_property
     def cuts(self) -> Sequence[tuple[int, frozenset[int] | None]]:
-        """Times at which a fault or a script took from nodes' disks what they had appended; nodes None: any."""
+        """Return the times at which a fault or a script removed appended records from disks, with the nodes (None:
+        any).
+        """
         found: list[tuple[int, frozenset[int] | None]] = [
             (life.asked, None if life.kind == ANYTHING else frozenset(life.nodes))
             for life in self.faults.values()
@@ -157,13 +160,13 @@ class Observed:
         return found
 
     def cut_before(self, nodes: Iterable[int], t_ns: int) -> bool:
-        """Return True if by then a fault had taken what one of these nodes had appended from its disk."""
+        """Return True if, by this time, a fault had removed from a disk what one of these nodes had appended."""
         theirs = set(nodes)
         return any(begin <= t_ns and (whose is None or whose & theirs) for begin, whose in self.cuts)
 
     @cached_property
     def script_steps(self) -> Sequence[tuple[TopicPartition, int, int, StepSpec]]:
-        """Steps that scripts took: partition, begin, end, step."""
+        """Return the steps that scripts carried out: partition, begin, end, step."""
         found = []
         for fault in self.case.faults:
             if not isinstance(fault, Script):
@@ -192,7 +195,7 @@ class Observed:
 
     @cached_property
     def fault_times(self) -> Mapping[int, tuple[int, int]]:
-        """Fault → when it was asked for, and when nothing more was done about it; if it goes on, the run's end."""
+        """Return for each fault when it was asked for and when it was over; the run's end if it never was."""
         last = self.events[-1].t_ns if self.events else 0
         return {
             number: (life.asked, last if life.over is None else life.over)
@@ -200,7 +203,7 @@ class Observed:
         }
 
     def batches(self, replica: Replica) -> pa.Table:
-        """First and last offset and leader epoch of each batch of one replica, by offset."""
+        """Return the first and last offset and the leader epoch of each batch of one replica, by offset."""
         table = self._logs.of_replica(TopicPartition(replica.topic, replica.partition), replica.node)
         return table.sort_by("first_offset")
 
@@ -257,7 +260,7 @@ def _by_place(found: Iterable[Placed]) -> dict[TopicPartition, list[Placed]]:
 
 
 class Moment(NamedTuple):
-    """A partition's state from a time on. `clean`: no election from outside of ISR and ELR made it."""
+    """State of a partition from this time on. `clean`: False if the leader was elected from outside of ISR and ELR."""
 
     t_ns: int
     offset: int
@@ -267,7 +270,9 @@ class Moment(NamedTuple):
 
 
 class Removal(NamedTuple):
-    """A topic was deleted: when, by which record of the metadata log, and by which fault ('' nobody's)."""
+    """Deletion of a topic: time, offset of its record in the metadata log, and the fault that caused it ('' if none
+    did).
+    """
 
     t_ns: int
     offset: int
@@ -276,7 +281,7 @@ class Removal(NamedTuple):
 
 @dataclass
 class Life:
-    """One incarnation of a partition: its states from its creation on, and its topic's end."""
+    """One incarnation of a partition: its states from its creation on, and the deletion of its topic."""
 
     topic_id: str = ""
     history: list[Moment] = field(default_factory=list)
@@ -288,7 +293,9 @@ class Life:
 
 
 def deleted_by(observed: Observed, topic: str, t_ns: int, done: Set[int]) -> FaultSpec | None:
-    """The fault that had been asked to delete a topic when it was deleted: the latest that is not `done` with it."""
+    """Return the fault that deleted a topic: the latest that had been asked to, and that is not in `done`; None if
+    none.
+    """
     faults = {fault.number: fault for fault in observed.case.faults}
     by = None
     for number, life in observed.faults.items():
@@ -299,20 +306,22 @@ def deleted_by(observed: Observed, topic: str, t_ns: int, done: Set[int]) -> Fau
 
 
 def learns_ns(cluster: ClusterSpec, stall_ns: int = 0) -> int:
-    """Until a deposed leader that stays in the ISR must have heard of it, in nanoseconds: twice its session.
+    """Return the time after which a deposed leader that stays in the ISR must know its successor, in nanoseconds.
 
-    One that is not heard of for a session is fenced, and leaves the ISR with that (ClusterControlManager looks eight
-    times a session); the second session is what a broker that is heard of may lag behind the metadata log. One whose
-    disk stands still is heard of and learns nothing for `stall_ns`, and once more when it goes on too briefly.
+    It is two broker sessions. A broker without heartbeats for one session is fenced, and so leaves the ISR
+    (ClusterControlManager checks eight times per session). A broker with heartbeats may lag behind the metadata log by
+    the second session. If a disk stands still for `stall_ns`, its broker sends heartbeats and learns nothing for that
+    time; twice, because the disk may recover too briefly in between.
     """
     return 2_000_000 * longest_time_out(cluster, cluster.metadata.session) + 2 * stall_ns
 
 
 def answered_ns(observed: Observed, topic: str, lives: Sequence[Life], number: int) -> int:
-    """Return when brokers' answers begin to be of this life of a topic, in ns since the run's start.
+    """Return the time from which brokers' answers are about this incarnation of a topic, in ns since the run's start.
 
-    A topic that is created again is confirmed by every broker that shows it and by leaders that answer for new logs.
-    Without that it takes as long as a broker may lag behind the metadata log (`learns_ns`).
+    The fault that recreates a topic is confirmed as healed once every broker shows the new incarnation and its leaders
+    answer for the new logs. Without that confirmation, it takes as long as a broker may lag behind the metadata log
+    (`learns_ns`).
     """
     began = lives[number].began_ns
     if number == 0:

@@ -1,7 +1,7 @@
-"""Samples of the logs against the replayed epochs: high watermarks, and the log ends with which replicas joined ISRs.
+"""Check samples of the logs against the replayed epochs: high watermarks, and the log ends of replicas that join ISRs.
 
-A sample names its partition's leader and epoch as brokers told it, which may be late: it counts only where the metadata
-log says the same of that time.
+A sample names leader and epoch as brokers reported them, perhaps late. It counts only if the metadata log agrees for
+that time.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from ackproof_model.replay.observed import Life, Moment, Observed, answered_ns
 from ackproof_reference.metadata import NO_LEADER
 
 MARGIN_NS: Final = 300_000_000
-"""The controllers' clock is the wall's, the run's is not."""
+"""Tolerance of times: controllers use the wall clock, the run does not."""
 
 
 def replay_samples(observed: Observed, account: Account) -> None:
-    """Hold the samples, and the epochs of the logs on disk, against the lives in the metadata log."""
+    """Check the samples, and the epochs of the logs on disk, against the incarnations in the metadata log."""
     if observed.clocks:
         return
     # A node that started or ended: its log may be another one afterwards.
@@ -44,7 +44,7 @@ def replay_samples(observed: Observed, account: Account) -> None:
 def _of_a_life(
     observed: Observed, place: TopicPartition, lives: Sequence[Life], number: int
 ) -> Sequence[Sample]:
-    """The samples of one incarnation: they do not name it, and brokers may tell of an earlier one for a while."""
+    """Return the samples of one incarnation. They do not name it, and brokers may report an earlier one for a while."""
     begin = answered_ns(observed, place[0], lives, number)
     removal = lives[number].removal
     return [
@@ -55,7 +55,7 @@ def _of_a_life(
 
 
 def _logs(observed: Observed, place: TopicPartition, life: Life) -> Sequence[Replica]:
-    """The logs of one incarnation on disk, those that were deleted with it too."""
+    """Return the logs of one incarnation on disk, including those that were deleted with it."""
     if life.removal is None:
         return observed.replicas_of(place, life.topic_id)
     return [one for one in observed.deleted.get(place, ()) if life.topic_id and one.topic_id == life.topic_id]
@@ -107,10 +107,10 @@ def _expansions(
     current: Sequence[tuple[Sample, Moment]],
     touched: Mapping[int, Sequence[int]],
 ) -> Iterator[ForbiddenStep]:
-    """A replica that joins the ISR holds all below the high watermark, and keeps it while the leader leads.
+    """Check that a replica that joins the ISR holds all below the high watermark, as long as the leader leads.
 
-    So no log end of its own that is seen afterwards is below a high watermark that was seen before it joined. A new
-    member that never was seen afterwards proves nothing.
+    So none of its later log ends is below a high watermark that was sampled before it joined. A new member without
+    later samples proves nothing.
     """
     for before, now in pairwise(history):
         joined = set(now.partition.isr) - set(before.partition.isr)
@@ -143,7 +143,7 @@ def _lowest(
     of_epoch: Sequence[Sample],
     touched: Mapping[int, Sequence[int]],
 ) -> Sample | None:
-    """The sample with the node's lowest log end while it was in that ISR and its process ran on."""
+    """Return the sample with the node's lowest log end while it was in that ISR and its process did not restart."""
     left = next(
         (one.t_ns for one in history if one.t_ns > joined.t_ns and node not in one.partition.isr),
         None,
@@ -168,9 +168,9 @@ def _committed(
     current: Sequence[tuple[Sample, Moment]],
     replicas: Sequence[Replica],
 ) -> Iterator[ForbiddenStep]:
-    """Records below a high watermark stay, whatever acks: a leader from the ISR has them, and begins above them.
+    """Check that records below a high watermark stay, whatever acks: a leader from the ISR holds them.
 
-    The logs on disk show where an epoch began: each replica has it from the leader of that epoch.
+    The logs on disk show where an epoch began: each replica has that offset from the leader of the epoch.
     """
     told = [sample for sample, _ in current if sample.leader != NO_LEADER]
     for epoch, start in sorted({(entry.epoch, entry.start) for one in replicas for entry in one.epochs}):
@@ -202,7 +202,7 @@ def _committed(
 def _epochs(
     place: TopicPartition, history: Sequence[Moment], replicas: Sequence[Replica]
 ) -> Iterator[ForbiddenStep]:
-    """A log's epochs rise with its offsets, and each had a leader who wrote in it."""
+    """Check that a log's epochs rise with its offsets, and that each had a leader that wrote in it."""
     led = {moment.partition.leader_epoch for moment in history if moment.partition.leader != NO_LEADER}
     for replica in replicas:
         strange = [entry.epoch for entry in replica.epochs if entry.epoch not in led]

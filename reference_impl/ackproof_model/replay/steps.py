@@ -1,10 +1,10 @@
-"""Steps that the protocol allows: what the reference implementation makes of a partition's state, cause by cause.
+"""Steps that the protocol allows: the partition states that the reference implementation derives, one per cause.
 
-Sources of KRaft: ReplicationControlManager and PartitionChangeBuilder. In ZooKeeper mode the controller writes the
-steps into a partition's state znode one by one (kafka.controller of 3.9: PartitionStateMachine, ReplicaStateMachine,
-KafkaController, Election). There a broker's end takes two steps (its leadership is replaced, then it leaves the ISR).
-Each change that the controller makes by itself raises the leader epoch (LeaderAndIsr.newLeader, newLeaderAndIsr); one
-that a leader asks for does not (AlterPartition; before 2.7 the leader's own write).
+Sources for KRaft: ReplicationControlManager and PartitionChangeBuilder. In ZooKeeper mode the controller writes its
+steps into the state znode of a partition, one by one (kafka.controller of 3.9: PartitionStateMachine,
+ReplicaStateMachine, KafkaController, Election). There the end of a broker takes two steps: its leadership is replaced,
+then it leaves the ISR. A change by the controller itself raises the leader epoch (LeaderAndIsr.newLeader,
+newLeaderAndIsr). A change that a leader requests does not (AlterPartition; before 2.7 the leader's own write).
 """
 
 from __future__ import annotations
@@ -32,7 +32,9 @@ from ackproof_reference.rules import Rules
 
 
 class Step(NamedTuple):
-    """A cause, and the partition that the reference makes of it. `clean`: no election from outside of ISR and ELR."""
+    """A cause, and the partition state that the reference derives. `clean`: False for an election outside of ISR and
+    ELR.
+    """
 
     cause: str
     partition: Partition
@@ -50,23 +52,23 @@ class AppendContext:
     stopping: tuple[int, ...] = ()
     """Brokers whose controlled shutdown began here or earlier."""
     configured: bool = False
-    """min.insync.replicas was set."""
+    """True if min.insync.replicas was set."""
     unclean_asked: bool = False
-    """An administrator has asked for an unclean election of this very partition."""
+    """True if an administrator has requested an unclean election of this partition."""
     failed_dirs: Mapping[int, frozenset[str]] = field(default_factory=dict)
     """Log dirs that brokers lost."""
     unregistered_dirs: frozenset[tuple[TopicPartition, int]] = frozenset()
-    """Replicas that their brokers say to be in a log dir that they have not registered."""
+    """Replicas whose brokers report a log dir that they have not registered."""
     without_dir: tuple[int, ...] = ()
-    """Brokers that lost the log dir in which they hold this very partition, or named one for it that is not online."""
+    """Brokers that lost the log dir of this partition, or reported one for it that is not online."""
     offline: frozenset[int] = frozenset()
-    """Brokers whose replica of this very partition lies in a log dir that is not online: none of them is elected."""
+    """Brokers whose replica of this partition is in a log dir that is not online: none of them is elected."""
     eligible_cleared: bool = False
-    """A replica has another log dir, in a release that empties the ELR with that."""
+    """True if a replica has another log dir, in a release in which that empties the ELR."""
 
 
 def steps(before: Metadata, after: Partition, context: AppendContext, rules: Rules) -> Iterator[Step]:
-    """Every step that could be meant, as the reference makes it in this state; most of them change nothing."""
+    """Yield every possible step from this state, as the reference derives it; most of them change nothing."""
     leader_view, before = before, _electable(before, context.offline)
     for broker in context.fenced:
         yield _make_step(f"broker {broker} fenced", before, fence(before, broker, rules))
@@ -99,7 +101,7 @@ def steps(before: Metadata, after: Partition, context: AppendContext, rules: Rul
 def steps_from_image(
     image: Metadata, before: Partition, context: AppendContext, rules: Rules
 ) -> Iterator[Step]:
-    """Steps whose record was built from an older `image` of the same event, as they change `before`.
+    """Yield steps whose record was built from an older `image` of the same event, applied to `before`.
 
     Two methods write a second record about a partition before they replay the first: processBrokerHeartbeat
     (handleDirectoriesOffline after the change of the broker's state) and handleAssignReplicasToDirs
@@ -123,7 +125,9 @@ def _apply_record(before: Partition, image: Partition, made: Partition) -> Parti
 
 
 def _electable(metadata: Metadata, offline: frozenset[int]) -> Metadata:
-    """The image that elections see: a replica in a failed log dir counts as fenced (LeaderAcceptor)."""
+    """Return the image that elections use: a broker whose replica is in a failed log dir counts as fenced
+    (LeaderAcceptor).
+    """
     known = tuple(
         entry._replace(fenced=entry.fenced or entry.broker in offline) for entry in metadata.brokers
     )
@@ -131,15 +135,19 @@ def _electable(metadata: Metadata, offline: frozenset[int]) -> Metadata:
 
 
 def _failed_dirs(before: Metadata, context: AppendContext, rules: Rules) -> Iterator[Step]:
-    """handleDirectoriesOffline, and handleAssignReplicasToDirs (offline-dir-assignment, by a broker that began with
-    an empty disk and has not registered yet): out of the ISR and not elected, as one that is fenced, and it lives on
-    (KIP-858)."""
+    """Yield the steps of failed log dirs (KIP-858): the replica leaves the ISR and is not elected; its broker lives on.
+
+    Sources: handleDirectoriesOffline; and handleAssignReplicasToDirs (offline-dir-assignment) for a broker that started
+    with an empty disk and has not registered the log dir yet.
+    """
     for broker in context.without_dir:
         yield _make_step(f"log dir of broker {broker} failed", before, fence(before, broker, rules))
 
 
 def _by_the_leader(before: Metadata, after: Partition, rules: Rules) -> Iterator[Step]:
-    """AlterPartition: who leads asked for the ISR that came of it, or for one from which a move took replicas."""
+    """Yield the steps of AlterPartition: the leader requested the new ISR, or one from which a reassignment removed
+    replicas.
+    """
     old = before.partition
     if old.leader == NO_LEADER:
         return
@@ -193,9 +201,10 @@ def _sort_replicas(partition: Partition) -> Partition:
 def zookeeper_steps(
     before: Metadata, after: Partition, rules: Rules, leaving: Collection[int] = ()
 ) -> Iterator[Step]:
-    """Every step that could be meant. Who is alive has a znode in /brokers/ids; one in shutdown still has one.
+    """Yield every possible step of a controller with ZooKeeper.
 
-    `leaving`: who ended soon afterwards. No znode says whether the controller knew of their shutdown by then.
+    A live broker has a znode in /brokers/ids, also during its shutdown. `leaving`: brokers that ended soon afterwards;
+    no znode shows whether the controller knew of their shutdown by then.
     """
     # The assignment stands in the topic's znode: it is read with the next change of the state.
     old = before.partition._replace(replicas=after.replicas, adding=after.adding, removing=after.removing)
@@ -216,10 +225,10 @@ def zookeeper_steps(
 
 
 def _offline(old: Partition, live: set[int], stopping: set[int], rules: Rules) -> Iterator[Step]:
-    """offlinePartitionLeaderElection: the first of the assignment alive in the ISR; else, uncleanly, the first alive.
+    """Yield offlinePartitionLeaderElection: the first live replica in the ISR; else, uncleanly, the first live one.
 
-    A broker whose session ended and began again between two looks of the controller is replaced all the same. One in
-    shutdown does not count as alive (ControllerContext.isReplicaOnline), from when on the controller knows of it.
+    A broker whose session ended and began again between two checks of the controller is replaced all the same. A broker
+    in controlled shutdown does not count as live once the controller knows of it (ControllerContext.isReplicaOnline).
     """
     for gone in (set(), {old.leader}, stopping, {old.leader, *stopping}):
         alive = live - gone
@@ -236,9 +245,9 @@ def _offline(old: Partition, live: set[int], stopping: set[int], rules: Rules) -
 
 
 def _controlled_shutdown(old: Partition, live: set[int]) -> Iterator[Step]:
-    """controlledShutdownPartitionLeaderElection: who shuts down is in no ISR afterwards; several may at once.
+    """Yield controlledShutdownPartitionLeaderElection: brokers that shut down, perhaps several at once, leave the ISR.
 
-    Who has gone without a shutdown is not elected, and stays in the ISR until the controller comes to it
+    A broker that ended without a shutdown is not elected, and stays in the ISR until the controller handles its end
     (Election.leaderForControlledShutdown).
     """
     going = old.leader
@@ -251,7 +260,9 @@ def _controlled_shutdown(old: Partition, live: set[int]) -> Iterator[Step]:
 
 
 def _replica_offline(old: Partition, after: Partition) -> Iterator[Step]:
-    """ReplicaStateMachine.doRemoveReplicasFromIsr: out of the ISR, but the last one stays; it leads no more."""
+    """Yield ReplicaStateMachine.doRemoveReplicasFromIsr: the replica leaves the ISR, unless it is the last; it no
+    longer leads.
+    """
     going = set(old.isr) - set(after.isr)
     for gone in (going, {old.leader}, going | {old.leader}):
         if not gone & set(old.isr):
@@ -263,7 +274,10 @@ def _replica_offline(old: Partition, after: Partition) -> Iterator[Step]:
 
 
 def _reassignment_steps(old: Partition, live: set[int]) -> Iterator[Step]:
-    """KafkaController.onPartitionReassignment: the epoch raised, a leader of the target, those who go leave the ISR."""
+    """Yield the steps of KafkaController.onPartitionReassignment.
+
+    The leader epoch rises; a leader from the target is elected; removed replicas leave the ISR.
+    """
     yield Step("leader epoch raised", _with_leader(old, old.leader, old.isr))
     target = [node for node in old.replicas if node not in old.removing]
     for first in [node for node in target if node in live and node in old.isr][:1]:
