@@ -1,4 +1,10 @@
-"""Links between nodes, and between clients and nodes, in a cluster of our own: which of them go through proxies."""
+"""Links between nodes, and from clients to nodes, in a cluster that ackproof starts: which of them go through proxies.
+
+Up to two proxies are in a row on a link. Toxiproxy comes first: it breaks or slows the link. The request proxy comes
+second: it changes single requests and responses. A node or client connects to the address of the first proxy of its
+link (`listen`); a proxy connects to its `upstream`, the second proxy or the node itself. If a link has both, the second
+one listens at `Addresses.behind` of the first. Between containers, packet rules of the kernel replace Toxiproxy.
+"""
 
 from __future__ import annotations
 
@@ -30,16 +36,16 @@ _EXTERNAL: Final = re.compile(r"^advertised\.listeners=.*EXTERNAL://([^:,\s]+):(
 
 
 def require(needs: Set[Need], progress: ProgressSink = ignore, *, containers: bool = False) -> None:
-    """Find or make the tools that these needs take, before anything starts. Raises `BadInput`."""
+    """Find or build the tools that these needs require, before anything starts. Raises `BadInput`."""
     find_tools(needs, containers=containers)
     if needs & LINKS:
         toxiproxy_server(progress)
 
 
 def find_tools(needs: Set[Need], *, containers: bool) -> str:
-    """Find the tools that these needs take, and build nothing. Raises `BadInput` if one is missing.
+    """Find the tools that these needs require, and build nothing. Raises `BadInput` if one is missing.
 
-    Return in words where the proxy of links is; '' if no link is needed.
+    Return in words where Toxiproxy is; '' if no link is needed.
     """
     if containers and needs & (LINKS | REQUESTS.keys()):
         if os.geteuid() != 0:
@@ -58,7 +64,10 @@ def find_tools(needs: Set[Need], *, containers: bool) -> str:
 
 @dataclass(frozen=True)
 class NodesSight:
-    """Addresses of peers in the nodes' own files below `nodes_dir`. `pid` returns the process of a node."""
+    """A witness of links: the addresses of peers as the nodes' own files have them, below `nodes_dir`.
+
+    `pid` returns the process id of a node.
+    """
 
     layout: Layout
     nodes_dir: Path
@@ -70,7 +79,9 @@ class NodesSight:
         return frozenset(link for link in pairs if _ports(self.layout, link))
 
     def reaches(self, link: Link) -> tuple[Address, ...]:
-        """Return where a link leads: by the node's hosts file, for clients by the target's advertised listener."""
+        """Return the addresses to which a link leads: from the node's hosts file, for clients from the advertised
+        listener.
+        """
         if link.source == CLIENTS:
             match = _EXTERNAL.search(self._read(link.target, "server.properties"))
             return (Address(match[1], int(match[2])),) if match else ()
@@ -95,7 +106,7 @@ class NodesSight:
 def wire(
     layout: Layout, needs: Set[Need], nodes_dir: Path, tag: RunTag, pid: Callable[[int], int | None]
 ) -> MeshWiring:
-    """Return the wiring of a mesh: a proxy server, with a way for every link that the needs name.
+    """Return the wiring of the mesh: a Toxiproxy server with a route for every link that the needs name.
 
     Raises `MissingTool` if there is no Toxiproxy server.
     """
@@ -115,7 +126,7 @@ def wire(
 def wire_requests(
     layout: Layout, needs: Set[Need], nodes_dir: Path, tag: RunTag, pid: Callable[[int], int | None]
 ) -> RequestWiring:
-    """Return the wiring of links whose requests can be changed; faults of the link itself come before this proxy."""
+    """Return the wiring of the request proxy: a route for every link whose requests a fault can change."""
     proxy = RequestProxy(layout.addresses.requests, folder=nodes_dir.parent / "links", tag=tag)
     broken = frozenset(_named_links(layout, needs))
     ways = {
@@ -166,7 +177,7 @@ def _ports(layout: Layout, link: Link) -> tuple[int, ...]:
 
 
 def _named_links(layout: Layout, needs: Set[Need]) -> Iterator[Link]:
-    """Yield the links that the needs name: all of a class, as any node may hold a role."""
+    """Yield the links that the needs name. All links of a class are included, because any node may hold a role."""
     wanted = {Need.BROKER_LINKS}
     if layout.spec.metadata.broker_controls:
         wanted.add(Need.CONTROLLER_LINKS)  # what is needed of controllers is needed of brokers
@@ -192,7 +203,7 @@ CLIENTS_BY_PROXY: Final = frozenset({Need.CLIENT_LINKS, Need.CLIENT_REQUESTS})
 
 
 class Paths:
-    """The mesh, and the links whose requests can be changed; each None if no fault needs it."""
+    """The mesh of links and the request proxy of a cluster; each None if no fault needs it."""
 
     def __init__(
         self,
@@ -216,7 +227,10 @@ class Paths:
         pid: Callable[[int], int | None],
         lease_descriptor: int,
     ) -> None:
-        """Start the proxies that the needs name, before any node. `pid`: a node to its process. Raises `LinkError`."""
+        """Start the proxies that the needs name, before any node starts. Raises `LinkError`.
+
+        `pid` returns the process id of a node.
+        """
         if needs & REQUESTS.keys():
             self.requests = self._make_requests(wire_requests(layout, needs, nodes_dir, tag, pid))
             self.requests.start(
@@ -232,7 +246,9 @@ class Paths:
         return next((route for route in routes if route is not None), None)
 
     def renew(self, node: int) -> None:
-        """Renew the links of a started node. `check` raises what goes wrong, as a start must not fail half way."""
+        """Renew the links of a node that has started. An error is kept, and raised by `check`: a start must not fail
+        half way.
+        """
         for laid in (self.requests, self.mesh):  # what breaks a link comes before what touches its requests
             if laid is not None:
                 try:
@@ -248,7 +264,7 @@ class Paths:
             self.mesh.check()
 
     def end(self) -> None:
-        """End all of it. May be called again."""
+        """End all proxies. May be called again."""
         try:
             if self.mesh is not None:
                 self.mesh.end()
