@@ -1,6 +1,6 @@
 """Backend `model`: a case in virtual time that leaves the same run directory as one on brokers.
 
-Facts only, as in `conductor`: the same audit, judge and report read them afterwards.
+It writes facts only; the same audit, judge and reports read them afterwards.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ OnEvent = Callable[[Event], None]
 
 
 class Recorder:
-    """The timeline and the samples of a simulated run, kept until it is over."""
+    """The timeline and the samples of a simulated run, kept in memory until the run is over."""
 
     simulation: Simulation
-    """Put in before it begins."""
+    """Set before the run begins."""
 
     def __init__(self, wall_ns: int) -> None:
         self.events: list[Event] = []
@@ -61,15 +61,15 @@ class Recorder:
         self.events.append(event)
 
     def look(self) -> None:
-        """Sample every partition, and tell what has changed since the last look."""
+        """Sample every partition, and report the changes since the last sample."""
         world = self.simulation.world
         self.samples += [world.look(partition).line() for partition in world.partitions]
         self.simulation.world.clock.call_after(LOOK_NS, self.look)
 
     def tell_changes(self, began: Sequence[Partition]) -> None:
-        """Leaders and ISRs as the controller decided them, and processes that started and ended.
+        """Report leaders and ISRs as the controller decided them, and processes that started and ended.
 
-        The first state is an event, too, as with an observer of brokers: later changes are compared with it.
+        The first state is an event too, as on real brokers: later changes are compared with it.
         """
         world = self.simulation.world
         partitions = world.partitions

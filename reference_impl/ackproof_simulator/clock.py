@@ -1,7 +1,7 @@
-"""Virtual time, and how long things take in it.
+"""Virtual time, and the durations in it.
 
-`Clock` runs events in the order of their time; events of one moment run in the order in which they were scheduled.
-`Timing` has the durations: from the cluster's settings, as in a real run, and a few measured constants.
+`Clock` runs events in the order of their times; events of the same time run in the order in which they were scheduled.
+`Timing` has the durations: from the settings of the cluster, as in a real run, and a few measured constants.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Clock:
         self._count = 0
 
     def call_at(self, when: int, act: Act, *args: object) -> None:
-        """Call `act` at a time; what is asked for in the past happens now."""
+        """Call `act` at this time; at once if the time has passed."""
         self._count += 1
         heappush(self._queue, (when if when > self.now else self.now, self._count, act, args))
 
@@ -42,7 +42,7 @@ class Clock:
         heappush(self._queue, (self.now + delay, self._count, act, args))
 
     def run(self) -> None:
-        """Let everything happen until somebody sets `over`, or nothing is left."""
+        """Run events until `over` is set or none is left."""
         queue = self._queue
         while queue and not self.over:
             self.now, _, act, args = heappop(queue)
@@ -51,7 +51,7 @@ class Clock:
 
 @dataclass(frozen=True)
 class Timing:
-    """Durations in nanoseconds. What is a constant here was seen on real brokers of this harness (see the README)."""
+    """Durations in nanoseconds. The constants were measured on real brokers (see the README)."""
 
     fetch_wait: int
     fetch_backoff: int
@@ -61,41 +61,41 @@ class Timing:
     quorum_timeout: int
     quorum_jitter: int
     quorum_election: int
-    """controller.quorum.election.timeout.ms: who waits for a leader waits as long, to twice as long."""
+    """controller.quorum.election.timeout.ms: a voter without a leader waits for one to two of it."""
     flush_every: int
-    """Records between two fsyncs of a log; Kafka leaves it to the operating system by default."""
+    """Records between two fsyncs of a log; by default Kafka leaves flushing to the operating system."""
     handlers: int
     """Threads of a broker that handle requests (num.io.threads)."""
     hop: int = 250_000
     jitter: int = 500_000
-    """One way with the handling at its end: 0.25 to 0.75 ms."""
+    """One way of a message, with its handling: 0.25 to 0.75 ms."""
     metadata: int = 3 * MS
     metadata_jitter: int = 12 * MS
-    """From a decision of the controller until a broker has applied it."""
+    """Time from a decision of the controller until a broker has applied it."""
     boot: int = 1700 * MS
     boot_jitter: int = 1400 * MS
-    """From the start of a process until it asks to be registered."""
+    """Time from the start of a process until it requests its registration."""
     join: int = 60 * MS
     join_jitter: int = 120 * MS
-    """From the registration until the broker has caught up with the metadata and asks to be unfenced."""
+    """Time from the registration until the broker has caught up with the metadata and requests its unfencing."""
     shutdown: int = 350 * MS
     shutdown_jitter: int = 500 * MS
-    """From the last leadership given away until the process has ended."""
+    """Time from the last leadership given away until the process has ended."""
     refresh: int = 100 * MS
-    """Clients ask for metadata as often (topic.metadata.refresh.interval.ms, set by the harness)."""
+    """Interval at which clients request metadata (topic.metadata.refresh.interval.ms, set by the harness)."""
     retry: int = 100 * MS
     retry_max: int = 1000 * MS
     """retry.backoff.ms and retry.backoff.max.ms of librdkafka."""
     reconnect: int = 50 * MS
     reconnect_max: int = 200 * MS
     counters: int = 50 * MS
-    """By how much the clients' counters lag, at most."""
+    """Greatest lag of the clients' counters."""
     sampling: int = 200 * MS
-    """How often ISR and lag are asked for."""
+    """Interval at which ISR and lag are sampled."""
 
 
 def timing_of(cluster: ClusterSpec) -> Timing:
-    """The timing of a cluster."""
+    """Return the timing of a cluster."""
     configured_here = configured(cluster, cluster.broker_ids[0])
 
     def setting(name: str) -> str:
@@ -122,5 +122,5 @@ def timing_of(cluster: ClusterSpec) -> Timing:
 
 
 def seconds(value: float) -> int:
-    """Nanoseconds of a duration of an experiment."""
+    """Return the nanoseconds of a duration in seconds."""
     return round(value * SECOND)

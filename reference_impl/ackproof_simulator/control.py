@@ -1,7 +1,7 @@
-"""The controller and the brokers' lives in virtual time: sessions, fencing, registration, metadata on its way.
+"""The controller and the lives of brokers in virtual time: sessions, fencing, registration, propagation of metadata.
 
-Heartbeats are not sent one by one: a session runs out when a broker has not been able to reach an active controller
-for as long as a session lasts, counted from the last heartbeat that it can have sent.
+Heartbeats are not simulated one by one. A session runs out when a broker has not been able to reach an active
+controller for a session's length, counted from the last heartbeat that it can have sent.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ RETRY = 100 * MS
 
 
 class Control:
-    """All controllers and what they know of brokers. `changed` hears of every new image of a partition."""
+    """All controllers, and their knowledge of brokers. `changed` is called with every new image of a partition."""
 
     def __init__(
         self,
@@ -51,21 +51,21 @@ class Control:
         self.journal = journal
         self.partitions: list[PartitionRun] = []
         self.newer: set[int] = set()
-        """Controllers of another release, and how that one reads the rules."""
+        """Controllers that run another release, whose rules differ."""
         self.by_newer: Callable[[Rules], Rules] | None = None
         self.quorum = Quorum(scene, controllers, self._elected, zookeeper=zookeeper)
         self.holder = brokers[0] if zookeeper else NOBODY
-        """In ZooKeeper mode: the broker that is the controller. The servers are `controllers` then."""
+        """In ZooKeeper mode: the broker that is the controller. `controllers` are the ZooKeeper servers then."""
         self._lost: dict[int, int] = {}
         self._told: dict[tuple[int, int], int] = {}
         self._episode = dict.fromkeys(brokers, 0)
         self.fenced: set[int] = set()
         self.joined: set[int] = set(brokers)
-        """Registered in this life."""
+        """Brokers that are registered since their last start."""
         self.starting: set[int] = set()
-        """Processes that run, and do not answer yet: brokers on their way to be registered."""
+        """Processes that run but do not answer yet: brokers before their registration."""
         self.born = dict.fromkeys((*brokers, *controllers), 0)
-        """Counts the starts of each process."""
+        """Number of starts of each process."""
 
     # -- reaching each other ------------------------------------------------------------------------------------
 
@@ -89,7 +89,7 @@ class Control:
         return self.network.between(broker, self.active).usable
 
     def look(self) -> None:
-        """Something has changed: a process, a link. See who is active, and whose session is at stake."""
+        """Determine the active controller and the sessions at risk again, after a change of a process or a link."""
         self.quorum.look()
         self._look_at_sessions()
 
@@ -204,7 +204,7 @@ class Control:
         self.journal.note(BrokerChanged, node=broker, broker_epoch=epoch, **changed)
 
     def alter(self, partition: PartitionRun, leader: int, request: AlterPartition) -> None:
-        """A leader's proposal on its way; it is sent until it is answered."""
+        """Send a leader's ISR proposal to the controller, repeatedly until it is answered."""
         if self.active == NOBODY or not self._host(leader).running:
             self.clock.call_after(RETRY, self._alter_again, partition, leader, request)
             return
@@ -310,7 +310,7 @@ class Control:
             self.look()
 
     def _register(self, node: int, born: int, backoff: int) -> None:
-        """Ask to be registered until it is granted: not while the old session lives."""
+        """Request the registration until it is granted, which it is not while the old session lives."""
         if self.born[node] != born or self.disks.holds(node, 0, self._register, node, born, backoff):
             return
         host = self._host(node)
@@ -358,7 +358,7 @@ class Control:
         )
 
     def follow_broken(self, broker: int, connection: Connection) -> None:
-        """A broker has lost a connection that it had opened: fetches that were under way are tried again."""
+        """Handle a lost connection that a broker had opened: repeat the fetches that were in flight on it."""
         for partition in self.partitions:
             if partition.follows(broker, connection.acceptor.id):
                 partition.fetch_broken(broker)

@@ -23,11 +23,11 @@ from ackproof_simulator.world import World
 
 @dataclass(frozen=True)
 class Counts:
-    """Records, and times in ms (-1: it did not come to that). Lost, duplicates and surfaced as the audit counts them.
+    """Counted records and times in ms (-1: the event did not happen) of one simulated run.
 
-    `unavailable_ms`: the longest time between two acks of a partition. The others count from the first fault:
-    `new_leader_ms` until a partition had another leader, `shrink_ms` until an ISR first shrank, `full_isr_ms` until
-    all of them were full again for the last time.
+    Lost, duplicates and surfaced as the audit counts them. `unavailable_ms`: longest time between two acknowledgements
+    of a partition. The other times count from the first fault: `new_leader_ms` until a partition had another leader,
+    `shrink_ms` until an ISR first shrank, `full_isr_ms` until all ISRs were full for good.
     """
 
     seed: int
@@ -42,11 +42,11 @@ class Counts:
     shrink_ms: float
     full_isr_ms: float
     leader: int
-    """The first leader after the first change, -1 none."""
+    """First leader after the first change; -1 if none."""
 
 
 def counts_of(simulation: Simulation, seed: int) -> Counts:
-    """Count what is in the final logs against what was acknowledged."""
+    """Compare the final logs with the acknowledged records, and return the counts."""
     world = simulation.world
     copies: Counter[int] = Counter()
     for at, place in enumerate(simulation.final):
@@ -124,7 +124,7 @@ Z: Final = 1.959963985
 
 
 def wilson(seen: int, runs: int) -> tuple[float, float]:
-    """The 95 % score interval of a share (Wilson 1927); (0, 1) without any run."""
+    """Return the 95 % score interval of a share (Wilson 1927); (0, 1) without any run."""
     if runs == 0:
         return 0.0, 1.0
     share, square = seen / runs, Z * Z
@@ -134,7 +134,9 @@ def wilson(seen: int, runs: int) -> tuple[float, float]:
 
 
 def bootstrap(values: Sequence[float]) -> tuple[float, float]:
-    """The 95 % percentile interval of the mean, from resamples drawn with a fixed seed; a single value is both ends."""
+    """Return the 95 % percentile interval of the mean, from resamples with a fixed seed; of a single value, that value
+    twice.
+    """
     found = np.asarray(values, np.float64)
     random = np.random.default_rng(0)
     means = [float(found[random.integers(0, len(found), len(found))].mean()) for _ in range(RESAMPLES)]
@@ -142,7 +144,7 @@ def bootstrap(values: Sequence[float]) -> tuple[float, float]:
 
 
 def spread(name: str, runs: Sequence[Counts]) -> SimulatedSpread:
-    """One quantity over the runs in which it is known."""
+    """Return the spread of one quantity over the runs in which it is known."""
     values = [value for one in runs if (value := float(getattr(one, name))) >= 0]
     seen = sum(value > 0 for value in values)
     low, high = wilson(seen, len(values))
@@ -169,6 +171,6 @@ def spread(name: str, runs: Sequence[Counts]) -> SimulatedSpread:
 
 
 def elected(runs: Sequence[Counts]) -> tuple[FirstLeader, ...]:
-    """Count the brokers that came to lead first, the most frequent first."""
+    """Count the brokers that were elected first, the most frequent first."""
     count = Counter(one.leader for one in runs if one.leader >= 0)
     return tuple(FirstLeader(leader=leader, runs=number) for leader, number in count.most_common())

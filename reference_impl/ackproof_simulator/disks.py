@@ -1,10 +1,14 @@
-"""Disks in virtual time that stand still: each writer waits, and so does everything that waits for it.
+"""Frozen disks in virtual time: each writer waits, and so does everything behind it.
 
 A broker appends under the lock of its log (UnifiedLog, Partition.leaderIsrUpdateLock), in a request handler or a
-fetcher thread. So behind an append that waits there wait: all that changes that replica's state (other appends, fetches
-that advance the high watermark, the look for slow followers, a new role); its connection's next requests; all requests
-once no handler is left (num.io.threads); all that the same fetcher brings; and, where the metadata log lies on that
-disk, all news from the controllers.
+fetcher thread. So an append that waits makes the following wait:
+
+* everything that changes the state of that replica: other appends, fetches that advance the high watermark, the check
+  for slow followers, a new role;
+* the next requests of its connection;
+* all requests, once no request handler is free (num.io.threads);
+* everything that the same fetcher brings;
+* all metadata updates, if the metadata log is on that disk.
 """
 
 from __future__ import annotations
@@ -23,11 +27,13 @@ if TYPE_CHECKING:
 
 _NOBODYS: Final = -1
 Lane: TypeAlias = Connection | int
-"""A connection, whose requests are handled one after the other, or a fetcher thread, by the leader that it asks."""
+"""A connection, whose requests are handled one after the other; or a fetcher thread, by the leader that it fetches
+from.
+"""
 
 
 _Waiting: TypeAlias = tuple[int, Act, tuple[object, ...]]
-"""The life of the process that waits, and what it will do."""
+"""The life of the waiting process, and the action that it will run."""
 
 
 class Disks:
@@ -40,10 +46,11 @@ class Disks:
         apart = brokers if zookeeper or log_dirs > 1 else ()
         self._apart = frozenset(apart)
         self.frozen: Counter[tuple[int, int]] = Counter()
-        """Log dirs that stand still now: empty most of the time, and looked at first."""
+        """Log dirs that are frozen now. Checked first, because it is empty most of the time."""
         self.knew: dict[int, int] = {}
-        """Nodes whose metadata log stands still, and who was the active controller when that began: should another
-        become it, they do not learn of it."""
+        """Nodes whose metadata log is frozen, with the active controller at that time: they do not learn of another
+        one.
+        """
         self.partitions: Sequence[PartitionRun] = ()
         self._writers: dict[tuple[int, int], list[_Waiting]] = {}
         self._requests: dict[int, list[_Waiting]] = {}
@@ -68,9 +75,9 @@ class Disks:
     # -- standing still and going on ----------------------------------------------------------------------------
 
     def freeze(self, node: int, folder: int, active: int) -> None:
-        """Make every write wait from now on. What was written before is on the disk (FIFREEZE syncs the file system).
+        """Make every write wait from now on. Earlier writes are on the disk (FIFREEZE syncs the file system).
 
-        `active`: the controller that is the active one.
+        `active`: the active controller.
         """
         self.frozen[node, folder] += 1
         if self.metadata_still(node):
@@ -80,7 +87,7 @@ class Disks:
                 partition.synced[node] = partition.log(node).end
 
     def thaw(self, node: int, folder: int) -> None:
-        """Let everything that waited happen, in its order."""
+        """Run everything that waited, in its order."""
         self.frozen[node, folder] -= 1
         if self.frozen[node, folder] > 0:
             return
@@ -103,7 +110,7 @@ class Disks:
                 self._go_on(node, life, act, args)
 
     def _asked_meanwhile(self, partition: PartitionRun, leader: int) -> None:
-        """A follower that waits for more has asked every fetch wait and got nothing: it is caught up."""
+        """Count a follower whose fetch waits at the leader as caught up: a real one asks again every fetch wait."""
         for follower, parked in partition.parked.items():
             if parked.request.leader == leader and parked.connection.usable and follower in partition.caught:
                 partition.caught[follower].caught_up = self._network.wall(leader)
@@ -118,7 +125,7 @@ class Disks:
             act(*args)
 
     def ended(self, node: int) -> None:
-        """Forget all that waited in a process that is gone."""
+        """Drop everything that waited in a process that has ended."""
         self._lanes.pop(node, None)
         self._requests.pop(node, None)
         self._news.pop(node, None)
@@ -127,7 +134,7 @@ class Disks:
     # -- waiting ------------------------------------------------------------------------------------------------
 
     def probe(self, node: int, folder: int, act: Act, *args: object) -> None:
-        """A write and fsync of somebody who is not the node: done now, or when the disk goes on."""
+        """Write and fsync from outside the node: `act` runs now, or when the disk recovers."""
         if self.still(node, folder):
             self._writers.setdefault((node, folder), []).append((_NOBODYS, act, args))
         else:

@@ -1,5 +1,7 @@
-"""What was decided and what became of processes in a simulated run, in order: as the metadata log that controllers
-would have left, which the replay reads (`conform`), and for the timeline."""
+"""Decisions of the controller and lives of processes in a simulated run, in order.
+
+They are written as the metadata log that real controllers would leave, which the replay reads, and into the timeline.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +33,7 @@ _NAMED: Final = ("replicas", "leader", "isr", "elr", "adding", "removing")
 
 
 class Change(NamedTuple):
-    """A partition has another leader, epoch, ISR or assignment. `place`: its index among all."""
+    """A change of leader, epoch, ISR or assignment of a partition. `place`: its index among all partitions."""
 
     at_ns: int
     place: int
@@ -40,7 +42,9 @@ class Change(NamedTuple):
 
 
 class Journal:
-    """`records` take offsets as they come. `log_dirs`: of each broker; with one a broker nobody asks which."""
+    """`records`: the metadata log; offsets count up. `log_dirs`: of each broker; with a single one they are not
+    recorded.
+    """
 
     def __init__(self, clock: Clock, wall_ns: int, log_dirs: int) -> None:
         self._clock, self._wall_ns = clock, wall_ns
@@ -48,11 +52,11 @@ class Journal:
         self.records: list[MetadataRecord] = []
         self.changes: list[Change] = []
         self.lives: list[tuple[int, int, NodeStarted | NodeEnded]] = []
-        """Starts and ends of processes: when, and of which node."""
+        """Starts and ends of processes: time and node."""
         self.topic_ids: dict[str, str] = {}
-        """Of the newest incarnation of each topic."""
+        """Topic id of the newest incarnation of each topic."""
         self.moving = False
-        """A replica lies in another log dir of its broker; its partition's next change tells the controllers."""
+        """True if a replica is in another log dir of its broker; the partition's next change reports it."""
 
     def begin(
         self,
@@ -102,7 +106,7 @@ class Journal:
         self.note(TopicRemoved, topic=topic, topic_id=self.topic_ids[topic])
 
     def configured(self, topic: str, key: str, value: str | None) -> None:
-        """Record a setting of a topic, or of all brokers (''); None: the default again."""
+        """Record a setting of a topic, or of all brokers (''); None: back to the default."""
         self.note(ConfigChanged, resource=_TOPIC if topic else _BROKERS, name=topic, key=key, value=value)
 
     def changed(self, place: int, partition: PartitionRun, before: Partition) -> None:
@@ -137,5 +141,5 @@ class Journal:
 
 
 def dir_name(broker: int, folder: int) -> str:
-    """The id of a log dir, by its number from 0."""
+    """Return the id of a log dir, by its number from 0."""
     return f"{broker}.{folder}"

@@ -1,7 +1,7 @@
-"""Hosts, the connections between them, and the requests under way.
+"""Hosts, the connections between them, and messages in flight.
 
 Connections have delay, jitter, order, cuts, silence, loss and bandwidth. A connection is named by its opener (A -> B,
-as links in an experiment are) and carries both directions. A host that stands still misses what arrives meanwhile.
+as links in an experiment are) and carries both directions. A paused host does not see what arrives meanwhile.
 """
 
 from __future__ import annotations
@@ -23,13 +23,15 @@ RETRANSMIT_NS = 200_000_000
 """TCP's smallest time-out before a lost packet is sent again; it doubles (RFC 6298, Linux's TCP_RTO_MIN)."""
 PACKET = 1448
 HEADERS = 52
-"""Of IP and TCP. What is sent at once is one packet on a loopback or virtual link, up to 64 KB."""
+"""Bytes of the IP and TCP headers. On a loopback or virtual link up to 64 KB sent at once are one packet."""
 TO_ACCEPTOR, TO_OPENER = 0, 1
 
 
 @dataclass(slots=True, eq=False)
 class Host:
-    """A node or a client: `up` when it answers, `paused` while it stands still; `broken` hears of lost connections."""
+    """A node or a client. `up`: it answers. `paused`: its process stands still. `broken` is called with lost
+    connections.
+    """
 
     id: int
     up: bool = True
@@ -43,7 +45,7 @@ class Host:
         return self.up and not self.paused
 
     def do(self, act: Act, *args: object) -> None:
-        """Call `act` now, or when the process goes on; never if it is gone."""
+        """Call `act` now, or when the process resumes; never if it has ended."""
         if self.paused:
             self.inbox.append((self.life, act, args))
         elif self.up:
@@ -52,7 +54,7 @@ class Host:
 
 @dataclass(slots=True, eq=False)
 class Connection:
-    """One direction of who calls whom. `held`: what waits while nothing is let through."""
+    """A connection, by its opener. `held`: messages that wait while nothing passes."""
 
     ends: tuple[Host, Host]
     generation: int = 0
@@ -63,13 +65,13 @@ class Connection:
     losses: list[float] = field(default_factory=list)
     rates: list[int] = field(default_factory=list)
     limits: list[int] = field(default_factory=list)
-    """Packets of more bytes are lost."""
+    """Packet sizes in bytes above which packets are lost."""
     slow_closes: list[int] = field(default_factory=list)
-    """How late the end of a connection arrives."""
+    """Delays with which the end of a connection is noticed."""
     stuck: list[list[Unsent]] = field(default_factory=lambda: [[], []])
-    """What a large packet that never arrives holds up, in each direction, that packet first."""
+    """Per direction, a large packet that never arrives, and the messages after it."""
     lingers: bool = False
-    """It has ended, and its opener does not know yet."""
+    """True if it has ended and its opener does not know yet."""
     plain: bool = True
     last: list[int] = field(default_factory=lambda: [0, 0])
     busy: list[int] = field(default_factory=lambda: [0, 0])
@@ -95,11 +97,11 @@ class Connection:
 
 Letter: TypeAlias = tuple[int, Host, Act, tuple[object, ...]]
 Unsent: TypeAlias = tuple[int, int, Act, tuple[object, ...]]
-"""When it was sent first, how large it is, and what it does."""
+"""Time of the first sending, size, and the action at arrival."""
 
 
 class Network:
-    """All connections. `hop` and `jitter`: one way, in nanoseconds, handling included."""
+    """All connections. `hop`, `jitter`: one way in nanoseconds, handling included."""
 
     def __init__(self, clock: Clock, random: Random, hop: int, jitter: int) -> None:
         self._clock = clock
@@ -109,7 +111,7 @@ class Network:
         self._connections: dict[tuple[int, int], Connection] = {}
         self.hosts: dict[int, Host] = {}
         self.shifts: dict[int, int] = {}
-        """By how much a node's wall clock is off."""
+        """Offset of each node's wall clock."""
 
     def join(self, host: Host) -> Host:
         self.hosts[host.id] = host
@@ -124,7 +126,7 @@ class Network:
         return found
 
     def send(self, connection: Connection, way: int, size: int, act: Act, *args: object) -> bool:
-        """Send `size` bytes; `act` is what the other side does with them. False: refused, nobody is there."""
+        """Send `size` bytes; the other side runs `act`. Return False if the connection is refused."""
         to = connection.ends[way]
         if connection.lingers:
             return True  # into a connection that nobody reads from any more
@@ -145,7 +147,7 @@ class Network:
         return True
 
     def widen(self, connection: Connection) -> None:
-        """Let larger packets pass again: what waits for one comes when TCP tries it for the next time."""
+        """Let larger packets pass again: a blocked one arrives at the next TCP retransmission."""
         for way in (TO_ACCEPTOR, TO_OPENER):
             if connection.stuck[way]:
                 wait, tried = RETRANSMIT_NS, connection.stuck[way][0][0]
@@ -199,7 +201,7 @@ class Network:
                 self.reset(connection)
 
     def reset(self, connection: Connection) -> None:
-        """Drop the connection and all that is under way on it; its opener hears of it."""
+        """Drop the connection with all messages in flight; its opener is notified."""
         connection.generation += 1
         connection.held.clear()
         connection.stuck = [[], []]
@@ -225,7 +227,7 @@ class Network:
             self._arrive(connection, generation, to, act, args)
 
     def down(self, host: Host) -> None:
-        """End a process: its connections, in both directions, and what it had not looked at."""
+        """End a process: drop its connections in both directions, and messages that it has not handled."""
         host.up = False
         host.paused = False
         host.life += 1
@@ -238,7 +240,7 @@ class Network:
         host.paused = True
 
     def resume(self, host: Host) -> None:
-        """Let a process go on, with what has come in meanwhile."""
+        """Resume a process, which then handles the messages that arrived meanwhile."""
         host.paused = False
         missed, host.inbox = host.inbox, []
         for at, (life, act, args) in enumerate(missed):
@@ -251,7 +253,7 @@ class Network:
 
 @dataclass
 class Scene:
-    """Surroundings of all parts of a simulated run; the controller and the clients are put into it last."""
+    """Shared surroundings of a simulated run. The controller and the clients are added last."""
 
     clock: Clock
     network: Network
@@ -263,11 +265,11 @@ class Scene:
     learned: Callable[[PartitionRun], None] = field(init=False)
     advanced: Callable[[PartitionRun, int], None] | None = None
     verified: Callable[[PartitionRun, Produce], bool] = lambda partition, request: True
-    """Whether the transaction coordinator knows of the transaction that a batch would open in a log (KIP-890)."""
+    """Return True if the transaction coordinator knows the transaction that a batch would open in a log (KIP-890)."""
 
 
 class PendingProduce(NamedTuple):
-    """A produce request at its leader: who sent it, over which connection, for which of its attempts."""
+    """A produce request at its leader: its client, its connection, and the number of the attempt."""
 
     client: Producer
     connection: Connection
@@ -287,14 +289,14 @@ class PendingFetch(NamedTuple):
 
 @dataclass
 class Caught:
-    """A leader's memory of a follower's fetches, by which it judges its lag (kafka.cluster.Replica)."""
+    """A leader's record of a follower's fetches, from which it computes the lag (kafka.cluster.Replica)."""
 
     caught_up: int
     fetched: int
     end_then: int
 
     def note(self, offset: int, end: int, now: int) -> None:
-        """A fetch from an offset of a log that ends there; `now` by the leader's clock (Replica.updateFetchState)."""
+        """Record a fetch from an offset of a log with this end; leader's time `now` (Replica.updateFetchState)."""
         if offset >= end:
             self.caught_up = max(self.caught_up, now)
         elif offset >= self.end_then:

@@ -1,8 +1,8 @@
-"""One partition in virtual time: the reference's brokers, and when each of their steps happens.
+"""One partition in virtual time: the reference's brokers, and the times of their steps.
 
-A follower asks again as soon as it has an answer; a leader that has nothing to answer with lets the fetch wait
-(`parked`) and answers on the next append, or after replica.fetch.wait.max.ms if its high watermark has moved. While
-nothing happens, nothing is simulated: that is what makes a run cheap.
+A follower fetches again as soon as it has an answer. A leader without new records lets the fetch wait (`parked`); it
+answers on the next append, or after replica.fetch.wait.max.ms if its high watermark has moved. While nothing happens no
+event is simulated, which makes a run cheap.
 """
 
 from __future__ import annotations
@@ -46,12 +46,12 @@ if TYPE_CHECKING:
     from ackproof_simulator.producers import ClientBatch
 
 REQUEST_BYTES = 120
-"""A request, or an answer without records."""
+"""Size of a request, and of an answer without records."""
 
 
 @dataclass
 class PartitionRun:
-    """One partition. `image` is what the controller holds; brokers learn it later."""
+    """One partition. `image`: the controller's state; brokers learn it later."""
 
     topic: str
     number: int
@@ -68,18 +68,18 @@ class PartitionRun:
     proposed: dict[int, AlterPartition] = field(default_factory=dict)
     timed: set[int] = field(default_factory=set)
     own: dict[int, Rules] = field(default_factory=dict)
-    """Of brokers that go by other rules than the controller: another release, a setting not heard of yet."""
+    """Rules of brokers that differ from the controller: another release, or a setting not learned yet."""
     failed: set[int] = field(default_factory=set)
-    """Brokers whose log dir with this partition has failed; only a new start brings them back."""
+    """Brokers whose log dir with this partition has failed. Only a restart brings them back."""
     folder: int = 0
-    """In which of its log dirs (from 0) a broker has it, unless it was moved there (`moved`)."""
+    """Number of the log dir (from 0) that has the partition on each broker, unless it was moved (`moved`)."""
     moved: dict[int, int] = field(default_factory=dict)
     synced: dict[int, int] = field(default_factory=dict)
-    """Where a broker's log ended when its file system was last synced, whatever Kafka itself flushed."""
+    """A broker's log end when its file system was last synced, independent of Kafka's own flushes."""
     throttle: int = 0
-    """Bytes a second that replicas out of the ISR may copy; 0: as many as come."""
+    """Bytes per second that replicas outside the ISR may copy; 0: no limit."""
     written: dict[tuple[int, int, int], ClientBatch] = field(default_factory=dict)
-    """The client's batch by what a log knows of it: producer, producer epoch, sequence."""
+    """The client's batch by its identity in a log: producer id, producer epoch, sequence."""
 
     @property
     def place(self) -> TopicPartition:
@@ -98,7 +98,7 @@ class PartitionRun:
     # -- steps --------------------------------------------------------------------------------------------------
 
     def step(self, at: int, event: Event) -> tuple[Message, ...]:
-        """Take one step of the reference at a broker; send what it says to clients and the controller."""
+        """Take one step of the reference on a broker; send its messages to clients and the controller."""
         before = self.brokers[at]
         broker, messages = step(before, event, self.own.get(at, self.rules))
         self.brokers[at] = broker
@@ -161,7 +161,7 @@ class PartitionRun:
             self.fetch(at)
 
     def _drop_slow(self, at: int, epoch: int) -> None:
-        """Every half replica.lag.time.max.ms: who was not caught up for longer leaves the ISR."""
+        """Every half replica.lag.time.max.ms, drop followers that were not caught up for longer from the ISR."""
         role = self.brokers[at].process.role
         if not isinstance(role, Leader) or role.epoch != epoch:
             return
@@ -189,7 +189,7 @@ class PartitionRun:
     # -- following ----------------------------------------------------------------------------------------------
 
     def fetch(self, at: int) -> None:
-        """A follower asks its leader, or tries again a little later."""
+        """Let a follower fetch from its leader, or try again a little later."""
         token = self.tokens[at] = self.tokens.get(at, 0) + 1
         if not self.host(at).running:
             self.host(at).do(self.fetch, at)
@@ -252,7 +252,7 @@ class PartitionRun:
             self.host(leader).do(self._answer_parked, leader, follower)
 
     def renew(self, leader: int) -> None:
-        """Let a replica outside the ISR fetch, as it does every fetch wait: it may be let in by that."""
+        """Let a replica outside the ISR fetch again, as it does every fetch wait: that may let it join."""
         role = self.brokers[leader].process.role
         if not self.parked or not isinstance(role, Leader):
             return
@@ -358,7 +358,7 @@ class PartitionRun:
     # -- life of a broker ---------------------------------------------------------------------------------------
 
     def stop_replica(self, at: int, left: Broker) -> None:
-        """Take over what a broker left whose process has ended."""
+        """Take over the state that a broker left when its process ended."""
         self.brokers[at] = left
         self.tokens[at] = self.tokens.get(at, 0) + 1
         self.proposed.pop(at, None)

@@ -1,6 +1,6 @@
 """Producers in virtual time, as librdkafka sends: a batch per partition and linger, retries, time-outs, idempotence.
 
-A batch is the unit: its records are seqs `first`, `first + step`, … and become rows only when a ledger is written.
+The unit is the batch. Its records are seqs `first`, `first + step`, …; they become rows only when a ledger is written.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from ackproof_simulator.network import TO_ACCEPTOR, Connection, Host, Network, P
 from ackproof_simulator.partition import REQUEST_BYTES, PartitionRun
 
 FULL_RATE = 50_000.0
-"""Records per second of all producers that stand for `rate: full`, about what a cluster of this harness takes."""
+"""Records per second of all producers for `rate: full`, about what a cluster of this harness handles."""
 MOST_RECORDS = 10_000
-"""batch.num.messages of librdkafka: so many records are in a batch at most."""
+"""batch.num.messages of librdkafka: the most records in a batch."""
 REQUEST_TIMEOUT_S = 30.0
 TRANSPORT, TIMED_OUT, PURGED = -195, -192, -152
 """librdkafka's codes: _TRANSPORT, _MSG_TIMED_OUT, _PURGE_QUEUE."""
@@ -44,7 +44,7 @@ _RETRIABLE = frozenset(
 
 @dataclass(slots=True, eq=False)
 class ClientBatch:
-    """Records of one producer for one partition, and what became of them. Times in nanoseconds."""
+    """Records of one producer for one partition, with their outcome. Times in nanoseconds."""
 
     producer: int
     place: int
@@ -52,7 +52,7 @@ class ClientBatch:
     step: int
     count: int
     made: int
-    """When its first record was handed to the library."""
+    """Time at which its first record was handed to the library."""
     number: int
     outcome: Outcome | None = None
     error: int = 0
@@ -64,12 +64,12 @@ class ClientBatch:
     epoch: int = -1
     sequence: int = 0
     txn: int = -1
-    """The transaction of its producer that it belongs to."""
+    """Number of the transaction of its producer; -1: none."""
 
 
 @dataclass
 class Line:
-    """A producer's queue and requests for one partition. `leader`: as far as it knows."""
+    """A producer's queue and requests for one partition. `leader`: as the producer knows it."""
 
     partition: PartitionRun
     place: int
@@ -84,11 +84,11 @@ class Line:
 
 
 Tell: TypeAlias = Callable[[ClientBatch, PartitionRun], None]
-"""Hears of every batch whose outcome is known."""
+"""Called with every batch whose outcome is known."""
 
 
 class Producer:
-    """One producer process. `tell` hears of batches whose outcome is known."""
+    """One producer process. `tell` is called with every batch whose outcome is known."""
 
     def __init__(
         self,
@@ -102,7 +102,7 @@ class Producer:
     ) -> None:
         self.number, self.host, self.spec, self.lines = number, host, spec, lines
         self.pid = number
-        """The producer id by which logs know it."""
+        """Producer id in the logs."""
         self.clock, self.network = scene.clock, scene.network
         self.timing, self.random, self.tell = scene.timing, scene.random, tell
         self.acks = ACKS[spec.acks]
@@ -143,14 +143,14 @@ class Producer:
         self.clock.call_after(SECOND, self._watch)
 
     def sent_times(self, seq: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-        """When each record was handed to the library."""
+        """Return the time at which each record was handed to the library."""
         return (self.began + seq * self.gap).astype(np.int64)
 
     def sent_ns(self, seq: int) -> int:
         return self.began + int(seq * self.gap)
 
     def _make(self) -> None:
-        """Close what has come together since the last time, a batch for each partition."""
+        """Close the batches of the records that are due since the last call, one per partition."""
         if self.stopping:
             return
         due = int((self.clock.now - self.began) / self.gap)
@@ -160,7 +160,7 @@ class Producer:
         self.clock.call_after(self._least, self.host.do, self._make)
 
     def _deal(self, due: int) -> None:
-        """Make records up to the one that is due, as many as fit, and deal them to the partitions in turn."""
+        """Make the due records, as far as the queue has room, and distribute them over the partitions in turn."""
         start, places = self.made, len(self.lines)
         self.made = stop = min(due, start + MOST_RECORDS * places)
         for place, line in enumerate(self.lines):
@@ -174,7 +174,7 @@ class Producer:
                 self._drain(line)
 
     def _put(self, line: Line, place: int, first: int, count: int) -> None:
-        """Add records to the last batch that waits and has room, else to a new one."""
+        """Add records to the last waiting batch that has room, else to a new one."""
         if line.queue:
             last = line.queue[-1]
             if not last.sends and last.count + count <= MOST_RECORDS:
@@ -189,7 +189,7 @@ class Producer:
     # -- sending ------------------------------------------------------------------------------------------------
 
     def _drain(self, line: Line) -> None:
-        """Send what is queued, as far as the leader can be reached and requests may be in flight."""
+        """Send queued batches if the leader can be reached and another request may be in flight."""
         now = self.clock.now
         if now < line.waits_until:
             self._arm(line)
@@ -263,7 +263,9 @@ class Producer:
             self._drain(line)
 
     def _out_of_order(self, line: Line, batch: ClientBatch) -> None:
-        """A batch before it is on its way still; or the leader has lost some: then the epoch is bumped (KIP-360)."""
+        """Handle OUT_OF_ORDER_SEQUENCE_NUMBER: an earlier batch is still in flight; or the leader lost one, and the
+        epoch is bumped (KIP-360).
+        """
         line.queue.append(batch)
         if not any(other.number < batch.number for other in line.flying.values()):
             earlier = any(other.number < batch.number for other in line.queue)
@@ -299,7 +301,7 @@ class Producer:
         self.tell(batch, line.partition)
 
     def _broken(self, connection: Connection) -> None:
-        """A connection is lost: what was in flight on it is tried again, or given up."""
+        """Handle a lost connection: batches in flight are sent again, or fail."""
         for line in self.lines:
             lost = [b for b in line.flying.values() if b.connection is connection]
             for batch in lost:
@@ -311,13 +313,13 @@ class Producer:
     # -- metadata -----------------------------------------------------------------------------------------------
 
     def ask_soon(self, line: Line) -> None:
-        """Ask who leads, within one refresh."""
+        """Request metadata within one refresh."""
         if not line.asking:
             line.asking = True
             self.clock.call_after(int(self.random.random() * self.timing.refresh), self._ask, line)
 
     def ask_in_turn(self, line: Line) -> None:
-        """The next regular refresh of metadata: there is nothing wrong that this client knows of."""
+        """Request metadata at the next regular refresh: this client knows of no problem."""
         self.clock.call_after(int(self.random.random() * self.refresh), self._ask, line)
 
     def _ask(self, line: Line) -> None:
@@ -325,7 +327,7 @@ class Producer:
         self.host.do(self._find_leader, line)
 
     def _find_leader(self, line: Line) -> None:
-        """Hear from any broker that answers who leads, as it knows it."""
+        """Learn the leader from any broker that answers, as that broker knows it."""
         newest = newest_known(self.network, self.host, line.partition)
         if newest is None:
             self.ask_soon(line)
@@ -364,7 +366,7 @@ class Producer:
 
 
 def newest_known(network: Network, client: Host, partition: PartitionRun) -> int | None:
-    """The leader that the best informed broker names, among those that answer this client; None: nobody answers."""
+    """Return the leader named by the best informed broker that answers this client; None if none answers."""
     best, leader = -1, None
     for number, broker in partition.brokers.items():
         metadata = broker.process.metadata

@@ -1,6 +1,6 @@
 """Live readers in virtual time: each reads every partition from its leader, up to the high watermark.
 
-They are simulated only where somebody looks: a ledger, or a trigger that counts what was read.
+They are simulated only if a ledger or a trigger needs them.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from ackproof_simulator.partition import PartitionRun
 from ackproof_simulator.producers import newest_known
 
 POLL = 5 * MS
-"""From a new high watermark until the records are handed over, at most (fetch and poll)."""
+"""Longest time from a new high watermark until the records are handed over (fetch and poll)."""
 
 
 class ReadBatch(NamedTuple):
-    """A batch that a reader was handed."""
+    """A batch that was handed to a reader."""
 
     place: int
     assignment: int
@@ -57,13 +57,13 @@ class Reader:
     assignment: int = 1
     stopped: bool = False
     committed: bool = False
-    """Whether it reads at read_committed: up to the last stable offset, without what was aborted."""
+    """True if it reads at read_committed: up to the last stable offset, without aborted records."""
 
     def follow(self, partition: PartitionRun, place: int) -> None:
         self.positions.append(_Position(partition, place, partition.image.partition.leader))
 
     def begin_again(self, before: PartitionRun, after: PartitionRun) -> None:
-        """Read a topic from its start that was created again."""
+        """Read a topic that was created again from its start."""
         for position in self.positions:
             if position.partition is before:
                 self._reset(position, 0, 0, 0)
@@ -88,7 +88,7 @@ class Reader:
                 self._arm(position, int(self.random.random() * POLL) + MS)
 
     def ask_soon(self, partition: PartitionRun) -> None:
-        """Ask who leads: a broker has learned of another leader."""
+        """Ask for the leader: a broker has learned of another one."""
         for position in self.positions:
             if position.partition is partition:
                 self._ask(position, int(self.random.random() * self.scene.timing.refresh))

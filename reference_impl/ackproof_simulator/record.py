@@ -1,6 +1,6 @@
-"""A simulated run as a run directory: ledgers, samples, final read, logs on disk, in the same files as a real one.
+"""A simulated run as a run directory: ledgers, samples, final read and logs on disk, in the same files as a real run.
 
-Rows appear only here: until now a batch was one object.
+Rows are made here only: before, a batch is one object.
 """
 
 from __future__ import annotations
@@ -38,11 +38,11 @@ from ackproof_simulator.transactional import TransactionalProducer
 Ints = npt.NDArray[np.int64]
 _LIBRARY = ClientLibrary("ackproof_simulator", ackproof.__version__)
 LOOK_NS = SECOND // 5
-"""How often partitions are sampled, as on real brokers."""
+"""Interval of samples of the partitions, as on real brokers."""
 
 
 def clients_of(simulation: Simulation) -> tuple[Client, ...]:
-    """All clients of the run, as `case.json` lists them; the final reader comes last."""
+    """Return all clients of the run for `case.json`; the final reader comes last."""
     world = simulation.world
     topics = simulation.case.experiment.topic_names()
     everything = tuple(simulation.case.experiment.topics)
@@ -76,7 +76,7 @@ def clients_of(simulation: Simulation) -> tuple[Client, ...]:
 
 
 def write_ledgers(simulation: Simulation, run: CaseDir) -> None:
-    """Both ledgers, a part for each client."""
+    """Write both ledgers, one part per client."""
     world = simulation.world
     places = [partition.place for partition in world.partitions]
     for producer in world.producers:
@@ -198,7 +198,7 @@ def _write_reads(
 
 
 def write_final_read(simulation: Simulation, run: CaseDir) -> None:
-    """`observed/final-read.json`."""
+    """Write `observed/final-read.json`."""
     partitions = []
     for partition, place in zip(simulation.world.partitions, simulation.final, strict=True):
         partitions.append(
@@ -229,7 +229,7 @@ def write_final_read(simulation: Simulation, run: CaseDir) -> None:
 
 
 def write_replicas(simulation: Simulation, run: CaseDir) -> None:
-    """Write what each replica has in its log: the second witness of the final read."""
+    """Write the contents of each replica's log, the second witness of the final read."""
     world = simulation.world
     replicas, rows = [], []
     for partition in world.partitions:

@@ -43,7 +43,7 @@ def setting_of(case: Case) -> Setting:
 
 @dataclass(frozen=True)
 class FinalPlace:
-    """The final read of one partition: who led, and what its log held."""
+    """Final read of one partition: its leader, and the contents of its log."""
 
     leader: int
     epoch: int
@@ -52,7 +52,7 @@ class FinalPlace:
     batches: tuple[Batch, ...]
     why: str
     aborted: frozenset[int] = frozenset()
-    """Base offsets of the batches that a reader at read_committed is not handed."""
+    """Base offsets of batches that a reader at read_committed does not get."""
 
     def is_handed(self, batch: Batch) -> bool:
         """Return True if a reader at read_committed is given its records."""
@@ -60,7 +60,7 @@ class FinalPlace:
 
 
 class Simulation:
-    """One simulated run. `say` writes a timeline; `reading`: live readers read although no trigger counts that."""
+    """One simulated run. `say` writes a timeline. `reading`: simulate live readers although no trigger needs them."""
 
     def __init__(
         self,
@@ -79,7 +79,7 @@ class Simulation:
         self.reasons: list[str] = []
         self.final: list[FinalPlace] = []
         self.load_began = -1
-        """When the clock of `at:` began."""
+        """Time 0 of `at:`."""
         self._reading = reading or any(
             (isinstance(fault.trigger, StateTrigger) and fault.trigger.condition.gauge == "read")
             or (isinstance(fault, ClientFault) and fault.client.kind == "reader")
@@ -109,7 +109,7 @@ class Simulation:
             self._say(PhaseBegan(phase=name), None)
 
     def _wait(self, done: Callable[[], bool], bound: int, then: Callable[[], None]) -> None:
-        """Look every 10 ms; go on when it is done, or when the time is over."""
+        """Check every 10 ms; continue with `then` when `done` returns True or `bound` is reached."""
         self._look(done, self.world.clock.now + bound, then)
 
     def _look(self, done: Callable[[], bool], until: int, then: Callable[[], None]) -> None:

@@ -1,4 +1,4 @@
-"""Carries a case's faults through their lives in virtual time, as `faults.driver` does on a real cluster."""
+"""The lives of a case's faults in virtual time, as `faults.driver` controls them on a real cluster."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ from ackproof_simulator.world import World
 
 LOOK_NS = 10 * MS
 CONFIRM_NS = 12 * MS
-"""From a fault to its confirmation: a look at /proc."""
+"""Time from a fault to its confirmation: a read of /proc."""
 NOTICE_NS = 10 * MS
-"""From the confirmation of a fault until one that waits for it has looked, found whom it is aimed at, and struck."""
+"""Time from the confirmation of a fault until a fault that follows it has resolved its targets and struck."""
 
 Say: TypeAlias = Callable[[EventDetail, int | None], None]
-"""Notes what happens now, of a fault by its number."""
+"""Records an event of now; the second argument is the number of the fault."""
 
 
 class Schedule:
@@ -68,12 +68,12 @@ class Schedule:
         return all(life.over for life in self.lives.values())
 
     def no_more_states(self) -> None:
-        """End the time of the load: a state that has not come by now never will."""
+        """End the load: states that were not reached by now are never reached."""
         self._load = LoadPhase.ENDS
         self._drop_the_hopeless()
 
     def heal_all(self) -> None:
-        """Heal what is broken; what has not come by now never will."""
+        """Heal all active faults. Faults that are not due by now never start."""
         self._load = LoadPhase.OVER
         self._drop_the_hopeless()
         for number, life in self.lives.items():
@@ -99,7 +99,7 @@ class Schedule:
         self._drop_the_hopeless()
 
     def _drop_the_hopeless(self) -> None:
-        """Fail the faults that wait for what will never come."""
+        """Fail the faults that wait for an event that can no longer happen."""
         for life in list(self.lives.values()):
             if life.stage is Stage.WAITING:
                 try:
@@ -142,7 +142,7 @@ class Schedule:
         return LIVE[condition.gauge](world.look(world.partition(topic, number)))
 
     def _let_follow(self, first: Life) -> None:
-        """Fire the faults that wait for this moment of another's life."""
+        """Start the faults that wait for this event of another fault."""
         for life in followers(self.lives, first):
             if isinstance(trigger := life.fault.trigger, ChainTrigger):
                 later = seconds(trigger.by) + NOTICE_NS
@@ -177,7 +177,7 @@ class Schedule:
     def _attempt(
         self, number: int, act: Callable[[], str], then: Callable[[str], object], failed: str = ""
     ) -> None:
-        """Do something, or try it again for as long as it may take; `then` hears what was done."""
+        """Call `act`, again until it succeeds or its time is over; `then` gets its result."""
         try:
             did = act()
         except AckproofError as error:

@@ -1,6 +1,6 @@
-"""Many seeds of one case: run in this process, in several, or over Spark, then summed up; and a schedule shrunk.
+"""Many seeds of one case: run in this process, in several, or over Spark, and summed up; and schedules shrunk.
 
-`shrink` looks for the fewest faults that still show a finding. Spark's workers get the case as JSON and their seeds.
+`shrink` finds few faults that still show a finding. Spark's workers get the case as JSON and their seeds.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ from ackproof_simulator.producers import FULL_RATE
 from ackproof_simulator.run import Simulation, setting_of
 
 BATCHES: Final = 100
-"""Batches per run, about, unless an option says otherwise."""
+"""Approximate number of batches per run, unless an option sets it."""
 CHUNK: Final = 25
-"""Seeds that a worker takes at once."""
+"""Seeds per task of a worker."""
 WORST: Final = 3
 SHRINK_BY: Final = ("lost", "duplicate")
 RUNS: Final = 60
@@ -49,7 +49,7 @@ Mapper = Callable[[JsonValue, Sequence[Sequence[int]]], Iterable[Sequence[Counts
 
 
 def linger_for(spec: ExperimentSpec, batches: int) -> float:
-    """The linger in seconds that makes about so many batches of a run, never less than what the file says."""
+    """Return the linger in seconds that gives about this many batches per run, at least that of the file."""
     producers, load = spec.workload.producers, spec.workload.duration
     topics = [spec.topics[name] for name in spec.topic_names()]
     lines = producers.count * sum(topic.partitions for topic in topics)
@@ -65,7 +65,7 @@ def with_linger(case: Case, seconds: float) -> Case:
 
 
 def runs_of(case: Case, seeds: Iterable[int]) -> Iterator[Counts]:
-    """One run for each seed, in this process."""
+    """Yield one run per seed, in this process."""
     setting = setting_of(case)
     for seed in seeds:
         simulation = Simulation(setting, reseeded(case, seed))
@@ -74,12 +74,12 @@ def runs_of(case: Case, seeds: Iterable[int]) -> Iterator[Counts]:
 
 
 def chunk_of(resolved: JsonValue, seeds: Sequence[int]) -> list[Counts]:
-    """A worker's share: the case as JSON, and its seeds."""
+    """Return the runs of a worker for the case as JSON and these seeds."""
     return list(runs_of(case_from_json(resolved), seeds))
 
 
 def in_processes(resolved: JsonValue, chunks: Sequence[Sequence[int]]) -> Iterator[Sequence[Counts]]:
-    """A process per core."""
+    """Run the chunks in one process per core."""
     for _, done in workers.in_processes(partial(chunk_of, resolved), chunks):
         yield done
 
@@ -116,9 +116,9 @@ def sweep(
 
 
 def simulate_beside(run: CaseDir) -> None:
-    """Simulate the very case of a run that was made elsewhere, a few times, and write `simulation.json` for the report.
+    """Simulate the case of a run that was made elsewhere, a few times, and write `simulation.json` for the report.
 
-    Nothing rests on it, and nothing is written where the model cannot.
+    No verdict depends on it. Nothing is written if the model cannot simulate the case.
     """
     case = case_from_json(CaseFile.load(run.case_json).resolved)
     if case.experiment.ground.foreign or lacks(case.experiment) is not None:
@@ -167,7 +167,7 @@ def _summed(
 
 
 def coarseness(case: Case) -> float:
-    """Estimate the records per batch: counts of a simulated run are not finer."""
+    """Return the approximate number of records per batch, the resolution of counts in a simulated run."""
     producers = case.experiment.workload.producers
     return (FULL_RATE if producers.rate is None else producers.rate) * producers.linger
 
@@ -228,7 +228,7 @@ def fewest(faults: Sequence[FaultSpec], shows: Callable[[Sequence[FaultSpec]], b
 
 
 def shrink(case: Case, seed: int, what: str) -> ShrunkSchedule | None:
-    """Shrink the schedule of a case that shows `what` (a quantity of `Counts`) at its own seed; None: it does not."""
+    """Shrink the schedule of a case that shows `what` (a quantity of `Counts`) at its own seed; None if it does not."""
     setting = setting_of(case)
     first = Simulation(setting, case)
     first.run()

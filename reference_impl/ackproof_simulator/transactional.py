@@ -1,7 +1,7 @@
-"""A producer that writes in transactions, in virtual time: `ackproof.clients.librdkafka.sending` as librdkafka does it.
+"""A transactional producer in virtual time: `ackproof.clients.librdkafka.sending` on librdkafka's behaviour.
 
-One transaction after the other, of `transaction_size` records each: begun, filled, flushed, and committed or (a share
-of them, on purpose) aborted. librdkafka speaks the first protocol of transactions: an epoch lasts until an error.
+It runs one transaction after the other, of `transaction_size` records each: begin, fill, flush, then commit or (a share
+of them, on purpose) abort. librdkafka speaks the first transaction protocol: a producer epoch lasts until an error.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Phase(Enum):
     OPEN = auto()
     ENDING = auto()
     OVER = auto()
-    """Fenced, given up, or stopped cleanly."""
+    """Fenced, given up, or stopped."""
 
 
 @dataclass
@@ -52,7 +52,7 @@ class Txn:
 
 
 class TransactionalProducer(Producer):
-    """`slot`: whose transactional id it has; another one with the same fences it."""
+    """A transactional producer. `slot`: number of its transactional id; another producer with the same id fences it."""
 
     def join(
         self,
@@ -61,7 +61,10 @@ class TransactionalProducer(Producer):
         seed: str,
         ended_by_itself: Callable[[TransactionalProducer], None],
     ) -> None:
-        """Give it its transactional id. To be called once, before it starts. `ended_by_itself` hears of its end."""
+        """Set the transactional id. Call it once, before the start.
+
+        `ended_by_itself` is called when the producer ends.
+        """
         self.ended_by_itself = ended_by_itself
         self.pid, self.slot, self.coordinator = slot, slot, coordinator
         self.draw = Random(seed)
@@ -73,9 +76,9 @@ class TransactionalProducer(Producer):
         self.must_abort = False
         self.gave_up = ""
         self.fenced_by_another = False
-        """Whether a fault has given its id to another: nobody else comes in its place then."""
+        """True if a fault has given its id to another producer: no new one replaces it then."""
         self.handed: list[tuple[int, int]] = []
-        """Up to which seq, and when, records were handed to the library."""
+        """Records handed to the library: up to which seq, at what time."""
         self.size = self.spec.transaction_size or 1
         self.bound = seconds(self.spec.delivery_timeout) + 10 * SECOND
 
@@ -125,7 +128,7 @@ class TransactionalProducer(Producer):
     # -- filling ------------------------------------------------------------------------------------------------
 
     def _make(self) -> None:
-        """Fill the open transaction with what is due, begin and end transactions."""
+        """Fill the open transaction with the records that are due; begin and end transactions."""
         if self.closed or self.phase in (Phase.JOINING, Phase.OVER):
             return
         now = self.clock.now
@@ -153,13 +156,13 @@ class TransactionalProducer(Producer):
             batch.txn, batch.made = self.txns[-1].number, self.clock.now
 
     def sent_ns(self, seq: int) -> int:
-        """Now: a record is made when it is handed over."""
+        """Return the present time: a record is made when it is handed over."""
         return self.clock.now
 
     # -- sending ------------------------------------------------------------------------------------------------
 
     def _drain(self, line: Line) -> None:
-        """A partition joins the transaction before the first record is sent to it."""
+        """Add a partition to the transaction before the first record is sent to it."""
         if not line.queue or self.phase is Phase.OVER:
             return
         if line.place in self.joined:
@@ -192,7 +195,9 @@ class TransactionalProducer(Producer):
             self._is_fenced()
 
     def _out_of_order(self, line: Line, batch: ClientBatch) -> None:
-        """A batch before it is on its way still; or the leader has lost some: then the transaction is aborted."""
+        """Handle OUT_OF_ORDER_SEQUENCE_NUMBER: an earlier batch is still in flight; or the leader lost one, and the
+        transaction is aborted.
+        """
         if any(other.number < batch.number for other in (*line.flying.values(), *line.queue)):
             line.queue.append(batch)
             self._sort(line)
@@ -261,13 +266,13 @@ class TransactionalProducer(Producer):
             self._over("fenced")
 
     def _over(self, why: str) -> None:
-        """End the process: what is under way has no outcome."""
+        """End the process: records in flight keep no outcome."""
         self.gave_up, self.phase = why, Phase.OVER
         super().purge()
         if not self.fenced_by_another and not self.closed:
             self.ended_by_itself(self)
 
     def purge(self) -> None:
-        """The run is over: what has no outcome keeps none."""
+        """End the run: records without an outcome keep none."""
         self.phase = Phase.OVER
         super().purge()

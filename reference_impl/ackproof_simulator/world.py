@@ -1,4 +1,4 @@
-"""A cluster with its clients in virtual time, at its start: everybody is there, every ISR is full."""
+"""A cluster with its clients in virtual time, at its start: all nodes are up, every ISR is full."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ from ackproof_simulator.transactional import TransactionalProducer
 
 TRANSACTIONS: Final = "__transaction_state"
 ANOTHER_NS: Final = 500_000_000
-"""From the end of a client process until another one is there in its place."""
+"""Time from the end of a client process until its replacement runs."""
 CLIENTS_FROM = -2
-"""Clients are hosts with numbers below zero: -2 is the first of them."""
+"""Clients are hosts with negative numbers, from -2 down."""
 
 
 @dataclass(frozen=True)
 class Setting:
-    """Everything of a case that does not change from seed to seed: worked out once for many runs."""
+    """The parts of a case that are the same for every seed: computed once for many runs."""
 
     timing: Timing
     rules: dict[str, Rules]
@@ -47,7 +47,7 @@ class Setting:
 
 @dataclass
 class World:
-    """Everything that there is. `lines` are the partitions in the order of `places`."""
+    """All parts of a simulated run. `lines` are the partitions in the order of `places`."""
 
     setting: Setting
     case: Case
@@ -64,18 +64,18 @@ class World:
     last_ack: dict[int, int] = field(default_factory=dict)
     gaps: dict[int, int] = field(default_factory=dict)
     holds: set[tuple[int, int]] = field(default_factory=set)
-    """Which fault wants which node dead."""
+    """Faults that hold a node down: (fault number, node)."""
     killed: set[int] = field(default_factory=set)
-    """Clients that a fault has killed, by their host's number."""
+    """Clients that a fault has killed, by host number."""
     hidden: list[PartitionRun] = field(default_factory=list)
-    """Partitions of Kafka's own: nobody reads them, no ledger knows them."""
+    """Kafka's own partitions, which no reader reads and no ledger has."""
     coordinator: Coordinator | None = None
-    """Of transactions, where producers write in any."""
+    """Transaction coordinator, if producers write in transactions."""
     settings: dict[str | int, dict[str, str]] = field(default_factory=dict)
-    """Settings of topics, of all brokers ('') and of single ones (by number), as far as they were set."""
+    """Dynamic settings of topics, of all brokers ('') and of single brokers (by number)."""
     next_client: int = CLIENTS_FROM
     of_readers: Random = field(default_factory=Random)
-    """Readers draw apart: whether somebody reads changes nothing of what is written."""
+    """Random source of readers, separate so that readers do not change what is written."""
 
     @property
     def changes(self) -> list[Change]:
@@ -88,7 +88,7 @@ class World:
         self.timing, self.random = self.scene.timing, self.scene.random
 
     def index(self, topic: str, number: int) -> int:
-        """The place of a partition among all, Kafka's own behind the others."""
+        """Return the index of a partition among all; Kafka's own come last."""
         return next(i for i, p in enumerate(self._all) if p.place == (topic, number))
 
     @property
@@ -102,7 +102,9 @@ class World:
         return any(held == node for _, held in self.holds)
 
     def in_force(self, topic: str, broker: int | None) -> dict[str, str]:
-        """The settings of a topic at a broker, or (None) at the active controller: a topic's own come first."""
+        """Return the settings of a topic on a broker, or (None) at the active controller; the topic's own have
+        precedence.
+        """
         cluster, node = self.case.experiment.cluster, self.control.active if broker is None else broker
         return {
             **cluster.config,
@@ -113,14 +115,14 @@ class World:
         }
 
     def flush_every(self, topic: str) -> int:
-        """Records between two fsyncs of its logs."""
+        """Return the number of records between two fsyncs of its logs."""
         found = self.in_force(topic, None)
         return int(
             found.get("flush.messages", found.get("log.flush.interval.messages", self.timing.flush_every))
         )
 
     def settled(self, rules: Rules, topic: str, broker: int | None) -> Rules:
-        """The same code under the settings that are in force for a topic at a broker or the controller."""
+        """Return the rules with the settings that are in force for a topic on a broker or at the controller."""
         found = self.in_force(topic, broker)
         return replace(
             rules,
@@ -136,7 +138,9 @@ class World:
         return host
 
     def add_producer(self, slot: int | None = None) -> Producer:
-        """Another producer, with the next free number; `slot`: in whose place, by number, with its transactional id."""
+        """Add a producer with the next free number. `slot`: number of the producer that it replaces, whose
+        transactional id it takes.
+        """
         spec = self.case.experiment.workload.producers
         written = self.case.experiment.topic_names()
         number = len(self.producers)
@@ -157,7 +161,7 @@ class World:
         return producer
 
     def _ended_by_itself(self, producer: TransactionalProducer) -> None:
-        """Another one comes in its place, with its transactional id."""
+        """Replace a producer that ended, with the same transactional id."""
 
         def another() -> None:
             if not producer.closed and not producer.stopping:
@@ -258,7 +262,7 @@ class World:
         return found
 
     def make_anew(self, topic: str) -> None:
-        """Create a deleted topic again, with new logs. Clients go on with it; who reads begins again."""
+        """Create a deleted topic again, with new logs. Clients go on with it; readers begin again."""
         places = [at for at, partition in enumerate(self.partitions) if partition.topic == topic]
         old = [self.partitions[at] for at in places]
         processes = {broker: one.process for broker, one in old[0].brokers.items()}
@@ -280,7 +284,7 @@ class World:
             self.control.publish(partition)
 
     def heard(self, partition: PartitionRun) -> None:
-        """Have clients ask who leads: a broker has learned something new of a partition."""
+        """Let clients ask for the leader: a broker has newer metadata of a partition."""
         for producer in self.producers:
             for line in producer.lines:
                 if line.partition is partition and line.leader != partition.image.partition.leader:
@@ -290,7 +294,7 @@ class World:
 
 
 def make_world(setting: Setting, case: Case, wall_ns: int) -> World:
-    """The world of one case at time 0, which was `wall_ns`. All that is random follows from the case's seed."""
+    """Return the world of a case at time 0, which was `wall_ns`. All randomness follows from the case's seed."""
     experiment = case.experiment
     random = Random(f"{case.seed}/simulate")
     timing, clock = setting.timing, Clock()
@@ -350,7 +354,7 @@ def _transaction_log(
     registrations: tuple[Registration, ...],
     processes: Mapping[int, Process],
 ) -> PartitionRun:
-    """Place the replicas of one partition, as in clusters of this harness."""
+    """Create Kafka's transaction log, reduced to one partition as on the clusters of this harness."""
     cluster = world.case.experiment.cluster
     settings = configured(cluster, cluster.broker_ids[0])
     places = [PlacedBroker(broker, cluster.rack_of(broker)) for broker in cluster.broker_ids]

@@ -1,5 +1,5 @@
-"""Faults of an experiment as virtual ones: what each does to hosts, links and brokers, and when it counts as healed.
+"""Faults of an experiment in virtual time: their effect on hosts, links and brokers, and when they count as healed.
 
-Belongs here: one file for each family, a class for each kind or for several. When they strike and heal is `schedule`'s.
-`virtual` finds what plays which kind.
+Belongs here: one file per family, one class per kind or for several kinds. `schedule` decides when faults strike and
+heal. `virtual` finds the class of a kind.
 """

@@ -14,7 +14,7 @@ ClientT = TypeVar("ClientT", bound=ClientFault)
 
 
 class _Clients(Virtual[ClientT]):
-    """Faults of clients: who is meant is drawn when it is due."""
+    """Base of faults of clients. The clients are drawn when the fault is due."""
 
     def chosen(self) -> list[Host]:
         running = [f"p{p.number}" for p in self.world.producers if p.host.up]
@@ -33,7 +33,7 @@ class _Clients(Virtual[ClientT]):
 
 @does(KillClient)
 class KillClientRun(_Clients[KillClient]):
-    """SIGKILL of clients; others take their place."""
+    """SIGKILL of clients; new clients replace them."""
 
     def inject(self) -> str:
         for host in self.chosen():
@@ -69,7 +69,7 @@ class PauseClientRun(_Clients[PauseClient]):
 
 @does(FenceProducer)
 class FenceProducerRun(_Clients[FenceProducer]):
-    """A second producer with the transactional id of one that goes on, which is fenced."""
+    """A second producer with the transactional id of a running one, which is fenced."""
 
     def inject(self) -> str:
         self.chosen()
@@ -85,9 +85,9 @@ class FenceProducerRun(_Clients[FenceProducer]):
         return f"others with the transactional ids of {', '.join(self.clients)}"
 
     def bites(self) -> bool:
-        """The older ones were told that they are fenced."""
+        """Return True if the older producers know that they are fenced."""
         return all(old.gave_up == "fenced" for old, _ in self.pairs)
 
     def healed(self) -> bool:
-        """The newer ones are at work."""
+        """Return True if the newer producers are sending."""
         return all(any(batch.outcome == 0 for batch in new.batches) for _, new in self.pairs)

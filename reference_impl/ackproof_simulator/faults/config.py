@@ -23,7 +23,7 @@ _INTERVAL: Final = "unclean.leader.election.interval.ms"
 
 @does(SetConfig)
 class SetRun(Virtual[SetConfig]):
-    """A dynamic change of settings: the controller goes by it at once, brokers when they have heard of it."""
+    """A dynamic change of settings. The controller applies it at once, brokers when they learn of it."""
 
     def __init__(self, fault: SetConfig, aim: Aim, world: World) -> None:
         super().__init__(fault, aim, world)
@@ -85,7 +85,9 @@ class SetRun(Virtual[SetConfig]):
         self.host(broker).do(partition.renew, broker)
 
     def _elect_later(self, partition: PartitionRun) -> None:
-        """Give a partition without a leader one: with ZooKeeper at once, with KRaft at the next look (KAFKA-12670)."""
+        """Elect a leader for a partition without one: with ZooKeeper at once, with KRaft at the next check
+        (KAFKA-12670).
+        """
         cluster = self.world.case.experiment.cluster
         every = 0
         if not cluster.metadata.broker_controls:
@@ -104,7 +106,7 @@ class SetRun(Virtual[SetConfig]):
             self.world.clock.call_after(every, self._elect, partition, every)
 
     def bites(self) -> bool:
-        """Every broker has heard of it."""
+        """Return True if every broker has learned of the change."""
         return not self.left
 
     def heal(self) -> str:
@@ -118,7 +120,7 @@ class SetRun(Virtual[SetConfig]):
 
 @does(Recreate)
 class RecreateRun(Virtual[Recreate]):
-    """A topic is deleted, and created again at its healing: other logs under the same name."""
+    """Deletion of a topic; healing creates it again, with new logs under the same name."""
 
     @property
     def places(self) -> list[int]:
@@ -140,7 +142,7 @@ class RecreateRun(Virtual[Recreate]):
         return f"deleted {self.fault.topic}"
 
     def bites(self) -> bool:
-        """No broker that runs knows it."""
+        """Return True if no running broker knows the topic."""
         return all(
             broker.process.role is None
             for at in self.places
@@ -153,7 +155,7 @@ class RecreateRun(Virtual[Recreate]):
         return f"created {self.fault.topic} again"
 
     def healed(self) -> bool:
-        """Its leaders answer, all in sync."""
+        """Return True if its leaders answer and all replicas are in sync."""
         return all(
             partition.leads(now.leader) and set(now.isr) == set(now.replicas)
             for partition, now in (
@@ -165,14 +167,14 @@ class RecreateRun(Virtual[Recreate]):
 
 AGAIN_S = 0.05
 COMMITTED_S = 0.03
-"""From the request until most of the voters have written it, as real ones showed."""
+"""Time from the request until a majority of voters has written it, as measured on real quorums."""
 DYNAMIC_S = 0.35
-"""Until the first request is taken: the quorum is made a dynamic one before (kraft.version 1)."""
+"""Time until the first request is accepted: the quorum must become a dynamic one first (kraft.version 1)."""
 
 
 @does(RemoveController)
 class VotersRun(Virtual[RemoveController]):
-    """RemoveRaftVoter, healed by AddRaftVoter. Each is asked for until the active controller takes it."""
+    """RemoveRaftVoter, healed by AddRaftVoter. Each is requested until the active controller accepts it."""
 
     WITHIN_S: ClassVar[float] = 40.0
 
@@ -187,7 +189,7 @@ class VotersRun(Virtual[RemoveController]):
         return f"asked a broker to remove controller {self.node} from the quorum"
 
     def _ask(self, after_s: float, *, joins: bool) -> None:
-        """Ask again and again until the change can be committed, or the time for it is over."""
+        """Request the change repeatedly until it can be committed, or the time for it is over."""
         until = self.world.clock.now + seconds(self.WITHIN_S - AGAIN_S)
         quorum = self.world.control.quorum
 

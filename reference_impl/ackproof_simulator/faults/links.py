@@ -1,4 +1,4 @@
-"""Faults of links in the model: which connections they hinder, and how."""
+"""Faults of links in virtual time: the connections that they affect, and their effects."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ LinksT = TypeVar("LinksT", bound=LinkFault)
 
 @does(LinkFault)
 class LinksRun(Virtual[LinksT]):
-    """The connections that the fault names; clients that come later are hindered too.
+    """The connections that a fault names; connections of later clients are affected too.
 
-    Where nothing passes they are closed and refused, or all is held back in silence and comes through at the mending.
-    A reset as soon as something is carried, which is at once, is to who uses it the same as a cut. Else all arrives
-    later; packets are lost, and sent again; the line is thin; a large packet never arrives, and all after it waits
-    for it; or who has lost a connection learns of it late, from the next end on, and sends into it meanwhile.
+    Effects, by kind: connections are closed and refused; or all packets are held in silence until the healing; or
+    packets are delayed; or some are lost and sent again; or bandwidth is limited; or a large packet never arrives and
+    blocks all after it; or the end of a connection is noticed late, while its peer goes on sending. A reset at the
+    first packet has the same effect as a cut.
     """
 
     def connections(self) -> list[Connection]:
@@ -78,7 +78,7 @@ class LinksRun(Virtual[LinksT]):
             self.world.network.reset(connection)
 
     def mend(self, connection: Connection) -> None:
-        """The end of it; what was stuck may go."""
+        """End the effect on a connection; blocked packets pass."""
         burden = self.burden(connection)
         if burden is not None:
             borne, one = burden
@@ -94,7 +94,7 @@ class LinksRun(Virtual[LinksT]):
 
 @does(FlapFault)
 class FlapRun(LinksRun[FlapFault]):
-    """Down and up, again and again."""
+    """A link that goes down and up repeatedly."""
 
     def inject(self) -> str:
         self.over = False

@@ -25,7 +25,7 @@ from ackproof_simulator.world import World
 @does(ElectPreferred)
 @does(ElectUnclean)
 class ElectRun(Virtual[ElectPreferred | ElectUnclean]):
-    """An administrator asks for an election."""
+    """An election that an administrator requests."""
 
     def inject(self) -> str:
         place = self.fault.partition
@@ -45,7 +45,7 @@ MoveT = TypeVar("MoveT", bound=Move)
 
 @does(Reassign)
 class ReassignRun(Virtual[MoveT]):
-    """A partition gets other replicas; it is through when all of them are in sync."""
+    """A reassignment of a partition; complete when all new replicas are in sync."""
 
     WITHIN_S: ClassVar[float] = 90.0
 
@@ -87,13 +87,13 @@ class ReassignRun(Virtual[MoveT]):
 
 @does(CancelReassign)
 class CancelRun(ReassignRun[CancelReassign]):
-    """A move that is cancelled half way."""
+    """A reassignment that is cancelled half way."""
 
     def bites(self) -> bool:
         return super().bites() and self.goes_on()
 
     def heal(self) -> str:
-        """Cancel it; once it is through there is nothing to cancel."""
+        """Cancel the reassignment; once it is complete there is nothing to cancel."""
         self.partition.throttle = 0
         if not self.goes_on():
             raise FaultNotConfirmed(
@@ -105,13 +105,13 @@ class CancelRun(ReassignRun[CancelReassign]):
         return "cancelled it"
 
     def healed(self) -> bool:
-        """The replicas are those that there were; Kafka does not put them back in their order."""
+        """Return True if the replicas are the original ones, in any order: Kafka does not restore the order."""
         return self.all_in_sync(self.before.replicas)
 
 
 @does(Decommission)
 class DecommissionRun(DownRun[Decommission]):
-    """Brokers are drained and stopped, or killed and replaced; they come back empty-handed."""
+    """Brokers that are drained and stopped, or killed and replaced; they come back without data."""
 
     WITHIN_S: ClassVar[float] = 90.0
 
@@ -153,7 +153,7 @@ class DecommissionRun(DownRun[Decommission]):
         return moved
 
     def _target(self, partition: PartitionRun, held: Mapping[int, int]) -> tuple[int, ...]:
-        """Each replica that goes is taken by the broker with the fewest."""
+        """Return the assignment in which each leaving replica moves to the broker with the fewest."""
         counted = dict(held)
         replicas = list(partition.image.partition.replicas)
         for index, broker in enumerate(replicas):
@@ -191,7 +191,7 @@ RolloutT = TypeVar("RolloutT", bound=RollingRestart | Upgrade)
 
 @does(RollingRestart)
 class RollingRun(RestartRun[RolloutT]):
-    """Node after node; the next when all ISRs are full again. The first one's turn is the injection."""
+    """A rolling restart: the next node follows when all ISRs are full again. The first restart is the injection."""
 
     WITHIN_S: ClassVar[float] = 600.0
 
@@ -202,7 +202,7 @@ class RollingRun(RestartRun[RolloutT]):
             self.await_isr, self.rest_s = fault.await_isr, fault.rest
 
     def in_turn(self, nodes: tuple[int, ...]) -> tuple[int, ...]:
-        """Controllers before brokers, the active controller as the last of its kind."""
+        """Return the order of nodes: controllers before brokers, the active controller last of its kind."""
         control = self.world.control
         return tuple(sorted(nodes, key=lambda node: (node in control.brokers, node == control.acting, node)))
 
@@ -231,7 +231,7 @@ class RollingRun(RestartRun[RolloutT]):
             self.later(0.05, self._look, node)
 
     def bites(self) -> bool:
-        """Another process runs the first node."""
+        """Return True if the first node runs as a new process."""
         first = self.nodes[0]
         return self.host(first).life != self.lives[first] and self.world.control.ready(first)
 
@@ -242,7 +242,9 @@ class RollingRun(RestartRun[RolloutT]):
 
 @does(Upgrade)
 class UpgradeRun(RollingRun[Upgrade]):
-    """The same on another release: each node goes by its rules from its start on; then the feature levels rise."""
+    """A rolling upgrade: each node follows the rules of its release from its start on; at the end the feature levels
+    rise.
+    """
 
     raised = False
 
@@ -252,7 +254,7 @@ class UpgradeRun(RollingRun[Upgrade]):
         return super().in_turn(tuple({*nodes, *control.controllers, *control.brokers}))
 
     def prepare(self, node: int) -> None:
-        """The node goes by the other release's rules; so do the controller's decisions once one of them decides."""
+        """Switch the node to the other release's rules; the controller's decisions follow once such a node decides."""
         for partition in self.world.control.partitions:
             rules = self._of_the_release(partition.rules)
             if node in partition.brokers:
@@ -263,7 +265,7 @@ class UpgradeRun(RollingRun[Upgrade]):
             control.by_newer = self._of_the_release
 
     def _of_the_release(self, rules: Rules) -> Rules:
-        """Another release's code under the same settings and feature levels."""
+        """Return the rules of the other release under the same settings and feature levels."""
         code = rules_of(self.fault.to.version, elr=rules.elr)
         return replace(
             code,
@@ -274,7 +276,7 @@ class UpgradeRun(RollingRun[Upgrade]):
         )
 
     def healed(self) -> bool:
-        """All run the release; then its levels are asked for, once."""
+        """Return True if all nodes run the release and its feature levels were requested, once."""
         if not super().healed():
             return False
         if self.fault.finalise and not self.raised:
@@ -283,7 +285,7 @@ class UpgradeRun(RollingRun[Upgrade]):
         return True
 
     def _finalise(self) -> None:
-        """Kafka itself switches eligible leader replicas on from 4.1; levels that were chosen stay."""
+        """Raise the feature levels. From 4.1 Kafka switches eligible leader replicas on itself; chosen levels stay."""
         for partition in self.world.control.partitions:
             partition.rules = self._of_the_release(partition.rules)
         chosen = self.world.case.experiment.cluster.features

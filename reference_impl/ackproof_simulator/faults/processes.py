@@ -1,6 +1,6 @@
-"""Processes that end, stand still, starve, restart or lose their disks; a lost quorum; wall clocks that jump.
+"""Faults of processes in virtual time: kill, stop, pause, starve, restart; lost disks, a lost quorum, clock jumps.
 
-Kafka's request and follower time-outs go by the wall clock, sessions do not.
+Kafka's request and follower time-outs use the wall clock, sessions do not.
 """
 
 from __future__ import annotations
@@ -59,7 +59,9 @@ class DownRun(Virtual[SpecT]):
 
 @does(PowerLoss)
 class PowerRun(DownRun[PowerLoss]):
-    """Power loss takes what was never flushed; a random prefix of the page cache is left, or what `keep` says."""
+    """Power loss: records that were not flushed are lost, except for a random prefix in the page cache, or `keep`
+    records.
+    """
 
     def kill(self, node: int) -> None:
         keep, how = self.fault.keep, self.fault.how
@@ -79,7 +81,7 @@ class PowerRun(DownRun[PowerLoss]):
 
 @does(EmptyDisk)
 class EmptyRun(DownRun[EmptyDisk]):
-    """The disk is empty: the broker comes back under its id with nothing."""
+    """Kill and empty disk: the broker comes back with its id and no data."""
 
     def kill(self, node: int) -> None:
         self.world.control.kill(node)
@@ -102,7 +104,7 @@ class StopRun(DownRun[Stop]):
 
 @does(Restart)
 class RestartRun(Virtual[SpecT]):
-    """A graceful bounce, node by node."""
+    """A controlled shutdown and start, node by node."""
 
     def inject(self) -> str:
         self.must_run()
@@ -157,7 +159,7 @@ class PauseRun(Virtual[SpecT]):
 
 @does(ExpireSession)
 class ExpireRun(Virtual[ExpireSession]):
-    """A broker's ZooKeeper session ends; it registers again by itself."""
+    """The end of a broker's ZooKeeper session; the broker registers again by itself."""
 
     def inject(self) -> str:
         self.must_run()

@@ -1,6 +1,6 @@
-"""A fault while it is being done in virtual time, and which class does which kind.
+"""A fault in progress in virtual time, and the class that simulates each kind.
 
-A kind that no class does cannot be done in the model; it says why at validation (`NOT_SIMULATED`).
+A kind without a class cannot be simulated; its `NOT_SIMULATED` says why, at validation.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ SpecT = TypeVar("SpecT", bound=FaultSpec)
 
 
 class NotYet(FaultNotConfirmed):
-    """The component that is asked does not answer yet, and is asked again."""
+    """Raised if a component does not answer yet; the request is repeated."""
 
 
 class Virtual(Generic[SpecT]):
-    """A fault while it is being done. `inject` raises `FaultNotConfirmed` where there is nothing to break."""
+    """A fault in progress. `inject` raises `FaultNotConfirmed` if there is nothing to break."""
 
     WITHIN_S: ClassVar[float] = 60.0
-    """As long may it take until it bites, and as long until it has healed, before it counts as failed."""
+    """Time in which a fault must bite, and later must have healed, before it counts as failed."""
 
     def __init__(self, fault: SpecT, aim: Aim, world: World) -> None:
         self.fault = fault
@@ -39,7 +39,7 @@ class Virtual(Generic[SpecT]):
         self.world = world
         self.nodes = tuple(sorted({node for nodes in aim.values() for node in nodes}))
         self.witness = "the model's state"
-        """What the effect was seen by, once it bites; and that it is over, once it has healed."""
+        """Observation that confirms the effect; after the healing, the observation that it is over."""
 
     def inject(self) -> str:
         """Inject the fault; return what was done, in words."""
@@ -54,7 +54,7 @@ class Virtual(Generic[SpecT]):
         return "nothing to heal"
 
     def abandon(self) -> None:
-        """It has failed: nothing of it goes on by itself."""
+        """Stop everything that the fault does by itself, after it has failed."""
 
     def healed(self) -> bool:
         """Return True once everything is as before."""
@@ -66,7 +66,7 @@ class Virtual(Generic[SpecT]):
     def must_run(self, *, paused: bool = False) -> None:
         """Raise `FaultNotConfirmed` if there is nothing to break.
 
-        With `paused` a process that stands still, or only starts, will do.
+        `paused`: a paused or starting process can be hit too.
         """
         for node in self.nodes:
             host = self.host(node)
@@ -106,7 +106,7 @@ _MAKERS: Final[dict[type[FaultSpec], Maker[Any]]] = {}
 
 
 def does(kind: type[SpecT]) -> Callable[[Maker[SpecT]], Maker[Any]]:
-    """Class decorator: this plays faults of `kind`, and of its subclasses that nothing else plays."""
+    """Register a class for faults of `kind`, and for its subclasses without a class of their own."""
 
     def note(maker: Maker[SpecT]) -> Maker[Any]:
         _MAKERS[kind] = maker
@@ -128,7 +128,7 @@ def maker_of(kind: type[FaultSpec]) -> Maker[Any] | None:
 
 
 def virtual_of(fault: FaultSpec, aim: Aim, world: World) -> Virtual[Any]:
-    """The play of `fault` against those that it is aimed at."""
+    """Return the simulation of `fault`, aimed at these nodes."""
     maker = maker_of(type(fault))
     if maker is None:
         raise FaultNotConfirmed(f"{fault.kind} is not played")
