@@ -111,7 +111,7 @@ LIES: Final = (
         2,
         "unexpected: the log of broker 3 also went from 0",
     ),
-    Lie("cluster.backends.process.node.ProcessNode.kill", not_at_first, 3, "broker-3 to be gone"),
+    Lie("cluster.node.ProcessNode.kill", not_at_first, 3, "broker-3 to be gone"),
 )
 
 
