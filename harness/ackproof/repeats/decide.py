@@ -27,8 +27,9 @@ USUAL: Final = 20
 EARLY: Final = 0.999
 """Confidence with which something is decided before the last look (Haybittle and Peto)."""
 EARLY_MEAN: Final = 11
-"""Of fewer repeats no mean is decided before the last look: of a rare one that is much slower they most often tell
-nothing. By so many the median is bounded with that confidence, whatever the distribution."""
+"""With fewer repeats no mean is decided before the last look, because a rare, much slower repeat is most often not
+among them. From this number on the median is bounded with that confidence, for any distribution.
+"""
 
 Groups = Sequence[Sequence[Value]]
 """The values of one case's repeats; or of two cases that are compared."""
@@ -97,7 +98,7 @@ def _enough(demand: Demand, groups: Groups, confidence: float) -> int | None:
 
 
 def _counts(first: int) -> Iterator[int]:
-    """Each, then ever fewer: nobody counts on the last of 500."""
+    """Yield numbers of repeats to consider: every one at first, then with growing steps."""
     count = max(first, 1) + 1
     while count <= MOST:
         yield count
@@ -105,10 +106,10 @@ def _counts(first: int) -> Iterator[int]:
 
 
 def looks(first: int, most: int) -> list[tuple[int, float]]:
-    """After how many repeats it is looked whether an expectation is decided, and with which confidence it must be.
+    """Return the numbers of repeats after which a decision is tried, each with the confidence that it requires.
 
-    Who looks again and again, and stops at the first answer, is wrong more often than he says. So an early look decides
-    only where that is all but sure, and the last bears what risk is left: all together err no more often than one.
+    A test that is repeated until it decides is wrong more often than its confidence says. So an early look decides only
+    with near certainty, and the last look has the remaining risk: all together err no more often than a single test.
     """
     counts = [first]
     while counts[-1] < most:
@@ -130,7 +131,7 @@ def contrast_groups(
     *,
     as_if: int | None = None,
 ) -> Estimate:
-    """Estimate the difference or ratio of a statistic of two groups; `as_if` each had so many values like these."""
+    """Estimate the difference or ratio of a statistic of two groups. `as_if`: assumed number of such values in each."""
     if statistic.share is None:
         one, two = (ends(group, len(group) if as_if is None else as_if) for group in (of, other))
         seen = _contrast(how, (one[0].mean, one[1].mean), (two[0].mean, two[1].mean))
@@ -164,7 +165,7 @@ def _log(number: float) -> float:
 
 
 def _contrast(how: Contrast, left: tuple[float, float], right: tuple[float, float]) -> Value:
-    """The difference, or the ratio, of two numbers that lie between others."""
+    """Return the difference, or the ratio, of two numbers that are known by their bounds."""
     if how is Contrast.MINUS:
         return Value(left[0] - right[1], left[1] - right[0])
     low = left[0] / right[1] if left[0] > 0 and math.isfinite(right[1]) and right[1] > 0 else 0.0

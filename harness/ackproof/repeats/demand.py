@@ -184,7 +184,7 @@ def _text(number: float, unit: Unit, how: Contrast | None) -> str:
 
 
 _FOUR_DIGITS: Final = 1000
-"""From here on four digits would hide ones that are known."""
+"""From this number on, four digits would round known digits away."""
 
 
 def value_text(value: Value, unit: Unit, how: Contrast | None = None) -> str:

@@ -52,10 +52,10 @@ def spread_of(values: Sequence[Value]) -> Spread | None:
 def estimate(
     values: Sequence[Value], statistic: Statistic, confidence: float = CONFIDENCE, *, as_if: int | None = None
 ) -> Estimate:
-    """A statistic of these values, at least one; its interval `as_if` there were so many that are like these.
+    """Estimate a statistic of these values (at least one), with its interval. `as_if`: assumed number of such values.
 
-    The mean by Student's t; one value alone has no interval, nor have few that are alike. A quantile by its ranks,
-    exactly, whatever the distribution. The greatest is that of these repeats, and no estimate.
+    Mean: Student's t; there is no interval for one value, or for few equal ones. Quantile: exact, by ranks, for any
+    distribution. Greatest: that of these repeats, no estimate.
     """
     if statistic.is_max:
         seen = longest(list(values))
@@ -94,8 +94,8 @@ class Moments:
     def bounds(self, confidence: float) -> bool:
         """Return True if these numbers bound the error of their mean.
 
-        Student's t is sure of two that are alike: what does not scatter bounds the mean where by its ranks it bounds
-        the median.
+        Two equal numbers give Student's t an interval of width 0. So numbers without scatter bound the mean only if
+        there are enough to bound the median by ranks.
         """
         if self.variance > 0:
             return math.isfinite(self.variance)
