@@ -1,4 +1,4 @@
-"""The answer in one sentence, from what was judged; what could not be judged is said in the same breath."""
+"""The answer of a report in one sentence, from the verdicts; it also names what could not be judged."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _GONE: Final = tuple(
 
 @dataclass(frozen=True)
 class Clause:
-    """One part of the sentence. `who` is "" when all settings are meant; `tone` is good, bad, warn or plain."""
+    """One part of the sentence. `who`: the settings, "" for all. `tone`: good, bad, warn or plain."""
 
     who: str
     what: str
@@ -68,7 +68,7 @@ def by_experiment(batch: BatchView) -> dict[str, list[CaseView]]:
 
 
 def answers(batch: BatchView) -> list[Headline]:
-    """One sentence per experiment; a batch has one experiment unless several files were given."""
+    """Return one sentence per experiment; a batch has one experiment unless several files were given."""
     groups = by_experiment(batch)
     if not groups:
         return [Headline(batch.name, (Clause("", "the batch has no case, so there is no answer", "warn"),))]

@@ -1,4 +1,4 @@
-"""Cases as a matrix: which settings vary, which cases share a cell, what the repeats of a cell say together."""
+"""Cases as a matrix: the settings that vary, the cases of a cell, and the summary of the repeats of a cell."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Axis:
     values: tuple[Scalar, ...]
 
     def pair(self, value: str) -> str:
-        """One of its values in words: `acks=1`; what goes together is its own name."""
+        """Return one of its values in words: `acks=1`; settings that vary together have a name of their own."""
         return value if self.path == CELL and value != ABSENT else f"{self.name}={value}"
 
 

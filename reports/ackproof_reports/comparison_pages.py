@@ -89,7 +89,7 @@ _EDGE: Final = 8
 
 @dataclass(frozen=True)
 class TrendMark:
-    """One batch in the picture: from where to where its interval goes, and where its mean is."""
+    """One batch in the picture: its interval and its mean."""
 
     x: float
     low: float
@@ -101,8 +101,9 @@ class TrendMark:
 
 @dataclass(frozen=True)
 class TrendLine:
-    """A number of one case over time. `top`: what the upper edge stands for; `changes`: where settings or the version
-    changed."""
+    """A number of one case over time. `top`: value of the upper edge. `changes`: batches in which settings or version
+    changed.
+    """
 
     title: str
     top: str

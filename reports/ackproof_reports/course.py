@@ -14,7 +14,7 @@ from ackproof.rundir.timeline import Event, EventKind, PhaseBegan
 from ackproof_reports.wording import joined, one_line, plural
 
 _MOST_PHRASES: Final = 5
-"""Of what happened in one sentence."""
+"""Most events in one sentence."""
 
 
 @dataclass(frozen=True)

@@ -68,9 +68,9 @@ class Block:
 
     @classmethod
     def pack(cls, value: JsonValue, *, plain: bool = False) -> Block:
-        """Pack a document. The Markup is safe: the alphabets used hold nothing that HTML could read.
+        """Pack a document. The Markup is safe: its alphabets contain no character that HTML interprets.
 
-        `plain` keeps even a large one as JSON: what is drawn for paper must be there without waiting.
+        `plain` keeps even a large document as JSON: a part that is printed must be there without waiting.
         """
         text = safe_json(value)
         if plain or len(text) <= PLAIN_LIMIT:
@@ -80,7 +80,7 @@ class Block:
 
 
 MOST_FILES: Final = 400
-"""Of one folder; what is beyond is found through the folder itself, which has a link too."""
+"""Most linked files of one folder; the others are found through the link to the folder."""
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Evidence behind a verdict: what the judge weighed (the opinions in `verdict.json`), with the facts of the run."""
+"""Evidence behind a verdict: the opinions of the judge in `verdict.json`, with the facts of the run."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class Piece:
 
 
 class _Weighed:
-    """The judge's opinions, handed out by check. What nobody asked for is left over."""
+    """The judge's opinions by check. Opinions that no row has used are left over."""
 
     def __init__(self, case: CaseView) -> None:
         opinions = case.judged.opinions if case.judged else ()

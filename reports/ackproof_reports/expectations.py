@@ -1,4 +1,4 @@
-"""What was expected of a case, and over its repeats: distribution, interval, verdict."""
+"""The expectations of a case, and those over its repeats: distribution, interval, verdict."""
 
 from __future__ import annotations
 
@@ -21,8 +21,10 @@ from ackproof_reports.wording import ABSENT, plural, scalar, short_setting
 
 @dataclass(frozen=True)
 class ExpectationResult:
-    """One case under one bound. `count` None: not counted; `holds` None: not decidable. `seen`: what was measured, in
-    words, of a quantity that is no count."""
+    """One case under one bound. `count` None: not counted. `holds` None: not decidable.
+
+    `seen`: the measured value in words, for a quantity that is not a count.
+    """
 
     case: CaseView
     count: int | None
@@ -32,7 +34,7 @@ class ExpectationResult:
 
 @dataclass(frozen=True)
 class Expectation:
-    """One bound of one `expect` line, and every case that it speaks of."""
+    """One bound of one `expect` line, with every case to which it applies."""
 
     given: tuple[tuple[str, str], ...]
     anomaly: str
@@ -119,7 +121,7 @@ _LEFT, _TOP, _BOTTOM = 4, 6, 18
 
 @dataclass(frozen=True)
 class Curve:
-    """One case. `low`, `high`: lines of the least and of the most that its repeats may have come to."""
+    """One case. `low`, `high`: curves of the least and the greatest values that its repeats can have had."""
 
     cell: str
     low: str
@@ -138,8 +140,7 @@ class DistributionChart:
 
 @dataclass(frozen=True)
 class RepeatsRow:
-    """One case in the table: how many of its repeats have a number, and what these came to. `interval`: of the median
-    with 95 % confidence."""
+    """One case in the table: number of repeats with a value, and these values. `interval`: of the median, 95 %."""
 
     cell: str
     known: str
@@ -152,7 +153,7 @@ class RepeatsRow:
 
 @dataclass(frozen=True)
 class RepeatsView:
-    """One quantity over repeats: an expectation, what is measured for a claim, or a time after a fault."""
+    """One quantity over repeats: an expectation, a measurement for a claim, or a time after a fault."""
 
     title: str
     rows: tuple[RepeatsRow, ...]
@@ -167,7 +168,7 @@ class RepeatsView:
 
 
 def over_repeats(batch: BatchView) -> list[RepeatsView]:
-    """Each, in the order of the file; what is measured for claims behind what is expected."""
+    """Return the views in the order of the file; measurements for claims follow the expectations."""
     return [
         RepeatsView(
             title=f"{one.claim}: {one.title}" if one.claim else one.title,
@@ -185,12 +186,12 @@ def over_repeats(batch: BatchView) -> list[RepeatsView]:
 
 
 def state_of(one: OverRepeats) -> State:
-    """Its verdict, or that there is none."""
+    """Return the verdict as a state; unjudged if there is none."""
     return State.NOT_JUDGED if one.verdict is None else State(one.verdict.value)
 
 
 def row_of(cell: str, values: Sequence[Value], unit: Unit) -> RepeatsRow:
-    """Return what the repeats of one case came to, in words."""
+    """Return the row of one case: the values of its repeats, in words."""
     known, spread = f"{sum(one.is_known for one in values)} of {len(values)}", spread_of(values)
     if spread is None:
         return RepeatsRow(cell, known)
@@ -221,7 +222,7 @@ def _values(one: OverRepeats) -> dict[str, list[Value]]:
 
 
 def draw_distribution(one: OverRepeats) -> DistributionChart | None:
-    """Draw what the repeats came to."""
+    """Draw the distribution of the values of the repeats."""
     interval = None
     # That of a ratio or a difference of two cases is on another axis.
     if one.interval and len(one.cells) <= 1:
@@ -232,8 +233,10 @@ def draw_distribution(one: OverRepeats) -> DistributionChart | None:
 def picture(
     groups: Mapping[str, Sequence[Value]], unit: Unit, between: tuple[float, float] | None = None
 ) -> DistributionChart | None:
-    """Return the distribution of what the repeats of each case came to, with the interval that lies `between` two
-    numbers; None where no number is known, or what was watched for never came."""
+    """Return the distribution of the values of each case, with the interval that lies `between` two numbers.
+
+    None if no number is known, or if the event never happened.
+    """
     known = {cell: [one for one in group if one.is_known] for cell, group in groups.items()}
     numbers = [end for group in known.values() for one in group for end in (one.low, one.high)]
     finite = [end for end in (*numbers, *(between or ())) if math.isfinite(end)]

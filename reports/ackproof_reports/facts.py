@@ -23,14 +23,14 @@ from ackproof_reports.wording import duration
 BINS_OF_BATCH: Final = 60_000
 BINS_OF_CASE: Final = (150, 1500)
 ROWS_OF_BATCH: Final = 250_000
-"""Findings that one page carries; what goes beyond stays in the Parquet files, and the page says so."""
+"""Most findings on one page. Further ones stay in the Parquet files, and the page says so."""
 ROWS_OF_CASE: Final = 100_000
 STORIES_OF_BATCH: Final = 6_000
 
 
 @dataclass(frozen=True)
 class CaseFacts:
-    """One case, read."""
+    """The facts of one case."""
 
     case: CaseView
     title: str
@@ -41,7 +41,7 @@ class CaseFacts:
     evidence: tuple[Piece, ...]
     absent: tuple[str, ...]
     stories: dict[str, JsonValue] | None = None
-    """Of lost records; see `lost_stories`."""
+    """Stories of lost records; see `lost_stories`."""
 
     @property
     def gap_ms(self) -> float | None:
@@ -93,7 +93,7 @@ def timings(facts: Sequence[CaseFacts]) -> list[tuple[Timing, str]]:
 
 
 def timing_names(facts: Sequence[CaseFacts]) -> str:
-    """Their names, each once."""
+    """Return the names of the time-outs of these cases, each once."""
     return ", ".join(dict.fromkeys(timing.name for timing, _ in timings(facts)))
 
 

@@ -21,7 +21,7 @@ RANGED: Final = (Anomaly.LOST, Anomaly.VANISHED)
 MOST: Final = 200
 """Ranges kept of one group; how many there are is known all the same."""
 SPANS: Final = 600
-"""Parts of the coarse view of a group, for a bar of so many columns."""
+"""Most parts of the coarse view of a group, one per column of a bar."""
 
 
 @dataclass(frozen=True)
@@ -38,9 +38,9 @@ class Group:
     ranges: tuple[tuple[int, int, int], ...]
     """First, last and number of findings of each stretch; at most `MOST`, from the lowest."""
     total: int
-    """How many ranges there are."""
+    """Number of ranges."""
     spans: tuple[tuple[int, int], ...]
-    """The same places, seen from so far that there are at most `SPANS`."""
+    """The ranges, merged to at most `SPANS`."""
 
 
 def groups_of(table: pa.Table) -> list[Group]:
@@ -160,7 +160,9 @@ def first_lines(findings: pa.Table, most: int) -> tuple[Line, ...]:
 
 
 def _follows(row: Row, before: Row) -> bool:
-    """Return True if a row goes on where the one before stops: at the next offset, else of one producer."""
+    """Return True if a row continues the one before: at a neighbouring offset or, without offsets, of the same
+    producer.
+    """
     if any(row[name] != before[name] for name in _SAME):
         return False
     step = row["offset"] - before["offset"]

@@ -1,4 +1,4 @@
-"""What a gate over experiments tells: one answer, a table of cases × Kafkas, and GitHub's annotations and outputs."""
+"""Result of a gate over experiments: one answer, a table of cases × Kafkas, and GitHub's annotations and outputs."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class GateRow(NamedTuple):
 
 @dataclass(frozen=True)
 class GateColumn:
-    """Outcome of the experiments on one Kafka; `batch` is None where nothing ran. `problems`: the annotations."""
+    """Outcome of the experiments on one Kafka; `batch` is None if nothing ran. `problems`: the annotations."""
 
     kafka: str
     exit_code: int
@@ -83,7 +83,7 @@ class GateResult:
 
     @property
     def exit_code(self) -> int:
-        """The worst of all. A broken `--fail-on` is a FAIL; one that could not be checked at all is INCONCLUSIVE."""
+        """The worst exit code. A broken `--fail-on` is a FAIL; one that could not be checked at all is INCONCLUSIVE."""
         codes = [column.exit_code for column in self.columns]
         if self.comparison is not None and self.comparison.fail_on:
             codes.append(1 if self.comparison.broken else 0 if self.comparison.told else 2)
@@ -127,7 +127,7 @@ class GateResult:
             yield f"| {plain(title, 200)} | {' | '.join(str(row or ABSENT) for row in rows)} | {why} |"
 
     def _notes(self) -> Iterator[str]:
-        """Why nothing ran on a Kafka, and what differs between Kafkas for certain."""
+        """Yield why nothing ran on a Kafka, and which differences between Kafkas are certain."""
         told = [str(one) for column in self.columns if column.batch is None for one in column.problems]
         if (found := self.comparison) is not None:
             told += found.broken or (

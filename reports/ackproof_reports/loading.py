@@ -50,7 +50,7 @@ WORST_FIRST: Final = (State.FAIL, State.HARNESS_FAILED, State.INCONCLUSIVE, Stat
 
 @dataclass(frozen=True)
 class CaseView:
-    """One case with every document of its run that could be read; `absent` says what could not."""
+    """One case with every document of its run that could be read; `absent` names the others."""
 
     index: int
     entry: BatchCase
@@ -62,9 +62,9 @@ class CaseView:
     events: tuple[Event, ...]
     absent: tuple[str, ...]
     replicas: ReplicasFile | None = None
-    """What the replicas had on disk; None for a run that did not look, or could not."""
+    """The replicas' logs on disk; None if the run did not read them, or could not."""
     prediction: PredictionFile | None = None
-    """What the reference implementation says may happen; None for a run that was judged before it was asked."""
+    """Prediction of the reference implementation; None if the run was judged without one."""
     simulation: SimulationFile | None = None
     conformance: ConformanceFile | None = None
 
@@ -92,7 +92,7 @@ class CaseView:
 
     @property
     def counts(self) -> Mapping[str, int]:
-        """Counts per class as far as they may be told; empty where nothing was audited."""
+        """Counts per class, as far as they are known; empty without an audit."""
         return self.audit.counts_to_show(self.final) if self.audit else self.entry.counts
 
     @property

@@ -1,4 +1,4 @@
-"""Mechanics of a loss: what each replica had (samples, logs on disk), and what a truncation cut (conformance.json)."""
+"""Mechanics of a loss: the contents of each replica (samples, logs on disk), and the truncation (conformance.json)."""
 
 from __future__ import annotations
 
@@ -76,7 +76,9 @@ class LogBar:
 
 @dataclass(frozen=True)
 class ReplicaLane:
-    """One replica. `before`: its log as last seen before; `cut`: what of it went; `after`: its log at the end."""
+    """One replica. `before`: its last known log before the truncation. `cut`: the truncated part. `after`: its log at
+    the end.
+    """
 
     node: int
     role: str
@@ -89,7 +91,7 @@ class ReplicaLane:
 
 @dataclass(frozen=True)
 class Mechanism:
-    """One truncation. `low` and `high`: the offsets between which it is drawn."""
+    """One truncation. `low`, `high`: range of offsets in the drawing."""
 
     cut: Truncation
     low: int

@@ -32,10 +32,10 @@ from ackproof_reports.wording import number, one_line
 
 BEFORE_NS: Final = 2_000_000_000
 AFTER_NS: Final = 15_000_000_000
-"""Events are told from so long before a record was sent until so long after its last moment but the final read."""
+"""Time before a record's send and after its last event (except the final read) in which events are shown."""
 MOST_EVENTS: Final = 40
 MOST_ROWS: Final = 200
-"""Of a damaged ledger a record may have any number."""
+"""Most rows of a record that are shown; a damaged ledger may have any number."""
 _RECORD: Final = re.compile(r"(\d+):(\d+)")
 _PLACE: Final = re.compile(r"([^/@\s]+)/(\d+)@(\d+)")
 _NEAR: Final = frozenset({EventKind.LEADER, EventKind.ISR})
@@ -146,7 +146,7 @@ class _Known:
     holders: dict[Spot, list[Row]]
     """Rows of the final read at each offset."""
     batches: dict[TopicPartition, list[Row]] | None
-    """None: nobody looked at the replicas' logs."""
+    """None if the logs of the replicas were not read."""
     events: tuple[Event, ...]
     replay: ConformanceFile | None
 

@@ -28,7 +28,7 @@ MOST: Final = 12
 _BEFORE_NS: Final = 1_000_000_000
 _AFTER_NS: Final = 8_000_000_000
 _LETTERS: Final = 30
-"""Of a label, left of the bars."""
+"""Most letters of a label, left of the bars."""
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ class Bar:
 
 @dataclass(frozen=True)
 class Lane:
-    """One line. `y`: where it begins; `said`: the same in words; `name`: as much of the label as has room."""
+    """One line of the picture. `y`: upper edge. `said`: its events in words. `name`: its label, shortened to fit."""
 
     label: str
     name: str
@@ -75,7 +75,7 @@ class ShownTime:
         return round(LEFT + share * (LANES_WIDTH - LEFT), 1)
 
     def bar(self, begin: float, end: float, kind: str, text: str = "") -> Bar | None:
-        """Return the bar of a time; None if none of it is shown."""
+        """Return the bar of a time span; None if no part of it is in the picture."""
         if end < self.begin or begin > self.end:
             return None
         left = self.x(begin)
