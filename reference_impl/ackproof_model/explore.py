@@ -1,6 +1,7 @@
-"""`ackproof explore`: rules and scope in words (`brokers=3,kills=1`), a bounded search that can be continued, stories.
+"""`ackproof explore`: rules and scope from words (`brokers=3,kills=1`), a bounded search that can be continued,
+stories.
 
-`kafka` makes a world of a partition; `PROTOCOLS` has those of transactions, the KRaft quorum, PacificA and ZooKeeper.
+`kafka` makes the world of a partition; `PROTOCOLS` has those of transactions, the KRaft quorum, PacificA and ZooKeeper.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ from ackproof_reference.zookeeper import ZooKeeperRules
 
 
 def pairs(text: str) -> Iterator[tuple[str, str]]:
-    """Each name with its value. Raises `BadInput` for what is no such pair."""
+    """Return the value of each name. Raises `BadInput` for a part that is no such pair."""
     for part in filter(None, (piece.strip() for piece in text.split(","))):
         name, equals, value = (side.strip() for side in part.partition("="))
         if not equals:
@@ -48,14 +49,14 @@ def pairs(text: str) -> Iterator[tuple[str, str]]:
 
 
 def check_name(option: str, what: str, name: str, there: Collection[str]) -> str:
-    """The name, if it is one of those. Raises `BadInput` with the nearest."""
+    """Return the name if it is one of `there`. Raises `BadInput` with the nearest one."""
     if name not in there:
         raise BadInput(f"{option}: unknown {what} '{name[:60]}'{hint(name, list(there), 'there are:')}")
     return name
 
 
 def parse_whole_number(name: str, value: str, least: int, most: int) -> int:
-    """A whole number within bounds. Raises `BadInput`."""
+    """Return a whole number within bounds. Raises `BadInput`."""
     if not value.isascii() or not value.isdigit() or not least <= int(value) <= most:
         raise BadInput(f"--scope: {name} is a whole number from {least} to {most}, not '{value[:60]}'")
     return int(value)
@@ -64,39 +65,39 @@ def parse_whole_number(name: str, value: str, least: int, most: int) -> int:
 USUAL: Final = "brokers=3,records=1,kills=1"
 LARGEST: Final = {"brokers": 5, "records": 4}
 _INCIDENTS: Final = tuple(name for name in Budget._fields if name != "reassignments")
-"""A reassignment takes its targets too, which have no word here."""
+"""Incidents that words can name. A reassignment needs targets, for which there are no words."""
 _NAMES: Final = ("acks", "idempotent", "unclean_election", "min_insync", *LARGEST, *_INCIDENTS)
 _SWITCHES: Final = {"true": True, "false": False}
 
 
 @dataclass(frozen=True)
 class World:
-    """A small world to be explored. `rules`: its name; `words`: its sizes and incidents."""
+    """A small world to explore. `rules`: their name. `words`: its sizes and incidents."""
 
     rules: str
     words: str
     classes: tuple[str, ...]
-    """Classes of findings that it can have."""
+    """Classes of findings that can occur in it."""
     model: Model
     scope: Scope | None = None
-    """None for other protocols than Kafka's replication."""
+    """Scope of a Kafka partition; None for other protocols."""
 
 
 @dataclass(frozen=True)
 class FoundClass:
-    """A class that the search reached, with the shortest way."""
+    """A class that the search reached, with the shortest counterexample."""
 
     anomaly: str
     text: str
     story: tuple[str, ...]
     steps: tuple[StoryStep, ...]
     way: tuple[StoryLine, ...] = ()
-    """The same in the model's own words and states."""
+    """The counterexample in the model's own words and states."""
 
 
 @dataclass(frozen=True)
 class Explored:
-    """Result of a search. `exhausted`: there are no other states, so what was not found is impossible here."""
+    """Result of a search. `exhausted`: every state was visited, so a class that was not found is impossible."""
 
     found: tuple[FoundClass, ...]
     missing: tuple[str, ...]
@@ -107,7 +108,7 @@ class Explored:
 
 
 def rules_in_words(version: str, taken_away: Sequence[str]) -> Rules:
-    """The preset of a release (`4.1`, `2.8-zk`) without some protections. Raises `BadInput` for unknown names."""
+    """Return the preset of a release (`4.1`, `2.8-zk`) without some protections. Raises `BadInput`."""
     try:
         rules = rules_of(version)
     except ValueError as error:
@@ -129,7 +130,7 @@ def rules_in_words(version: str, taken_away: Sequence[str]) -> Rules:
 
 
 def scope_in_words(text: str, rules: Rules) -> Scope:
-    """`brokers=3,records=1,acks=all,min_insync=2,kills=1` as a scope. Raises `BadInput` for what does not fit."""
+    """Return the scope `brokers=3,records=1,acks=all,min_insync=2,kills=1`. Raises `BadInput` for impossible values."""
     sizes: dict[str, int] = {}
     budget: dict[str, int] = {}
     acks, idempotent = -1, False
@@ -170,12 +171,12 @@ def kafka(version: str, taken_away: Sequence[str], words: str = USUAL, *, reduce
 
 
 def world_of(scope: Scope) -> World:
-    """A scope as a world to be explored."""
+    """Return a scope as a world to explore."""
     return World("", repr(scope), CLASSES, world(scope), scope)
 
 
 def named(title: str, taken_away: Sequence[str]) -> str:
-    """Name the rules, and what they lack."""
+    """Return the name of the rules, with the protections that they lack."""
     return title + (f" without {', '.join(taken_away)}" if taken_away else "")
 
 
@@ -188,10 +189,10 @@ def explore(
     saved: Path | None = None,
     watch: Callable[[Progress], None] | None = None,
 ) -> Explored:
-    """Search until all wanted classes are found, all states seen, or a limit is met.
+    """Search until all wanted classes are found, all states are visited, or a limit is reached.
 
-    With `saved` a search that is there is gone on with, and what is left open is written there. Raises `BadInput` when
-    the file holds another search, or for a class that nobody looks for.
+    `saved`: file of an earlier search, which is continued; an unfinished search is written there. Raises `BadInput` if
+    the file holds another search, or for a class that the world cannot have.
     """
     for name in wanted:
         check_name("--find", "class", name, asked.classes)
@@ -230,17 +231,17 @@ def _switch(name: str, value: str) -> bool:
 
 @dataclass(frozen=True)
 class Protocol:
-    """A protocol to be explored. `counts`: least, most and usual of each size; `make` takes the rules that are off."""
+    """A protocol to explore. `counts`: least, greatest and default of each size. `make` gets the disabled rules."""
 
     title: str
     protections: Mapping[str, str]
-    """By name the field of its rules."""
+    """Name of each protection → field of its rules."""
     counts: Mapping[str, tuple[int, int, int]]
     classes: tuple[str, ...]
     make: Callable[[Mapping[str, bool], Mapping[str, int]], Model]
 
     def world(self, words: str, taken_away: Sequence[str]) -> World:
-        """Raises `BadInput` for words that it does not know."""
+        """Return the world for these words. Raises `BadInput` for unknown ones."""
         off = {
             self.protections[check_name("--without", "protection", name, self.protections)]: False
             for name in taken_away
@@ -314,4 +315,4 @@ PROTOCOLS: Final[Mapping[str, Protocol]] = {
         _transactions,
     ),
 }
-"""By what `--of` calls it."""
+"""Protocols by the value of `--of`."""

@@ -14,11 +14,12 @@ from ackproof_model.predict.prediction import SearchOptions, predict_case, predi
 from ackproof_model.replay.metadata import conform
 
 QUICK_STATES: Final = 20_000
-"""Distinct states per world: a quarter of a second on an idle core. What `ackproof predict` has worked out is used."""
+"""Distinct states per world: a quarter of a second on an idle core. Cached results of `ackproof predict` are used too.
+"""
 
 
 class ReferenceOracle(Oracle):
-    """Explorer of small worlds, and replay of what controllers and brokers did."""
+    """Oracle of the judge: the explorer of small worlds, and the replay of the run."""
 
     def predict(self, case: Case, run: CaseDir | None) -> PredictionFile:
         """Predict a run by its timeline and metadata log; a case alone within `QUICK_STATES`."""

@@ -1,5 +1,5 @@
-"""Which acknowledged records the observed epochs explain as gone.
+"""Explanation: the acknowledged records that the observed epochs explain as gone.
 
-Belongs here: epochs, truncations, deleted topics and intervals held against the ledgers' rows and the audit's findings.
-Does not belong here: whether the epochs were allowed (`reference.replay`). Its face: `explanation.explain`.
+Belongs here: epochs, truncations, deleted topics and intervals, compared with the ledgers' rows and the audit's
+findings. Does not belong here: whether the epochs were allowed (`replay`). Entry point: `explanation.explain`.
 """

@@ -1,6 +1,7 @@
-"""Stories of the explorer forced on real brokers: translated into a script, run, and compared step by step.
+"""Counterexamples of the explorer ("stories"), forced on real brokers: translated to a script, run, compared step by
+step.
 
-`story` reads a story, `translate` makes steps of a script of it, `experiment` writes the experiment around them and
+`story` reads a story, `translate` turns it into steps of a script, `experiment` writes the experiment around them and
 reads the outcome of its run.
 """
 

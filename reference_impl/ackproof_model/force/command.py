@@ -1,4 +1,4 @@
-"""`ackproof force`: a story of the explorer on real brokers. Thin."""
+"""`ackproof force`: a counterexample of the explorer on real brokers."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def force(
 
 
 def forced(story: Story, rules: str, console: Console, forcing: Forcing) -> int:
-    """Force a story so often, and tell what came of it. The exit code."""
+    """Force a story a number of times, and print the outcomes. Return the exit code."""
     from ackproof.run.batch import run_batch
     from ackproof.run.options import BatchOptions, plan_batch
     from ackproof.rundir.documents import write_atomically

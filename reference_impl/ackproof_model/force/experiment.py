@@ -1,6 +1,6 @@
 """The experiment that forces a story (release, settings, script), and the outcome of its run.
 
-A story happened, diverged at a step (with the state of the model and of Kafka there), or was inconclusive.
+A story happened, diverged at a step (with the states of the model and of Kafka there), or was inconclusive.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from ackproof_reference.rules import rules_of
 TOPIC: Final = "orders"
 _LAG_MS: Final = 3000
 _LATER_MS: Final = 60_000
-"""Producers send again only when the script is over."""
+"""Retry backoff of producers, so long that they send again only after the script."""
 _ACKS: Final = {-1: "all"}
 _HEAD: Final = """\
 # A story of the reference implementation as a script, written by `ackproof force`; `ackproof run` runs it again.
@@ -40,7 +40,7 @@ _HEAD: Final = """\
 
 @dataclass(frozen=True)
 class Ground:
-    """Release and backend on which a story is forced. `rules`: as `ackproof explore --rules` takes them."""
+    """Release and backend on which a story is forced. `rules`: as for `ackproof explore --rules`."""
 
     rules: str
     release: str
@@ -48,8 +48,10 @@ class Ground:
 
     @classmethod
     def from_rules(cls, rules: str, release: str | None = None, backend: str | None = None) -> Ground:
-        """The newest release of the line that the rules name, or this one; processes, or this backend. Raises
-        `BadInput`."""
+        """Return the newest release of the line that the rules name, on processes; or this release, or this backend.
+
+        Raises `BadInput`.
+        """
         if rules.endswith("-zk"):
             raise BadInput(
                 "a story of ZooKeeper mode cannot be forced: which requests are sent where is known of KRaft"
@@ -65,7 +67,7 @@ class Ground:
 
 
 def file_text(story: Story, forced: list[Forced], ground: Ground, *, repeat: int = 1) -> str:
-    """The experiment as the text of a file."""
+    """Return the experiment as the text of a file."""
     yaml = YAML(typ="safe", pure=True)
     yaml.default_flow_style = None
     yaml.width = 200
@@ -139,7 +141,7 @@ class Word(StrEnum):
 
 @dataclass(frozen=True)
 class Outcome:
-    """`number`: the step of the story at which it diverged; 0 none. `model` and `kafka`: the state of both there."""
+    """Outcome of a forced story. `number`: step at which it diverged, else 0. `model`, `kafka`: both states there."""
 
     word: Word
     why: str

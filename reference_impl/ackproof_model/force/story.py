@@ -1,6 +1,6 @@
-"""A story as it can be forced: the steps of a shortest way, with the state of the model after each of them.
+"""A counterexample to force: its steps, with the state of the model after each of them.
 
-It is read from the output of `ackproof explore --json`, or searched for a case's prediction.
+It is read from the output of `ackproof explore --json`, or searched for the prediction of a case.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ from ackproof_reference.explore.world import world
 
 KAFKA: Final = "kafka"
 State = Mapping[str, Hashable]
-"""Every cell of the model, by its name."""
+"""Value of every cell of the model, by name."""
 
 
 @dataclass(frozen=True)
 class Story:
-    """A finding of the search, and the way to it. `taken_away`: the protections that its rules lack."""
+    """A finding of the search with its steps. `taken_away`: protections that its rules lack."""
 
     kind: str
     text: str
@@ -40,7 +40,7 @@ class Story:
     taken_away: tuple[str, ...] = ()
 
     def states(self) -> list[State]:
-        """The state before the first step, and after each."""
+        """Return the state before the first step, and after each step."""
         model = world(self.scope.in_stories)
         state: State = dict(zip(model.names, model.initial, strict=True))
         found = [state]
@@ -66,9 +66,10 @@ class _File(Document):
 
 
 def read_story(path: Path, wanted: str | None = None) -> tuple[Story, str]:
-    """A story as `ackproof explore --json` wrote it, and the release of its rules. `wanted`: which class of several.
+    """Read a story that `ackproof explore --json` wrote; return it with the release of its rules.
 
-    The model takes each step again. Raises `BadInput` for what is no such file, or no way of this model.
+    `wanted`: class to choose if there are several. The model repeats each step. Raises `BadInput` for another kind of
+    file, or for steps that this model cannot take.
     """
     try:
         file = _File.model_validate_json(path.read_bytes())
@@ -90,7 +91,7 @@ def read_story(path: Path, wanted: str | None = None) -> tuple[Story, str]:
 
 
 def followed(scope: Scope, steps: Sequence[StoryStep]) -> tuple[StoryLine, ...]:
-    """The way that these steps are in a scope. Raises `BadInput` where the model cannot take one."""
+    """Return the states of these steps in a scope. Raises `BadInput` if the model cannot take one."""
     way = [(step.actor, step.text, step.target) for step in steps]
     try:
         return tuple(Search(world(scope.in_stories)).follow(way))
@@ -102,8 +103,10 @@ IMPOSSIBLE: Final = "it is impossible"
 
 
 def story_of(case: Case, anomaly: str, max_states: int | None = None) -> tuple[Story, str] | str:
-    """The shortest way to a class in the world of a case's first topic, or one that it contains, and the name of its
-    rules; or why there is none."""
+    """Return the shortest counterexample for a class, with the name of its rules; or why there is none.
+
+    It is searched in the world of the case's first topic, and in smaller worlds that this one contains.
+    """
     if anomaly not in EXPLORED:
         return f"a rule answers for {anomaly}, and no story"
     (topic, *_) = case.experiment.topic_names()

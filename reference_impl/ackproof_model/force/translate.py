@@ -1,11 +1,14 @@
-"""A story → the steps of a script: what to let through or do for each step of the model, and what is to be seen then.
+"""Translates a story to the steps of a script: the requests to let through or the action to take, and the state to
+expect.
 
-Some steps of the model are none for a script. A follower of Kafka asks as soon as it has taken an answer: its request
-waits at the gate. A leader proposes by itself. A broker that starts registers, catches up and is unfenced in one go:
-its start comes where the model unfences it. A follower that asks where an epoch ends (before KIP-595) learns it from
-the answer to a fetch; where nothing has to be cut that answer brings records at once, and the asking is no step.
+Some steps of the model need no step of the script:
 
-Where a story begins with a smaller ISR, those that are not in it are shut down and started first; their fetches wait.
+* A follower of Kafka fetches again as soon as it has taken an answer: its request waits at the gate.
+* A leader proposes an ISR change by itself.
+* A broker registers, catches up and is unfenced in one start. So it is started where the model unfences it.
+* A follower that asks where an epoch ends (before KIP-595) learns it from the answer to a fetch. If nothing has to be
+  truncated, that answer brings records at once.
+* If a story begins with a smaller ISR, the brokers outside of it are shut down and started first; their fetches wait.
 """
 
 from __future__ import annotations
@@ -30,7 +33,7 @@ Entry = dict[str, Data]
 
 
 class NotForceable(AckproofError):
-    """No script does what this step of a story says."""
+    """Raised for a step of a story that no script can carry out."""
 
     def __init__(self, number: int, line: StoryLine, why: str) -> None:
         self.number = number
@@ -53,9 +56,10 @@ _OF_BROKERS: Final = ("fetch", "proposal", "learn", "kill", "power_loss", "end_s
 _WITHIN: Final = "15s"
 """Time in which Kafka must reach the model's state."""
 _OF_FOLLOWERS: Final = "diverged"
-"""A class that rests on the high watermarks of followers. Elsewhere Kafka's may be ahead of the model's: where a fetch
-finds nothing new its answer waits at the leader, and tells the mark of then (DelayedFetch.onComplete). The model's
-tells that of before, as Kafka's does where another partition of the fetch has records."""
+"""Class that depends on followers' high watermarks. For other classes Kafka's may be ahead of the model's: a fetch
+without new records waits at the leader, and its answer has the mark of that later time (DelayedFetch.onComplete). The
+model's answer has the earlier mark, as Kafka's has if another partition of the fetch has records.
+"""
 _DEATHS: Final = (ActionKind.KILL, ActionKind.LOSE_POWER)
 _NOT_SCRIPTED: Final = {
     ActionKind.LOSE_ANSWER: "no gate loses an answer and lets the next request through",
@@ -81,9 +85,9 @@ class _Translation:
         self._counted: dict[int, NotForceable] = {}
         """Starts of brokers in `_starting` that changed the partition: an error unless the broker is unfenced later."""
         self._agree: set[int] = set()
-        """Followers that ask where an epoch ends and have nothing to cut: no release that runs here does."""
+        """Followers that ask where an epoch ends and have nothing to truncate: no release supported here asks that."""
         self._first_epoch = 0
-        """The leader epoch, counted from the script's beginning, in which the story begins."""
+        """Leader epoch in which the story begins, counted from the script's start."""
 
     def steps(self) -> Iterator[Forced]:
         """Yield the script in order. An entry for several steps of the model comes with the last of them."""
@@ -188,7 +192,7 @@ class _Translation:
         yield from self._void_entries(changed, after)
 
     def _answer_entries(self, follower: int, before: State, after: State) -> Iterator[Entry]:
-        """A leader answers. A refusal is taken at once, and the follower asks again."""
+        """Return the entries of an answer of a leader. A refusal is taken at once, and the follower asks again."""
         answer = after[f"fetch of broker {follower}"]
         if isinstance(answer, EpochEnd) and self._agrees(before, follower, answer):
             self._agree.add(follower)
@@ -209,8 +213,10 @@ class _Translation:
     def _abandon_entries(
         self, action: Action, changed: dict[str, tuple[Hashable, Hashable]], after: State
     ) -> Iterator[Entry]:
-        """A dropped request waits at the gate. It goes through and is refused if its leader is the same one; else its
-        connection is gone."""
+        """Return the entries of a dropped request, which waits at the gate.
+
+        It goes through and is refused if its leader is still the same; else its connection is gone.
+        """
         was, _ = changed[f"fetch of {action.actor}"]
         if isinstance(was, Fetch | AskEpochEnd) and self._follows(after, action.broker) == was.leader:
             yield {"fetch": action.broker}
@@ -279,7 +285,7 @@ class _Translation:
     # -- what is to be seen -------------------------------------------------------------------------------------
 
     def _expected(self, state: State) -> dict[str, Data]:
-        """The model's state as a script can see it. Of brokers that are being started: nothing."""
+        """Return the part of the model state that a script can observe; nothing of brokers that are starting."""
         metadata, client = state["controller"], state["client"]
         assert isinstance(metadata, Metadata) and isinstance(client, Client)
         partition = metadata.partition

@@ -1,1 +1,1 @@
-"""Prediction: what the protocol allows a case to lose under its faults, before it runs and as a run showed them."""
+"""Prediction: the losses that the protocol allows a case under its planned faults, or a run under the observed ones."""

@@ -1,10 +1,11 @@
-"""What the explorer says of a scope, bounded by states and not by seconds: the same question has the same answer.
+"""Answers of the explorer for a scope, bounded by states and not by seconds: the same question has the same answer.
 
-Smaller worlds are looked at first. What is possible there is possible in the large one too, and its story is shorter;
-only the large one, seen to its end, makes a class impossible. Answers are kept, in memory and in the cache folder, by
-the scope (rules and budget are part of it) and by the sources of the reference implementation. One that says possible
-or impossible of every class is the answer at any higher bound too; one that leaves a class unknown only at the bound
-that it was asked with. So what is kept never changes an answer.
+Smaller worlds are searched first. A finding there is possible in the large world too, with a shorter counterexample.
+Only the large world, searched completely, makes a class impossible.
+
+Answers are cached, in memory and in the cache folder, by the scope (rules and budget included) and by the sources of
+the reference implementation. An answer that decides every class holds for any higher bound too. One that leaves a class
+unknown holds only for its own bound. So the cache never changes an answer.
 """
 
 from __future__ import annotations
@@ -31,14 +32,15 @@ from ackproof_reference.explore.story import format_value, tell
 from ackproof_reference.explore.world import world
 
 EXPLORED: Final = (LOST, VANISHED)
-"""The classes of the audit that the exploration answers."""
+"""Classes of the audit that the exploration decides."""
 USUAL_STATES: Final = 240_000
-"""Distinct states that a prediction looks at, of a case and of a run: up to 20 seconds of a core, and 150 MiB."""
+"""Distinct states that a prediction of a case or run visits: up to 20 seconds of a core, and 150 MiB."""
 FURTHER_STATES: Final = 1_500_000
-"""… and before it stays unknown for a class that a run has shown: two minutes, and 650 MiB."""
+"""The same for a class that a run has shown and that is still unknown: two minutes, and 650 MiB."""
 _SMALLER_SHARE: Final = 8
-"""Each smaller world gets this part of them at most: the five with all that happens leave three eighths at
-least, and the two with little need a few thousand states."""
+"""Each smaller world gets at most this fraction of the states: the five with all incidents leave at least three
+eighths, and the two with few need a few thousand states.
+"""
 
 
 class Answer(Document):
@@ -48,11 +50,11 @@ class Answer(Document):
     steps: tuple[StoryStep, ...] = ()
     story: tuple[str, ...] = ()
     scope: str = ""
-    """The world in which its story plays."""
+    """The world of its counterexample."""
 
 
 class Answers(Document):
-    """All answers for a scope. `states`: number visited in all its worlds; `bound`: the limit of that."""
+    """All answers for a scope. `states`: number visited in all its worlds. `bound`: their limit."""
 
     classes: dict[str, Answer]
     states: int
@@ -68,13 +70,13 @@ _known: dict[str, Answers] = {}
 
 
 def answers(scope: Scope, *, max_states: int = USUAL_STATES) -> Answers:
-    """Search a scope, or return the answer that is remembered."""
+    """Search a scope, or return the cached answer."""
     found = remembered(scope, max_states)
     return found if found is not None else _keep(scope, _worked_out(scope, max_states))
 
 
 def remembered(scope: Scope, max_states: int = USUAL_STATES) -> Answers | None:
-    """The answer, if it was worked out before."""
+    """Return the cached answer; None if there is none."""
     for bound in (None, max_states):
         key = _key(scope, bound)
         if key not in _known and (read := _read(_cache_path(key))) is not None:
@@ -95,9 +97,9 @@ def _keep(scope: Scope, found: Answers) -> Answers:
 
 
 def ask_ahead(scopes: Iterable[Scope], *, max_states: int = USUAL_STATES) -> Iterator[tuple[int, int]]:
-    """Work out in several processes what is not remembered, so that `answers` knows it; (done, of how many) as it goes.
+    """Fill the cache in several processes, so that `answers` finds it. Yields progress as (done, total).
 
-    With one to be worked out, or one core, nothing is done here: `answers` works it out itself.
+    With a single scope to search, or a single core, it does nothing: `answers` does the search.
     """
     new = [scope for scope in dict.fromkeys(scopes) if remembered(scope, max_states) is None]
     if min(cores(), len(new)) < 2:
@@ -109,7 +111,7 @@ def ask_ahead(scopes: Iterable[Scope], *, max_states: int = USUAL_STATES) -> Ite
 
 
 def _key(scope: Scope, bound: int | None) -> str:
-    """`bound` None: of an answer that leaves nothing open."""
+    """Return the cache key. `bound` None: for an answer that leaves nothing unknown."""
     worlds = [one for one, _ in smaller(scope)]
     return hashlib.sha256(f"{sources()}|{bound}|{EXPLORED}|{scope!r}|{worlds!r}".encode()).hexdigest()[:32]
 
@@ -123,7 +125,7 @@ def _cache_path(key: str) -> Path | None:
 
 
 def described(scope: Scope) -> str:
-    """A scope in a line, as `ackproof explore --scope` takes it."""
+    """Return a scope on one line, as `ackproof explore --scope` takes it."""
     sizes = {
         "brokers": scope.brokers,
         "records": scope.records,
@@ -134,7 +136,7 @@ def described(scope: Scope) -> str:
 
 
 def steps_of(way: Iterable[StoryLine]) -> Iterator[StoryStep]:
-    """A way as plain steps, for a sequence diagram."""
+    """Return a counterexample as plain steps, for a sequence diagram."""
     for told in way:
         changed = tuple((name, format_value(after)) for name, _, after in told.changed if name != "budget")
         action = told.action
@@ -143,7 +145,7 @@ def steps_of(way: Iterable[StoryLine]) -> Iterator[StoryStep]:
 
 @cache
 def sources() -> str:
-    """A fingerprint of the reference implementation's sources: an answer of other ones is none."""
+    """Return a fingerprint of the sources of the reference implementation; cached answers of others are not used."""
     digest = hashlib.sha256()
     root = Path(ackproof_reference.__file__).parent
     for file in sorted(root.rglob("*.py")):
@@ -153,11 +155,11 @@ def sources() -> str:
 
 
 _TWO_ENDS: Final = (Budget(kills=1, power_losses=1), Budget(power_losses=2))
-"""Budgets in which only the last two of three replicas end, and one of them loses what was not flushed."""
+"""Only the last two of three replicas end, one of them in a power loss."""
 
 
 def smaller(scope: Scope) -> Iterator[tuple[Scope, str]]:
-    """Worlds of two brokers that this one contains, each with a sentence about the broker that is away."""
+    """Yield worlds of two brokers that this one contains, each with a sentence about the missing broker."""
     if scope.brokers != 3:
         return
     two = [

@@ -1,6 +1,6 @@
-"""A case in the words of the reference implementation: its rules, what goes wrong in it, and how large a world.
+"""A case as input of the reference implementation: its rules, its incidents, and the size of its world.
 
-Used by prediction, simulation and replay alike, so that they speak of the same configuration.
+Prediction, simulation and replay use it alike, so that they have the same configuration.
 """
 
 from __future__ import annotations
@@ -28,16 +28,16 @@ MOST_RECORDS: Final = 2
 
 @dataclass(frozen=True)
 class CaseBudget:
-    """Incidents of a case, cut down to what can be explored."""
+    """Incidents of a case, reduced to a number that can be explored."""
 
     budget: Budget
     faults: tuple[str, ...]
-    """What was counted, each with how much."""
+    """Counted incidents, each with its number."""
     clamped: tuple[str, ...] = ()
 
 
 def rules_name(case: Case) -> str:
-    """The preset of this case's cluster, as `rules_of` and `ackproof explore --rules` take it."""
+    """Return the preset of this case's cluster, as `rules_of` and `ackproof explore --rules` take it."""
     cluster = case.experiment.cluster
     version, newest = cluster.kafka.version, LINES[-1]
     # Of a release that is newer than all that are known: the rules that are assumed of it.
@@ -45,18 +45,17 @@ def rules_name(case: Case) -> str:
 
 
 def rules_for(case: Case, topic: str) -> Rules:
-    """The protocol as this cluster runs it, with the weakest settings of the topic that were in force at any time.
+    """Return the rules of this cluster with the weakest settings of the topic that were in force at any time.
 
-    Raises ValueError for a release that has no rules.
+    Raises ValueError for a release without rules.
     """
     promises = Promises.from_experiment(case.planned, topic)
     return replace(code_for(case), min_insync=promises.min_insync, unclean_election=promises.unclean_election)
 
 
 def code_for(case: Case) -> Rules:
-    """The protocol of the cluster's release and feature levels, whatever a topic's settings are.
-
-    Raises ValueError for a release that has no rules.
+    """Return the rules of the cluster's release and feature levels, for any settings of topics. Raises ValueError for a
+    release without rules.
     """
     level = case.experiment.cluster.features.get(ELR)
     return rules_of(rules_name(case), elr=None if level is None else level > 0)
@@ -70,10 +69,10 @@ def counted_for(
     decided: Sequence[MetadataRecord] = (),
     rotted: Sequence[FaultSpec] = (),
 ) -> CaseBudget:
-    """Count incidents: of the case's planned faults, or with `events` (a run's timeline) those observed.
+    """Count incidents: of the case's planned faults, or with `events` (a run's timeline) of the observed ones.
 
-    `decided`: the run's metadata log, where there is one; the timeline's samples stand in for it. `rotted`: those that
-    took from the partition's log: a loss of power, which takes any part of its end.
+    `decided`: the run's metadata log; without it the samples in the timeline are used. `rotted`: faults that removed
+    something from the partition's log; each counts as a power loss, which removes any part of its end.
     """
     if events is None:
         told = [
@@ -112,7 +111,7 @@ def scope_for(
     rotted: Sequence[FaultSpec] = (),
     records: int = 1,
 ) -> tuple[Scope, CaseBudget]:
-    """The world in which the explorer looks for what this case may lose, and how its budget came about."""
+    """Return the world in which the explorer searches the losses of this case, and the origin of its budget."""
     counted = counted_for(case, topic, events, decided=decided, rotted=rotted)
     rules, brokers = rules_for(case, topic), brokers_for(case, topic)
     clamped = list(counted.clamped)

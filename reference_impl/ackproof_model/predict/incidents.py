@@ -1,7 +1,7 @@
-"""What goes wrong, counted in the explorer's words: as a case plans it, and as a run showed it.
+"""Incidents, counted for the explorer: as a case plans them, and as a run showed them.
 
-Of a run the controllers' metadata log is the better witness: it has every fencing, every ISR change and every leader.
-Without it (a cluster that someone else runs) the samples in the timeline and the planned faults stand in.
+For a run, the metadata log of the controllers is the better witness: it has every fencing, ISR change and leader.
+Without it (a cluster that someone else runs) the samples in the timeline and the planned faults are used.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from ackproof_model.replay.image import Image, partition_of
 from ackproof_reference.metadata import Partition
 
 Counted = tuple[str, Incidents]
-"""A sentence, and what it counts."""
+"""A sentence, and the incidents that it counts."""
 
 
 def planned(case: Case, topic: str) -> Iterator[tuple[FaultSpec, Incidents]]:
@@ -72,9 +72,10 @@ def happened(
 
 
 def _bitten(case: Case, events: Sequence[Event]) -> list[tuple[FaultSpec, list[int]]]:
-    """The faults that were injected, with the nodes that they struck (none given: none).
+    """Return the injected faults with the nodes that they hit (no nodes: none).
 
-    One that missed struck those that ended in its time all the same: it may have bitten unseen, and no further.
+    A fault that missed counts for the nodes that ended during it, because it may have had an unobserved effect; for no
+    others.
     """
     lifelines, found = Lifelines.of_events(events), []
     for fault in case.faults:
@@ -144,7 +145,7 @@ def _replayed(
 
 
 def _changed(old: Partition, new: Partition, gone: set[int]) -> Incidents:
-    """Count one change of a partition, beyond what follows from brokers that are gone."""
+    """Count a change of a partition, beyond the consequences of brokers that are gone."""
     # Not its epoch: in ZooKeeper mode and before metadata version 3.6 (KAFKA-15021) a shrink itself raises that.
     same_leader = old.leader == new.leader and new.leader not in gone
     dropped = [broker for broker in old.isr if broker not in new.isr and broker in new.replicas]

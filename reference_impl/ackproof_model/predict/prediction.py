@@ -1,7 +1,8 @@
-"""Prediction: case → each class of the audit impossible, possible (with its story, if replication decides) or unknown.
+"""Prediction: case → each class of the audit impossible, possible (with a counterexample if replication decides) or
+unknown.
 
-`predict_case` goes by the faults that a case plans, `predict_run` by those that a run showed. Of the classes that the
-exploration does not reach the settings alone say it (`experiment.promises`).
+`predict_case` uses the planned faults of a case, `predict_run` those that a run showed. Classes that the exploration
+does not reach are decided by the settings alone (`experiment.promises`).
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ FOLLOWS: Final = {
     # Nobody is shown another record at an offset unless a leader lacks the one that was shown before.
     "vanished": "conflict",
 }
-"""Classes that one record alone cannot show, by the explored class with which they stand and fall."""
+"""Classes that a single record cannot show, by the explored class that decides them."""
 _UNACKNOWLEDGED = (
     "acks=0 counts as acknowledged what was handed to the connection; when that breaks, or the broker behind it is "
     "gone, nobody tells the producer"
@@ -48,7 +49,7 @@ _UNACKNOWLEDGED = (
 
 @dataclass(frozen=True)
 class SearchOptions:
-    """Distinct states to look at per world, and what the search takes together."""
+    """Number of distinct states per world, and the reductions of the search."""
 
     max_states: int = USUAL_STATES
     reductions: Reductions = ALL
@@ -179,7 +180,7 @@ def _of_rot(
     decided: Sequence[MetadataRecord],
     options: SearchOptions | None,
 ) -> Iterator[PredictedClass]:
-    """Predict partitions from whose logs a fault took something: possible if a loss of power makes it so, else unknown.
+    """Predict partitions from whose logs a fault removed something: possible if a power loss makes it so, else unknown.
 
     `options` None: nothing can be predicted, so nothing is searched.
     """

@@ -1,4 +1,4 @@
-"""Worker processes for long tasks without an order; they never outlive their caller."""
+"""Worker processes for independent long tasks. They never outlive their caller."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def cores() -> int:
 
 
 def in_processes(work: Callable[[Task], Result], tasks: Sequence[Task]) -> Iterator[tuple[Task, Result]]:
-    """Each task with what came of it, as they are done; a process per core, ended at once when the caller stops.
+    """Yield each task with its result as it finishes; one process per core, ended at once when the caller stops.
 
     `work` and the tasks are pickled. Raises what `work` raises.
     """
@@ -36,6 +36,6 @@ def in_processes(work: Callable[[Task], Result], tasks: Sequence[Task]) -> Itera
 
 
 def _deaf() -> None:
-    """Ctrl-C is for the parent, which ends its workers."""
+    """Ignore Ctrl-C: the parent handles it and ends its workers."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)

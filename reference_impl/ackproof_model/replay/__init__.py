@@ -1,5 +1,5 @@
-"""A finished run replayed through the reference implementation.
+"""A finished run, replayed through the reference implementation.
 
-Belongs here: which step each change of the metadata log is, what samples of the logs forbid, the rule that was broken.
-Does not belong here: which losses that explains (`reference.explain`). Its face: `document`.
+Belongs here: the step behind each change of the metadata log, the limits that samples of the logs set, the broken rule.
+Does not belong here: which losses that explains (`explain`). Entry point: `metadata.conform`.
 """
