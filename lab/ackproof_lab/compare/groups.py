@@ -90,7 +90,7 @@ class Group:
 
     @property
     def verdicts(self) -> str:
-        """`19 PASS, 1 FAIL`."""
+        """Return the verdicts with their counts: `19 PASS, 1 FAIL`."""
         count = Counter(str(one.verdict or "no verdict") for one in self.entries)
         return ", ".join(f"{number} {word}" for word, number in count.items())
 

@@ -27,7 +27,7 @@ RECOVERY: Final[Asked] = ("longest_gap(produce)", "")
 THROUGHPUT: Final[Asked] = ("rate(produce)", "")
 _MEAN: Final = Statistic("mean")
 _MOST: Final = 3
-"""Changed settings that are named."""
+"""Most changed settings that are named."""
 
 
 def trend(directory: Path, step: Callable[[str], None] = lambda _: None) -> TrendFile:

@@ -1,4 +1,4 @@
-"""The load of a soak: how long it goes on, and what became of the case when it ended early."""
+"""The load of a soak: how long it lasts, and the case that results if it ends early."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from ackproof.rundir.timeline import Note, Timeline
 from ackproof_lab.soak.windows import Soaker, rotation_of
 
 _LEAST_LEFT_S: Final = 2.0
-"""A window of which less is left is not the last: the faults of the next are about to begin."""
+"""A window with less time left is not the last one: the faults of the next are about to begin."""
 
 
 class Soak(SoakLoad):

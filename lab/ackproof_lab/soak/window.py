@@ -133,7 +133,7 @@ def _rows(
     schema: Schema,
     starts: Mapping[TopicPartition, int] | None = None,
 ) -> dict[TopicPartition, Rows]:
-    """All rows of these parts, by place; of those in `starts` the rows from there on."""
+    """Return all rows of these parts, by partition; for the partitions in `starts` only the rows from there on."""
     found: dict[TopicPartition, list[Rows]] = defaultdict(list)
     for path in parts:
         metadata = pq.read_metadata(path)
@@ -158,7 +158,7 @@ def _pinned(carried: Iterable[CarriedState], chunk_rows: int) -> dict[int, tuple
 
 
 def main(arguments: list[str]) -> int:
-    """Audit the window whose order is the one argument. What is wrong with it is the last line of its output."""
+    """Audit the window whose order is the one argument. An error is the last line of the output."""
     path = Path(arguments[0])
     os.nice(_NICE)
     limit_arrow_threads()

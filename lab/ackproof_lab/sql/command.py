@@ -1,4 +1,4 @@
-"""`ackproof sql`: questions to the tables of runs. Thin, as `ackproof.cli.main` is."""
+"""`ackproof sql`: SQL queries on the tables of runs. Thin, as `ackproof.cli.main` is."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def sql(
 
 
 def _runs(directory: Path) -> Mapping[str, Path]:
-    """Run directories by name. Raises `BadInput` where there is none."""
+    """Return run directories by name. Raises `BadInput` if there is none."""
     from ackproof.rundir.batch import BatchFile
     from ackproof.rundir.layout import BatchDir, CaseDir
 
@@ -119,7 +119,7 @@ def _cell(value: object, none: str) -> str:
 
 
 def _in_json(value: object) -> object:
-    """Return the value as JSON has it: without NaN and times."""
+    """Return the value as JSON can hold it: NaN becomes null, times become text."""
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     if isinstance(value, list):

@@ -1,7 +1,7 @@
-"""Files of runs as a data source of Python for Spark: its tasks read them where they lie, as those of the audit do.
+"""Files of runs as a Python data source for Spark. Its tasks read the files in place, as the audit's tasks do.
 
-So one way serves folders and stores, classic sessions and Connect, and the driver sees footers alone. Spark hands
-such a source neither the columns that a question needs nor its conditions that it could use: a table is decoded whole.
+So one implementation serves folders and object stores, classic sessions and Connect, and the driver reads footers only.
+Spark gives such a source neither the columns of a query nor usable conditions: a table is decoded completely.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ if TYPE_CHECKING:
     from pyspark.sql.datasource import DataSource
 
 LINES: pa.Schema = pa.schema([("value", pa.string())])
-"""Of a file that is text."""
+"""Schema of a text file."""
 _LINES_AT_ONCE = 1 << 12
 _TASK_ROWS = 400_000
 
 Source: TypeAlias = tuple[bytes, ...]
-"""What each task is to read."""
+"""Work of each task."""
 
 
 class Piece(NamedTuple):
-    """A row group of a Parquet file of a run; a text file whole, of which nobody has counted the lines."""
+    """A row group of a Parquet file of a run; or a whole text file, whose lines are not counted."""
 
     run: str
     path: str
@@ -58,7 +58,9 @@ def option(found: Sequence[Piece], schema: pa.Schema) -> str:
 
 
 def source(name: str) -> type[DataSource]:
-    """The data source, which goes to Spark's planner and workers by value: the planner needs none of our code."""
+    """Return the data source, which is sent to Spark's planner and workers by value: the planner needs no module of
+    ours.
+    """
     from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
     from pyspark.sql.types import StructType
 
@@ -90,7 +92,7 @@ def source(name: str) -> type[DataSource]:
 
 
 def rows(tasks: Iterable[bytes]) -> Iterator[pa.RecordBatch]:
-    """All rows of what a task is to read, led by the name of the run. Raises OSError, ArrowException."""
+    """Yield all rows of a task, each with the name of the run first. Raises OSError, ArrowException."""
     limit_arrow_threads()
     for task in tasks:
         schema, of_task = pickle.loads(task)
@@ -104,7 +106,7 @@ def rows(tasks: Iterable[bytes]) -> Iterator[pa.RecordBatch]:
 
 
 def _row_groups(path: str, groups: list[int], schema: pa.Schema) -> Iterator[list[pa.Array]]:
-    """A column that runs of older versions lack is null."""
+    """Yield the row groups; a column that runs of older versions lack is null."""
     with storage.open_parquet(path) as file:
         for batch in file.iter_batches(row_groups=groups, columns=schema.names, use_threads=False):
             there = batch.schema.names

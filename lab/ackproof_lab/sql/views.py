@@ -1,6 +1,6 @@
-"""The tables of runs as DataFrames and temporary views of a session, for questions in SQL.
+"""The tables of runs as DataFrames and temporary views of a session, for queries in SQL.
 
-A view holds what is on disk when it is made: made again, it shows the files of a later audit.
+A view shows the files as they were when it was made; made again, it shows the files of a later audit.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from ackproof.spark.workers import audit_failure, send_code
 from ackproof_lab.sql import scan
 
 Value: TypeAlias = object
-"""What a cell holds, in Python: a number, a text, a list, a dict, a time …, None."""
+"""Value of a cell in Python: a number, a text, a list, a dict, a time …, None."""
 
 _FORMAT: Final = "ackproof"
 _EVENT: Final = (
@@ -51,9 +51,11 @@ class _Table:
 
     name: str
     files: Callable[[CaseDir], Sequence[Path] | None]
-    """Those that hold it; None where a run has no such table."""
+    """Returns the files of the table; None if a run has no such table."""
     columns: pa.Schema | str
-    """The contract; of JSON lines the fields that are columns, as from_json takes them: a STRING takes any JSON."""
+    """Schema of the table; for JSON lines the fields that become columns, in the syntax of from_json (STRING accepts
+    any JSON).
+    """
     lack: str = "this run left none"
 
 
@@ -85,14 +87,14 @@ _TABLES: Final = (
 
 
 class Views(dict[str, DataFrame]):
-    """The DataFrame of each view, by its name. One that is not there raises `BadInput`, which says why."""
+    """The DataFrame of each view, by name. A missing view raises `BadInput` with the reason."""
 
     def __init__(self) -> None:
         super().__init__()
         self.lacks: dict[str, list[str]] = {}
-        """Why which runs have no part in a view, a sentence each."""
+        """Per view, one sentence for each run that has no rows in it."""
         self.counted: dict[str, int] = {}
-        """Rows, where footers tell."""
+        """Number of rows, if footers have it."""
 
     def __missing__(self, name: str) -> DataFrame:
         raise BadInput(self.why_not(name))
@@ -112,9 +114,9 @@ class Views(dict[str, DataFrame]):
 
 
 def register(spark: SparkSession, runs: Mapping[str, Path]) -> Views:
-    """Make the views of run directories, in place of those of the same names. Each is led by a column `run`.
+    """Make the views of run directories; they replace views of the same names. The first column of each is `run`.
 
-    `runs`: directories, by the name that stands in that column. Raises as `ask` does: a setting may be of no use.
+    `runs`: directories, by the value of that column. Raises as `ask` does, because a setting may be invalid.
     """
     views = Views()
     try:
@@ -176,9 +178,9 @@ class Answer:
 
 
 def ask(spark: SparkSession, views: Views, statement: str | None, limit: int | None) -> Answer:
-    """The first rows of what a statement comes to (None: all of them); without one, what views there are.
+    """Return the first rows of the result of a statement (None: all); without a statement, the list of views.
 
-    Raises `BadInput` with what is wrong with it, in a line, `AuditFailed` where Spark or a file gave way.
+    Raises `BadInput` with the error of the statement on one line, `AuditFailed` if Spark or a file failed.
     """
     PySparkLogger.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL)  # it prints what is raised
     try:
