@@ -33,7 +33,7 @@ EXIT_ORPHAN: Final = 4
 CHUNK_ROWS: Final = 1 << 17
 """Rows of a producer's part, a power of two: 4 MiB of its journal."""
 FLUSH_S: Final = 1.0
-"""A reader closes a part of its ledger after so many seconds."""
+"""Seconds after which a reader closes a part of its ledger."""
 SETTINGS: Final = "settings.json"
 TRANSACTIONS_LOG: Final = "transactions.log"
 """In a producer's folder: begin, commit and end of each transaction (README.md)."""
@@ -173,11 +173,11 @@ class ReaderSettings(ClientSettings):
     reader: int
     isolation: Isolation
     commit_s: float | None = None
-    """A live reader commits its positions every so many seconds; None: never."""
+    """Interval in seconds at which a live reader commits its positions; None: never."""
     flush_rows: int = CHUNK_ROWS
     flush_s: float = FLUSH_S
     committed: bool = False
-    """It reads transactions at read_committed, and its rows say so (their phase)."""
+    """True if it reads at read_committed; the phase of its rows says so too."""
     starts: Sequence[int] = ()
     """The final reader begins here, one offset for each place …"""
     ends: Sequence[int] | None = None
@@ -185,7 +185,7 @@ class ReaderSettings(ClientSettings):
     tells: bool = False
     """A live reader reports from which brokers it fetches."""
     idle_s: float = 0.0
-    """The final reader gives up if no unfinished partition moves for so many seconds."""
+    """The final reader gives up if no unfinished partition moves for this many seconds."""
     share: int = 0
     """Number of this process among the `shares` that are one reader, each with partitions and a name of its own."""
     shares: int = 1

@@ -62,9 +62,8 @@ class Handle:
         )
 
     def copy_events(self, timeline: Timeline) -> None:
-        """Copy its new events into the timeline: whole lines, each once.
-
-        A torn line, whose client was killed while it wrote, is passed over.
+        """Copy new events of the client into the timeline: whole lines, each once. Skips a torn line, whose client was
+        killed while it wrote.
         """
         path = self.folder / "events.jsonl"
         if not path.exists():
@@ -97,13 +96,13 @@ class Handle:
         return output.read_text(errors="replace")[-_TAIL:].strip() if output.exists() else ""
 
     def ask_to_stop(self) -> None:
-        """Ask it to close; it may have ended meanwhile."""
+        """Ask the client to close; it may have ended meanwhile."""
         self.expected = True
         with suppress(BrokenPipeError):
             os.write(self.control, STOP)
 
     def free(self) -> None:
-        """Let it send at its rate without being asked; it may have ended meanwhile."""
+        """Let the producer send at its rate without being asked; it may have ended meanwhile."""
         with suppress(OSError):
             os.write(self.control, FREE)
 

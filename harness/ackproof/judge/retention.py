@@ -29,7 +29,7 @@ class Retention(NamedTuple):
 
 
 def retention(settings: InForce) -> Retention:
-    """Return the limits of a topic on a broker."""
+    """Return the retention limits of a topic on a broker."""
     config = settings.config
     if "delete" not in settings.policies:
         return Retention(math.inf, math.inf)

@@ -206,7 +206,7 @@ class Lease(AbstractContextManager["Lease"]):
         return self._descriptor
 
     def release(self) -> None:
-        """Give the block back, for this process."""
+        """Release the block in this process. It stays leased while another process holds its file descriptor."""
         if self._descriptor is not None:
             os.close(self._descriptor)
             self._descriptor = None

@@ -26,9 +26,9 @@ from ackproof.rundir.partition import TopicPartition
 _SNAPSHOT_EVERY_S: Final = 2.0
 _ASK_EVERY_S: Final = 1.0
 _PROBE_AT: Final = 0.5
-"""Of the bound: then a probe is started."""
+"""Fraction of the bound after which a probe is started."""
 _PROBE_S: Final = 15.0
-"""How much longer than the bound a probe may take."""
+"""Seconds beyond the bound that a probe may take."""
 _FEWEST_SENT: Final = 3
 """Records that a producer should have sent since then, before it is missed that it sent none."""
 _CLASS: Final = {"producer": Anomaly.STUCK_PRODUCER, "reader": Anomaly.STUCK_READER}

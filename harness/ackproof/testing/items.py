@@ -147,7 +147,7 @@ class PluginSession:
     _has_spark: bool = field(default=False, init=False)
 
     def installed(self, build: KafkaBuild) -> Installation:
-        """This Kafka, provisioned once. Raises as `ackproof.provision` does."""
+        """Return the installation of this Kafka, provisioned once per session. Raises as `ackproof.provision` does."""
         if build not in self._installed:
             with own_warnings():
                 self._installed[build] = install(build)
@@ -187,7 +187,7 @@ class PluginSession:
         return result
 
     def finish(self, *, interrupted: bool) -> Path | None:
-        """End Spark and write the report. Its path, None when no case ran."""
+        """End Spark and write the report. Return its path; None if no case ran."""
         with own_warnings():
             self._spark.close()
             batch = self._batch

@@ -43,14 +43,14 @@ _BATCH: Final = 1000
 _WAIT_S: Final = 0.05
 """Longest wait of `consume` for a whole batch; the counters lag no more than that."""
 _QUIET_S: Final = 0.4
-"""A reader that was asked to stop and does not know the log ends closes if nothing comes for so long."""
+"""A reader that was asked to stop and does not know the log ends closes after this time without a record."""
 _STUCK_S: Final = 1.5
-"""The same if it knows them: what is left holds no record for it (control records), or is withheld."""
+"""The same if it knows them: the rest holds no record for it (control records), or is withheld."""
 _DRAIN_S: Final = 5.0
 """Longest time for which a reader reads on after it was asked to stop."""
 _ASK_S: Final = 0.5
 _ANSWER_S: Final = 10.0
-"""A commit without an answer for so long is given up and asked for again."""
+"""A commit without an answer for this long is given up and repeated."""
 _TELL_MS: Final = 200
 
 _NOT_IN_THE_LOG: Final = frozenset(

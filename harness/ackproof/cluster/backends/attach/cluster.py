@@ -36,7 +36,9 @@ _METADATA, _LIST_OFFSETS, _CREATE, _DELETE, _QUORUM, _DESCRIBE = 3, 2, 19, 20, 5
 _NEEDED: Final = {_METADATA: 9, _LIST_OFFSETS: 5, _CREATE: 5, _DELETE: 5}
 """Requests that the harness sends, by API key and version."""
 _PROMISES: Final = {"min.insync.replicas": "1", "unclean.leader.election.enable": "false"}
-"""Topic settings that the judge assumes by default; given to the cluster, whose defaults may differ."""
+"""Topic settings that the judge assumes by default. They are set explicitly, because defaults of the cluster may
+differ.
+"""
 
 
 @dataclass(frozen=True)
