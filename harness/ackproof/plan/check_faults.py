@@ -128,7 +128,7 @@ def _has_coordinator(spec: ExperimentSpec, topic: str, partition: int) -> bool:
         "__transaction_state": spec.workload.producers.transaction_size is not None,
         "__consumer_offsets": bool(readers.live and readers.commit_every) and not spec.ground.simulated,
     }
-    # Clusters of ours have one partition (`node_settings`), Kafka's default is 50.
+    # Clusters of ours have one partition (`experiment.timing.configured`), Kafka's default is 50.
     default = "50" if spec.ground.foreign else "1"
     count = spec.cluster.config.get(_COORDINATORS.get(topic, ""), default)
     return uses.get(topic, False) and count.isdecimal() and partition < int(count)
