@@ -135,9 +135,16 @@ class FaultDriver:
 
         self._await(all_live, "the last fault", interval_s=SOON_S / 10)
         if self._later:  # stopped: a storm that has begun ends when all its faults have
+            self._await(self._no_trigger_is_open, "every trigger to see the stop")
             with self._later_lock:
                 self._later = [number for number in self._later if self._is_of_a_begun_storm(number)]
             self._begin(lambda _: True)
+
+    def _no_trigger_is_open(self) -> bool:
+        """Return True once no fault with a thread waits for its trigger: a storm may begin as the run is stopped."""
+        later = set(self._later)
+        lives = list(self._lives.items())
+        return all(life.stage is not Stage.WAITING for number, life in lives if number not in later)
 
     def _is_of_a_begun_storm(self, number: int) -> bool:
         life = self._lives[number]
