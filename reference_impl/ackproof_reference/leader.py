@@ -33,9 +33,10 @@ from ackproof_reference.transactions import check_marker, marker_batch
 
 
 def become_leader(broker: Broker, metadata: Metadata, rules: Rules) -> Step:
-    """Begin an epoch at the log end, knowing nothing of the followers' logs until they fetch (Partition.makeLeader).
+    """Begin an epoch at the log end, without knowledge of the followers' logs until they fetch (Partition.makeLeader).
 
-    Who leads on in a new epoch keeps what it knows: its log was not cut meanwhile (Replica.resetReplicaState).
+    A leader that leads on in a new epoch keeps its knowledge, because its log was not cut meanwhile
+    (Replica.resetReplicaState).
     """
     partition, old = metadata.partition, broker.process.role
     others = tuple(replica for replica in partition.replicas if replica != broker.id)
@@ -168,7 +169,7 @@ def answer_epoch_end(broker: Broker, asked: AskEpochEnd, rules: Rules) -> Step:
 
 
 def _refused(role: object, leader_epoch: int, rules: Rules) -> Error:
-    """Fence who is of another leader epoch (KIP-320); before, any leader served any follower."""
+    """Return the error for a request of another leader epoch (KIP-320). Before, any leader served any follower."""
     if not isinstance(role, Leader):
         return Error.NOT_LEADER_OR_FOLLOWER
     if rules.fetch_fencing and leader_epoch < role.epoch:
@@ -181,8 +182,9 @@ def _refused(role: object, leader_epoch: int, rules: Rules) -> Error:
 def waited_for(partition: Partition, pending: tuple[int, ...] | None, rules: Rules) -> tuple[int, ...]:
     """Return the replicas that the high watermark waits for: the maximal ISR (KIP-497).
 
-    With a proposal under way that is the larger of both sets, since nobody knows which one the controller holds.
-    Without the protection it is the smaller one: a joining member is not waited for yet, a leaving one no more.
+    While a proposal is in flight that is the larger of both sets, because the leader does not know which one the
+    controller has. Without the protection it is the smaller one: a joining member is not waited for yet, a leaving one
+    no longer.
     """
     if pending is None:
         return partition.isr
@@ -219,7 +221,7 @@ def propose_expansion(broker: Broker, follower: int, rules: Rules) -> Step:
 
 
 def may_shrink(broker: Broker) -> tuple[int, ...]:
-    """Members of the ISR that replica.lag.time.max.ms may drop now: those behind the leader's log end (KIP-537)."""
+    """Return the ISR members that replica.lag.time.max.ms may drop now: those behind the leader's log end (KIP-537)."""
     leader = broker.process.role
     if not isinstance(leader, Leader) or leader.pending is not None:
         return ()
@@ -249,11 +251,11 @@ def _propose(broker: Broker, isr: tuple[int, ...]) -> Step:
 
 
 def isr_answered(broker: Broker, answer: Altered, rules: Rules) -> Step:
-    """Take the controller's answer to a proposal (Partition.handleAlterPartitionUpdate).
+    """Apply the controller's answer to a proposal (Partition.handleAlterPartitionUpdate).
 
-    An ineligible member ends the proposal; after the other refusals it stays pending until newer metadata comes,
-    for the leader cannot know what the controller holds. So it does where the change began a leader epoch
-    (`bump_on_shrink`): an answer of another epoch is ignored, and the metadata that say so are awaited.
+    An ineligible member ends the proposal. After the other refusals it stays pending until newer metadata comes,
+    because the leader cannot know the controller's ISR. The same holds if the change began a leader epoch
+    (`bump_on_shrink`): an answer of another epoch is ignored, and the leader waits for the metadata.
     """
     leader = broker.process.role
     if not isinstance(leader, Leader) or answer.leader_epoch != leader.epoch or leader.pending is None:

@@ -37,7 +37,7 @@ class Batch(NamedTuple):
 
     @property
     def next(self) -> int:
-        """The offset after the last record."""
+        """Offset after the last record."""
         return self.base + self.length
 
 
@@ -67,18 +67,18 @@ class Log(NamedTuple):
 
     @property
     def last_epoch(self) -> int:
-        """The newest epoch in the cache, UNKNOWN if there is none."""
+        """Newest epoch in the cache; UNKNOWN if there is none."""
         return self.epochs[-1].epoch if self.epochs else UNKNOWN
 
     def below(self, offset: int) -> tuple[Batch, ...]:
-        """The batches that lie wholly below an offset."""
+        """Return the batches that are completely below an offset."""
         batches = self.batches
         if batches and batches[-1].next <= offset:
             return batches
         return tuple(batch for batch in batches if batch.next <= offset)
 
     def read(self, offset: int, limit: int) -> tuple[Batch, ...]:
-        """Up to `limit` batches from an offset on."""
+        """Return up to `limit` batches from an offset on."""
         batches = self.batches
         first = bisect_right(batches, offset, key=_BASE)
         if first and batches[first - 1].next > offset:
@@ -87,10 +87,10 @@ class Log(NamedTuple):
 
 
 def append(log: Log, batch: Batch) -> Log:
-    """Add a batch at the end; its epoch enters the cache (UnifiedLog.append), and those in which nothing was written go
-    (LeaderEpochFileCache.maybeTruncateNonMonotonicEntries).
+    """Add a batch at the end; its epoch enters the cache (UnifiedLog.append).
 
-    For a follower the batch comes as the leader wrote it; one that does not continue the log is an error of the model.
+    Epochs without batches leave the cache (LeaderEpochFileCache.maybeTruncateNonMonotonicEntries). For a follower the
+    batch is as the leader wrote it. A batch that does not continue the log is an error of the model.
     """
     if batch.base < log.end:
         raise ValueError(f"{batch} does not continue a log that ends at {log.end}")
@@ -102,18 +102,18 @@ def append(log: Log, batch: Batch) -> Log:
 
 
 def begin_epoch(log: Log, epoch: int) -> Log:
-    """A new leader enters its epoch at its log end, even with no record yet (LeaderEpochFileCache.assign, KIP-101).
+    """Begin a leader epoch at the log end, even without a record yet (LeaderEpochFileCache.assign, KIP-101).
 
-    Entries that began at or after the log end belong to leaders that wrote nothing, and go.
+    Entries that began at or after the log end belong to leaders that wrote nothing; they leave the cache.
     """
     kept = tuple(entry for entry in log.epochs if entry.epoch < epoch and entry.start < log.end)
     return log._replace(epochs=(*kept, EpochEntry(epoch, log.end)))
 
 
 def end_of_epoch(log: Log, epoch: int) -> EpochEntry:
-    """The newest epoch not above the one asked for, and where it ends (LeaderEpochFileCache.endOffsetFor, KIP-279).
+    """Return the newest epoch not above the given one, and its end (LeaderEpochFileCache.endOffsetFor, KIP-279).
 
-    (UNKNOWN, UNKNOWN) if this log has not come so far, or has nothing to say.
+    (UNKNOWN, UNKNOWN) if the given epoch is newer than every epoch of this log, or the log has none.
     """
     if epoch == UNKNOWN or epoch > log.last_epoch:
         return EpochEntry(UNKNOWN, UNKNOWN)
@@ -138,9 +138,9 @@ def parting(log: Log, leaders: Log) -> int | None:
 
 
 def truncate(log: Log, offset: int) -> Log:
-    """Cut to an offset, on a batch's boundary; the epoch cache and the high watermark follow (UnifiedLog.truncateTo).
+    """Truncate to an offset on a batch boundary, with the epoch cache and the high watermark (UnifiedLog.truncateTo).
 
-    Where nothing is cut, epochs that began at the log end still leave the cache: nobody wrote in them.
+    Even without a batch to remove, epochs that began at the log end leave the cache: they have no batches.
     """
     if offset >= log.end:
         return log._replace(epochs=tuple(entry for entry in log.epochs if entry.start < log.end))
@@ -157,17 +157,17 @@ def restart_at(offset: int) -> Log:
 
 
 def flush(log: Log) -> Log:
-    """fsync: what is here now survives a power loss."""
+    """Flush the log (fsync): its present records survive a power loss."""
     return log._replace(flushed=log.end)
 
 
 def lose_power(log: Log, kept: int) -> Log:
-    """The machine dies: a suffix of what was only in the page cache is gone (LogLoader.recoverLog cuts there)."""
+    """Power off the machine: a suffix of the unflushed records is lost (LogLoader.recoverLog truncates there)."""
     return truncate(log, max(kept, log.flushed))
 
 
 def last_batches(log: Log, producer: int, limit: int = 5) -> tuple[Batch, ...]:
-    """The newest data batches of a producer, oldest first (ProducerStateEntry.NUM_BATCHES_TO_RETAIN is 5)."""
+    """Return the newest data batches of a producer, oldest first (ProducerStateEntry.NUM_BATCHES_TO_RETAIN is 5)."""
     found: list[Batch] = []
     for batch in reversed(log.batches):
         if batch.producer == producer and batch.kind == DATA:

@@ -1,4 +1,4 @@
-"""What brokers, the controller and clients say to each other: Kafka's requests, with the fields that count."""
+"""Messages between brokers, the controller and clients: Kafka's requests, reduced to the fields that are used."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ackproof_reference.metadata import Partition
 
 
 class Error(Enum):
-    """Kafka's error codes, as far as the protocol core speaks them."""
+    """Kafka's error codes that the protocol core uses."""
 
     NONE = 0
     OFFSET_OUT_OF_RANGE = 1
@@ -32,7 +32,7 @@ class Error(Enum):
 
 
 class Produce(NamedTuple):
-    """A client sends one batch. `acks` is 0, 1 or -1 (all)."""
+    """A produce request with one batch. `acks` is 0, 1 or -1 (all)."""
 
     producer: int
     sequence: int
@@ -44,7 +44,7 @@ class Produce(NamedTuple):
 
 
 class Produced(NamedTuple):
-    """The leader's answer to a produce request; `offset` is the batch's first, -1 with an error."""
+    """The answer to a produce request. `offset`: the batch's first offset, -1 with an error."""
 
     producer: int
     sequence: int
@@ -67,7 +67,7 @@ class WriteMarker(NamedTuple):
 
 
 class Fetch(NamedTuple):
-    """A follower asks its leader for what comes after its log end (its leader epoch: KIP-320; its last: KIP-595)."""
+    """A follower's request for the records after its log end (its leader epoch: KIP-320; its last epoch: KIP-595)."""
 
     follower: int
     leader: int
@@ -78,7 +78,7 @@ class Fetch(NamedTuple):
 
 
 class Fetched(NamedTuple):
-    """The answer: batches, or where the logs part (`diverging`). `leader_epoch` and `offset` repeat the request's."""
+    """The answer: batches, or where the logs diverge (`diverging`). `leader_epoch`, `offset`: as in the request."""
 
     follower: int
     leader: int
@@ -93,7 +93,7 @@ class Fetched(NamedTuple):
 
 
 class AskEpochEnd(NamedTuple):
-    """OffsetForLeaderEpoch (KIP-101): where does this epoch end in the leader's log?"""
+    """OffsetForLeaderEpoch (KIP-101): the request for the end of an epoch in the leader's log."""
 
     follower: int
     leader: int
@@ -102,7 +102,7 @@ class AskEpochEnd(NamedTuple):
 
 
 class EpochEnd(NamedTuple):
-    """The answer to it; (UNKNOWN, UNKNOWN) if the leader has not come so far."""
+    """The answer to `AskEpochEnd`; (UNKNOWN, UNKNOWN) if the leader has no epoch that late."""
 
     follower: int
     leader: int
@@ -113,7 +113,7 @@ class EpochEnd(NamedTuple):
 
 
 class AlterPartition(NamedTuple):
-    """A leader proposes a new ISR, each member with the incarnation that it fetched as (KIP-497, KIP-903)."""
+    """A leader's proposal of a new ISR, each member with the incarnation that it fetched as (KIP-497, KIP-903)."""
 
     leader: int
     broker_epoch: int
@@ -124,7 +124,7 @@ class AlterPartition(NamedTuple):
 
 
 class Altered(NamedTuple):
-    """The controller's answer: the partition as it is now, or why not."""
+    """The controller's answer: the partition as it is now, or the reason of the refusal."""
 
     leader: int
     leader_epoch: int

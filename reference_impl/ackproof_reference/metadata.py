@@ -1,4 +1,4 @@
-"""What the controller knows and every broker learns: one partition's state and the brokers' registrations."""
+"""The metadata that the controller decides and brokers learn: one partition's state and the brokers' registrations."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Partition(NamedTuple):
 
 
 class Registration(NamedTuple):
-    """A broker's incarnation: its epoch, whether it may lead (fenced: no), whether it is on its way out."""
+    """A broker's incarnation: its epoch; `fenced`: it may not lead; `stopping`: it is in controlled shutdown."""
 
     broker: int
     epoch: int

@@ -1,8 +1,9 @@
-"""PacificA: primary and backups on the same logs, with a configuration manager apart and leases between them.
+"""PacificA: primary and backups with equal logs, a separate configuration manager, and leases between primary and
+backups.
 
-Kafka's controller and ISR are this with one change: there the leader proposes, here any replica that suspects a peer
-does, and a lease sees to it that the old primary has stopped before a backup asks for its place. Source: Lin, Yang,
-Zhang and Zhou, "PacificA: Replication in Log-Based Distributed Storage Systems" (2008).
+Kafka's controller and ISR differ in one point. In Kafka only the leader proposes a new ISR. Here any replica that
+suspects a peer proposes a configuration, and leases ensure that the old primary has stopped before a backup asks to
+replace it. Source: Lin, Yang, Zhang and Zhou, "PacificA: Replication in Log-Based Distributed Storage Systems" (2008).
 """
 
 from __future__ import annotations
@@ -20,13 +21,13 @@ class PacificaRules:
     leases: bool = True
     """A primary stops when a backup's lease has run out, before the grace period of that backup is over."""
     version_check: bool = True
-    """The manager takes a new configuration only from who knows the newest (compare and set)."""
+    """The manager accepts a configuration only from a replica that knows the newest one (compare and set)."""
     reconciliation: bool = True
     """A new primary makes the backups' logs like its own before it takes anything new."""
 
 
 class Configuration(NamedTuple):
-    """A configuration of replicas: the manager's truth, and each replica's belief."""
+    """A configuration of replicas: the manager's present one, or the newest one that a replica knows."""
 
     version: int
     primary: int
@@ -34,7 +35,7 @@ class Configuration(NamedTuple):
 
 
 class Replica(NamedTuple):
-    """One replica: what it believes, its log, and as a primary whether its leases hold and where backups are.
+    """One replica: the configuration that it knows and its log; as a primary also its leases and the backups' log ends.
 
     The log's high watermark is the commit point; later entries are prepared.
     """
@@ -59,7 +60,10 @@ def write(primary: Replica, own: int, sequence: int) -> Replica:
 def replicate(
     backup: Replica, primary: Replica, own: int, leader: int, rules: PacificaRules
 ) -> tuple[Replica, Replica]:
-    """A backup of the same configuration takes one entry, or cuts where the logs part; returns backup and primary."""
+    """Let a backup of the same configuration take one entry, or truncate where the logs diverge.
+
+    Returns backup and primary.
+    """
     log = backup.log
     if rules.reconciliation and (cut := parting(log, primary.log)) is not None:
         return backup._replace(log=truncate(log, cut)), primary
@@ -72,7 +76,7 @@ def replicate(
 
 
 def commit(primary: Replica, own: int) -> Replica:
-    """Committed is what every member of the configuration holds."""
+    """Advance the primary's commit point to the lowest log end of all members of the configuration."""
     ends = dict(primary.ends)
     reached = min(
         [primary.log.end, *(ends.get(member, 0) for member in primary.config.members if member != own)]
@@ -84,20 +88,20 @@ def commit(primary: Replica, own: int) -> Replica:
 def reconfigure(
     manager: Configuration, proposed: Configuration, rules: PacificaRules
 ) -> tuple[Configuration, bool]:
-    """The manager's answer to a proposal that was made from the version before it."""
+    """Return the manager's configuration after a proposal made from the version before it; True if it was accepted."""
     if rules.version_check and proposed.version != manager.version + 1:
         return manager, False
     return proposed._replace(version=manager.version + 1), True
 
 
 def without_backup(replica: Replica, backup: int) -> Configuration:
-    """Return the configuration that a primary proposes to give a backup up."""
+    """Return the configuration that a primary proposes to remove a backup."""
     config = replica.config
     return Configuration(config.version + 1, config.primary, tuple(m for m in config.members if m != backup))
 
 
 def in_its_place(replica: Replica, own: int) -> Configuration:
-    """Return the configuration that a backup proposes to give its primary up."""
+    """Return the configuration that a backup proposes to replace its primary."""
     config = replica.config
     return Configuration(config.version + 1, own, tuple(m for m in config.members if m != config.primary))
 

@@ -8,12 +8,12 @@ from ackproof_reference.rules import Rules
 
 
 def newest_epoch(log: Log, producer: int) -> int:
-    """The newest epoch of a producer in this log; a marker brings one too, and so fences who has an older."""
+    """Return the newest epoch of a producer in this log. A marker carries one too, and so fences older producers."""
     return max((batch.producer_epoch for batch in log.batches if batch.producer == producer), default=-1)
 
 
 def check_sequence(log: Log, request: Produce, rules: Rules) -> tuple[Error, Batch | None]:
-    """Decide on a batch: it may be appended: (NONE, None); or is held already: (NONE, the one in the log); or why not.
+    """Return whether a batch may be appended: (NONE, None); is a duplicate: (NONE, the batch in the log); or the error.
 
     A producer that the log does not know may begin at any sequence; a new producer epoch begins at 0.
     """

@@ -1,8 +1,8 @@
 """Majority quorum replication on the same logs: Raft as KRaft runs it, with followers that fetch (KIP-595).
 
-The alternative to Kafka's ISR in the source texts: an entry counts when a majority holds it, so the slowest member
-delays nobody and 2f + 1 servers bear f losses. It is also the metadata log's own protocol: terms are leader epochs,
-votes and entries are on disk before any answer.
+It is the alternative to Kafka's ISR: an entry is committed when a majority holds it. So the slowest member delays no
+write, and 2f + 1 servers tolerate f losses. It is also the protocol of the metadata log: terms are leader epochs; votes
+and entries are on disk before any answer.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ NOBODY = -1
 
 @dataclass(frozen=True)
 class QuorumRules:
-    """Raft's protections, each of which loses data or splits the brain when it is taken away."""
+    """Raft's protections. Without any one of them data is lost, or two leaders act at once."""
 
     votes_for_newer_logs: bool = True
     """A vote goes only to a candidate whose log is at least as new (Raft §5.4.1)."""
@@ -30,7 +30,7 @@ class QuorumRules:
 
 
 class Server(NamedTuple):
-    """One voter. `votes` are those a candidate has, `ends` what a leader knows of the others: (server, end)."""
+    """One voter. `votes`: those that a candidate has. `ends`: log ends that a leader knows, as (server, end)."""
 
     epoch: int = 0
     voted: int = NOBODY
@@ -41,19 +41,17 @@ class Server(NamedTuple):
 
 
 def majority(voters: int) -> int:
-    """Return the least number that is more than half."""
+    """Return the smallest number that is more than half."""
     return voters // 2 + 1
 
 
 def stand(server: Server, own: int) -> Server:
-    """An election time-out: a new epoch, and the own vote."""
+    """Handle an election time-out: begin a new epoch, and vote for itself."""
     return Server(server.epoch + 1, own, server.log, votes=(own,))
 
 
 def vote(voter: Server, candidate: Server, own: int, rules: QuorumRules) -> tuple[Server, bool]:
-    """The answer to a candidate, once for each epoch; a newer epoch makes a follower of every server that hears of
-    it.
-    """
+    """Answer a candidate, once per epoch. A newer epoch makes any server that learns of it a follower."""
     if candidate.epoch < voter.epoch:
         return voter, False
     if candidate.epoch > voter.epoch:
@@ -65,7 +63,7 @@ def vote(voter: Server, candidate: Server, own: int, rules: QuorumRules) -> tupl
 
 
 def count_vote(candidate: Server, voter: int, voters: int) -> Server:
-    """One more vote; with a majority the candidate leads, and begins its epoch in the log."""
+    """Count one more vote; with a majority the candidate leads, and begins its epoch in the log."""
     votes = tuple(sorted({*candidate.votes, voter}))
     if len(votes) < majority(voters):
         return candidate._replace(votes=votes)
@@ -73,7 +71,7 @@ def count_vote(candidate: Server, voter: int, voters: int) -> Server:
 
 
 def write(leader: Server, sequence: int, rules: QuorumRules) -> Server:
-    """A leader appends an entry; it is flushed before it counts."""
+    """Append an entry as the leader; it is flushed before it counts."""
     return leader._replace(
         log=_flushed(append(leader.log, Batch(leader.log.end, leader.epoch, 0, sequence)), rules)
     )
@@ -82,7 +80,7 @@ def write(leader: Server, sequence: int, rules: QuorumRules) -> Server:
 def fetch(
     follower: Server, leader: Server, own: int, voters: int, rules: QuorumRules
 ) -> tuple[Server, Server]:
-    """One fetch: the follower proves what it holds, cuts where the logs part, and takes one entry.
+    """Take one fetch: the follower proves its log, truncates where the logs diverge, and takes one entry.
 
     Returns follower and leader. A follower of a newer epoch makes the leader step down.
     """
@@ -102,7 +100,7 @@ def fetch(
 
 
 def commit(leader: Server, voters: int, rules: QuorumRules) -> Server:
-    """The high watermark: the offset that a majority holds, if it lies within the leader's own epoch."""
+    """Advance the high watermark to the offset that a majority holds, if it lies within the leader's own epoch."""
     held = sorted([leader.log.end, *(end for _, end in leader.ends)], reverse=True)
     if len(held) < majority(voters):
         return leader
@@ -113,7 +111,7 @@ def commit(leader: Server, voters: int, rules: QuorumRules) -> Server:
 
 
 def crash(server: Server, rules: QuorumRules) -> Server:
-    """The machine dies and comes back: a follower with what was on its disk."""
+    """Restart the machine: a follower with the contents of its disk."""
     log = truncate(server.log, server.log.end if rules.durable_log else server.log.flushed)
     if rules.durable_votes:
         return Server(server.epoch, server.voted, log)

@@ -1,7 +1,7 @@
-"""Transactions (KIP-98): what a log says of them, and their coordinator.
+"""Transactions (KIP-98): their state in a partition's log, and their coordinator.
 
-The coordinator's steps are `(transaction, request) → (transaction, error)`; what it decides it writes down before it
-sends markers (`PREPARE_…`), so a decision stands although its markers come late. Its own log is taken as safe.
+The coordinator's steps are `(transaction, request) → (transaction, error)`. It writes a decision (`PREPARE_…`) before
+it sends markers, so a decision stands although its markers come late. Its own log counts as safe.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from ackproof_reference.rules import Rules
 
 
 def marker_batch(log: Log, epoch: int, marker: WriteMarker) -> Batch:
-    """The control batch that ends a transaction, at the log's end, in a leader epoch."""
+    """Return the control batch that ends a transaction, at the log end, in a leader epoch."""
     return Batch(
         log.end,
         epoch,
@@ -35,8 +35,8 @@ def marker_batch(log: Log, epoch: int, marker: WriteMarker) -> Batch:
 def check_marker(log: Log, marker: WriteMarker, rules: Rules) -> Error:
     """Return the error of a marker that may not be appended, else NONE (ProducerAppendInfo.appendEndTxnMarker).
 
-    It may be of the epoch that the log knows, and come again. Where each transaction has an epoch of its own the next
-    one begins with the marker's: it is not ended by it.
+    A marker of the epoch that the log knows may be repeated. If each transaction has an epoch of its own, the next
+    transaction begins with the marker's epoch, so such a marker does not end it.
     """
     known = newest_epoch(log, marker.producer)
     open_here = marker.producer in open_transactions(log)
@@ -50,7 +50,7 @@ def check_marker(log: Log, marker: WriteMarker, rules: Rules) -> Error:
 
 
 def open_transactions(log: Log) -> dict[int, int]:
-    """Each producer with an open transaction in this log, and the offset where it began."""
+    """Return each producer with an open transaction in this log, and the offset at which it began."""
     began: dict[int, int] = {}
     for batch in log.batches:
         if batch.kind in (COMMIT, ABORT):
@@ -66,7 +66,7 @@ def last_stable_offset(log: Log) -> int:
 
 
 def visible(log: Log, *, committed: bool) -> tuple[Batch, ...]:
-    """The data batches that a reader is handed: below the last stable offset, without what was aborted.
+    """Return the data batches that a reader gets: below the last stable offset, without aborted ones.
 
     At read_uncommitted: all below the high watermark.
     """
@@ -85,7 +85,7 @@ def aborted(log: Log, batch: Batch) -> bool:
 
 
 def _ending(log: Log, batch: Batch) -> str:
-    """The kind of the first marker of its producer after a batch; DATA if there is none yet."""
+    """Return the kind of the first marker of its producer after a batch; DATA if there is none yet."""
     for later in log.batches:
         if later.base > batch.base and later.producer == batch.producer and later.kind in (COMMIT, ABORT):
             return later.kind
@@ -139,9 +139,9 @@ class Transaction(NamedTuple):
 
 
 def init_producer(transaction: Transaction) -> tuple[Transaction, Error]:
-    """A client comes with this transactional id: a new epoch fences who had it; an open transaction is aborted first.
+    """Handle InitProducerId: a new epoch fences the previous producer; an open transaction is aborted first.
 
-    While markers are under way it has to come again (CONCURRENT_TRANSACTIONS, here INVALID_TXN_STATE).
+    While markers are in flight the client must repeat it (CONCURRENT_TRANSACTIONS, here INVALID_TXN_STATE).
     """
     if transaction.state in DECIDED:
         return transaction, Error.INVALID_TXN_STATE
@@ -158,7 +158,7 @@ def _decide(transaction: Transaction, epoch: int, *, commit: bool) -> Transactio
 
 
 def add_partition(transaction: Transaction, epoch: int, partition: int) -> tuple[Transaction, Error]:
-    """A partition joins the transaction before the first record is sent to it (AddPartitionsToTxn)."""
+    """Add a partition to the transaction, before the first record is sent to it (AddPartitionsToTxn)."""
     if epoch != transaction.epoch:
         return transaction, Error.PRODUCER_FENCED
     if transaction.state in DECIDED:
@@ -177,10 +177,11 @@ def verified(transaction: Transaction, epoch: int, partition: int) -> bool:
 
 
 def end_transaction(transaction: Transaction, epoch: int, *, commit: bool) -> tuple[Transaction, Error]:
-    """Decide (EndTxn). With KIP-890's second part the markers carry the next epoch, which fences late records.
+    """Decide a transaction (EndTxn). With KIP-890's second part the markers carry the next epoch, which fences late
+    records.
 
-    Asked again it says what it said, to who comes with the epoch that was decided on; without that part, to any
-    producer that has the same epoch, as the next transaction has.
+    A repeated request gets the same answer if it has the decided epoch. Without that part any request with the same
+    epoch gets it, so one for the next transaction does too.
     """
     bumps = transaction.version > 1
     again = epoch == transaction.epoch - bumps
@@ -194,7 +195,7 @@ def end_transaction(transaction: Transaction, epoch: int, *, commit: bool) -> tu
 
 
 def marker_for(transaction: Transaction, partition: int) -> WriteMarker | None:
-    """The marker that a partition still lacks."""
+    """Return the marker that a partition still lacks."""
     if transaction.state not in DECIDED or partition not in transaction.partitions:
         return None
     return WriteMarker(
@@ -207,7 +208,7 @@ def marker_for(transaction: Transaction, partition: int) -> WriteMarker | None:
 
 
 def marker_written(transaction: Transaction, partition: int) -> Transaction:
-    """A partition has its marker; with the last one the transaction is over."""
+    """Record that a partition has its marker; with the last one the transaction is over."""
     left = tuple(other for other in transaction.partitions if other != partition)
     if left:
         return transaction._replace(partitions=left)

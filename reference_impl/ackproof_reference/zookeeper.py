@@ -1,7 +1,8 @@
 """ZooKeeper as Kafka used it: sessions, ephemeral and persistent nodes with versions, watches that fire once.
 
-Just the four nodes that decide: `/controller` (ephemeral, who creates it first is controller), `/controller_epoch`,
-`/brokers/ids/N` (ephemeral) and the partition's state node. Facts: KafkaZkClient and KafkaController of 3.9.
+Only the four nodes that matter: `/controller` (ephemeral; the broker that creates it first is the controller),
+`/controller_epoch`, `/brokers/ids/N` (ephemeral) and the partition's state node. Sources: KafkaZkClient and
+KafkaController of 3.9.
 """
 
 from __future__ import annotations
@@ -19,13 +20,13 @@ class ZooKeeperRules:
     epoch_check: bool = True
     """Every write of a controller is one operation with a check of `/controller_epoch`'s version (KAFKA-5642, 1.1)."""
     watch_before_reading: bool = True
-    """A broker sets its watch on `/controller` in the same read that tells it who holds it."""
+    """A broker sets its watch on `/controller` in the same read that returns the controller."""
 
 
 class Ensemble(NamedTuple):
-    """The nodes. `sessions` live; `watches` are those on `/controller`, `ids` the live brokers' nodes.
+    """The nodes. `sessions`: live sessions. `watches`: those on `/controller`. `ids`: nodes of live brokers.
 
-    `state_epoch` is the controller epoch that wrote the partition's state last, `state_version` its version.
+    `state_epoch`: controller epoch that wrote the partition's state last. `state_version`: its version.
     """
 
     sessions: tuple[int, ...]
@@ -39,8 +40,11 @@ class Ensemble(NamedTuple):
 
 
 class Member(NamedTuple):
-    """A broker as a client of ZooKeeper: who it believes is controller, under which epoch it acts itself (0: not),
-    whether a watch has fired that it has not looked at, whether it knows of its own session's end."""
+    """A broker as a client of ZooKeeper.
+
+    `believes`: the controller that it knows. `acts`: the epoch in which it is controller itself, 0 if not. `fired`: a
+    watch has fired that it has not handled. `expired`: it knows that its session has ended.
+    """
 
     believes: int = NOBODY
     acts: int = 0
@@ -49,7 +53,7 @@ class Member(NamedTuple):
 
 
 def try_to_become_controller(ensemble: Ensemble, member: Member, own: int) -> tuple[Ensemble, Member]:
-    """Create `/controller` and raise the epoch in one step, if nobody has; else learn who has (KafkaController.elect).
+    """Create `/controller` and raise the epoch in one step; if another broker has, learn it (KafkaController.elect).
 
     A race, not a queue: the first one wins.
     """
@@ -60,12 +64,12 @@ def try_to_become_controller(ensemble: Ensemble, member: Member, own: int) -> tu
 
 
 def watch(ensemble: Ensemble, own: int) -> Ensemble:
-    """Ask to be told, once, when `/controller` changes."""
+    """Register for one notification when `/controller` changes."""
     return ensemble._replace(watches=tuple(sorted({*ensemble.watches, own})))
 
 
 def expire(ensemble: Ensemble, broker: int) -> tuple[Ensemble, tuple[int, ...]]:
-    """A session runs out: its ephemeral nodes and watches go, and their watchers are notified, once.
+    """End a session: its ephemeral nodes and watches are removed, and their watchers are notified, once.
 
     Returns the notified brokers. The broker itself learns of it only when it reaches ZooKeeper again.
     """
@@ -80,8 +84,8 @@ def expire(ensemble: Ensemble, broker: int) -> tuple[Ensemble, tuple[int, ...]]:
 
 
 def reconnect(ensemble: Ensemble, own: int) -> tuple[Ensemble, Member]:
-    """A new session after the old one ended: the node under `/brokers/ids` is created again, and nothing is
-    believed.
+    """Begin a new session after the old one ended: create the node under `/brokers/ids` again, and forget the
+    controller.
     """
     sessions = tuple(sorted({*ensemble.sessions, own}))
     return ensemble._replace(sessions=sessions, ids=tuple(sorted({*ensemble.ids, own}))), Member()
@@ -90,7 +94,7 @@ def reconnect(ensemble: Ensemble, own: int) -> tuple[Ensemble, Member]:
 def write_state(
     ensemble: Ensemble, member: Member, leader: int, rules: ZooKeeperRules
 ) -> tuple[Ensemble, bool]:
-    """A controller decides who leads; refused when another controller has come since (the zombie controller)."""
+    """Write a leader as the controller; refused if another controller has come since (the zombie controller)."""
     if rules.epoch_check and member.acts != ensemble.controller_epoch:
         return ensemble, False
     written = ensemble._replace(
