@@ -1,4 +1,9 @@
-"""The audit: what became of every record, counted from the ledgers by one Spark job over all directories.
+"""The audit counts what became of every record, from the ledgers, by one Spark job over all directories.
+
+Words of this room: a *bucket* is all ledger rows of one partition. An *identity* is (producer, seq), which one produced
+record has. A *final row* is a record that the final read got; a *live row* is one that a reader got during the load. A
+*copy* is a distinct final row; an identity may have several. A *walk* follows each reader's rows in the order of
+reading.
 
 Importing this package loads neither Spark nor Arrow; `run` does.
 """
@@ -47,7 +52,7 @@ def run(
         starting: session.SparkStart | None = None
         if any((directory / "ledger").is_dir() for directory in directories):
             starting = session.SparkStart(where, tell, spark or session.active_session())
-            stack.push(starting.close)  # begun while the rest is imported and the footers are read
+            stack.push(starting.close)  # started early, while modules are imported and footers are read
         from ackproof.audit import pipeline
         from ackproof.audit.units import Limits
 

@@ -56,7 +56,7 @@ class ReadOrder:
 
     @property
     def back(self) -> Rows:
-        """Return the reads at which final readers went back."""
+        """Return the reads of final readers at an offset not above that of their previous read."""
         both = (self.walks[stream].back.select(OFFSETS_READ_AGAIN) for stream in ("final", "committed"))
         return concat_rows(both, OFFSETS_READ_AGAIN)
 
@@ -75,7 +75,7 @@ def follow_bucket_reads(place: TopicPartition, rows: BucketRows, findings: Findi
 
 
 def add_rewound(place: TopicPartition, walks: Mapping[Stream, ReadWalk], findings: FindingsWriter) -> None:
-    """Add the reads at which live readers went back."""
+    """Add findings of class rewound: reads of live readers at an offset not above that of their previous read."""
     for stream in ("live", "live committed"):
         back = walks[stream].back
         findings.add(place, Anomaly.REWOUND, back, detail="not above the previous read")
@@ -112,7 +112,10 @@ def audit_bucket(
     keys: Mapping[int, Keys],
     removal: Removal,
 ) -> BucketAudit:
-    """Run all passes but the series. Raises `Rejected`, `UnreadablePart`, OSError."""
+    """Run all passes over a bucket, except the one that builds its series.
+
+    Raises `Rejected` (invalid rows), `UnreadablePart` and OSError.
+    """
     read, live = follow_bucket_reads(place, rows, findings), live_rows(rows)
     reads = RangeReads(
         rows["final"],

@@ -50,7 +50,7 @@ _FAR = int(np.iinfo(np.int64).max)
 
 @dataclass(frozen=True)
 class RangeReads:
-    """Reads that a range of identities is compared with."""
+    """Reads with which the produced records of a range of identities are compared."""
 
     final: Rows
     committed: Rows
@@ -69,11 +69,11 @@ class IdentityPass:
     """Results of the pass over identities, for the pass over offsets."""
 
     copies: Rows
-    """The final rows, each once."""
+    """Distinct final rows (`distinct_copies`)."""
     lost: Rows
     """Lost records that were acked with an offset."""
     skipped: Rows
-    """Offsets of present copies in a live reader's gaps; not distinct."""
+    """Offsets of existing records that a live reader skipped; one offset may occur several times."""
     spans: Rows
     removed: RemovedRecords
     handovers: tuple[Handover, ...]
@@ -95,7 +95,7 @@ class _ProducedMatch:
         self.found[_is_unidentified(self.copies)] = -1
         self.own = np.flatnonzero((self.found >= 0) & self.copies.flags("intact"))
         self.of, self.at = self.found[self.own], offset[self.own]
-        # Copies are in order of offset: assigned backwards, the lowest offset of each identity stays.
+        # Copies are sorted by offset. Assigning them in reverse leaves the lowest offset of each identity.
         self.lowest = np.full(len(produced), _FAR, dtype=np.int64)
         self.lowest[self.of[::-1]] = self.at[::-1]
         self.present = np.zeros(len(produced), dtype=np.bool_)
@@ -155,7 +155,9 @@ def audit_identities(
 def _find_visible(
     match: _ProducedMatch, fates: TransactionFates, reads: RangeReads, commits: CommitAudit
 ) -> Bools:
-    """Return which records the final read at read_committed holds. Adds findings of reads at read_committed."""
+    """Return True for each record that the final read at read_committed got. Adds findings of reads at
+    read_committed.
+    """
     visible = np.zeros(len(match.produced), dtype=np.bool_)
     for who, rows in (("final", distinct_copies(reads.committed)), ("live", reads.committed_live)):
         found = match.known.find(rows["producer"], rows.ints("seq"))
@@ -169,11 +171,11 @@ def _find_visible(
 def _add_record_classes(
     add: Callable[..., None], match: _ProducedMatch, fates: TransactionFates | None, removed: RemovedRecords
 ) -> Rows:
-    """Add the findings of produced records. Return the lost ones that were acked with an offset."""
+    """Add the findings about produced records. Return the lost records that were acknowledged with an offset."""
     produced, present, of = match.produced, match.present, match.of
     outcome, acked_at = produced["outcome"], produced.ints("offset")
     acked = outcome == Outcome.ACKED
-    # Records of aborted transactions, and of those with an unknown outcome, were not promised.
+    # Kafka promised nothing for records of transactions that were aborted or have an unknown outcome.
     owed = acked & ~present if fates is None else acked & ~present & fates.committed
     lost = np.flatnonzero(owed & ~removed.explained)
     add(Anomaly.LOST, produced, lost)
@@ -228,7 +230,10 @@ def add_reordered(
 def recount_reordered(
     place: TopicPartition, produced: Rows, reads: RangeReads, above: Rows, findings: FindingsWriter
 ) -> None:
-    """Add the reordered records of one range again, with the spans of the ranges above it."""
+    """Add the findings of class reordered of one range, now compared with the records of the ranges above it.
+
+    `above`: the spans of these ranges, by producer.
+    """
     add_reordered(place, _ProducedMatch(produced, reads), above, findings)
 
 
@@ -249,8 +254,10 @@ def _spans(match: _ProducedMatch) -> Rows:
 
 
 def find_crossings(spans: Sequence[Rows]) -> Iterator[tuple[int, Rows]]:
-    """Yield the ranges with records behind a higher range's, with the spans above each. `spans`: of the
-    ranges in order."""
+    """Yield (index, spans above it) of each range that has a record at a higher offset than some record of a later
+    range.
+
+    `spans`: the spans of each range, in ascending order of seq."""
     above = NOTHING_ABOVE
     for number in reversed(range(len(spans))):
         own = spans[number]
@@ -301,7 +308,8 @@ def _is_unidentified(rows: Rows) -> Bools:
 
 
 def distinct_copies(final: Rows) -> Rows:
-    """Return the final rows in order of offset; those that agree in offset, producer, seq and intact count once.
+    """Return the final rows sorted by offset, without repeats: rows with equal offset, producer, seq and intact are
+    one.
 
     Of equal rows the lowest leader epoch is kept (-1, unknown, is lowest), the time of the first read, and
     `astray` if any is.

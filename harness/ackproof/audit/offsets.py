@@ -1,10 +1,10 @@
 """The classes of reads: rewound and gaps of each reader; and of one offset: overwritten, vanished, conflict,
 skipped, and the flaws of the final read.
 
-A reader's order is within (reader, assignment) of one bucket, by read_seq. Equal read_seq, which no sound
-ledger has, are taken in order of offset, leader epoch and identity, so that counts do not depend on the order
-of files. A bucket is cut by read_seq for the first pass and by offset for the second. Two reads are of the
-same record if producer and seq are equal.
+Reads are ordered by read_seq within each (reader, assignment) of a bucket. A valid ledger has no equal read_seq; if
+there are any, offset, leader epoch and identity order them, so that counts do not depend on the order of files. A
+large bucket is cut by read_seq for the first pass and by offset for the second. Two reads are of the same record if
+producer and seq are equal.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class ReadWalk:
 
 
 def follow_reads(reads: Rows) -> ReadWalk:
-    """Follow the reads in the order in which readers got them."""
+    """Compare each read with the previous read of the same reader and assignment."""
     ordered = reads.sorted_by(*_KEYS)
     starts = group_starts([ordered["reader"], ordered["assignment"]])
     ends = distinct_values(np.concatenate([starts, np.append(starts, len(ordered))[1:] - 1]))
@@ -47,7 +47,9 @@ def follow_reads(reads: Rows) -> ReadWalk:
 
 
 def join_ranges(ends: Sequence[Rows], schema: Schema) -> ReadWalk:
-    """Follow the reads across the borders of ranges. `ends`: those of each range."""
+    """Compare the last read of each range with the first of the next. `ends`: `ReadWalk.ends` of each range, in
+    order.
+    """
     number = np.repeat(np.arange(len(ends)), [len(rows) for rows in ends])
     ranged = {**concat_rows(ends, schema).columns, "range": number}
     ordered = Rows(ranged, len(number)).sorted_by(*_KEYS)
@@ -55,7 +57,7 @@ def join_ranges(ends: Sequence[Rows], schema: Schema) -> ReadWalk:
 
 
 def _steps(ordered: Rows, asked: Bools, ends: Rows) -> ReadWalk:
-    """Compare consecutive rows. `asked`: which pairs to compare."""
+    """Compare consecutive rows. `asked[i]`: whether to compare row i with row i + 1."""
     offset, epoch = ordered.ints("offset"), ordered.ints("leader_epoch")
     same = asked
     for key in ("reader", "assignment"):
@@ -74,7 +76,7 @@ def _steps(ordered: Rows, asked: Bools, ends: Rows) -> ReadWalk:
 
 
 MOST_PLACES = 1000
-"""Greatest number of offsets that `final_read` names, the lowest ones."""
+"""`final_read` in `audit.json` names at most this many flawed offsets: the lowest ones."""
 
 _FAR = 1 << 62
 """Above every leader epoch."""
@@ -93,8 +95,10 @@ def audit_offsets(
     gaps: Rows,
     removed: Bools,
 ) -> Ints:
-    """Audit the offsets of one bucket, or of a range of it. Return those that a final reader went back to, or passed
-    over though another read shows them.
+    """Audit the offsets of one bucket, or of a range of it.
+
+    Return the flaws of the final read: offsets to which a final reader went back, and offsets that it skipped although
+    another read shows a record there.
 
     `copies`: the distinct final rows; `reads`: the live ones; `removed`: which live reads show a record that was
     removed since, by a setting or an administrator; `skipped`: offsets of present copies in a live reader's gaps;
@@ -106,7 +110,7 @@ def audit_offsets(
     occupied = copies.ints("offset")[starts]
     lookup = Lookup(occupied)
     if len(lost) and len(copies):
-        # A lost record has no intact row of its own in this partition: an intact one at its offset is another's.
+        # A lost record has no intact row in this partition: an intact row at its offset belongs to another record.
         intact = np.logical_or.reduceat(copies.flags("intact"), starts)
         at = lookup.find(lost.ints("offset"))
         taken = np.flatnonzero((at >= 0) & intact[at])
@@ -135,13 +139,13 @@ def _other_than_first(reads: Rows, copies: Rows, starts: Ints, at: Ints) -> Ints
     """Return the indices of live reads that differ from the first final record at their offset, or have none there."""
     if not len(copies):
         return np.arange(len(reads), dtype=np.int64)
-    first = starts[at]  # at −1 this is the last place: masked below
+    first = starts[at]  # index -1 takes the last element: masked below
     same = (copies["producer"][first] == reads["producer"]) & (copies["seq"][first] == reads["seq"])
     return np.flatnonzero(~(same & (at >= 0)))
 
 
 def _vanished(reads: Rows, other: Ints, copies: Rows, starts: Ints, at: Ints) -> Rows:
-    """Return the reads among `other` whose record no final row at their offset has, by offset."""
+    """Return the reads with indices `other` whose record is in no final row at their offset, sorted by offset."""
     sizes = np.diff(np.append(starts, len(copies)))
     several = (at[other] >= 0) & (sizes[at[other]] > 1) if len(starts) else np.zeros(len(other), np.bool_)
     if several.any():
@@ -154,7 +158,7 @@ def _vanished(reads: Rows, other: Ints, copies: Rows, starts: Ints, at: Ints) ->
 
 
 def _passed_over(reads: Rows, gaps: Rows) -> Ints:
-    """Return the offsets of these reads that lie in a gap of the final read.
+    """Return the offsets of these reads that lie in a gap of the final read: it skipped them.
 
     Epochs rise with offsets in a log: a record of an older epoch than the record before the gap was
     truncated, and another record took its offset.
@@ -167,7 +171,7 @@ def _passed_over(reads: Rows, gaps: Rows) -> Ints:
 
 
 def _several_records(rows: Rows) -> Ints:
-    """Return the offsets at which these rows show more than one record (each perhaps several times)."""
+    """Return the offsets at which these rows show two or more different records."""
     if not len(rows):
         return np.empty(0, dtype=np.int64)
     rows = rows.sorted_by("offset", "producer", "seq")

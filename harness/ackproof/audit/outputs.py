@@ -1,8 +1,8 @@
-"""Output of tasks: findings, files of an audit, rows for other buckets; and records whose findings are
-silenced because a soak deleted them.
+"""Output of tasks: findings, the files of an audit, and rows that another task will read. Records that a soak deleted
+get no findings.
 
-Spark may run a task twice, even at the same time, and two audits of one directory may meet. Every attempt
-writes files of its own, and only the files count that its answer names.
+Spark may run a task twice, even at the same time, and two audits of one directory may run at once. So every attempt
+writes files with unique names, and returns these names. Files that no returned result names are ignored.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class Outputs:
 
     @classmethod
     def new(cls, directory: Path) -> Outputs:
-        """Return the names of a new audit. No other audit has them, not even one of this process."""
+        """Return the names of a new audit. No other audit uses them, not even another one in this process."""
         return cls(str(directory), f"{here()}-{mark()}-{uuid4().hex[:8]}")
 
     @property
@@ -81,7 +81,7 @@ class Outputs:
             *left_behind(self.case.findings, f"{_PART}{here()}-"),
             *left_behind(self.case.path, f"{_SERIES}{here()}-"),
         ]
-        # Asked only now: what an audit published that is dead, it had published by then.
+        # Read `audit.json` only after finding dead audits: a dead audit has published all that it ever will.
         published = self.case.published
         for left in files:
             if left not in published:
@@ -91,7 +91,7 @@ class Outputs:
         self.case.findings.mkdir(exist_ok=True)
 
     def leave(self, published: Collection[str] = ()) -> None:
-        """Remove the files of this audit, except these. Raises OSError."""
+        """Remove the files of this audit, except the `published` ones. Raises OSError."""
         remove_tree(self.work)
         for path in (*self.case.findings.glob(f"{_PART}{self.audit}-*"), self.series):
             if path.name not in published:
@@ -109,12 +109,12 @@ class DeletedRecords:
     for most directories."""
 
     starts: Mapping[TopicPartition, int] = field(default_factory=dict)
-    """Offsets below which records were in deleted windows."""
+    """By partition: records below this offset were in deleted windows."""
     attempts: Mapping[int, NumberRuns] = field(default_factory=dict)
-    """Seqs of attempts that were audited in these windows, by producer."""
+    """By producer: seqs of the attempts that the audits of these windows have counted."""
 
     def has(self, producer: Ints, seq: Ints) -> Bools:
-        """Return which of these attempts were audited in deleted windows."""
+        """Return True for each of these attempts that was audited in a deleted window."""
         return are_in_runs(self.attempts, producer, seq)
 
 
@@ -123,7 +123,7 @@ NOTHING_DELETED: Final = DeletedRecords()
 
 _FLUSH_ROWS = 1 << 17
 _FEW_VALUES = ["class", "topic", "partition", "producer", "detail"]
-"""Columns with a dictionary. One for offsets and seqs would be built in vain."""
+"""Columns with few distinct values, which Parquet encodes with a dictionary."""
 _NUMBERS = ("partition", "producer", "offset", "seq")
 _UNKNOWN = dict.fromkeys(_NUMBERS, np.array(-1))
 
@@ -194,7 +194,7 @@ class FindingsWriter:
             self._flush()
 
     def select_reported(self, place: TopicPartition, anomaly: Anomaly, rows: Rows) -> Bools | None:
-        """Return which of these findings are reported; None: all."""
+        """Return True for each of these rows whose finding is reported; None: all are."""
         if (start := self._deleted.starts.get(place)) is None:
             return None
         offset = rows.ints("offset")

@@ -82,7 +82,7 @@ class _DirectoryJob:
     doubted: set[str] = field(default_factory=set)
     result: AuditResult | None = None
     withdraws: bool = False
-    """Results of an older audit are removed: they could be taken for those of this one."""
+    """True if the results of an older audit must be removed: readers could take them for results of this audit."""
 
     def fail(self, code: int, reason: str, *, withdraws: bool = True) -> None:
         """Set a result without counts. `withdraws`: remove the results of an older audit."""
@@ -131,7 +131,7 @@ def audit_all(
 
 
 def _round(jobs: Sequence[_DirectoryJob], edges: Edges, progress: Progress, limits: Limits) -> None:
-    """Bring each directory to a result, or leave it without one for another round without its broken files."""
+    """Run one round. A directory with newly found broken files gets no result: another round audits it without them."""
     progress(f"reading the footers of {_directory_count(len(jobs))}")
     ready = {job.number: planned for job in jobs if (planned := _examine(job, limits)) is not None}
     spark: list[_PlannedDirectory] = []
@@ -243,7 +243,7 @@ def _cut_hot_buckets(
     places: dict[Key, PlaceUnit],
     limits: Limits,
 ) -> list[SliceUnit]:
-    """Follow the readers of hot buckets and return their slice units; put their place units into `places`."""
+    """Run the walk units of hot buckets. Return their slice units, and put their place units into `places`."""
     walked: dict[Key, list[WalkResult]] = defaultdict(list)
     walks = [unit for bucket in hot for unit in cut_walks(bucket, limits)]
     for answer in _collect(ready, stages.run_units(edge, "following readers", walks, limits, do_walk)):
@@ -282,8 +282,9 @@ def _collect(
 
 
 def _transaction_gaps(files: TransactionFiles, totals: Totals) -> Iterator[str]:
-    """Yield what is unknown about the transactions of a directory: none of their classes may be 0 for want of
-    evidence."""
+    """Yield a reason for each gap in the evidence about a directory's transactions.
+
+    With a gap the audit is incomplete: a count of 0 would only mean that nothing was looked at."""
     if not totals["transactional"]:
         return
     if totals["unlisted"]:
@@ -295,7 +296,7 @@ def _transaction_gaps(files: TransactionFiles, totals: Totals) -> Iterator[str]:
 
 
 def _conclude(planned: _PlannedDirectory) -> None:
-    """Publish or reject the directory, or leave it for another round."""
+    """Publish or reject the directory. If it has newly found broken files, leave it for another round."""
     job = planned.job
     errors = [trouble.error for trouble in planned.troubles]
     if refused := [str(error) for error in errors if isinstance(error, Rejected)]:
@@ -303,7 +304,7 @@ def _conclude(planned: _PlannedDirectory) -> None:
         return
     unreadable = {error.path: error.reason for error in errors if isinstance(error, UnreadablePart)}
     if unreadable:
-        # Where one file is broken others may be: find them all before the next round.
+        # If one file is broken, others may be: find all of them before the next round.
         job.set_aside |= find_unreadable_parts(planned.ledger.parts) | unreadable
     doubted = {str(error) for error in errors if isinstance(error, UntrustedStatistics)}
     job.doubted |= doubted

@@ -1,4 +1,4 @@
-"""From footers to units of work, and where a hot bucket is cut into ranges. Reads no data.
+"""Plan units of work from the footers of ledger parts, and cut hot buckets into ranges. Reads no data.
 
 A range of a hot bucket is read by one task from the row groups that may hold its rows: decoding a row group
 again costs less than writing its rows down. A row outside the span in its footer is `UntrustedStatistics`.

@@ -1,7 +1,8 @@
-"""Which missing acknowledged records of a partition were removed on purpose.
+"""Find the missing acknowledged records of a partition that Kafka removed on purpose. They are not lost.
 
-Retention removes old records below the log start, compaction superseded ones, the deletion of a topic all.
-`rundir.removals` has the times. A record at an offset that was acknowledged twice was truncated in between: it is lost.
+Retention removes old records below the log start. Compaction removes superseded records. Deleting a topic removes all
+of its records. `rundir.removals` has the times. If an offset was acknowledged for two records, the log was truncated in
+between: the first record is lost.
 
 Compaction keeps at least the record with the highest offset of each key
 (org.apache.kafka.storage.internals.log.Cleaner). So the last acknowledged record of a key must exist, unless a later
@@ -26,7 +27,7 @@ _LOCATED = {"producer": "i4", "seq": "i8", "offset": "i8"}
 
 
 def unknown_removal(place: TopicPartition) -> Removal:
-    """Return the removal of a partition without `removals.json`: that of a topic that is always compacted."""
+    """Return what to assume without `removals.json`: the topic was compacted during the whole run."""
     return Removal(
         place.topic, place.partition, compacted_until_ns=EVER, compacted_why="a later record of its key"
     )
@@ -65,26 +66,28 @@ class RemovedRecords:
             self.compacted = gone & ~self.deleted & ~self.expired
 
     def causes(self) -> Iterator[tuple[Anomaly, Bools, str]]:
-        """Class, the rows that it explains if they are gone, and why. The classes share no row."""
+        """Yield (class, rows, reason): if one of these rows is missing, the class explains it. No row is in two
+        classes.
+        """
         yield Anomaly.EXPIRED, self.expired, self.removal.expired_why
         yield Anomaly.COMPACTED, self.compacted, self.removal.compacted_why
         yield Anomaly.DELETED, self.deleted, self.removal.deleted_why
 
     @property
     def explained(self) -> Bools:
-        """Rows that something explains if they are gone."""
+        """True for each produced row whose absence a removal explains."""
         return self.deleted | self.expired | self.compacted
 
     @property
     def at_read_committed(self) -> Bools:
-        """The same of the final read at read_committed: more may have expired until it began."""
+        """Like `explained`, for the final read at read_committed: it starts later, so more records may have expired."""
         start = self.removal.committed_start
         if not self.possible or start <= self.removal.log_start:
             return self.explained
         return self.explained | (self._old_enough & self._held & (self._offset >= 0) & (self._offset < start))
 
     def among(self, reads: Rows) -> Bools:
-        """Return which of these live reads show a record that was removed since."""
+        """Return True for each of these live reads whose record was removed on purpose after it was read."""
         removal, offset = self.removal, reads.ints("offset")
         gone = self._superseded.among(reads)
         if not self.possible:
@@ -97,8 +100,9 @@ class RemovedRecords:
         return gone
 
     def _deleted(self) -> Bools:
-        """Return which records were acknowledged before the topic's deletion was asked for; or later,
-        until every broker knew, by a leader that did not. Its offsets continued; those of the new topic begin at 0."""
+        """Return True for each record of a deleted topic: acknowledged before its deletion was requested, or
+        afterwards by a leader that did not know of it yet. Such a leader continues the old offsets, while those of a
+        new topic begin at 0."""
         removal = self.removal
         placed = self._acked & (self._offset >= 0)
         order = np.flatnonzero(placed)[np.argsort(self._done[placed], kind="stable")]
@@ -109,7 +113,7 @@ class RemovedRecords:
         return gone
 
     def _replaced(self) -> Bools:
-        """Return which records were acknowledged at an offset that was later acknowledged for another record."""
+        """Return True for each record at whose offset another record was acknowledged later."""
         placed = np.flatnonzero(self._acked & (self._offset >= 0) & ~self.deleted)
         order = placed[np.lexsort((self._done[placed], self._offset[placed]))]
         twice = np.zeros(len(self._produced), np.bool_)
@@ -124,15 +128,15 @@ class RemovedRecords:
         found = self._known.find(copies["producer"], copies.ints("seq"))
         unknown = (
             self.removal.compacted_until_ns == EVER
-        )  # when what no ledger has was sent does not matter then
+        )  # copies without a produced row have no send time, and need none here
         there = np.where(found >= 0, timely[found], unknown) & (copies.ints("offset") < below)
         return SupersededRecords(
             keys, self._produced.take(np.flatnonzero(timely)), copies.take(np.flatnonzero(there))
         )
 
     def _expired(self, start: int, copies: Rows, live: Rows) -> Bools:
-        """Return which records are below the log start and old enough; a record acked without an offset is
-        located by its neighbours."""
+        """Return True for each record that is below the log start and older than the retention time. The position of a
+        record that was acknowledged without an offset follows from its neighbours (`_by_position`)."""
         placed = (self._offset >= 0) & (self._offset < start)
         gone: Bools = placed & self._held & self._old_enough
         if bool((self._acked & (self._offset < 0)).any()):
@@ -140,10 +144,10 @@ class RemovedRecords:
         return gone
 
     def _by_position(self, start: int, copies: Rows, live: Rows) -> Bools:
-        """Return which records acked without an offset were seen below the log start, or have room there.
+        """Return True for each record acknowledged without an offset that was below the log start, or may have been.
 
-        A producer's records of one partition are in order, and every offset below the start held a record. So
-        of consecutive unseen records, as many existed as there are free offsets between their neighbours.
+        A producer's records of one partition are in order, and every offset below the log start held a record. So among
+        consecutive records that no read shows, as many were in the log as offsets are free between their neighbours.
         """
         # the offset at which each record was acknowledged, found, or read live; -1 unknown
         at = np.where(self._acked, self._offset, -1)
@@ -204,14 +208,14 @@ class _LastOfKey:
         self._seq, self._unplaced = self._most("seq", there, acked), self._most("seq", unplaced)
 
     def _most(self, column: str, *several: Rows, sign: int = 1) -> Ints:
-        """Return the greatest value of each key; with `sign` -1 that of the negated numbers."""
+        """Return the greatest value of a column for each key. With `sign` = -1 the values are negated first."""
         found = np.full(self._keys.count, _NONE if sign > 0 else -_FAR, dtype=np.int64)
         for rows in several:
             np.maximum.at(found, rows.ints("seq") % self._keys.count, sign * rows.ints(column))
         return found
 
     def is_superseded(self, seq: Ints, offset: Ints) -> Bools:
-        """Return which of its records may be missing."""
+        """Return True for each of this producer's records that compaction may have removed."""
         key = seq % self._keys.count
         gone = self._keys.deletes(seq) & (seq == self._seq[key]) & (self._oldest[key] == _FAR)
         placed = (offset <= self._offset[key]) | (seq < self._unplaced[key])

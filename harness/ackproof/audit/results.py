@@ -1,5 +1,5 @@
-"""From counts to published results: `audit.json`, findings and series, replaced as a whole; deleted windows
-and liveness classes.
+"""Publish the results of an audit: `audit.json`, findings and series, replaced as a whole. Also add the counts of
+deleted windows of a soak and of the liveness classes.
 
 Findings and series have unique names, and `audit.json`, replaced last and atomically, lists them. A reader
 sees the older audit or this one, never a mixture, also in a store without renames.
@@ -86,7 +86,7 @@ def publish(outputs: Outputs, counted: Tally, file: AuditFile) -> AuditFile:
                 for batch in of_unit.iter_batches(batch_size=1 << 17):
                     writer.write_batch(_with_longest_gap(batch, cut))
     names = sorted(counted.findings)
-    if not names:  # an empty file says which columns there would be
+    if not names:  # write an empty table: it still shows the columns
         none = outputs.findings("0")
         create_findings(none).close()
         names = [none.name]
@@ -95,7 +95,7 @@ def publish(outputs: Outputs, counted: Tally, file: AuditFile) -> AuditFile:
     try:
         file.save(case.audit_json)
     except OSError:
-        series.unlink(missing_ok=True)  # no audit has it, and the plain name is free for the next
+        series.unlink(missing_ok=True)  # no `audit.json` names this file
         raise
     for path in older:
         if path.name not in (*names, series.name):
@@ -105,11 +105,14 @@ def publish(outputs: Outputs, counted: Tally, file: AuditFile) -> AuditFile:
 
 
 def _with_longest_gap(series: pa.RecordBatch, cut: Mapping[TopicPartition, float]) -> pa.RecordBatch:
-    """Return the series with the longest gap of whole buckets, also where these were cut."""
+    """Return the series with the longest acknowledgement gap of each partition, also if its bucket was cut into ranges.
+
+    `cut`: the longest gap in ms of each partition whose bucket was cut.
+    """
     at = series.schema.get_field_index("longest_gap_ms")
     gap, length = series[at], len(series)
     for place, longest in cut.items():
-        # Arrays all of them: for a plain value Arrow imports pandas, 0.5 s at the end of the audit.
+        # Pass arrays only: for a plain value Arrow imports pandas, which takes 0.5 s.
         topics, partition = repeat_text(place.topic, length), np.full(length, place.partition, np.int32)
         here = pc.and_(pc.equal(series["topic"], topics), pc.equal(series["partition"], to_arrow(partition)))
         gap = pc.if_else(here, to_arrow(np.full(length, longest)), gap)
@@ -130,13 +133,16 @@ _OUTCOMES: Final = ("produced", "acked", "failed", "indeterminate")
 
 
 def read_deleted_windows(case: CaseDir) -> tuple[WindowFile, ...]:
-    """Return the windows of a soak with deleted ones; empty for all other runs. Raises `BadInput`."""
+    """Return all windows of a soak that deleted some of them; empty for any other run. Raises `BadInput`."""
     found = tuple(read_windows(case))
     return found if any(window.deleted for window in found) else ()
 
 
 def find_unexplained_deletions(found: Sequence[WindowFile], ledger: Ledger) -> list[str]:
-    """Return reasons for clients with a `_DELETED` though no window was deleted: nobody counted these parts."""
+    """Return one reason for each client whose folder has a `_DELETED` marker although no window was deleted.
+
+    Ledger parts of such a client are missing and were never audited.
+    """
     return [
         f"ledger/{kind}/{client_folder(client)}: {DELETED} lists parts, and no window of a soak was deleted"
         for (kind, client), parts in ledger.deleted.items()
@@ -164,7 +170,10 @@ def collect_deleted(found: Sequence[WindowFile], ledger: Ledger) -> DeletedRecor
 
 
 def sum_windows(found: Sequence[WindowFile], ledger: Ledger, spared: int) -> DeletedWindows | None:
-    """Return the sums over all windows. `spared`: attempts in the ledgers whose records were deleted."""
+    """Return the sums over all windows, None without deleted windows.
+
+    `spared`: number of acknowledged attempts in the ledgers whose records were deleted with a window.
+    """
     if not found:
         return None
     sums = {name: sum(getattr(window, name) for window in found) for name in _OUTCOMES}

@@ -48,8 +48,9 @@ TRANSACTION_PARTS: Schema = {
     "seq": "i8",
     "offset": "i8",
 }
-"""`there`: number of its records in the final read at read_committed; `missing`: number of acknowledged ones
-that are not, `seq` and `offset` (the ack's) of the first of these."""
+"""What one bucket knows about one transaction. `there`: number of the transaction's records in the final read at
+read_committed; `missing`: number of its acknowledged records that this read lacks; `seq` and `offset`: seq of the first
+missing record, and the offset in its acknowledgement."""
 _SPARSE: Schema = {"producer": "i4", "seq": "i8", "present": "?"}
 
 _BLOCK_BITS = 16
@@ -81,7 +82,7 @@ class Share:
 
 
 def cut_shares(message: Handover, count: int) -> Iterator[tuple[int, Share]]:
-    """Cut a message into the shares (0 … count−1) that it concerns."""
+    """Cut a bucket's message by hash. Yields (share number in 0 … count - 1, part of the message for it)."""
     place, rows = message.place, message.rows
     if message.about == "identities":
         yield from _cut_identities(place, rows, count)
@@ -162,7 +163,7 @@ class IdentityRegister:
             self._produced[key], self._present[key] = produced, present
 
     def _add_to_blocks(self, sparse: Rows) -> Rows:
-        """Add identities of existing bitmap blocks to them. Return the others."""
+        """Add those sparse identities to the bitmaps that have a bitmap block. Return the others."""
         producer, seq, present = sparse["producer"], sparse.ints("seq"), sparse.flags("present")
         block = seq >> _BLOCK_BITS
         starts = group_starts([producer, block])
@@ -187,7 +188,7 @@ class IdentityRegister:
         if not self._produced:
             return produced, present
         block, inside = seq >> _BLOCK_BITS, seq & (_BLOCK - 1)
-        starts = group_starts([producer, block])  # of neighbours, whether or not all are in order
+        starts = group_starts([producer, block])  # groups of equal neighbours; the rows need not be sorted
         for low, high in zip(starts.tolist(), [*starts[1:].tolist(), len(seq)], strict=True):
             key = (int(producer[low]), int(block[low]))
             if key in self._produced:
@@ -252,8 +253,8 @@ _FAR = int(np.iinfo(np.int64).max)
 
 
 class CommitAudit:
-    """Classes of transactions in one bucket: reads at read_committed compared with the outcome of each
-    record's transaction. `unlisted`: rows of transactions that the table does not list."""
+    """Auditor of transactions in one bucket: compares reads at read_committed with the outcome of each record's
+    transaction. `unlisted`: number of rows whose transaction the transaction table does not list."""
 
     def __init__(self, place: TopicPartition, findings: FindingsWriter, table: TransactionTable) -> None:
         self._place = place
@@ -271,7 +272,10 @@ class CommitAudit:
         return fates
 
     def reads(self, reads: Rows, found: Ints, fates: TransactionFates, who: str) -> None:
-        """Add findings of reads at read_committed; `found`: index of each read's record among `fates`, or -1."""
+        """Add findings about reads at read_committed.
+
+        `found`: index of each read's record among `fates`, or -1. `who`: the reader in words.
+        """
         own = np.flatnonzero(found >= 0)
         of = found[own]
         commit_ns = fates.commit_ns[of]
@@ -321,7 +325,8 @@ def _by_transaction(rows: Rows) -> tuple[Rows, Ints]:
 
 
 def add_torn(given: Sequence[tuple[TopicPartition, Rows]], findings: FindingsWriter) -> None:
-    """Add findings of torn transactions: committed but not wholly there, or partly there, at read_committed.
+    """Add findings of torn transactions: at read_committed, a committed one lacks records, or any other shows some
+    only.
 
     A finding names the first missing acknowledged record.
     """

@@ -148,7 +148,7 @@ class PlaceInput:
 
 @dataclass(frozen=True)
 class SliceResult:
-    """Result of a range of seqs. `reordered`: without records behind those of higher ranges (`spans`)."""
+    """Result of a range of seqs. `reordered` counts only within the range; `spans` let other ranges be compared."""
 
     number: int
     """Number of the directory."""
@@ -159,7 +159,7 @@ class SliceResult:
 
 
 def cut_walks(bucket: BucketUnit, limits: Limits) -> list[WalkUnit]:
-    """Cut the reads of a bucket."""
+    """Cut the reads of a bucket by read_seq into walk units."""
     sources = list_sources(bucket.pieces, bucket.spilled)
     cuts = cut_ranges(sources, ORDER, count_ranges(sources, ORDER, limits.slice_rows))
     return [
@@ -190,9 +190,10 @@ def do_walk(unit: WalkUnit) -> WalkResult | Trouble:
 def cut_bucket(
     bucket: BucketUnit, walked: Sequence[WalkResult], limits: Limits, places: int
 ) -> tuple[Tally, list[SliceUnit], list[PlaceUnit]]:
-    """Cut a bucket after its readers were followed. `places`: number of its first range of offsets.
+    """Cut a bucket into slice units and place units, once all of its walk units are done.
 
-    Counts findings across the borders of the ranges of reads. Raises OSError.
+    `places`: number of its first range of offsets. The tally counts findings at the borders between walk units. Raises
+    OSError.
     """
     walked = sorted(walked, key=lambda result: result.of.number)
     target, place, number = bucket.target, bucket.place, bucket.number
@@ -218,7 +219,7 @@ def cut_bucket(
 
     sources = list_sources(bucket.pieces, bucket.spilled)
     offsets = cut_ranges(sources, OFFSET, count_ranges(sources, OFFSET, limits.slice_rows))
-    # As many of both: a task with a range of each takes as long as any other.
+    # The same number of both ranges: each task gets one range of seqs and one of times, so all take about as long.
     count = max(count_ranges(sources, axis, limits.slice_rows) for axis in (IDENTITY, TIME))
     identities = cut_ranges(sources, IDENTITY, count, led_by="produced")
     times = cut_ranges(sources, TIME, count, multiple=SERIES_BIN_NS)
@@ -257,7 +258,7 @@ def do_slice(
         findings.close()
         order.close()
         counted.totals = count_produced(produced, commits)
-        del produced, reads, found, message  # before as much again is read
+        del produced, reads, found, message  # free this memory before the next range is read
         if unit.time is not None:
             rows = unit.time.load(place)
             table, acks = build_series(place, rows["produced"], [rows["live"], rows["live committed"]])
@@ -330,7 +331,9 @@ def do_places(unit: PlaceUnit, given: Sequence[PlaceInput]) -> Tally | Trouble:
 
 
 def split_reordered(slices: Sequence[SliceResult]) -> tuple[list[OrderUnit], list[Tally]]:
-    """Return the slices of one bucket to compare again, and the counts of reordered records of the others."""
+    """Return an order unit for each slice that must be compared with higher ranges, and the counts of all other
+    slices.
+    """
     slices = sorted(slices, key=lambda result: result.of.number)
     crossing = dict(find_crossings([result.spans for result in slices]))
     units = [OrderUnit(slices[number].of, above) for number, above in crossing.items()]

@@ -1,4 +1,5 @@
-"""The audit as jobs: tasks over units of work, and one shuffle. Spark is behind the edges.
+"""The audit as Spark jobs: tasks over units of work, and one shuffle. An *edge* (`spark.edges`) runs a job: on Spark's
+executors, or in this process.
 
     split units ──▶ rows put aside by bucket
     walk units ──▶ gaps of readers of hot buckets
@@ -69,12 +70,12 @@ def start_workers(edge: Edge, rows: int, limits: Limits) -> Edge:
     ready = 0
     while ready < (cores := min(edge.cores_elsewhere, _MOST_PARTITIONS)) and rows > cores * limits.range_rows:
         edge(Job("starting the workers", range(cores), _start_task, _started_task, cores))
-        ready = cores  # meanwhile more may have come
+        ready = cores  # more cores may have registered since
     return edge
 
 
 def split_row_groups(edges: Callable[[], Edge], units: Sequence[SplitUnit], limits: Limits) -> list[Message]:
-    """Take mixed row groups apart. A single task is done here, because Spark may still be starting."""
+    """Split row groups that hold several partitions. A single task runs in this process, as Spark may be starting."""
     if len(group_tasks(units, limits, 0)) <= 1:
         return [do_split(unit) for unit in units]
     return run_units(edges(), "taking row groups apart", units, limits, do_split)
@@ -92,7 +93,9 @@ def run_units(
 def count_units(
     edge: Edge, units: Sequence[Counting], places: Mapping[Key, PlaceUnit], limits: Limits
 ) -> list[Message]:
-    """Audit directories, buckets and slices of hot ones, and decide what none of these can alone."""
+    """Audit directories, buckets and slices of hot buckets; then, after a shuffle, the classes that need several of
+    them.
+    """
     if not units:
         return []
     parts = [unit for unit in units if not isinstance(unit, DirectoryUnit)]
@@ -117,7 +120,7 @@ def _start_task(numbers: Iterable[int]) -> Iterator[tuple[Key, None]]:
     np.ones(_HEAP, np.uint8)
     for number in numbers:
         yield (number, 0), None
-        yield (number, 1), None  # for the neighbour, which may be at another worker
+        yield (number, 1), None  # for the next task, which may run at another worker
 
 
 def _started_task(messages: Iterable[tuple[Key, None]]) -> Iterator[None]:
@@ -144,7 +147,7 @@ def _count_task(groups: Iterable[Group[Counting]]) -> Iterator[Keyed]:
         else:
             found, at = do_slice(unit), unit.bucket + unit.number
         for share, message in found:
-            # Results only pass through the judges: not all through the same one.
+            # Results pass through the second stage unchanged. Spread them over its tasks.
             yield (number, _RESULT - at if share is None else share), message
 
 

@@ -43,7 +43,7 @@ from ackproof.rundir.schema import SERIES
 
 @dataclass(frozen=True)
 class Limits:
-    """Sizes at which the audit changes its strategy. All strategies give the same counts; tests make these small."""
+    """Sizes at which the audit changes its strategy. Every strategy gives the same counts; tests set small sizes."""
 
     whole_rows: int = 1_000_000
     """Greatest number of rows of a directory that is one unit."""
@@ -183,7 +183,7 @@ class Trouble:
 
 
 def do_split(unit: SplitUnit) -> SplitResult | Trouble:
-    """Take row groups apart by bucket."""
+    """Split row groups by partition into files of the audited directory."""
     gathered: dict[tuple[TopicPartition, Stream], list[Rows]] = defaultdict(list)
     try:
         for piece in unit.pieces:
@@ -253,7 +253,7 @@ def do_directory(unit: DirectoryUnit) -> Tally | Trouble:
 
 
 def do_share(target: AuditTarget, number: int, given: Sequence[Share]) -> Tally | Trouble:
-    """Decide what the buckets of one directory could not, for one share of the identities."""
+    """Audit one share of a directory's identities for the classes that no bucket can decide alone (`shares`)."""
     findings = target.findings(f"share-{number}")
     try:
         unledgered = resolve_share(given, target.open_producers, findings, target.deleted)
@@ -304,5 +304,5 @@ def find_unreadable_parts(parts: Sequence[Part]) -> dict[str, str]:
         except UnreadablePart as error:
             found[error.path] = error.reason
         except (Rejected, UntrustedStatistics):
-            continue  # the audit proper meets it again
+            continue  # the audit itself will report it
     return found
