@@ -26,7 +26,7 @@ from ackproof.plan.check_faults import lacks
 from ackproof.rundir.documents import CaseFile
 from ackproof.rundir.layout import CaseDir
 from ackproof.rundir.model import ShrunkSchedule, SimulationFile, WorstSeed
-from ackproof_model.predict import workers
+from ackproof_model.predict import answers
 from ackproof_simulator.clock import SECOND
 from ackproof_simulator.counts import QUANTITIES, Counts, counts_of, elected, spread
 from ackproof_simulator.producers import FULL_RATE
@@ -80,7 +80,7 @@ def chunk_of(resolved: JsonValue, seeds: Sequence[int]) -> list[Counts]:
 
 def in_processes(resolved: JsonValue, chunks: Sequence[Sequence[int]]) -> Iterator[Sequence[Counts]]:
     """Run the chunks in one process per core."""
-    for _, done in workers.in_processes(partial(chunk_of, resolved), chunks):
+    for _, done in answers.in_processes(partial(chunk_of, resolved), chunks):
         yield done
 
 

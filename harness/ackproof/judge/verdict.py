@@ -11,8 +11,7 @@ from ackproof.experiment.setting_effects import unjudged
 from ackproof.judge.checks.classes import judged_classes, opinions_on
 from ackproof.judge.checks.expectations import check_expectations, judged
 from ackproof.judge.checks.final_read import check_final_read
-from ackproof.judge.checks.isr import check_acks_in_isr
-from ackproof.judge.checks.left_replicas import check_left_replicas
+from ackproof.judge.checks.isr import check_acks_in_isr, check_left_replicas
 from ackproof.judge.checks.load import check_acks, check_audit
 from ackproof.judge.checks.logs import check_logs, check_presence
 from ackproof.judge.checks.replay import check_replay

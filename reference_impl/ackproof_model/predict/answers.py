@@ -12,24 +12,29 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-from collections.abc import Iterable, Iterator
+import os
+import signal
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import replace
 from functools import cache, partial
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeVar
 
 import ackproof_reference
 from ackproof.base.environment import cache_root
 from ackproof.base.errors import BadInput
 from ackproof.rundir.documents import Document
 from ackproof.rundir.model import Chance, StoryStep
-from ackproof_model.predict.workers import cores, in_processes
 from ackproof_reference.explore.invariants import LOST, VANISHED
 from ackproof_reference.explore.model import StoryLine
 from ackproof_reference.explore.scope import Budget, Scope
 from ackproof_reference.explore.search import Search
 from ackproof_reference.explore.story import format_value, tell
 from ackproof_reference.explore.world import world
+
+Task = TypeVar("Task")
+Result = TypeVar("Result")
 
 EXPLORED: Final = (LOST, VANISHED)
 """Classes of the audit that the exploration decides."""
@@ -219,3 +224,35 @@ def _read(kept: Path | None) -> Answers | None:
         return Answers.load(kept)
     except BadInput:
         return None  # torn or of another version: it is worked out again
+
+
+# -- worker processes, which never outlive their caller ----------------------------------------------------------------
+
+
+def cores() -> int:
+    """Return the number of processes that can work at once."""
+    return len(os.sched_getaffinity(0))
+
+
+def in_processes(work: Callable[[Task], Result], tasks: Sequence[Task]) -> Iterator[tuple[Task, Result]]:
+    """Yield each task with its result as it finishes; one process per core, ended at once when the caller stops.
+
+    `work` and the tasks are pickled. Raises what `work` raises.
+    """
+    pool = ProcessPoolExecutor(min(cores(), len(tasks)), initializer=_deaf)
+    try:
+        asked = {pool.submit(work, task): task for task in tasks}
+        for done in as_completed(asked):
+            yield asked[done], done.result()
+    except BaseException:
+        for process in list((pool._processes or {}).values()):
+            process.terminate()
+        raise
+    finally:
+        pool.shutdown(wait=False, cancel_futures=True)
+
+
+def _deaf() -> None:
+    """Ignore Ctrl-C: the parent handles it and ends its workers."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)

@@ -1,4 +1,6 @@
-"""Acknowledgements against the ISR that the controller had decided, while nobody dies.
+"""Replicas in the ISR, and replicas that left it.
+
+A replica that left is compared with those in sync, below the high watermark at which it left.
 
 acks=all is a promise of the leader: every replica of the ISR has the record. The ISR is the controller's decision, in
 the metadata log. A sample that finds the log of an in-sync replica behind an offset that was acknowledged before the
@@ -7,7 +9,8 @@ replica was asked shows a leader that counted fewer replicas, or none, even if n
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import Final, NamedTuple
 
@@ -16,7 +19,7 @@ import pyarrow.compute as pc
 
 from ackproof.experiment.backends import BACKENDS
 from ackproof.judge.facts import Facts
-from ackproof.judge.opinion import Opinion, breaks
+from ackproof.judge.opinion import Opinion, breaks, lacks
 from ackproof.rundir.ledger import ledger_rows
 from ackproof.rundir.metadata import PartitionChanged
 from ackproof.rundir.observed import Sample
@@ -121,3 +124,61 @@ def _was_in_sync(facts: Facts, records: Sequence[PartitionChanged], one: _Behind
     same_epoch = all(record.leader_epoch == begun[-1].leader_epoch for record in within)
     spans = facts.lifelines.node(one.node).spans
     return same_epoch and any(start <= since and one.before_ns <= end for start, end in spans)
+
+
+# -- replicas that left ---------------------------------------------------------------------------------------------
+
+_COPY = ("first_offset", "last_offset", "leader_epoch", "crc")
+"""Columns that copies of a batch share."""
+
+
+def check_left_replicas(facts: Facts) -> Iterator[Opinion]:
+    """Compare each replica that left the ISR with an in-sync one, below the high watermark at which it left.
+
+    A replica in the ISR holds every record below the high watermark, and never removes one by itself. Not compared:
+    records that a later leader did not have (truncations of the replay), and nodes whose disk a fault hit. Raises
+    `BadInput` for broken files.
+    """
+    if facts.replicas is None:
+        return
+    for place, left in sorted(_left_replicas(facts).items()):
+        own = {replica.node: replica for replica in facts.replicas_of.get(place, ())}
+        stayed = [node for node in facts.in_sync.get(place, ()) if node in own and not own[node].reason]
+        for node, until in sorted(left.items()):
+            if not stayed or node not in own or own[node].reason:
+                continue
+            start = max(own[node].log_start, own[stayed[0]].log_start)
+            mine, theirs = (_copies(facts, place, each, start, until) for each in (node, stayed[0]))
+            if odd := sorted(mine ^ theirs):
+                yield lacks(
+                    f"{place}: node {node} was in the ISR when the high watermark was {until}, and below that its log "
+                    f"differs from that of node {stayed[0]} from offset {odd[0][0]} on",
+                    subject=str(place),
+                    numbers={"offset": odd[0][0]},
+                )
+
+
+def _left_replicas(facts: Facts) -> Mapping[TopicPartition, Mapping[int, int]]:
+    """Return the replicas that are not in sync at the end, with the high watermark when they were in the ISR last."""
+    cuts: dict[TopicPartition, list[int]] = defaultdict(list)
+    for cut in facts.replay.truncations:
+        cuts[TopicPartition(cut.topic, cut.partition)].append(cut.from_offset)
+    found = {}
+    for place, samples in facts.samples_of.items():
+        if place.topic in facts.removed or facts.may_compact(place.topic):
+            continue
+        marks: dict[int, int] = {}
+        for sample in samples:
+            marks = {node: mark for node, mark in marks.items() if node in sample.replicas}
+            if sample.high_watermark >= 0:
+                marks |= dict.fromkeys(sample.isr, sample.high_watermark)
+        left = marks.keys() - facts.in_sync.get(place, ()) - facts.disk_nodes
+        if left:
+            found[place] = {node: min([marks[node], *cuts[place]]) for node in left}
+    return found
+
+
+def _copies(facts: Facts, place: TopicPartition, node: int, start: int, until: int) -> set[tuple[int, ...]]:
+    wanted = (pc.field("first_offset") >= start) & (pc.field("last_offset") < until)
+    log = facts.logs.of_replica(place, node).filter(wanted)
+    return set(zip(*(log[name].to_pylist() for name in _COPY), strict=True))
