@@ -1,5 +1,5 @@
-"""Everything a run leaves behind: file names, schemas, record types, the payload codec, writers and readers.
+"""Everything that a run leaves behind: file names, schemas, record types, the payload codec, writers and readers.
 
-Facts only, no judgement. Every other room (and the report, and tools outside the project) meets a run through
-this one. README.md in this folder lists every file of a run directory.
+This package states facts and judges nothing. The other packages, the reports and tools outside the project read a run
+only through it. README.md in this folder lists every file of a run directory.
 """

@@ -17,7 +17,7 @@ from ackproof.rundir.anomaly_terms import Concern, RuledBy, Unit
 
 
 class Anomaly(StrEnum):
-    """The names of the classes, in the order in which `audit.json` counts them."""
+    """Names of the classes, in the order in which `audit.json` counts them."""
 
     LOST = "lost"
     OVERWRITTEN = "overwritten"
@@ -54,26 +54,26 @@ _WITHOUT_DETAIL: Final = ("producer", "seq", "offset")
 
 @dataclass(frozen=True, slots=True)
 class AnomalyClass:
-    """One row of the table."""
+    """One class of anomalies: one row of the table."""
 
     name: Anomaly
     singular: str
     short: str
-    """Fate of one unit, after its name: `acknowledged, and not there`."""
+    """What happened to one unit, to be put after its name: `acknowledged, and not there`."""
     wording: str
     unit: Unit = Unit.RECORD
     ruled_by: RuledBy = RuledBy.NO_SETTING
     concern: Concern = Concern.DURABILITY
     plural: str = ""
     proves: bool = False
-    """True if one specimen proves itself: where it is forbidden, it is FAIL even with incomplete evidence."""
+    """True if one finding is proof: where forbidden, it is FAIL even with incomplete evidence."""
     live: bool = False
     traced: bool = False
     """True if the replay traces its findings to the steps that took the records."""
     follows: bool = False
-    """True if a record can become one after its window of a soak was read back."""
+    """True if a record can get this class after its window of a soak was read back."""
     passing: bool = False
-    """True if a later window can find the record elsewhere."""
+    """True if the finding may be withdrawn: a later window can find the record elsewhere."""
     columns: tuple[str, ...] = _WHOLE
     """Columns of a finding besides class, topic and partition; the others are -1 or empty."""
 
@@ -91,7 +91,7 @@ class AnomalyClass:
 _liveness = partial(
     AnomalyClass, ruled_by=RuledBy.LIVENESS, concern=Concern.LIVENESS, proves=True, columns=("detail",)
 )
-"""A class of things that do not recover: the state lasted for its bound after the last healing."""
+"""Return a row for something that had not recovered within its bound after the last healing."""
 _removal = partial(AnomalyClass, ruled_by=RuledBy.REMOVAL, concern=Concern.NOTHING, follows=True)
 
 _GRAVEST_FIRST: Final = (
@@ -344,13 +344,13 @@ _GRAVEST_FIRST: Final = (
 
 _ROWS: Final = sorted(_GRAVEST_FIRST, key=lambda row: list(Anomaly).index(row.name))
 TABLE: Final[Mapping[str, AnomalyClass]] = MappingProxyType({row.name: row for row in _ROWS})
-"""Rows by name, in the order of `Anomaly`. Findings of a newer version may name other classes."""
+"""Rows by name, in the order of `Anomaly`. Findings of newer versions may name other classes."""
 REMOVED: Final = tuple(row.name for row in _ROWS if row.ruled_by is RuledBy.REMOVAL)
 """Acknowledged records that a setting or an administrator removed: they are not lost."""
 ABSENCES: Final = {*REMOVED, *(row.name for row in _ROWS if row.ruled_by is RuledBy.LOSS and not row.proves)}
 """Classes that only a final read can show."""
 LIVENESS: Final = tuple(row.name for row in _ROWS if row.ruled_by is RuledBy.LIVENESS)
-"""Things that do not recover, which only an observed run can count."""
+"""Classes of things that do not recover. Only a run on observed brokers can count them."""
 TRACED: Final = tuple(row.name for row in _ROWS if row.traced)
 FOLLOWING: Final = frozenset(row.name for row in _ROWS if row.follows)
 PASSING: Final = frozenset(row.name for row in _ROWS if row.passing)
@@ -359,7 +359,7 @@ LIVE_ONLY: Final = tuple(row.name for row in _ROWS if row.live)
 
 
 def gravity(name: str) -> tuple[bool, int, str]:
-    """Return the sort key of a class: the gravest first, unknown ones before those for information only."""
+    """Return a sort key: gravest classes first, unknown ones just before those for information only."""
     row = TABLE.get(name)
     if row is None:
         return (False, len(_GRAVEST_FIRST), name)

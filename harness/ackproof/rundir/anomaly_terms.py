@@ -1,4 +1,4 @@
-"""Terms of the table of anomalies (`rundir.anomalies`): units, rules and promises."""
+"""Terms of the table of anomalies (`rundir.anomalies`): units, rules, and promises of a log."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from enum import StrEnum
 
 
 class Unit(StrEnum):
-    """Unit of a finding, and so of a count."""
+    """The unit that one finding of a class, and so its count, refers to."""
 
     RECORD = "produced record (producer, seq)"
     ROW = "row of the final read"
@@ -20,7 +20,7 @@ class Unit(StrEnum):
 
 
 class RuledBy(StrEnum):
-    """Kind of rule by which a configuration forbids a class, in the order of reports."""
+    """The rule by which a configuration forbids a class of anomalies, in the order of reports."""
 
     LOSS = "prediction, else acks, min.insync.replicas and unclean election"
     LIVENESS = "forbidden unless the settings or the faults say that it does not come back"
@@ -32,19 +32,19 @@ class RuledBy(StrEnum):
 
 
 class Concern(StrEnum):
-    """Promise of a log that an anomaly breaks."""
+    """The promise of a log that a class of anomalies breaks."""
 
     DURABILITY = "what was acknowledged is there, and nothing else is"
     ONCE_IN_ORDER = "once, and in the order in which it was sent"
     READING = "a reader is handed every record, going forward"
     TRANSACTIONS = "all of a transaction or nothing"
-    """Only records of transactions can show these."""
+    """Only records of transactions can break this promise."""
     LIVENESS = "all of it recovers within its bound after the last healing"
     NOTHING = "none"
 
 
 class Inversion(StrEnum):
-    """The detail of a `reordered` finding, which is a code: the judge reads it."""
+    """The `detail` of a `reordered` finding. The judge reads it, so its values are fixed."""
 
     BOTH_ACKED = "both acked"
     ONE_NOT_ACKED = "one of the two not acked"

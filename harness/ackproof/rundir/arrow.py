@@ -18,7 +18,7 @@ Array: TypeAlias = npt.NDArray[Any]
 
 
 def to_numpy(column: pa.Array) -> Array:
-    """Return the values of a column of numbers or bools that has no nulls."""
+    """Return the values of a column of numbers or bools. The column must have no nulls."""
     length, start = len(column), column.offset
     raw = column.buffers()[1]
     if pa.types.is_boolean(column.type):
@@ -30,7 +30,8 @@ def to_numpy(column: pa.Array) -> Array:
 
 
 def to_arrow(values: Array, type_: pa.DataType | None = None) -> pa.Array:
-    """Return an Arrow array of `type_`, by default that of the values. Bools stay bools."""
+    """Return an Arrow array of `type_`, by default the Arrow type that matches the values. Bools become Arrow
+    bools."""
     if values.dtype == np.bool_:
         packed = np.packbits(values, bitorder="little")
         return pa.Array.from_buffers(pa.bool_(), len(values), [None, pa.py_buffer(packed)])
@@ -40,14 +41,14 @@ def to_arrow(values: Array, type_: pa.DataType | None = None) -> pa.Array:
 
 
 def repeat_text(text: str, length: int) -> pa.Array:
-    """Return an array that repeats one string."""
+    """Return an array of `length` copies of one string."""
     raw = text.encode()
     ends = np.arange(length + 1, dtype=np.int32) * np.int32(len(raw))
     return pa.Array.from_buffers(pa.string(), length, [None, pa.py_buffer(ends), pa.py_buffer(raw * length)])
 
 
 def append_numbers(before: str, values: Array) -> pa.Array:
-    """Return an array of texts: `before` followed by each number."""
+    """Return an array of strings: `before` followed by each number in decimal."""
     import pyarrow.compute as pc
 
     length = len(values)
@@ -65,8 +66,9 @@ def text_array(words: Sequence[str]) -> pa.Array:
 
 
 def group_rows(table: pa.Table, columns: Sequence[str]) -> dict[tuple[object, ...], pa.Table]:
-    """Return the rows of each combination of values in these columns, in the order of the table. One sort, and views of
-    its result: what is asked of thousands of partitions must not filter the table once for each."""
+    """Return the rows of each combination of values in these columns, in the order of the table. The table is sorted
+    once and the results are views of it: filtering once per partition would take too long for thousands of
+    partitions."""
     code = np.zeros(table.num_rows, np.int64)
     for name in columns:
         encoded = table[name].unify_dictionaries().combine_chunks().dictionary_encode()
@@ -84,6 +86,6 @@ def group_rows(table: pa.Table, columns: Sequence[str]) -> dict[tuple[object, ..
 
 
 def limit_arrow_threads() -> None:
-    """Give Arrow one thread, in a process that is one of several, one per core."""
+    """Limit Arrow to one thread. Call it in processes that run side by side, one per core."""
     pa.set_cpu_count(1)
     pa.set_io_thread_count(1)

@@ -16,7 +16,8 @@ class BatchCase(Document):
 
     case: str
     experiment: str = ""
-    """Name of its experiment in a batch of several files, with the file's name if others share it."""
+    """Name of its experiment if the batch has several files; followed by the file's name if experiments share the
+    name."""
     settings: dict[str, Scalar]
     cell: str = ""
     """Part of the case's name for a group of settings."""
@@ -29,7 +30,7 @@ class BatchCase(Document):
     """Why the losses in a PASS are allowed."""
     expected: tuple[ExpectationJudged, ...] = ()
     starved: tuple[str, ...] = ()
-    """Why its times say nothing about Kafka: the machine was starved."""
+    """Why the times of this case say nothing about Kafka (the machine was starved); empty if they count."""
     timing: str = ""
     """Name of the brokers' timing (`Timing.name`); '' in files of older versions."""
     deleted_windows: int = 0
@@ -45,12 +46,12 @@ class BatchCase(Document):
 
     @property
     def title(self) -> str:
-        """Return its name within the batch: `acks=all#1`, and with several files `kills: acks=all#1`."""
+        """Return the case's name within the batch: `acks=all#1`, and with several files `kills: acks=all#1`."""
         return f"{self.experiment}: {self.case}" if self.experiment else self.case
 
 
 class RepeatValue(Document):
-    """The result of one repeat: a number between two bounds. `high` None: open above; `low` None: unknown,
+    """The result of one repeat: a number between `low` and `high`. `high` None: no upper bound. `low` None: unknown,
     and `why` says why. `never`: the event was watched for and did not occur."""
 
     case: str
@@ -61,52 +62,52 @@ class RepeatValue(Document):
 
 
 class OverRepeats(Document):
-    """An expectation over the repeats of a case, or over the repeats of two cases that are compared, with its result.
+    """An expectation over the repeats of a case, or over the repeats of two compared cases, with its result.
 
-    `cells`: names of the one or two cases, without repeats. `values`: the result of each repeat. `repeats`:
-    number of repeats of each that count, the first ones. `confidence`: of the interval. `verdict` None: not
-    judged yet; `why`: what makes it INCONCLUSIVE.
+    `cells`: names of the one or two cases, without repeats. `values`: the result of each repeat, per cell. `repeats`:
+    number of repeats of each cell that count (the first ones). `confidence`: of the interval. `verdict` None: not
+    judged yet. `why`: the reason for INCONCLUSIVE.
     """
 
     experiment: str = ""
     quantity: str
     demand: str
-    """The demand as the file has it: `p95 < 6s`."""
+    """The demand as written in the experiment file: `p95 < 6s`."""
     unit: str
     """Unit of the quantity, and of the interval unless that is a ratio."""
     cells: tuple[str, ...]
     repeats: int
     needed: int = 0
-    """Number of repeats that bound the interval on each side that the demand needs; 0: not stated."""
+    """Number of repeats without which the interval has no bound on a side that the demand needs; 0: not stated."""
     timing: str = ""
-    """Name of the timing under which it was measured; '' for a quantity that is no time."""
+    """Name of the timing under which it was measured; '' for a quantity that is not a time."""
     claim: str = ""
-    """Name of the claim that it tests; '' for an expectation of the experiment."""
+    """Name of the claim that it tests; '' for an expectation of an experiment."""
     side: str = ""
     """Side of that claim: `holds`, `fails` or `measured`."""
     confidence: float = 0.95
     verdict: Verdict | None = None
     why: str = ""
     seen: str = ""
-    """The statistic over these repeats, in words; `interval` likewise."""
+    """The statistic over these repeats, in words. `interval` is the interval, in words."""
     interval: str = ""
     low: float | None = None
     high: float | None = None
     """The interval, in the unit of the quantity or as a ratio; None: not bounded."""
     enough: int | None = None
-    """How many repeats of each case would likely decide it; None: none would, or it is decided."""
+    """Number of repeats per case that would likely decide it; None: no number would, or it is decided already."""
     values: tuple[tuple[RepeatValue, ...], ...] = ()
 
     @property
     def title(self) -> str:
-        """`p95 of time_to(first ack, fault 1), acks=all`."""
+        """Return the expectation in words: `p95 of time_to(first ack, fault 1) < 6s, acks=all`."""
         whose = f"{self.experiment}: " if self.experiment else ""
         cells = "" if self.cells == ("case",) else f", {' and '.join(self.cells)}"
         return f"{whose}{self.quantity} {self.demand}{cells}"
 
     @property
     def open(self) -> bool:
-        """Return True if further repeats could decide it: it is undecided, and no repeat lacks its number."""
+        """Return True if more repeats could decide it: it has no PASS or FAIL, and every repeat has a number."""
         unknown = any(value.low is None for group in self.values for value in group)
         return self.verdict not in (Verdict.PASS, Verdict.FAIL) and not unknown
 
@@ -121,7 +122,8 @@ class OverRepeats(Document):
 
 
 class BatchFile(Document):
-    """`batch.json`; rewritten after every case. `verdict` is None while a case has none and nothing failed."""
+    """`batch.json`, rewritten after every case. `verdict` is None while some case has no verdict and none has
+    failed."""
 
     verdict: Verdict | None
     exit_code: int
@@ -133,18 +135,18 @@ class BatchFile(Document):
     over_repeats: tuple[OverRepeats, ...] = ()
     """Expectations over repeats, with their results."""
     claimed: tuple[OverRepeats, ...] = ()
-    """The same for claims: the batch is not judged by these."""
+    """The same for claims. They do not affect the verdict of the batch."""
     at_most: int | None = None
-    """The greatest number of repeats of a case that were allowed until all of these were decided."""
+    """The greatest number of repeats of a case that a sequential batch may run until all of these are decided."""
 
 
 class PairOutcome(StrEnum):
-    """Result of a pair of fault kinds. Of two results, the one that stands first here counts."""
+    """Result of a pair of fault kinds. If several runs had the pair, the result that is listed first here counts."""
 
     COVERED = "covered"
     """Both were confirmed and in force at the same time, according to the timeline."""
     NOT_BITTEN = "not bitten"
-    """A run had the pair, and one fault was not confirmed or was over before the other began."""
+    """A run had the pair, but one fault was not confirmed, or was over before the other began."""
     NOT_RUN = "not run"
     """No run contained the pair."""
     REFUSED = "refused"
@@ -152,7 +154,7 @@ class PairOutcome(StrEnum):
 
 
 class PairEntry(Document):
-    """One pair of fault kinds. `case`: the run that decided; `why`: why it was not covered."""
+    """One pair of fault kinds. `case`: the run that gave the outcome. `why`: why the pair was not covered."""
 
     kinds: tuple[str, str]
     outcome: PairOutcome
@@ -161,7 +163,8 @@ class PairEntry(Document):
 
 
 class PairTable(Document):
-    """The pairs of one experiment in one setting of its matrix. `runs`: how many cases it takes to have all pairs."""
+    """The pairs of one experiment in one cell of its matrix. `runs`: number of cases that are needed to run all
+    pairs."""
 
     experiment: str
     cell: str
@@ -187,7 +190,7 @@ class PairTable(Document):
 
 
 class PairsFile(Document):
-    """All tables of a batch, or of several."""
+    """`pairs.json`: the tables of a batch, or of several."""
 
     tables: tuple[PairTable, ...] = ()
 

@@ -30,13 +30,13 @@ OPERATORS: Final[Mapping[str, Callable[[float, float], bool]]] = {
 
 
 class Unit(StrEnum):
-    """Unit of a quantity."""
+    """Unit of the quantity that a bound limits."""
 
     COUNT = "count"
     SECONDS = "s"
     PER_SECOND = "1/s"
     NUMBER = "number"
-    """A number of a state: a size, an id, an epoch, an offset."""
+    """A plain number in a state: a size, an id, an epoch, an offset."""
 
 
 class Mode(StrEnum):
@@ -61,8 +61,8 @@ class Span(StrEnum):
 
 @dataclass(frozen=True)
 class Window:
-    """A part of a run; `fault` of `during fault N` (from its confirmation until its healing is asked for) and
-    `after fault N` (from its confirmation on)."""
+    """The part of a run in which a demand is checked. `fault` is the N of `during fault N` (from its confirmation
+    until its healing is requested) and of `after fault N` (from its confirmation on)."""
 
     span: Span = Span.WHOLE
     fault: int | None = None
@@ -89,7 +89,8 @@ _EXAMPLES: Final = {
 
 @dataclass(frozen=True)
 class Bound:
-    """A comparison with a number of a unit (seconds, records per second): `0`, `> 0`, `< 6s`, `always >= 2`."""
+    """A comparison with a number in a unit (count, seconds, records per second, …): `0`, `> 0`, `< 6s`, `always >=
+    2`."""
 
     op: str
     value: float
@@ -101,7 +102,7 @@ class Bound:
 
     @classmethod
     def parse(cls, given: object, unit: Unit = Unit.COUNT) -> Bound:
-        """Read a whole number (exactly that many) or a text such as "> 0". Raises ValueError."""
+        """Parse a whole number (exactly that count) or a text such as "> 0". Raises ValueError."""
         expected = ValueError(f"expected {_EXAMPLES[unit]}")
         if (
             isinstance(given, int)
@@ -113,14 +114,14 @@ class Bound:
         if not isinstance(given, str):
             raise expected
         head = _HEAD.match(given)
-        assert head is not None  # it matches nothing, too
+        assert head is not None  # every part of the pattern is optional, so it always matches
         end, by, window = split_tail(given)
         mode = Mode(head["mode"]) if head["mode"] else None
         if (mode is not None) != (unit is Unit.NUMBER) or head.end() > end:
             raise expected
         value = _parse_number(given[head.end() : end].strip(), unit, expected)
         bound = cls(head["op"] or "==", value, unit, mode, window, _deadline(by, mode, window))
-        if bound.op == "<" and bound.value == 0 and unit is not Unit.NUMBER:  # a leader may be: there is none
+        if bound.op == "<" and bound.value == 0 and unit is not Unit.NUMBER:  # except a leader: -1 is none
             raise ValueError("no count is below 0" if unit is Unit.COUNT else "nothing is below 0")
         return bound
 
@@ -134,7 +135,7 @@ class Bound:
 
     @property
     def as_written(self) -> int | str:
-        """Return the text of a file; a plain count as a number."""
+        """Return the bound as an experiment file has it: a plain count as a number, anything else as text."""
         text = str(self)
         return int(text) if text.isdigit() else text
 
@@ -142,15 +143,16 @@ class Bound:
         return OPERATORS[self.op](number, self.value)
 
     def holds_between(self, low: float, high: float) -> bool | None:
-        """Return whether every number between these two satisfies the bound; None if only some do."""
+        """Return True if every number from `low` to `high` satisfies the bound, False if none does, None if only some
+        do."""
         ends = self.holds(low), self.holds(high)
         if self.op == "==":
             return all(ends) if low == high or not low <= self.value <= high else None
         return ends[0] if ends[0] == ends[1] else None
 
     def is_exceeded_by(self, low: float, high: float) -> bool:
-        """Return True if every number between these two is above an upper bound. Below a lower bound, the
-        demand is merely not demonstrated."""
+        """Return True if every number from `low` to `high` is above an upper bound. A number below a lower bound does
+        not count: it means only that the demand is not demonstrated."""
         return self.holds_between(low, high) is False and (
             self.op in ("<", "<=") or (self.op == "==" and low > self.value)
         )
@@ -162,15 +164,16 @@ class Bound:
 
     @property
     def highest(self) -> int | None:
-        """The largest count that holds; None when there is no upper bound."""
+        """Return the largest count that satisfies the bound; None if it has no upper limit."""
         value = int(self.value)
         return {"<": value - 1, "<=": value, "==": value}.get(self.op)
 
 
 def split_tail(text: str) -> tuple[int, str | None, Window]:
-    """Return the position of a bound's last words, their deadline and their window."""
+    """Return the position at which the trailing words of a bound begin, the deadline in them (or None), and their
+    window."""
     tail = _TAIL.search(text)
-    assert tail is not None  # it matches nothing, too
+    assert tail is not None  # every part of the pattern is optional, so it always matches
     span = tail["span"] or tail["wide"]
     window = Window(Span(span), int(tail["fault"]) if tail["fault"] else None) if span else WHOLE
     return tail.start(), tail["by"], window
@@ -185,7 +188,7 @@ def _parse_number(text: str, unit: Unit, expected: ValueError) -> float:
         number = parse_duration(text) if unit is Unit.SECONDS else parse_rate(text)
     except ValueError as error:
         raise expected from error
-    if number is None:  # `full`, which is no number
+    if number is None:  # `full` stands for no number
         raise expected
     return number
 

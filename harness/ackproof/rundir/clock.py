@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class RunClock:
-    """The zero of a run's times. `origin_ns` is `time.monotonic_ns()` at the start, `wall_ns` is
-    `time.time_ns()` then."""
+    """The zero point of a run's times. `origin_ns` is `time.monotonic_ns()` at the start of the run, `wall_ns` is
+    `time.time_ns()` at the same moment."""
 
     origin_ns: int
     wall_ns: int

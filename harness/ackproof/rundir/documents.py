@@ -1,4 +1,7 @@
-"""The JSON documents of a run and a batch, typed (docs/architecture.md). Each is replaced whole, never half written."""
+"""The JSON documents of a run and a batch, as pydantic models (docs/architecture.md).
+
+Each file is replaced in one step, so a reader never sees half of one.
+"""
 
 from __future__ import annotations
 
@@ -26,17 +29,17 @@ def write_atomically(path: Path, text: str) -> None:
 
 
 class Document(BaseModel):
-    """A JSON file of a run. Unknown fields are ignored, so that newer writers can be read."""
+    """A JSON file of a run. Unknown fields are ignored, so that files of newer versions can be read."""
 
     model_config = ConfigDict(frozen=True, extra="ignore", defer_build=True)
 
     def save(self, path: Path) -> None:
-        """Write as JSON in one step."""
+        """Write the document as JSON to `path`, in one step."""
         write_atomically(path, self.model_dump_json(indent=1, by_alias=True) + "\n")
 
     @classmethod
     def load(cls, path: Path) -> Self:
-        """Read back. Raises `BadInput` naming the file when it is missing or not such a document."""
+        """Read the document. Raises `BadInput`, which names the file, if it is missing or is not such a document."""
         try:
             return cls.model_validate_json(path.read_bytes())
         except OSError as error:
@@ -51,8 +54,8 @@ D = TypeVar("D", bound=Document)
 
 
 def read_lines(path: Path, kind: type[D]) -> Iterator[D]:
-    """Yield one document per line; none without such a file. Raises `BadInput` for a line that cannot be
-    read, unless it is the last one."""
+    """Yield one document per line; nothing if the file does not exist. A last line that cannot be read is skipped
+    (the writer was killed). Raises `BadInput` for any other such line."""
     lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
     for number, line in enumerate(lines, start=1):
         try:
@@ -63,7 +66,8 @@ def read_lines(path: Path, kind: type[D]) -> Iterator[D]:
 
 
 class Client(Document):
-    """One client process of a run. `producer` or `reader`: its number in the ledgers. Old readers have no isolation."""
+    """One client process of a run. `producer`, `reader`: its number in the ledgers. `isolation` is None in files of
+    older versions."""
 
     id: str
     kind: Literal["producer", "reader", "final"]
@@ -72,15 +76,17 @@ class Client(Document):
     topics: tuple[str, ...] = ()
     isolation: Literal["read_uncommitted", "read_committed"] | None = None
     keys: int = 0
-    """Number of keys of a producer's records; every Nth record of a key is a tombstone (`payload.Keys`); 0: none."""
+    """Number of keys of a producer's records, 0 for none. Every `tombstone_every`-th record of a key is a tombstone
+    (`payload.Keys`)."""
     tombstone_every: int = 0
     killed: bool = False
-    """A fault killed it: it leaves no `_END`, and its journal was converted into the ledger."""
+    """A fault killed the client: its folder has no `_END`, and its journal was converted into the ledger."""
 
 
 class CaseFile(Document):
-    """`case.json`. `resolved` is the case as `ackproof.plan` writes it: enough to run it again. `assumed`: a sentence
-    for each Kafka whose rules are not known. `jars`: SHA-256 by a Kafka's label and file name. `racks`: their nodes."""
+    """`case.json`. `resolved`: the case as `ackproof.plan` writes it, enough to run it again. `assumed`: one sentence
+    for each Kafka release whose rules are not known. `jars`: SHA-256 by Kafka label and file name. `racks`: rack →
+    nodes."""
 
     format: Literal[1] = 1
     run_id: str
@@ -101,22 +107,22 @@ class CaseFile(Document):
     jars: dict[str, dict[str, str]] = Field(default_factory=dict)
     wall_ns: int = 0
     sealed: bool = False
-    """The run has a `seal.json`. Runs of older versions do not."""
+    """True if the run has a `seal.json`. Runs of older versions have none."""
     timing: Timing | None = None
     """Timing of its brokers; None in files of older versions."""
 
 
 class AttachedFile(Document):
-    """`attached.json`: topics that a run created on a cluster that someone else runs. Removed once they are
-    deleted there."""
+    """`attached.json`: topics that a run created on a cluster that ackproof does not own. The file is removed once
+    the topics are deleted there."""
 
     bootstrap: str
     topics: tuple[str, ...]
 
 
 class PartitionRead(Document):
-    """The final read of one partition. `start`, `end`: offsets asked for before the read; `position`: where
-    the reader ended; `records`: number of records that it got, -1 unknown."""
+    """The final read of one partition. `start`, `end`: log start and end offset, requested before the read.
+    `position`: offset at which the reader stopped. `records`: number of records that it got; -1 unknown."""
 
     topic: str
     partition: int
@@ -135,8 +141,8 @@ class PartitionRead(Document):
 
 
 class FinalReadFile(Document):
-    """`observed/final-read.json`. `committed`: the second final read, at read_committed, where producers
-    wrote in transactions."""
+    """`observed/final-read.json`. `committed`: the second final read, at read_committed; empty unless producers wrote
+    in transactions."""
 
     complete: bool
     reasons: tuple[str, ...] = ()
@@ -145,15 +151,15 @@ class FinalReadFile(Document):
 
     @property
     def read_out(self) -> bool:
-        """Return True if every partition was read up to the end seen before the read, even if writers were
-        still active."""
+        """Return True if every partition was read up to the end that was requested before the read, even if writers
+        were still active."""
         return bool(self.partitions) and all(
             read.complete or read.position >= read.end > read.start for read in self.partitions
         )
 
 
 class RecordCounts(Document):
-    """Rows of the ledgers."""
+    """Numbers of rows in the ledgers."""
 
     produced: int = 0
     acked: int = 0
@@ -170,66 +176,68 @@ class DeletedWindows(Document):
     records: RecordCounts
     """Sums over all windows: rows of the ledgers, and records that the follower read back."""
     gone: int
-    """Attempts in parts of the ledgers that were deleted, as recorded before the deletion."""
+    """Attempts in parts of the ledgers that were deleted, as counted before the deletion."""
     spared: int
-    """Acknowledged attempts that are still in the ledgers while their records were deleted with a window.
-    They are not lost."""
+    """Acknowledged attempts whose rows are still in the ledgers while their records were deleted with a window. They
+    do not count as lost."""
 
 
 class FinalReadFlaws(Document):
-    """Offsets where a final reader went back, or that it passed over though another read shows them."""
+    """Offsets at which a final reader went back, or which it skipped although another read has them."""
 
     count: int = 0
     places: tuple[JsonValue, ...] = ()
 
 
 class AuditFile(Document):
-    """`audit.json`."""
+    """`audit.json`: the counts of the audit, and the inputs that they rest on."""
 
     counts: dict[str, int]
     records: RecordCounts
     counted: dict[str, str] = Field(default_factory=dict)
-    """SHA-256 of each part that was counted, by its path in the run directory; empty in files of older versions."""
+    """SHA-256 of each ledger part that was counted, by its path in the run directory; empty in files of older
+    versions."""
     complete: bool
     reasons: tuple[str, ...] = ()
     unledgered: int = 0
     consumed_committed: int = 0
-    """Rows of the final reader at read_committed; they are not among `records.consumed_final`."""
+    """Rows of the final reader at read_committed. `records.consumed_final` does not include them."""
     final_read: FinalReadFlaws = FinalReadFlaws()
     contents: dict[str, tuple[int, int]] = Field(default_factory=dict)
-    """Partition → content sums of the final reads (`payload.content_sum`), the second at read_committed."""
+    """Partition → content sums of the two final reads (`payload.content_sum`); the second is the one at
+    read_committed."""
     findings: tuple[str, ...] = ()
-    """Names of the files in `findings/`; empty in files of older versions, where all files there count."""
+    """Names of the files in `findings/`. Empty in files of older versions: then all files there count."""
     series: str = "series.parquet"
     deleted: DeletedWindows | None = None
 
     @property
     def audited(self) -> RecordCounts:
-        """Return the number of audited rows, with those that a soak deleted."""
+        """Return the number of audited rows, including those that a soak deleted."""
         return self.records if self.deleted is None else self.deleted.records
 
     def counts_to_show(self, final: FinalReadFile | None) -> dict[str, int]:
-        """Return the counts that may be shown. Without a complete final read an unread record is not lost and
-        a zero proves nothing, so only classes of presence that were found are shown."""
+        """Return the counts that may be shown. Without a complete final read an unread record is not lost and a zero
+        proves nothing. Then only counts above 0 are returned, and none of a class that only a final read can show."""
         if final is not None and final.read_out:
             return dict(self.counts)
         return {name: count for name, count in self.counts.items() if count and name not in ABSENCES}
 
 
 class ClassJudgement(Document):
-    """The judgement of one anomaly class. `forbidden` None: not judged, and `why` says why."""
+    """The judgement of one anomaly class. `forbidden` None: not judged, and `why` gives the reason."""
 
     anomaly: str
     count: int
     forbidden: bool | None
     why: str
     predicted: str = ""
-    """`impossible`, `possible` or `unknown`; empty where nothing is predicted and the settings alone decide."""
+    """`impossible`, `possible` or `unknown`; empty if there is no prediction and the settings alone decide."""
 
 
 class ExpectationJudged(Document):
-    """The result of one bound of `expect`. `holds` None: undecided, and `why` says what is missing. `seen`:
-    in words, with its unit. `low`, `high`: bounds of the number; None: open, unknown, or a state."""
+    """The result of one bound of `expect`. `holds` None: undecided, and `why` says what is missing. `seen`: the
+    observed value in words, with its unit. `low`, `high`: bounds of that number; None: open, unknown, or a state."""
 
     quantity: str
     bound: str
@@ -237,36 +245,36 @@ class ExpectationJudged(Document):
     holds: bool | None
     why: str = ""
     timing: str = ""
-    """Whose time-outs it was measured under; '' of what is no time."""
+    """Name of the brokers' timing under which it was measured; '' for a quantity that is not a time."""
     low: float | None = None
     high: float | None = None
 
 
 class JudgedOpinion(Document):
-    """One opinion of the judge, as data."""
+    """One finding of a check of the judge, as data."""
 
     check: str
-    """The check whose opinion it is: `acks`, `left replicas`."""
+    """Name of the check that states it: `acks`, `left replicas`."""
     kind: Literal["contradicts", "breaks", "lacks", "open", "not judged", "agrees"]
     subject: str = ""
-    """The partition, class, fault, node or client that it is about; '' the run."""
+    """The partition, class, fault, node or client that the opinion is about; '' for the run as a whole."""
     text: str
     numbers: dict[str, float] = Field(default_factory=dict)
     proven: bool = False
-    """For `breaks`: one specimen proves it, even where evidence is missing elsewhere."""
+    """For `breaks`: one finding is proof, even if evidence is missing elsewhere."""
 
 
 class VerdictFile(Document):
-    """`verdict.json`."""
+    """`verdict.json`: the verdict of a run with its reasons."""
 
     verdict: Verdict
     reasons: tuple[str, ...]
     classes: tuple[ClassJudgement, ...] = ()
     not_judged: tuple[str, ...] = ()
     witnesses: tuple[str, ...] = ()
-    """Sentences in which the logs on disk confirm the final read."""
+    """Sentences on how the logs on disk confirm the final read."""
     calm: QuietSeconds | None = None
-    """Load of the machine in quiet seconds, where it was observed."""
+    """Load of the machine in quiet seconds; None if it was not observed."""
     expected: tuple[ExpectationJudged, ...] = ()
     """Results of the bounds of `expect`; empty in files of older versions."""
     opinions: tuple[JudgedOpinion, ...] = ()
@@ -274,13 +282,13 @@ class VerdictFile(Document):
 
     @property
     def starved(self) -> tuple[str, ...]:
-        """Return why times of this run say nothing about Kafka; empty where they do."""
+        """Return why times of this run say nothing about Kafka; empty if the machine was not starved."""
         return self.calm.starved if self.calm is not None else ()
 
     @property
     def permitted(self) -> str:
-        """Return why the losses in a PASS are allowed, as a sentence; "" where nothing is lost, or the
-        verdict is no PASS."""
+        """Return why the losses in a PASS are allowed, as a sentence; "" if nothing is lost or the verdict is not
+        PASS."""
         losses = [
             judged for judged in self.classes if judged.count and judged.anomaly in (Anomaly.LOST, *REMOVED)
         ]
@@ -292,8 +300,8 @@ class VerdictFile(Document):
 
 
 class ChangedSetting(BaseModel, frozen=True):
-    """A broker setting that is not at Kafka's default. `default` None: the release has no such setting. `brokers` ():
-    all of them have this value."""
+    """A broker setting that differs from Kafka's default. `default` None: the release has no such setting. `brokers`:
+    those with this value; empty: all."""
 
     name: str
     value: str
@@ -310,9 +318,10 @@ class ChangedSetting(BaseModel, frozen=True):
 
 
 class Timing(BaseModel, frozen=True):
-    """The timing of the brokers: `chaos`, `Kafka's own + server.properties + cluster.config`, …
+    """The timing of the brokers. `name` is, for example, `chaos` or `Kafka's own + server.properties +
+    cluster.config`.
 
-    `ignored`: settings of the broker file that ackproof sets itself or does not keep, by the reason.
+    `ignored`: settings of the broker file that ackproof sets itself or drops, by reason.
     """
 
     name: str
@@ -328,7 +337,7 @@ class Timing(BaseModel, frozen=True):
 
 
 def group_timings(timings: Iterable[tuple[str, Timing]]) -> list[tuple[Timing, str]]:
-    """Return each timing with the names of the cases that have it; '' where all have the same."""
+    """Return each distinct timing with the names of the cases that have it; '' if all cases have the same."""
     found: dict[str, tuple[Timing, list[str]]] = {}
     for name, timing in timings:
         found.setdefault(timing.model_dump_json(), (timing, []))[1].append(name)
@@ -336,7 +345,8 @@ def group_timings(timings: Iterable[tuple[str, Timing]]) -> list[tuple[Timing, s
 
 
 class QuietSeconds(BaseModel, frozen=True):
-    """The machine and the clients in seconds of load without an active fault. Shares are 0 … 1; -1 is unknown."""
+    """Load of the machine and the clients, averaged over the seconds of load without an active fault. Shares are 0 …
+    1; -1 is unknown."""
 
     seconds: float
     asked_rate: float | None
@@ -353,4 +363,4 @@ class QuietSeconds(BaseModel, frozen=True):
     io_pressure: float
     memory_pressure: float
     starved: tuple[str, ...] = ()
-    """Bounds that were exceeded, a sentence each. If there are any, times of this run are not judged."""
+    """Bounds that were exceeded, one sentence each. If there are any, times of this run are not judged."""

@@ -1,12 +1,12 @@
-"""What client libraries guarantee: after which errors they send a record again, and which promises follow.
+"""What client libraries guarantee: after which errors they resend a record, and which promises follow from that.
 
-Each library is a folder of `ackproof/clients`. Its `guarantees.txt` has its default time-outs and two tables: what it
-does after each error of a produce request, and whether the record may have been appended by then; and what may be
-expected of a producer's records, by its settings, each row with its source in the library and the attack that it was
-put to. A row that an attack refuted forbids nothing.
+Each library is a folder of `ackproof/clients`. Its `guarantees.txt` contains its default time-outs and two tables.
+The first says, for each error of a produce request, whether the library resends the record and whether the record may
+have been appended. The second says what a producer's settings promise about its records; each row names its source in
+the library and the attack by which it was tested. A row that an attack refuted forbids nothing.
 
-Outcomes of attempts (here) and forbidden classes (`experiment.promises`) are read from these tables.
-`python -m ackproof.rundir.guarantees` prints `docs/clients.md`; a test holds both equal.
+Outcomes of attempts (this module) and forbidden classes (`experiment.promises`) are read from these tables. `python
+-m ackproof.rundir.guarantees` prints `docs/clients.md`; a test compares both.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Resend(StrEnum):
 
 
 class Appended(StrEnum):
-    """When the batch that the error answers may have been appended."""
+    """Condition under which the batch may have been appended although the broker answered with this error."""
 
     NEVER = "no"
     BY_ACKS_ALL = "with acks=all"
@@ -41,7 +41,7 @@ class Appended(StrEnum):
 
 
 class ErrorRow(NamedTuple):
-    """Behaviour of a library after one error. Negative codes are the library's own."""
+    """Behaviour of a library after one error. Negative codes are defined by the library, others by Kafka."""
 
     code: int
     name: str
@@ -57,7 +57,7 @@ class ErrorRow(NamedTuple):
 
 
 class Excuse(StrEnum):
-    """Why single records may break a guarantee. The value ends the sentence `3 …`."""
+    """Why single records may break a guarantee. The value completes a sentence that begins with their number."""
 
     NEW_LEADER = (
         "were appended in one leader epoch and again in a later one: librdkafka sends a record again when its leader "
@@ -83,7 +83,7 @@ class Holds(StrEnum):
 
 
 class Guarantee(NamedTuple):
-    """The guarantee of a producer's settings against one class of anomaly. `idempotence`: on or off; `retries`: 0, > 0
+    """A guarantee of a producer's settings against one class of anomaly. `idempotence`: on or off. `retries`: 0, > 0
     or any."""
 
     anomaly: str
@@ -98,7 +98,7 @@ class Guarantee(NamedTuple):
     excuses: tuple[Excuse, ...]
 
     def covers(self, anomaly: str, idempotence: bool, retries: bool, acks: str) -> bool:
-        """Return True if the row covers these settings, at any number of requests in flight."""
+        """Return True if the row covers these settings for any number of in-flight requests."""
         return (
             (self.anomaly, self.in_flight) == (anomaly, _ANY)
             and self.idempotence == ("on" if idempotence else "off")
@@ -108,17 +108,17 @@ class Guarantee(NamedTuple):
 
 
 class Library(NamedTuple):
-    """A client library as it was read and attacked."""
+    """The default time-outs, errors and guarantees of one client library."""
 
     title: str
     timeouts_ms: Mapping[str, int]
-    """Its own time-outs by their setting, where an experiment gives none."""
+    """Default of each time-out by the name of its setting, used where an experiment does not set it."""
     errors: tuple[ErrorRow, ...]
     guarantees: tuple[Guarantee, ...]
 
     def guarantee(self, anomaly: str, *, idempotence: bool, retries: bool, acks: str) -> Guarantee:
-        """Return the first row for these settings that no attack refuted. `retries`: some are possible. Raises
-        KeyError if there is none."""
+        """Return the first row for these settings that no attack refuted. `retries`: True if retries are possible.
+        Raises KeyError if there is no such row."""
         for row in self.guarantees:
             if row.holds is not Holds.REFUTED and row.covers(anomaly, idempotence, retries, acks):
                 return row
@@ -126,7 +126,7 @@ class Library(NamedTuple):
 
 
 def _read_library(text: str) -> Library:
-    """Read the tables of a library. The comment at their head names the columns."""
+    """Parse the tables of a library. The comment at the head of the file names the columns."""
     rows = [[cell.strip() for cell in line.split("|")] for line in text.splitlines()]
     by_kind = {
         kind: [cells for word, *cells in rows if word == kind]
@@ -157,14 +157,15 @@ LIBRARIES: Final[Mapping[str, Library]] = MappingProxyType(
         for tables in sorted((Path(__file__).parents[1] / "clients").glob("*/guarantees.txt"))
     }
 )
-"""The client libraries by name, which is that of their folder; `clients.contract.client_adapter` takes the same."""
+"""The client libraries by name. The name is that of the library's folder, and `clients.contract.client_adapter` takes
+it."""
 
 NO_ERROR: Final = 0
 
 BEFORE_APPEND: Final[tuple[ErrorRow, ...]] = tuple(
     row for row in LIBRARIES[LIBRDKAFKA].errors if row.code > 0 and row.definite
 )
-"""The broker codes that make an attempt `failed`, without retries and idempotence only."""
+"""The broker errors that make an attempt `failed` if retries and idempotence are off."""
 
 _DEFINITE: Final = {
     name: frozenset(row.code for row in library.errors if row.code > 0 and row.definite)
@@ -172,15 +173,15 @@ _DEFINITE: Final = {
 }
 
 REFUSED: Final = Outcome.FAILED
-"""Outcome of a produce call that raised: the library did not take the record, so it was never sent."""
+"""Outcome of a produce call that raised: the library refused the record, so it was never sent."""
 
 
 def classify_report(code: int, *, may_resend: bool, library: str = LIBRDKAFKA) -> Outcome:
-    """Return the outcome that a delivery report with this code of Kafka or of the library means; 0 is no error.
+    """Return the outcome of a delivery report. `code`: error code of Kafka or of the library; 0 is no error.
 
     `may_resend`: the client may have sent the record more than once, so that an earlier send may have been appended.
-    That holds with retries or idempotence, and without them once the record is old enough (`resend_after_s` of the
-    library's adapter), unless its partition kept its leader meanwhile.
+    That is so with retries or idempotence. Without them it is so once the record is older than `resend_after_s` of
+    the library's adapter, unless its partition kept its leader meanwhile.
     """
     if code == NO_ERROR:
         return Outcome.ACKED

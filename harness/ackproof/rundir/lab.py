@@ -12,9 +12,10 @@ from ackproof.rundir.documents import Document
 
 
 class ComparedSide(Document):
-    """A quantity of one case in one batch. `low`, `high`: the interval; None: unbounded, or none (`why`).
+    """A quantity of one case in one batch. `low`, `high`: the interval. None: that side is unbounded, or there is no
+    interval and `why` gives the reason.
 
-    `middle`: the statistic of the repeats; None: open.
+    `middle`: the statistic over the repeats; None: unbounded.
     """
 
     repeats: int
@@ -27,10 +28,10 @@ class ComparedSide(Document):
 
 
 class ComparedDifference(Document):
-    """Ratio of a later batch to the first one; a difference for counts.
+    """Ratio of a later batch to the first one; for counts the difference.
 
-    `low`, `high`: the interval of this comparison alone. `sure_low`, `sure_high`: a wider one; all intervals
-    of a page hold at once with the stated confidence (Bonferroni). None: unbounded. `apart`: the wider
+    `low`, `high`: the interval of this comparison alone. `sure_low`, `sure_high`: a wider interval; the wider
+    intervals of a page hold together with the stated confidence (Bonferroni). None: unbounded. `apart`: the wider
     interval excludes equality.
     """
 
@@ -44,7 +45,8 @@ class ComparedDifference(Document):
 
 
 class ComparedQuantity(Document):
-    """One quantity of a case: `sides` of each batch, `beyond` of each but the first, None where it is unknown."""
+    """One quantity of a case. `sides`: its value in each batch. `beyond`: its difference in each batch but the first.
+    None: unknown."""
 
     quantity: str
     window: str
@@ -52,11 +54,11 @@ class ComparedQuantity(Document):
     sides: tuple[ComparedSide | None, ...]
     beyond: tuple[ComparedDifference | None, ...]
     expected: bool = False
-    """An experiment has an expectation on it."""
+    """True if an experiment has an expectation on this quantity."""
 
     @property
     def differs(self) -> bool:
-        """Return True if any batch differs from the first for certain."""
+        """Return True if the wider interval of any later batch excludes equality with the first."""
         return any(other is not None and other.apart for other in self.beyond)
 
 
@@ -85,8 +87,8 @@ class ComparedCount(Document):
 
 
 class ComparedCase(Document):
-    """One case. `verdicts`: in words, "" where a batch lacks it. `settings`: those that differ, with each
-    batch's value. `runs`: folders of the repeats in each batch."""
+    """One case. `verdicts`: in words, per batch; "" if the batch does not have the case. `settings`: settings that
+    differ, with each batch's value. `runs`: folders of the repeats in each batch."""
 
     case: str
     verdicts: tuple[str, ...]
@@ -103,7 +105,7 @@ class ComparedCase(Document):
 
 
 class ComparedBatch(Document):
-    """One of the batches. `path`: its folder; `report`: its page."""
+    """One of the compared batches. `path`: its folder. `report`: its HTML page."""
 
     name: str
     directory: str
@@ -114,8 +116,9 @@ class ComparedBatch(Document):
 
 
 class ComparisonFile(Document):
-    """A comparison of batches. `environment`: versions and the like that differ. `statistic`, `confidence`: of every
-    interval. `broken`: violations of `--fail-on`, a sentence each; `untold`: number of comparisons that are unknown."""
+    """A comparison of batches. `environment`: versions and other facts of the machine that differ. `statistic`,
+    `confidence`: those of every interval. `broken`: violations of `--fail-on`, one sentence each. `untold`: number of
+    comparisons with an unknown result."""
 
     batches: tuple[ComparedBatch, ...]
     statistic: str
@@ -126,9 +129,9 @@ class ComparisonFile(Document):
     broken: tuple[str, ...] = ()
     untold: int = 0
     nothing_in_common: str = ""
-    """Why nothing is compared: no other batch has a case of the first."""
+    """Why nothing is compared: no other batch has a case of the first batch. Empty otherwise."""
     told: int = 0
-    """Number of comparisons that were checked against `fail_on`, without the unknown ones."""
+    """Number of comparisons that were checked against `fail_on`; unknown ones do not count."""
 
 
 class TrendPoint(Document):
@@ -158,7 +161,7 @@ class TrendCase(Document):
 
 
 class TrendFile(Document):
-    """Many batches in the order of their dates. `unread`: folders without a readable batch, with the reason."""
+    """Many batches in the order of their dates. `unread`: folders without a readable batch, each with the reason."""
 
     directory: str
     cases: tuple[TrendCase, ...]
@@ -173,15 +176,16 @@ class ClaimVerdict(StrEnum):
 
     CONFIRMED = "CONFIRMED"
     QUALIFIED = "QUALIFIED"
-    """True under a condition: both sides of it were observed."""
+    """True under a condition: runs with and without it were observed."""
     REFUTED = "REFUTED"
     MEASURED = "MEASURED"
-    """The claim asks how much: the answer is the effect with its interval."""
+    """The claim asks for a size: the answer is the effect with its interval."""
     INCONCLUSIVE = "INCONCLUSIVE"
 
 
 class ClaimShowing(Document):
-    """One bound checked in one run, or over the repeats of cases. `holds` None: undecided, and `why` says why."""
+    """One bound checked in one run, or over the repeats of cases. `holds` None: undecided, and `why` gives the
+    reason."""
 
     case: str
     run: str
@@ -193,7 +197,7 @@ class ClaimShowing(Document):
     holds: bool | None
     why: str = ""
     over: OverRepeats | None = None
-    """Results of the repeats for a bound over repeats, which has no single run."""
+    """Results of the repeats if the bound is one over repeats; `run` is empty then."""
 
 
 class OpenAttempt(Document):
@@ -213,15 +217,15 @@ class ClaimJudged(Document):
     sources: tuple[str, ...] = ()
     verdict: ClaimVerdict
     why: str
-    """The condition that qualifies it, or what is unknown; '' for a plain confirmation or refutation."""
+    """The condition that qualifies the claim, or what is unknown; '' for a plain confirmation or refutation."""
     experiment: str
     """Path of the batch, relative to the folder of `claims.json`."""
     seconds: float
-    """Duration of the experiment, with all cases, audit and report."""
+    """Duration of the experiment including all cases, audit and report."""
     shown: tuple[ClaimShowing, ...]
-    """Evidence of this attempt, and evidence of earlier attempts against the claim, which counts too."""
+    """Evidence of this attempt, and the evidence against the claim from earlier attempts, which counts too."""
     before: tuple[OpenAttempt, ...] = ()
-    """Earlier attempts that left it open, the first one first."""
+    """Earlier attempts that left the claim open, the first one first."""
 
     @property
     def answered(self) -> bool:

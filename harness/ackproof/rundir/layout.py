@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Final
 
 SERIES_FILE: Final = "series.parquet"
-"""Name of the series. A repeated audit uses another name if this one is taken."""
+"""Default name of the series file. A repeated audit uses another name if this one is taken."""
 _FILE_OF = {"findings": re.compile(r"[^/\0]+\.parquet"), "series": re.compile(r"series[^/\0]*\.parquet")}
-"""Allowed names of files that `audit.json` lists: none that leads out of the folder."""
+"""Allowed names of files that `audit.json` lists. None of them can lead out of its folder."""
 _ATTEMPT = re.compile(r"part-[0-9a-f]{8}-[0-9]+-[0-9]+-")
-"""Prefix of findings of an audit that names them in `audit.json` when it is done."""
+"""Prefix of findings files of an audit. The audit lists them in `audit.json` when it is done."""
 _UNSAFE = re.compile(r"[^A-Za-z0-9._=,+-]+")
 
 
@@ -28,7 +28,7 @@ def client_folder(client: str) -> str:
 
 
 class _PathBelow:
-    """Descriptor of a path below the folder of its owner."""
+    """Descriptor that returns a path below the folder of its owner."""
 
     def __init__(self, below: str) -> None:
         self._below = below
@@ -44,13 +44,13 @@ class CaseDir:
     path: Path
 
     case_json = _PathBelow("case.json")
-    """The resolved case: replayable, with the list of clients."""
+    """The resolved case with the list of clients: enough to run it again."""
     seal = _PathBelow("seal.json")
-    """Digests of all that was written by the end of the run."""
+    """Digests of all files that were written by the end of the run."""
     timeline = _PathBelow("timeline.jsonl")
-    """Events, one JSON object a line; ends with the event `end`."""
+    """Events, one JSON object a line. The last event is `end`."""
     ledger = _PathBelow("ledger")
-    """Home of both ledgers."""
+    """Folder of both ledgers."""
     produced = _PathBelow("ledger/produced")
     """`client=<id>/part-*.parquet` of the producers."""
     consumed = _PathBelow("ledger/consumed")
@@ -58,25 +58,25 @@ class CaseDir:
     transactions = _PathBelow("ledger/transactions")
     """`client=<id>/part-000000.parquet` of transactional producers: the outcome of each transaction."""
     journal = _PathBelow("journal")
-    """Memory-mapped journals of running clients; empty once they are turned into Parquet."""
+    """Memory-mapped journals of running clients. Empty once they are converted to Parquet."""
     clients = _PathBelow("clients")
-    """Settings, statistics and output of client processes, one folder a client."""
+    """Settings, statistics and output of client processes, one folder per client."""
     nodes = _PathBelow("nodes")
-    """One folder a node: server.properties, hosts, logs and (until the end) data."""
+    """One folder per node: server.properties, hosts, logs and (until the end of the run) data."""
     attached_json = _PathBelow("attached.json")
-    """Topics created on a cluster that someone else runs, until they are deleted there."""
+    """Topics created on a cluster that ackproof does not own. Exists until they are deleted there."""
     windows = _PathBelow("windows")
     """One folder per window of a soak: see `windows`."""
     observed = _PathBelow("observed")
     """Observations of the cluster through Kafka's protocol."""
     samples = _PathBelow("observed/partitions.jsonl")
-    """Leader, ISR, epoch, high watermark, log ends: one JSON object a line, a sample of one partition each."""
+    """Leader, ISR, leader epoch, high watermark, log ends: one JSON object a line, each a sample of one partition."""
     pulse = _PathBelow("observed/pulse.jsonl")
     """Load of the machine and the harness, once a second: pressure, steal, delays, records sent."""
     metrics = _PathBelow("observed/metrics.parquet")
-    """The nodes' own metrics, scraped once a second; only where the experiment asks for them."""
+    """The nodes' own metrics, scraped once a second. Written only if the experiment asks for them."""
     brokers = _PathBelow("observed/brokers.jsonl")
-    """Answers of each broker; only where the experiment asks for them."""
+    """Answers of each broker. Written only if the experiment asks for them."""
     final_read = _PathBelow("observed/final-read.json")
     """Start, end and epoch of each partition of the final read, and whether it was complete."""
     recovery = _PathBelow("observed/recovery.json")
@@ -94,7 +94,7 @@ class CaseDir:
     findings = _PathBelow("findings")
     """Folder of Parquet files, one row per unit counted; see `finding_parts`."""
     conformance_json = _PathBelow("conformance.json")
-    """The run replayed through the reference implementation: forbidden steps, and the explanation of each loss."""
+    """Result of the replay through the reference implementation: forbidden steps, and an explanation of each loss."""
     prediction_json = _PathBelow("prediction.json")
     """The reference implementation's answer for these settings and the observed faults."""
     simulation_json = _PathBelow("simulation.json")
@@ -103,18 +103,18 @@ class CaseDir:
     """The verdict and its reasons."""
 
     def served(self, reader: str) -> Path:
-        """Return the path of a live reader's fetch sources; written only where the experiment asks for it."""
+        """Return the path of a live reader's fetch sources. The file exists only if the experiment asks for it."""
         return self.clients / reader / "served.jsonl"
 
     def commits(self, reader: str) -> Path:
-        """Return the path of a live reader's offset commits; written only where the reader commits."""
+        """Return the path of a live reader's offset commits. The file exists only if the reader commits."""
         return self.clients / reader / "commits.jsonl"
 
     @property
     def finding_parts(self) -> list[Path]:
         """Return the findings files that `audit.json` lists.
 
-        If it lists none (older versions): all but those of unfinished audits.
+        If it lists none (older versions): all files in `findings/` except those of unfinished audits.
         """
         listed = self._published("findings")
         if isinstance(listed, list) and listed:
@@ -124,7 +124,8 @@ class CaseDir:
 
     @property
     def series(self) -> Path:
-        """Return the series that `audit.json` names: acks, reads and latencies per partition and 100 ms."""
+        """Return the path of the series that `audit.json` names: acks, reads and latencies per partition and 100
+        ms."""
         name = self._published("series")
         if isinstance(name, str) and _FILE_OF["series"].fullmatch(name):
             return self.path / name
@@ -132,7 +133,8 @@ class CaseDir:
 
     @property
     def published(self) -> list[Path]:
-        """Return the files that belong to `audit.json`; none without one, so that foreign files stay."""
+        """Return the files that belong to `audit.json`. Empty without an `audit.json`, so that foreign files are
+        kept."""
         return [*self.finding_parts, self.series] if self.audit_json.exists() else []
 
     def _published(self, name: str) -> object:
@@ -149,15 +151,15 @@ class BatchDir:
     path: Path
 
     batch_json = _PathBelow("batch.json")
-    """Rewritten after every case."""
+    """Result of the batch, rewritten after every case."""
     pairs_json = _PathBelow("pairs.json")
-    """Pairs of fault kinds that were in force together, where storms of pairs ran."""
+    """Pairs of fault kinds that were in force together. Exists if storms of pairs ran."""
     report_html = _PathBelow("report.html")
-    """One self-contained page."""
+    """The report: one self-contained HTML page."""
     junit_xml = _PathBelow("junit.xml")
-    """For CI systems."""
+    """Results for CI systems."""
     summary_md = _PathBelow("summary.md")
-    """For a pull request or a job summary."""
+    """Short Markdown report for a pull request or a job summary."""
 
     def case(self, case_id: str) -> CaseDir:
         return CaseDir(self.path / safe_name(case_id))

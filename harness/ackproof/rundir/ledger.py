@@ -1,11 +1,12 @@
-"""The ledgers on disk: Parquet parts in `ledger/{produced,consumed}/client=<id>/` (docs/architecture.md, The ledgers).
+"""The ledgers on disk: Parquet parts in `ledger/{produced,consumed}/client=<id>/` (docs/architecture.md, The
+ledgers).
 
-A part appears whole or not at all: it is written under a name that no reader of parts takes for one, then renamed.
-Its rows are sorted by topic, partition and order (seq of a produced row, read_seq of a consumed one), with a row
-group per partition, so that a reader of one partition can pass over the others by their statistics; partitions
-with few rows share a group. A client that produced or read nothing leaves a folder without parts.
+A part appears complete or not at all: it is written under a temporary name that readers ignore, then renamed. Its
+rows are sorted by topic, partition and order (seq of a produced row, read_seq of a consumed one). Each partition has
+a row group of its own, so that a reader of one partition can skip the others by their statistics; partitions with few
+rows share a group. The folder of a client that produced or read nothing has no parts.
 
-After the last part comes `_END`: see `end`.
+After the last part the client writes `_END` (see `rundir.parts`).
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
 _PART: Final = "part-{:06d}.parquet"
 _PARTS: Final = "part-*.parquet"
 _GROUPS: Final = 64
-"""Row groups of a part at most."""
+"""Maximum number of row groups in a part."""
 _SMALLEST_GROUP: Final = 1024
 _FINAL_COLUMNS: Final = ["offset", "producer", "seq", "intact", "timestamp_ms"]
 _BLOCK_ROWS: Final = 2_000_000
@@ -46,7 +47,7 @@ _STATISTICS: Final = frozenset(PRODUCED.names + CONSUMED.names) - {
     "intact",
     "timestamp_ms",
 }
-"""Columns with statistics, by which readers skip row groups."""
+"""Columns with statistics, which let readers skip row groups."""
 _DICTIONARY: Final = ["topic", "origin_topic", "partition"]
 _RISING: Final = frozenset(
     {"seq", "offset", "sent_ns", "done_ns", "txn", "read_seq", "read_ns", "timestamp_ms"}
@@ -58,7 +59,8 @@ Ints = npt.NDArray[np.int64]
 
 @dataclass(frozen=True)
 class ProducedRows:
-    """Rows of one producer, in order of seq. `place` is an index into `places`; times count from the run's start."""
+    """Rows of one producer, in order of seq. `place` holds indices into `places`. Times are ns since the run's
+    start."""
 
     producer: int
     places: Sequence[TopicPartition]
@@ -70,13 +72,13 @@ class ProducedRows:
     sent_ns: Ints
     done_ns: Ints
     txn: Ints | None = None
-    """Number of each row's transaction; None: the producer has none."""
+    """Transaction number of each row; None: the producer uses no transactions."""
     library: ClientLibrary | None = None
-    """The library that sent them, which the footer names."""
+    """The client library that sent the records. The Parquet footer names it."""
 
 
 class TxnRow(NamedTuple):
-    """One transaction, as in `schema.TRANSACTIONS`."""
+    """One transaction: a row of `schema.TRANSACTIONS`."""
 
     producer: int
     txn: int
@@ -88,7 +90,7 @@ class TxnRow(NamedTuple):
 
 
 def write_transactions(folder: Path, rows: Sequence[TxnRow], library: ClientLibrary | None = None) -> Path:
-    """Write the one part of a producer's table of transactions. Return its path."""
+    """Write a producer's table of transactions, which has a single part. Return its path."""
     columns = [
         pa.array(column, field.type)
         for column, field in zip(zip(*rows, strict=True), TRANSACTIONS, strict=True)
@@ -98,7 +100,7 @@ def write_transactions(folder: Path, rows: Sequence[TxnRow], library: ClientLibr
 
 @dataclass(frozen=True)
 class ConsumedRows:
-    """Rows of one reader, in order of read_seq. `place` and `origin` are indices into `places` and `origins`."""
+    """Rows of one reader, in order of read_seq. `place` and `origin` hold indices into `places` and `origins`."""
 
     reader: int
     phase: int
@@ -117,7 +119,7 @@ class ConsumedRows:
     read_ns: Ints
     timestamp_ms: Ints
     library: ClientLibrary | None = None
-    """The library that read them, which the footer names."""
+    """The client library that read the records. The Parquet footer names it."""
 
 
 def write_produced(folder: Path, number: int, rows: ProducedRows) -> Path:
@@ -137,39 +139,40 @@ def part_path(folder: Path, number: int) -> Path:
 
 
 def parts(folder: Path) -> list[Path]:
-    """Return the parts of a client's folder, or of all clients of a ledger, by name."""
+    """Return the parts in a client's folder, or those of all clients of a ledger, sorted by path."""
     return sorted([*folder.glob(_PARTS), *folder.glob(f"client=*/{_PARTS}")])
 
 
 def read_parts(folder: Path, schema: pa.Schema) -> pa.Table:
-    """Return all rows of a client's folder or of a whole ledger, part by part; an empty table if there are none."""
+    """Return all rows of a client's folder or of a ledger, part by part; an empty table if there are no parts."""
     tables = [storage.read_table(path, schema=schema) for path in parts(folder)]
     return pa.concat_tables(tables) if tables else schema.empty_table()
 
 
 def ledger_rows(folder: Path, columns: list[str], wanted: pc.Expression) -> pa.Table:
-    """Return these columns of the rows that match. Raises OSError or ArrowException for a part that cannot be read."""
+    """Return these columns of the rows that match `wanted`. Raises OSError or ArrowException if a part is
+    unreadable."""
     return storage.read_rows(parts(folder), columns, wanted)
 
 
 class FinalRows:
     """Rows of the final reads, partition by partition.
 
-    One pass over the parts reads the rows of as many neighbouring partitions as have `_BLOCK_ROWS` rows together: a
-    thousand small partitions are one pass, and a large one is in memory alone.
+    One pass over the parts reads a block: neighbouring partitions with about `_BLOCK_ROWS` rows together. So a
+    thousand small partitions take one pass, and a large partition is alone in memory.
     """
 
     def __init__(self, run: CaseDir) -> None:
         self._run = run
         self._width = 0
-        """Partitions of a block."""
+        """Number of partitions in a block; 0: not computed yet."""
         self._block: tuple[str, int, ReadPhase] | None = None
         self._tables: dict[tuple[object, ...], pa.Table] = {}
 
     def read_partition(self, place: TopicPartition, phase: ReadPhase = ReadPhase.FINAL) -> pa.Table:
-        """Return `_FINAL_COLUMNS` of a partition's final read: by default at read_uncommitted.
+        """Return `_FINAL_COLUMNS` of a partition's final read, by default of the one at read_uncommitted.
 
-        Raises OSError or ArrowException for a part that cannot be read.
+        Raises OSError or ArrowException if a part cannot be read.
         """
         self._width = self._width or self._partitions_of_a_block()
         block = place.topic, place.partition // self._width, phase
@@ -178,7 +181,7 @@ class FinalRows:
         return self._tables.get((place.partition,), CONSUMED.empty_table()).select(_FINAL_COLUMNS)
 
     def _read(self, topic: str, number: int, phase: ReadPhase) -> dict[tuple[object, ...], pa.Table]:
-        import pyarrow.compute as pc  # writers of ledgers need none of it
+        import pyarrow.compute as pc  # imported here because writers of ledgers do not need it
 
         begin = number * self._width
         wanted = (
@@ -202,7 +205,7 @@ class FinalRows:
 
 
 def remove_unfinished(folder: Path) -> int:
-    """Remove the unfinished parts of a killed writer. Return their number."""
+    """Remove the unfinished parts that a killed writer left. Return their number."""
     leftovers = list(folder.glob(".part-*.tmp"))
     for path in leftovers:
         path.unlink(missing_ok=True)
@@ -216,10 +219,11 @@ def _write_sorted(
     schema: pa.Schema,
     constants: Mapping[str, int],
 ) -> Path:
-    """Write the rows as a part, sorted by partition. `constants`: columns that repeat one value."""
+    """Write the rows as one part, sorted by partition. `constants`: values of columns that are the same in all
+    rows."""
     places, count = rows.places, len(rows.place)
     by_name = sorted(range(len(places)), key=places.__getitem__)
-    # numpy sorts numbers of 16 bits by radix, five times as fast as longer ones
+    # numpy sorts 16-bit numbers by radix, five times as fast as longer ones
     rank = np.empty(len(places), np.uint16 if len(places) <= 1 << 16 else np.uint32)
     rank[by_name] = np.arange(len(places))
     ranks = rank[rows.place]
@@ -240,7 +244,7 @@ def _write_sorted(
             columns.append(_coded(rows.origin[order], rows.origins))
         else:
             columns.append(to_arrow(getattr(rows, name)[order], type_))
-    # Texts stay dictionaries until Parquet encodes them.
+    # Texts stay dictionary-encoded until Parquet writes them.
     fields = [
         pa.field(field.name, column.type, field.nullable)
         for field, column in zip(schema, columns, strict=True)
@@ -263,7 +267,7 @@ def _coded(codes: npt.NDArray[np.int32], names: Sequence[str]) -> pa.Array:
 def _write(
     folder: Path, number: int, table: pa.Table, bounds: list[int], library: ClientLibrary | None
 ) -> Path:
-    """Write a part with row groups that begin at `bounds`."""
+    """Write a part whose row groups begin at the rows `bounds`."""
     folder.mkdir(parents=True, exist_ok=True)
     path = part_path(folder, number)
     temporary = folder / f".{path.name}.{os.getpid()}.tmp"
@@ -271,7 +275,7 @@ def _write(
         temporary,
         table.schema,
         compression="zstd",
-        store_schema=False,  # so that readers see texts, as the contract says
+        store_schema=False,  # so that readers get strings, as the schema says
         use_dictionary=_DICTIONARY,
         write_statistics=[name for name in table.column_names if name in _STATISTICS],
         column_encoding={name: "DELTA_BINARY_PACKED" for name in table.column_names if name in _RISING},

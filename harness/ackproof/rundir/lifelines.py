@@ -1,4 +1,4 @@
-"""Lifelines: when phases, faults, nodes and clients of a run began and ended, as its timeline has them."""
+"""Lifelines: when the phases, faults, nodes and clients of a run began and ended, according to its timeline."""
 
 from __future__ import annotations
 
@@ -29,52 +29,52 @@ from ackproof.rundir.timeline import (
 )
 
 Spans: TypeAlias = tuple[tuple[float, float], ...]
-"""Begin and end in ns since the run's start; ascending, the ends excluded."""
+"""Intervals (begin, end) in ns since the run's start, ascending; the end is excluded."""
 ALWAYS: Final[Spans] = ((-math.inf, math.inf),)
 
 
 @dataclass(frozen=True)
 class FaultLife:
-    """The life of one fault. Times are in ns; None: the event never came.
+    """The life of one fault. Times are in ns since the run's start; None: the event never came.
 
-    It began to bite between `asked` and `confirmed`.
+    The fault took effect at an unknown moment between `asked` and `confirmed`.
     """
 
     asked: int = -1
-    """-1: it was never asked for."""
+    """When the fault was requested; -1: never."""
     kind: str = "fault"
     nodes: tuple[int, ...] = ()
     number: int = 0
     done: str = ""
-    """What it does to a node, as a participle: `killed`."""
+    """Effect on a node, as a participle: `killed`."""
     role: str = ""
     confirmed: int | None = None
     witness: str = ""
     healed: int | None = None
-    """When its healing was asked for."""
+    """When healing was requested."""
     recovered: int | None = None
     healing_witness: str = ""
     failed: int | None = None
     missed: int | None = None
-    """A storm drew it, and it found nothing to break: no lack of evidence by itself."""
+    """When the fault missed: a storm drew it, and it found nothing to break. That alone is no lack of evidence."""
     reason: str = ""
     """Why it failed or missed; the first reason if there are several."""
     over: int | None = None
-    """When its healing was confirmed, or the fault was given up."""
+    """When its healing was confirmed or the fault was given up."""
 
     @property
     def asked_ns(self) -> int | None:
-        """When it was asked for; None: never."""
+        """Return when the fault was requested; None: never."""
         return None if self.asked < 0 else self.asked
 
     @property
     def name(self) -> str:
-        """`2`, or `2.7` for the seventh that storm 2 drew."""
+        """Return the fault's number for people: `2`, or `2.7` for the seventh fault that storm 2 drew."""
         return fault_name(self.number)
 
     @property
     def title(self) -> str:
-        """`kill leader(orders/0)`."""
+        """Return kind and role: `kill leader(orders/0)`."""
         return f"{self.kind} {self.role}".strip()
 
 
@@ -84,21 +84,21 @@ class NodeLife:
 
     events: list[Event] = field(default_factory=list)
     spans: Spans = ALWAYS
-    """Times at which the process lived; always, if the timeline has neither start nor end."""
+    """Intervals in which the process lived; `ALWAYS` if the timeline has neither a start nor an end of it."""
 
     @property
     def starts(self) -> list[Event]:
-        """Events that say that the process runs."""
+        """Return the events that say that the process runs."""
         return [event for event in self.events if isinstance(event.what, NodeStarted)]
 
     @property
     def ends(self) -> list[Event]:
-        """Events that say that the process ended, by itself or because the harness asked."""
+        """Return the events that say that the process ended, by itself or on request of the harness."""
         return [event for event in self.events if not isinstance(event.what, NodeStarted)]
 
     @property
     def killed_ns(self) -> list[int]:
-        """Times at which the process ended without a clean shutdown."""
+        """Return the times (ns) at which the process ended without a clean shutdown."""
         return [
             event.t_ns
             for event in self.ends
@@ -118,7 +118,7 @@ class ClientLife:
 
     @property
     def statuses(self) -> set[int | str | None]:
-        """Exit statuses with which its process ended."""
+        """Return the exit statuses with which the client's process ended."""
         return {event.what.status for event in self.ends if isinstance(event.what, ClientEnded | ClientDied)}
 
     @property
@@ -127,19 +127,20 @@ class ClientLife:
 
 
 KILLED: Final = frozenset({-9, "SIGKILL", 137})
-"""Exit statuses of a process that SIGKILL ended."""
+"""Exit statuses of a process that was ended by SIGKILL."""
 
 
 @dataclass(frozen=True)
 class Lifelines:
-    """All lives of a run, each event filed once."""
+    """The lives of all faults, nodes and clients of a run, built in one pass over its events."""
 
     phases: Mapping[str, int]
-    """Phase → begin in ns, in the order of the timeline; the later one of a phase that begins twice."""
+    """Phase → begin in ns, in the order of the timeline. If a phase begins twice, the later time counts."""
     faults: Mapping[int, FaultLife]
-    """Faults that were asked for, by number."""
+    """Faults that were requested, by number."""
     every_fault: Mapping[int, FaultLife]
-    """Those of `faults`, and those that were never asked for: drawn by a storm, they found nothing to break."""
+    """All faults: `faults`, and those that a storm drew and that found nothing to break, so that none was
+    requested."""
     fault_events: Mapping[int, Sequence[Event]]
     """All events of each fault."""
     nodes: Mapping[int, NodeLife]
@@ -170,16 +171,16 @@ class Lifelines:
         return cls(phases, faults, every_fault, fault_events, nodes, clients)
 
     def fault_event(self, number: int, kind: type[EventDetail]) -> Event | None:
-        """Return the last event of this kind of a fault."""
+        """Return the last event of this kind of a fault; None if it has none."""
         events = self.fault_events.get(number, ())
         return next((event for event in reversed(events) if isinstance(event.what, kind)), None)
 
     def node(self, node: int) -> NodeLife:
-        """Return the life of a node; one without events if the timeline does not name it."""
+        """Return the life of a node; a life without events if the timeline does not name the node."""
         return self.nodes.get(node, NodeLife())
 
     def client(self, client: str) -> ClientLife:
-        """Return the life of a client; one without events if the timeline does not name it."""
+        """Return the life of a client; a life without events if the timeline does not name the client."""
         return self.clients.get(client, ClientLife())
 
 

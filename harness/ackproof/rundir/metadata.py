@@ -18,19 +18,20 @@ from ackproof.rundir.documents import Document, write_atomically
 
 Nodes: TypeAlias = tuple[int, ...]
 CONTROL: Final = -1
-"""Stands for an API key: a control record of the quorum."""
+"""API key that stands for a control record of the quorum, which has none."""
 
 
 def parse_uuid(text: str) -> str:
     """Convert an id in URL-safe base64 (org.apache.kafka.common.Uuid) to the form of this file; '' stays ''.
 
-    Raises ValueError for a text that is no such id.
+    Raises ValueError if the text is not such an id.
     """
     return str(uuid.UUID(bytes=base64.urlsafe_b64decode(f"{text}=="))) if text else ""
 
 
 class MetadataEntry(Document):
-    """Fields of every record: `offset` in the metadata log, `epoch` of the controller, `timestamp_ms` of its append."""
+    """Fields of every record: `offset` in the metadata log, `epoch` of the controller, `timestamp_ms` of the
+    append."""
 
     offset: int
     epoch: int
@@ -54,10 +55,11 @@ class TopicRemoved(MetadataEntry):
 
 
 class PartitionChanged(MetadataEntry):
-    """A partition's state after PartitionRecord (3) or PartitionChangeRecord (5).
+    """State of a partition after a PartitionRecord (3) or PartitionChangeRecord (5).
 
-    The epochs follow from the log (org.apache.kafka.metadata.PartitionRegistration.merge): each change takes the
-    next partition epoch, each that names a leader the next leader epoch. `changed`: what this record names.
+    The epochs are derived as in org.apache.kafka.metadata.PartitionRegistration.merge: each change increments the
+    partition epoch, and each change that names a leader increments the leader epoch. `changed`: fields that this
+    record names.
     """
 
     kind: Literal["partition"] = "partition"
@@ -76,7 +78,7 @@ class PartitionChanged(MetadataEntry):
     recovering: bool = False
     """The leader was elected uncleanly and has not recovered its ISR yet."""
     directories: tuple[str, ...] = ()
-    """The id of the log dir of each replica, in the order of the replicas (KIP-858); empty: not known."""
+    """Id of each replica's log dir, in the order of `replicas` (KIP-858); empty: unknown."""
     changed: tuple[str, ...] = ()
 
 
@@ -90,13 +92,13 @@ class BrokerRegistered(MetadataEntry):
     fenced: bool
     controlled_shutdown: bool = False
     log_dirs: tuple[str, ...] = ()
-    """The ids of its log dirs that work (KIP-858)."""
+    """Ids of the broker's online log dirs (KIP-858)."""
     rack: str = ""
-    """'' none."""
+    """Rack of the broker; '' none."""
 
 
 class BrokerChanged(MetadataEntry):
-    """BrokerRegistrationChangeRecord (17). None: not changed."""
+    """BrokerRegistrationChangeRecord (17). A field is None if the record does not change it."""
 
     kind: Literal["broker"] = "broker"
     node: int
@@ -123,7 +125,8 @@ class FeatureChanged(MetadataEntry):
 
 
 class ConfigChanged(MetadataEntry):
-    """ConfigRecord (4). `resource`: 2 a topic, 4 a broker ('' all brokers). `value` None: back to the default."""
+    """ConfigRecord (4). `resource`: 2 a topic, 4 a broker (name '': all brokers). `value` None: reset to the
+    default."""
 
     kind: Literal["config"] = "config"
     resource: int
@@ -133,24 +136,25 @@ class ConfigChanged(MetadataEntry):
 
 
 class EligibleCleared(MetadataEntry):
-    """ClearElrRecord (28): clears the eligible leader replicas and last known leaders of a topic's partitions
-    ('': of all). Written when min.insync.replicas changes, since 4.1."""
+    """ClearElrRecord (28): clears the eligible leader replicas and last known leaders of a topic's partitions; topic
+    '': of all topics. Written since 4.1 when min.insync.replicas changes."""
 
     kind: Literal["eligible-cleared"] = "eligible-cleared"
     topic: str
 
 
 class OtherEntry(MetadataEntry):
-    """A record of another type, by its API key; `CONTROL` is one that the quorum wrote for itself (a leader change)."""
+    """A record of another type, by its API key. `CONTROL`: a record that the quorum wrote for itself (a leader
+    change)."""
 
     kind: Literal["other"] = "other"
     api_key: int
 
 
 class LogEnded(MetadataEntry):
-    """The last line: the log ended at `offset`, and `records` lines stand before this one.
+    """The last line of the file: the log ended at `offset`, and `records` lines precede this one.
 
-    Runs of older versions and of the model do not have it.
+    Files of older versions and of the simulator do not have it.
     """
 
     kind: Literal["end"] = "end"
@@ -175,12 +179,12 @@ _RECORD: TypeAdapter[MetadataRecord] = TypeAdapter(MetadataRecord)
 
 
 def write_metadata(path: Path, records: Iterable[MetadataRecord]) -> None:
-    """Write the file atomically."""
+    """Write the records to `path`, in one step."""
     write_atomically(path, "".join(record.model_dump_json() + "\n" for record in records))
 
 
 def read_metadata(path: Path) -> Iterator[MetadataRecord]:
-    """Yield the records. Raises `BadInput` for a file that is missing or cannot be read."""
+    """Yield the records. Raises `BadInput` if the file is missing or cannot be read."""
     try:
         lines = path.read_text(encoding="utf-8").splitlines()
     except OSError as error:

@@ -1,8 +1,8 @@
 """`observed/metrics.parquet`: the nodes' own JMX metrics, scraped from an exporter in each node once a second.
 
-The list of metrics here is closed: it configures the exporters and the scraper, and names the quantities.
-Values are as JMX has them, so request times are in ms. A metric that a release, mode or role does not have is
-in no row of that node.
+The list of metrics here is closed: the exporters, the scraper and the names of quantities are derived from it. Values
+have the units of JMX: request times are in ms. If a release, mode or role does not have a metric, nodes of that kind
+have no rows for it.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ from ackproof.rundir import storage
 
 EVERY_S: Final = 1.0
 UP: Final = "up"
-"""Metric name of the row that every scrape of a node has: 1 it answered, 0 it did not."""
+"""Name of the row that every scrape of a node has: 1 if the node answered, 0 if not."""
 
 
 class Shape(StrEnum):
-    """Type of a metric."""
+    """Shape of a metric: the meaning of its values over time."""
 
     GAUGE = "gauge"
     COUNTER = "counter"
-    """Counts up since the node's start."""
+    """A count since the node's start."""
     LATENCY = "latency"
     """A quantile of a request's total time over the sample of Kafka's own histogram (mostly the last
     minutes), or a mean of the last seconds."""
@@ -36,9 +36,9 @@ class Shape(StrEnum):
 
 @dataclass(frozen=True)
 class Metric:
-    """One metric: its name here and its JMX bean and attribute. `factor`: multiplies the bean's number.
-    `mode`: the only mode that has it, `kraft` or `zookeeper`; '' for both. `greatest`: of several nodes the
-    greatest value counts, as each reports the whole cluster or its own worst case; else their sum."""
+    """One metric: its name here, and its JMX bean and attribute. `factor`: multiplier of the bean's number. `mode`:
+    the only mode that has it, `kraft` or `zookeeper`; '' for both. `greatest`: True if the greatest value of several
+    nodes counts, because each reports the whole cluster or its own worst case; else the sum counts."""
 
     name: str
     bean: str
@@ -50,7 +50,7 @@ class Metric:
     mode: str = ""
 
     def value_in(self, values: Mapping[str, float] | None) -> float | None:
-        """Return its value among a node's metrics; None if it is missing."""
+        """Return the value of this metric in a node's scrape, times `factor`; None if it is missing."""
         return None if values is None or self.name not in values else values[self.name] * self.factor
 
     def combine(self, numbers: Sequence[float]) -> float:
@@ -180,8 +180,8 @@ METRICS: Final[Mapping[str, Metric]] = MappingProxyType({metric.name: metric for
 
 @dataclass(frozen=True)
 class Scrape:
-    """One scrape of a node. `t_ns`: when it was asked, the same for all nodes of a round; `done_ns`: when it
-    had answered; ns since the run's start. `values`: by metric; None: no answer."""
+    """One scrape of a node. `t_ns`: when the node was asked, the same for all nodes of a round. `done_ns`: when it
+    had answered. Both in ns since the run's start. `values`: by metric; None: no answer."""
 
     t_ns: int
     done_ns: int
@@ -191,7 +191,7 @@ class Scrape:
 def read_scrapes(path: Path) -> Mapping[int, Sequence[Scrape]]:
     """Return the scrapes of each node in order; empty if there is no such file.
 
-    Raises `BadInput` for rows without their scrape, OSError and ArrowException if the file cannot be read.
+    Raises `BadInput` for rows whose scrape has no `up` row, OSError and ArrowException if the file cannot be read.
     """
     found: dict[int, list[Scrape]] = defaultdict(list)
     if not path.exists():

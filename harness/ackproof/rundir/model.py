@@ -1,7 +1,7 @@
-"""Documents that the reference implementation writes: `conformance.json`, `prediction.json`, `simulation.json`.
+"""Documents of the reference implementation: `conformance.json`, `prediction.json`, `simulation.json`.
 
-Writers: `ackproof_model.replay`, `ackproof.judge.oracle`, `ackproof_simulator.sweep`. The judge and the
-reports read them.
+They are written by `ackproof_model.replay`, `ackproof.judge.oracle` and `ackproof_simulator.sweep`, and read by the
+judge and the reports.
 """
 
 from __future__ import annotations
@@ -16,18 +16,18 @@ from ackproof.rundir.documents import Document, Scalar
 
 
 class ForbiddenStep(Document):
-    """A step that the protocol does not allow in the state in which it was observed."""
+    """An observed step that the protocol does not allow in the state before it."""
 
     rule: str
     """Name of the rule, such as `election out of the ISR`."""
     text: str
     """The observed step, as a sentence."""
     state_before: str
-    """State of the partition and the brokers before the step, readable."""
+    """State of the partition and the brokers before the step, in readable form."""
     source: str
     """Source of the rule: a KIP, or a class of Kafka."""
     offset: int = -1
-    """Offset of the record in the metadata log (in ZooKeeper mode: zxid); -1 for a step that is not in it."""
+    """Offset of the record in the metadata log (in ZooKeeper mode: zxid); -1 if the step is in no record."""
     t_ns: int = -1
     """Time since the run's start; -1 unknown."""
     topic: str = ""
@@ -37,7 +37,7 @@ class ForbiddenStep(Document):
 class Truncation(Document):
     """Offsets of a leader epoch that a later leader did not have: `from_offset` … `to_offset - 1`.
 
-    `acked`: number of acknowledged records among them.
+    `acked`: number of acknowledged records at these offsets.
     """
 
     topic: str
@@ -52,33 +52,33 @@ class Truncation(Document):
 
 
 class Deletion(Document):
-    """A deleted incarnation of a topic's partition. Times in ns of the run.
+    """A deleted incarnation of a topic's partition. Times are ns since the run's start.
 
-    Between `again_ns` and `until_ns` an acknowledgement can be of this incarnation or of the next one.
+    An acknowledgement between `again_ns` and `until_ns` can belong to this incarnation or to the next one.
     """
 
     topic: str
     partition: int
     topic_id: str
     incarnation: int
-    """Number of the incarnation, from 1, among those of this name in the run."""
+    """Number of this incarnation among the topics of this name in the run, from 1."""
     by: str
-    """The fault that asked for the deletion; '' unknown."""
+    """The fault that requested the deletion; '' unknown."""
     created_ns: int
     removed_ns: int
-    """Time of its deletion in the metadata log, at `offset`."""
+    """Time of its deletion in the metadata log, by the record at `offset`."""
     until_ns: int
-    """Latest time at which its leader can have appended."""
+    """Latest time at which its leader can still have appended."""
     again_ns: int
-    """Creation of the next incarnation; -1 never."""
+    """Time at which the next incarnation was created; -1 never."""
     offset: int
     log_end: int
     """Log end offset of the last leader, if the broker had not removed the log yet; -1 unknown."""
     acked: int = 0
-    """Acknowledged records that were deleted with it."""
+    """Number of acknowledged records that were deleted with it."""
     either: int = 0
-    """Number of acknowledged offsets, `first_either` … `last_either`, that may be of this incarnation or of
-    the next one."""
+    """Number of acknowledged offsets, `first_either` … `last_either`, that may belong to this incarnation or to the
+    next one."""
     first_either: int = -1
     last_either: int = -1
     why: str
@@ -87,7 +87,8 @@ class Deletion(Document):
 class ClassExplained(Document):
     """One class of loss (`lost`, `displaced`, `expired`), and how many of its records the replay explains.
 
-    `count` = `explained` + `by_interval` + `unexplained` + `not_replayed`. `by_interval`: acks without an offset.
+    `count` = `explained` + `by_interval` + `unexplained` + `not_replayed`. `by_interval`: records that were
+    acknowledged without an offset, explained by an event between two surviving records.
     """
 
     anomaly: str
@@ -98,14 +99,14 @@ class ClassExplained(Document):
     not_replayed: int = 0
     """Records on partitions that cannot be replayed: see `ConformanceFile.not_replayed`."""
     deleted: int = 0
-    """Explained records that went with a deleted topic: see `ConformanceFile.deletions`."""
+    """Explained records that were deleted with their topic: see `ConformanceFile.deletions`."""
 
 
 class UnexplainedRecord(Document):
     """An acknowledged record on which the final read and the replay disagree."""
 
     anomaly: str
-    """Its class in the audit; `present` if the replay says that it must be gone and the audit found it."""
+    """Its class in the audit; `present` if the replay says that it must be gone but the audit found it."""
     topic: str
     partition: int
     producer: int
@@ -117,9 +118,9 @@ class UnexplainedRecord(Document):
 class UnplacedLoss(Document):
     """Consecutive missing records that were acknowledged without an offset (acks=0): `first_seq` … `last_seq`.
 
-    `why`: the event between the last surviving record of the producer and partition before them and the first
-    one after. Empty: there was none, and the records are unexplained. A record that was never appended and
-    one that was truncated look the same.
+    `why`: the event that explains them. It lies between the surviving records of the same producer and partition just
+    before and just after them. Empty: there was none, and the records are unexplained. A record that was never
+    appended looks the same as one that was truncated.
     """
 
     topic: str
@@ -132,7 +133,8 @@ class UnplacedLoss(Document):
 
 
 class ElectionSeen(Document):
-    """A new leader or epoch, and the leader that the reference elects in that state. -1: none."""
+    """A new leader or leader epoch that was observed, and the leader that the reference elects in that state. -1:
+    none."""
 
     topic: str
     partition: int
@@ -144,7 +146,7 @@ class ElectionSeen(Document):
 
 
 class ConformanceFile(Document):
-    """`conformance.json`."""
+    """`conformance.json`: the run, replayed through the reference implementation."""
 
     replayed: int = 0
     """Number of replayed steps: records of the metadata log, samples, acknowledged offsets."""
@@ -153,37 +155,38 @@ class ConformanceFile(Document):
     forbidden: ForbiddenStep | None = None
     """The first forbidden step; None if there is none."""
     forbidden_steps: int = 0
-    """Number of forbidden steps. Later ones may follow from the first."""
+    """Number of forbidden steps. Later ones may be consequences of the first."""
     more_forbidden: tuple[ForbiddenStep, ...] = ()
     """Examples of further forbidden steps."""
     truncations: tuple[Truncation, ...] = ()
     deletions: tuple[Deletion, ...] = ()
     classes: tuple[ClassExplained, ...] = ()
     must_be_gone: int = 0
-    """Acknowledged offsets that must be gone according to the replay."""
+    """Number of acknowledged offsets that must be gone according to the replay."""
     either_way: int = 0
-    """Acknowledged offsets of an unknown epoch: both gone and kept would be explained."""
+    """Number of acknowledged offsets of an unknown epoch. The replay explains both their loss and their presence."""
     present: int = 0
-    """Offsets that must be gone, and that the final read holds nevertheless."""
+    """Number of offsets that must be gone according to the replay but are in the final read."""
     unexplained: tuple[UnexplainedRecord, ...] = ()
-    """Examples; `classes` and `present` have the numbers."""
+    """Examples. `classes` and `present` have the numbers."""
     intervals: tuple[UnplacedLoss, ...] = ()
     """Examples of losses at acks=0."""
     elections: tuple[ElectionSeen, ...] = ()
     not_replayed: tuple[str, ...] = ()
-    """Parts of the run that could not be replayed, with the reason."""
+    """Parts of the run that could not be replayed, each with the reason."""
 
     @property
     def unexplained_records(self) -> int:
-        """Return the number of lost records that no observed step explains: FAIL under any settings."""
+        """Return the number of lost records that no observed step explains. If it is above 0 the verdict is FAIL
+        under any settings."""
         return sum(explained.unexplained for explained in self.classes)
 
 
 class Chance(StrEnum):
-    """Answer to "may this class of anomaly happen?", of a prediction, of settings and of a ruling."""
+    """Answer to "can this class of anomaly happen?". Used by predictions, settings and rulings of the judge."""
 
     IMPOSSIBLE = "impossible"
-    """No interleaving within the scope leads to it, or the settings promise that none does."""
+    """No interleaving in the explored scope leads to it, or the settings exclude it."""
     POSSIBLE = "possible"
     UNKNOWN = "unknown"
 
@@ -192,7 +195,8 @@ GRAVEST_FIRST: Final = (Chance.POSSIBLE, Chance.UNKNOWN, Chance.IMPOSSIBLE)
 
 
 class StoryStep(Document):
-    """One step of a story: `actor` acts on `target` ("" none); `changed`: cells with their new values."""
+    """One step of a counterexample: `actor` acts on `target` ("" for none). `changed`: state cells with their new
+    values."""
 
     actor: str
     target: str = ""
@@ -201,24 +205,24 @@ class StoryStep(Document):
 
 
 class PredictedClass(Document):
-    """The prediction of one anomaly class. `topics`: for these only; empty: for the whole case."""
+    """The prediction for one anomaly class. `topics`: the topics that it is about; empty: the whole case."""
 
     anomaly: str
     chance: Chance
     why: str
     story: tuple[str, ...] = ()
-    """The shortest counterexample in readable lines, where the class is possible and the exploration reached it."""
+    """The shortest counterexample in readable lines; empty if the class is not possible or a rule answered."""
     steps: tuple[StoryStep, ...] = ()
-    """The same steps for a sequence diagram."""
+    """The same counterexample, as steps for a sequence diagram."""
     explored: bool = True
-    """True if the exploration answered; else a rule did, and `why` names it."""
+    """True if the answer comes from the exploration, False if from a rule, which `why` names."""
     topics: tuple[str, ...] = ()
     partitions: tuple[str, ...] = ()
-    """For these partitions only (as `orders/0`), in place of their topics' answer; empty: all."""
+    """The partitions (`orders/0`) that the answer is about, instead of their topics' answer; empty: all."""
 
 
 class PredictionFile(Document):
-    """`prediction.json`. Times in seconds."""
+    """`prediction.json`: which anomalies can happen with these settings and faults. Times are in seconds."""
 
     classes: tuple[PredictedClass, ...] = ()
     rules: str = ""
@@ -228,18 +232,19 @@ class PredictionFile(Document):
     faults: tuple[str, ...] = ()
     """The faults in the explored world, each with its source."""
     observed: bool = False
-    """True if the faults are those observed in a run, False if they are those that a case plans."""
+    """True if the faults are those observed in a run; False if they are those that the case plans."""
     states: int = 0
     seconds: float = 0.0
     reductions: tuple[str, ...] | None = None
-    """Reductions of the search on which the answers rest; empty: a plain search; None: not recorded."""
+    """Reductions of the search on which the answers depend. Empty: a plain search. None: not recorded."""
     clamped: tuple[str, ...] = ()
-    """Numbers that were reduced to fit the exploration."""
+    """Numbers of the case that were reduced to fit the exploration."""
     not_predicted: tuple[str, ...] = ()
     """Why there is no prediction, or none for some topics."""
 
     def find_class(self, anomaly: str, topic: str | None = None) -> PredictedClass | None:
-        """Return the answer for a class on a topic (None: the gravest of all topics); None if there is none."""
+        """Return the answer for a class on a topic (None: the gravest over all topics); None if there is no
+        answer."""
         found = sorted(
             self._candidates(anomaly, topic), key=lambda answer: GRAVEST_FIRST.index(answer.chance)
         )
@@ -252,16 +257,16 @@ class PredictionFile(Document):
                 yield answer
 
     def find_partitions(self, anomaly: str) -> tuple[PredictedClass, ...]:
-        """Return the answers for a class on single partitions."""
+        """Return the answers for a class that are about single partitions."""
         return tuple(answer for answer in self.classes if answer.anomaly == anomaly and answer.partitions)
 
 
 class SimulatedSpread(Document):
-    """One quantity over all simulated runs: records, or ms if the name ends so. -1: in no run.
+    """One quantity over all simulated runs. The unit is records, or ms if the name ends in `ms`. -1: known in no run.
 
-    `runs`: number of runs in which it was known; `seen`: in which it was above 0. `mean_low`, `mean_high`: 95
-    % interval of the mean (percentile bootstrap). `share_low`, `share_high`: 95 % interval of `seen` / `runs`
-    (Wilson).
+    `runs`: number of runs in which it was known. `seen`: number of runs in which it was above 0. `mean_low`,
+    `mean_high`: 95 % interval of the mean (percentile bootstrap). `share_low`, `share_high`: 95 % interval of `seen`
+    / `runs` (Wilson).
     """
 
     name: str
@@ -287,7 +292,7 @@ class FirstLeader(Document):
 
 
 class WorstSeed(Document):
-    """A seed with many anomalies, and the one command that repeats it."""
+    """A seed with many anomalies, and the command that repeats its run."""
 
     seed: int
     what: str
@@ -296,7 +301,8 @@ class WorstSeed(Document):
 
 
 class ShrunkSchedule(Document):
-    """The smallest fault schedule that still shows a finding at one seed; `runs`: number of schedules tried."""
+    """The smallest fault schedule that still shows an anomaly at one seed. `before`: number of faults of the full
+    schedule. `runs`: number of schedules tried."""
 
     seed: int
     what: str
@@ -307,17 +313,18 @@ class ShrunkSchedule(Document):
 
 
 class SimulationFile(Document):
-    """Simulated runs of one case. `linger_ms`: how long a batch gathers records; counts are as coarse as a batch."""
+    """Simulated runs of one case. `linger_ms`: time for which a batch gathers records. Counts have the granularity of
+    a batch."""
 
     case: str
     settings: dict[str, Scalar] = Field(default_factory=dict)
     runs: int = 0
     incomplete: int = 0
-    """Runs that count nowhere: their final read was incomplete, or a fault was not confirmed."""
+    """Runs that no number includes: their final read was incomplete, or a fault was not confirmed."""
     first_seed: int = 0
     linger_ms: float = 0.0
     coarseness: float = 0.0
-    """Granularity of counts: records that all producers together gather in `linger_ms`."""
+    """Granularity of counts: number of records that all producers together gather in `linger_ms`."""
     seconds: float = 0.0
     spreads: tuple[SimulatedSpread, ...] = ()
     elected: tuple[FirstLeader, ...] = ()
@@ -325,12 +332,12 @@ class SimulationFile(Document):
     shrunk: ShrunkSchedule | None = None
 
     def spread(self, name: str) -> SimulatedSpread | None:
-        """Return the spread of one quantity; None if it has none."""
+        """Return the spread of one quantity; None if the file does not have it."""
         return next((quantity for quantity in self.spreads if quantity.name == name), None)
 
 
 class SweepFile(Document):
-    """`ackproof simulate --json`: all cases."""
+    """Output of `ackproof simulate --json`: all cases."""
 
     cases: tuple[SimulationFile, ...]
     exit_code: int = 0

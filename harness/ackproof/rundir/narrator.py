@@ -1,4 +1,4 @@
-"""Events of a timeline in English: for the console, the report and the story of a record."""
+"""Events of a timeline in English: for the console, the report, and the story of a record."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ PHASES: Final[Mapping[str, str]] = {
     "end": "ending the cluster",
 }
 FOREIGN_PHASES: Final = {**PHASES, "start": "creating topics on the cluster", "end": "leaving the cluster"}
-"""Phases on a cluster that somebody else runs."""
+"""Names of the phases on a cluster that ackproof does not own."""
 _ROLE: Final = re.compile(r"(leader|preferred_leader|followers?|isr)\(([^()]+)\)\Z")
 _RACK: Final = re.compile(r"rack\((.+)\)\Z")
 _ROLES: Final = {"preferred_leader": "preferred leader", "isr": "in-sync replicas"}
@@ -46,13 +46,13 @@ _NODES: Final = re.compile(r"\[?(?:(?:broker|controller|zookeeper)\(\d+\)(?:, )?
 _WITNESS_WIDTH: Final = 72
 _BURST_NS: Final = 1_000_000_000
 _MOST_LEADERS: Final = 24
-"""New leaders that a console shows of one second: a broker that ends leads hundreds of partitions."""
+"""Most new leaders that the console shows for one second: a broker that ends may lead hundreds of partitions."""
 _SELF_EVIDENT: Final = frozenset({"witness", "did", "reason", "error", "text", "note", "what", "why"})
-"""Details that need no name before them."""
+"""Fields of an event's detail that are shown without their name."""
 
 
 def name_subject(event: Event) -> str:
-    """Return whom an event is about: a fault, a partition, a node or a client; '' for the run itself."""
+    """Return what an event is about: a fault, a partition, a node or a client; '' for the run as a whole."""
     if event.fault is not None:
         return f"fault {fault_name(event.fault)}"
     if event.topic is not None:
@@ -63,7 +63,8 @@ def name_subject(event: Event) -> str:
 
 
 def describe_event(event: Event) -> str:
-    """Return what an event says, without its time and, but for processes that ended, without its subject."""
+    """Return an event in words, without its time. Only processes that ended are named; other subjects are left
+    out."""
     match event.what:
         case PhaseBegan(phase=phase):
             return phase
@@ -108,7 +109,7 @@ def tell_event(event: Event) -> str:
 
 
 class Narrator:
-    """Tells a run line by line while it goes on. It remembers at whom each fault was aimed."""
+    """Describes a run line by line while it goes on. It remembers the targets of each fault."""
 
     def __init__(self, phases: Mapping[str, str] = PHASES) -> None:
         self._phases = phases
@@ -117,7 +118,7 @@ class Narrator:
         self._leaders = 0
 
     def tell(self, event: Event) -> str | None:
-        """Return a line with the time; None for what is not worth one."""
+        """Return the event as a line with its time; None for events that are not shown."""
         said = self._describe(event)
         return said and f"{event.t_ns / 1e9:7.2f} s  {said}"
 
@@ -156,13 +157,13 @@ class Narrator:
         return "more partitions have new leaders" if self._leaders == _MOST_LEADERS + 1 else None
 
     def _name_fault(self, event: Event) -> str:
-        """`fault 1 (kill)`."""
+        """Return the fault with its kind: `fault 1 (kill)`."""
         asked = self._asked.get(event.fault or 0, FaultAsked())
         name = f"fault {fault_name(event.fault or 0)}"
         return f"{name} ({asked.kind})" if asked.kind else name
 
     def _name_hit(self, event: Event) -> str:
-        """`fault 1: killed node 2, the leader of orders/0`."""
+        """Return the fault with its effect: `fault 1: killed node 2, the leader of orders/0`."""
         asked = self._asked.get(event.fault or 0, FaultAsked())
         name = f"fault {fault_name(event.fault or 0)}"
         nodes, role = _list_nodes(asked.nodes), asked.role
@@ -176,7 +177,7 @@ class Narrator:
 
 
 def first_line(value: object) -> str:
-    """Return the first line of what may have many."""
+    """Return the first line of a text that may have several."""
     return str(value).partition("\n")[0]
 
 
@@ -210,7 +211,7 @@ def _shorten(witness: str) -> str:
 
 
 def _to_text(value: JsonValue) -> str:
-    """Return a detail as text: lists joined, '' for null."""
+    """Return a value of a detail as text: lists joined by commas, '' for null."""
     match value:
         case None:
             return ""

@@ -1,9 +1,9 @@
-"""Observations of a cluster while a run goes on, and the functions that read them.
+"""Observations of a cluster during a run, and the functions that read them.
 
-`observed/partitions.jsonl`: samples of each partition, at 5 Hz or more. `observed/pulse.jsonl`: load of the
-machine. `observed/recovery.json`: what had not recovered at the end. With `observe: {brokers: true}` also
-`observed/brokers.jsonl`: answers of each broker, and `clients/<reader>/served.jsonl`: fetch sources of a live
-reader. `clients/<reader>/commits.jsonl`: offset commits of a live reader with `commit_every`.
+`observed/partitions.jsonl`: samples of each partition, at 5 Hz or more. `observed/pulse.jsonl`: load of the machine.
+`observed/recovery.json`: things that had not recovered at the end. With `observe: {brokers: true}` also
+`observed/brokers.jsonl`: answers of each broker, and `clients/<reader>/served.jsonl`: fetch sources of a live reader.
+`clients/<reader>/commits.jsonl`: offset commits of a live reader with `commit_every`.
 """
 
 from __future__ import annotations
@@ -23,12 +23,13 @@ from ackproof.rundir.storage import is_stored
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """One partition at one moment. -1 is unknown (no leader, no answer).
+    """State of one partition at one moment. -1 is unknown (no leader, no answer).
 
-    `log_ends`: log end offset of each broker's own replica, asked as a debugging replica; a broker that did
-    not answer is missing. `high_watermark` and `last_stable` are asked of the leader.
+    `log_ends`: log end offset of each broker's own replica, requested as a debugging replica; a broker that did not
+    answer is missing. `high_watermark` and `last_stable` are the leader's answers.
 
-    Not a `Document`: a soak leaves tens of thousands an hour, and a `Document` takes four times the memory.
+    This is no `Document`: a soak leaves tens of thousands of samples an hour, and a `Document` takes four times the
+    memory.
     """
 
     t_ns: int
@@ -44,7 +45,7 @@ class Sample:
     eligible: tuple[int, ...] = ()
 
     def line(self) -> str:
-        """Return the sample as a line of the file, without its newline."""
+        """Return the sample as one line of the file, without a newline."""
         return _lines().dump_json(self).decode()
 
 
@@ -54,7 +55,8 @@ def _lines() -> TypeAdapter[Sample]:
 
 
 def read_samples(path: Path) -> Sequence[Sample]:
-    """Return all whole samples; none without a file. Equal tuples of ids become one object. Raises OSError."""
+    """Return all complete samples; empty without a file. Equal tuples share one object, to save memory. Raises
+    OSError."""
     if not path.exists():
         return ()
     if is_stored(path):
@@ -65,12 +67,12 @@ def read_samples(path: Path) -> Sequence[Sample]:
 
 @lru_cache(maxsize=1)
 def _kept_samples(path: Path, size: int, changed_ns: int) -> Sequence[Sample]:
-    del size, changed_ns  # they are what tells one state of the file from another
+    del size, changed_ns  # only keys of the cache: they distinguish one state of the file from another
     return _read_samples(path)
 
 
 def _read_samples(path: Path) -> Sequence[Sample]:
-    # Of a thousand partitions there are a million samples, each of which says little that is new.
+    # A thousand partitions have a million samples, most of which repeat the one before.
     known: dict[object, Any] = {}
     newest: dict[tuple[str, int], Sample] = {}
     found: list[Sample] = []
@@ -80,7 +82,7 @@ def _read_samples(path: Path) -> Sequence[Sample]:
             try:
                 sample = _lines().validate_json(line)
             except ValidationError:
-                continue  # torn
+                continue  # an incomplete line
             for name in ("topic", "replicas", "isr", "eligible"):
                 value = getattr(sample, name)
                 put(sample, name, known.setdefault(value, value))
@@ -98,13 +100,13 @@ def _read_samples(path: Path) -> Sequence[Sample]:
 
 
 ROUND_EVERY_S: Final = 0.2
-"""Seconds between rounds, and between lines of a reader's fetch sources."""
+"""Seconds between rounds, and between the lines of a reader's fetch sources."""
 ZNODES: Final = 0
-"""Viewer number of ZooKeeper's znodes. Brokers count from 1."""
+"""Viewer number that stands for ZooKeeper's znodes. Brokers count from 1."""
 
 
 class PartitionView(Document):
-    """Metadata of a partition as one viewer has it. `leader` -1: none."""
+    """Metadata of a partition as one viewer reports it. `leader` -1: none."""
 
     topic: str
     partition: int
@@ -117,11 +119,12 @@ class PartitionView(Document):
 class ServedReplica(Document):
     """Answers of a broker to a client about one of its replicas. -1: no answer.
 
-    `log_end`: of that replica, asked just before. `fetch`: error code of a consumer's Fetch, 0 none; it
-    returned `records` and `high_watermark`. `beyond`: records at or above the high watermark of the following
-    answer, because a broker notes the mark before it reads (Partition.readRecords). `produce`: error code of
-    a Produce whose batch has a broken checksum. Such a batch is never appended: a leader answers
-    CORRUPT_MESSAGE, another broker NOT_LEADER_OR_FOLLOWER before it looks at the batch.
+    `log_end`: log end offset of that replica, requested just before the fetch. `fetch`: error code of a consumer's
+    Fetch, 0 none; the Fetch returned `records` records and `high_watermark`. `beyond`: number of records at or above
+    the high watermark of the following answer, because a broker takes the mark before it reads
+    (Partition.readRecords). `produce`: error code of a Produce request whose batch has a broken checksum. Such a
+    batch is never appended: a leader answers CORRUPT_MESSAGE, another broker answers NOT_LEADER_OR_FOLLOWER before it
+    checks the batch.
     """
 
     topic: str
@@ -135,7 +138,7 @@ class ServedReplica(Document):
 
 
 class ViewerAnswer(Document):
-    """One viewer's answer. `brokers`: the members that it lists."""
+    """One viewer's answer. A viewer is a broker or ZooKeeper. `brokers`: the cluster members that it lists."""
 
     viewer: int
     brokers: tuple[int, ...]
@@ -144,10 +147,11 @@ class ViewerAnswer(Document):
 
 
 class BrokerRound(Document):
-    """All viewers asked at `t_ns`; all answers had arrived by `done_ns`.
+    """One round of questions: all viewers were asked at `t_ns`, and all answers had arrived by `done_ns`.
 
-    `controller`: the active one according to the quorum, -1 none, None if it did not answer in time. `silent`: viewers
-    that could answer and did not in time. Stopped, paused and starting nodes are not among them.
+    `controller`: the active controller according to the quorum; -1 none, None if the quorum did not answer in time.
+    `silent`: viewers that did not answer in time although they run. Stopped, paused and starting nodes are not among
+    them.
     """
 
     t_ns: int
@@ -158,15 +162,15 @@ class BrokerRound(Document):
 
 
 class FetchSources(Document):
-    """The broker from which a reader fetched each of its partitions at `t_ns`, according to its client
-    library: (topic, partition, broker), -1 none."""
+    """The broker from which a reader fetched each of its partitions at `t_ns`, according to its client library.
+    `sources`: (topic, partition, broker); broker -1: none."""
 
     t_ns: int
     sources: tuple[tuple[str, int, int], ...]
 
 
 def read_rounds(path: Path) -> list[BrokerRound]:
-    """Return all rounds. Raises as `read_lines`."""
+    """Return all rounds of the file. Raises as `read_lines`."""
     return list(read_lines(path, BrokerRound))
 
 
@@ -176,9 +180,9 @@ def read_fetching(path: Path) -> list[FetchSources]:
 
 
 class OffsetCommit(Document):
-    """An OffsetCommit of a reader, of `offsets` (topic, partition, offset).
+    """One OffsetCommit request of a reader. `offsets`: (topic, partition, offset).
 
-    `done_ns`: when it was answered or given up, -1 not yet; then `error` is the reason of a failure, '' for success.
+    `done_ns`: when it was answered or given up; -1 not yet. `error`: reason of a failure; '' for success.
     """
 
     begun_ns: int
@@ -188,12 +192,12 @@ class OffsetCommit(Document):
 
     @property
     def good(self) -> bool:
-        """Return True if the group coordinator accepted it."""
+        """Return True if the group coordinator accepted the commit."""
         return self.done_ns >= 0 and not self.error
 
 
 def read_commits(path: Path) -> list[OffsetCommit]:
-    """Return all attempts in order, each in its last known state; none without such a file. Raises as `read_lines`."""
+    """Return all commits in order, each in its last known state; empty without a file. Raises as `read_lines`."""
     return list({attempt.begun_ns: attempt for attempt in read_lines(path, OffsetCommit)}.values())
 
 
@@ -203,9 +207,9 @@ PULSE_EVERY_S: Final = 1.0
 class Pulse(Document):
     """One second of a run. Shares are 0 … 1 of that second; -1 is unknown.
 
-    `late_ms`: delay of this line, caused by the harness' own process. `looks`: samples of the cluster since
-    the last line. `sent`, `acked`: records of all producers so far. `busy`: share of processor time in use,
-    `stolen`: taken by the hypervisor (/proc/stat). The pressures are `some` of /proc/pressure.
+    `late_ms`: delay of this line, which the harness' own process caused. `looks`: number of samples of the cluster
+    since the last line. `sent`, `acked`: records of all producers so far. `busy`: share of processor time in use.
+    `stolen`: share taken by the hypervisor (/proc/stat). The pressures are `some` of /proc/pressure.
     """
 
     t_ns: int
@@ -221,7 +225,7 @@ class Pulse(Document):
 
 
 def read_pulses(path: Path) -> list[Pulse]:
-    """Return all whole lines; none if there is no such file, as in runs of the model and of older versions."""
+    """Return all complete lines; empty if there is no such file, as in simulated runs and those of older versions."""
     if not path.exists():
         return []
     found = []
@@ -229,7 +233,7 @@ def read_pulses(path: Path) -> list[Pulse]:
         try:
             found.append(Pulse.model_validate_json(line))
         except ValidationError:
-            continue  # torn, which the seal shows
+            continue  # an incomplete line, which the seal reveals
     return found
 
 
@@ -240,12 +244,12 @@ class Unrecovered(Document):
     topic: str = ""
     partition: int = -1
     node: int = -1
-    """The broker of a replica that stays behind."""
+    """Broker of the replica that has not caught up."""
     client: str = ""
     number: int = -1
-    """A client's number in the ledgers."""
+    """Number of the client in the ledgers."""
     seen: str
-    """The observation, in words."""
+    """What was observed, in words."""
     for_s: float
     """Seconds without progress when the watch ended."""
     isr: tuple[int, ...] = ()
@@ -253,21 +257,21 @@ class Unrecovered(Document):
     adding: tuple[int, ...] = ()
     """Replicas that a reassignment adds."""
     log_end: int = -1
-    """The replica's own log end."""
+    """Log end offset of the replica itself."""
     leader_end: int = -1
     high_watermark: int = -1
     last_stable: int = -1
     offline: tuple[int, ...] = ()
-    """Replicas whose brokers run and list it in none of their log dirs."""
+    """Replicas whose broker runs but lists them in none of its log dirs."""
     throttled: bool = False
-    """A replication throttle was in force, according to the brokers' own settings."""
+    """True if a replication throttle was in force, according to the brokers' own settings."""
     stopped: bool = False
-    """The client's process stood still (SIGSTOP)."""
+    """True if the client's process stood still (SIGSTOP)."""
     producer_id: int = -1
     coordinator: str = ""
     """State of its transaction at the coordinator, as Kafka spells it; '' if no coordinator knows it."""
     reason: str = ""
-    """The broker's own log line about it."""
+    """Line of the broker's own log about it."""
 
     @property
     def place(self) -> TopicPartition:
@@ -275,15 +279,15 @@ class Unrecovered(Document):
 
 
 class RecoveryFile(Document):
-    """`observed/recovery.json`. `bounds`: the time that each class had, in seconds. `running`: brokers that ran when
-    the watch ended. Runs of older versions and of the model have no such file and count no liveness class."""
+    """`observed/recovery.json`. `bounds`: seconds that each class had to recover. `running`: brokers that ran when
+    the watch ended. Runs of older versions and simulated runs have no such file, and count no liveness class."""
 
     bounds: dict[str, float]
     waited_s: float
     running: tuple[int, ...] = ()
     unrecovered: tuple[Unrecovered, ...] = ()
     undecided: tuple[str, ...] = ()
-    """Things that had not recovered and are not called stuck: they still made progress, or no class covers them."""
+    """Things that had not recovered but do not count as stuck: they still made progress, or no class covers them."""
 
     def of_class(self, anomaly: str) -> tuple[Unrecovered, ...]:
         return tuple(entry for entry in self.unrecovered if entry.anomaly == anomaly)

@@ -16,8 +16,8 @@ class Outcome(IntEnum):
 
 
 class ReadPhase(IntEnum):
-    """Column `phase` of the consumed ledger. Where producers write in transactions, readers at read_committed have
-    phases of their own."""
+    """Column `phase` of the consumed ledger. The `…_COMMITTED` phases are those of readers at read_committed, where
+    producers write in transactions."""
 
     LIVE = 0
     FINAL = 1
@@ -26,7 +26,8 @@ class ReadPhase(IntEnum):
 
 
 class ExitCode(IntEnum):
-    """Exit codes of the command. A batch: any FAIL, else any harness failure, else any INCONCLUSIVE, else PASS."""
+    """Exit codes of the command. A batch exits with the first that applies: any FAIL, any harness failure, any
+    INCONCLUSIVE, PASS."""
 
     PASS = 0
     FAIL = 1
@@ -48,7 +49,7 @@ class Verdict(StrEnum):
 
 
 def batch_exit_code(verdicts: list[Verdict | None]) -> ExitCode:
-    """Merge the verdicts of a batch; None is a case that the harness failed to bring to a verdict.
+    """Return the exit code of a batch. A verdict of None is a case that the harness failed to judge.
 
     A batch without cases shows nothing, so it is INCONCLUSIVE.
     """
@@ -62,7 +63,7 @@ def batch_exit_code(verdicts: list[Verdict | None]) -> ExitCode:
 
 
 def worst_exit_code(codes: list[int]) -> int:
-    """Merge the exit codes of several batches: FAIL, then a failed harness, then bad input, then INCONCLUSIVE."""
+    """Return the gravest of several batches' exit codes: FAIL, then a failed harness, bad input, INCONCLUSIVE."""
     order = (ExitCode.FAIL, ExitCode.HARNESS_FAILED, ExitCode.BAD_INPUT, ExitCode.INCONCLUSIVE)
     return next((int(code) for code in order if code in codes), 0)
 
@@ -74,13 +75,14 @@ class TxnOutcome(IntEnum):
     ABORTED = 1
     """Aborted, or never asked to be committed: it can no longer be committed."""
     UNKNOWN = 2
-    """The commit was asked for and not answered."""
+    """The commit was requested and not answered."""
     FENCED = 3
-    """Another producer took over the transactional id; whether a commit was in time is unknown."""
+    """Another producer took over the transactional id. It is unknown whether a commit came in time."""
 
 
 def cases_text(runs: Iterable[str]) -> str:
-    """Return the number of cases and repeats of these runs in words: `2 cases`, `2 cases, 3 repeats of each`."""
+    """Return the number of cases and repeats in words: `2 cases`, `2 cases, 3 repeats of each`. `runs`: names of
+    runs."""
     repeats = Counter(name.rpartition("#")[0] or name for name in runs)
     cases = f"{len(repeats):,} case{'' if len(repeats) == 1 else 's'}"
     if set(repeats.values()) <= {1}:

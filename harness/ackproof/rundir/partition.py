@@ -1,4 +1,4 @@
-"""One partition of a topic: the one type for it, from an experiment's file to a finding."""
+"""`TopicPartition`, the one type for a partition of a topic, used from the experiment file to the findings."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ _TEXT: Final = re.compile(r"([A-Za-z0-9._-]{1,249})/([0-9]{1,9})\Z")
 
 
 def internal(topic: str) -> bool:
-    """Return True for Kafka's own topics: `__consumer_offsets`, `__transaction_state`, …"""
+    """Return True for Kafka's internal topics: `__consumer_offsets`, `__transaction_state`, …"""
     return topic.startswith("__")
 
 
 class TopicPartition(NamedTuple):
-    """A topic and the number of one of its partitions; as text `orders/0`."""
+    """A topic and a partition number; as text `orders/0`."""
 
     topic: str
     partition: int
 
     @classmethod
     def parse(cls, text: str) -> TopicPartition:
-        """Read `orders/0`. Raises ValueError."""
+        """Parse a text such as `orders/0`. Raises ValueError."""
         match = _TEXT.match(text)
         if match is None:
             raise ValueError(f"expected a partition such as orders/0, not '{text[:60]}'")

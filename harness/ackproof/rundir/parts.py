@@ -1,11 +1,11 @@
-"""Statements about the parts of a ledger: `_END` and `_DELETED` in a client's folder, and Parquet footers.
+"""Descriptions of the parts of a ledger: `_END` and `_DELETED` in a client's folder, and Parquet footers.
 
-`_END` says that the client closed, and lists its parts: `{"parts": [{"name", "rows", "first", "last",
-"bytes", "sha256"}, …]}`; `first` and `last` are of seq in a produced part and of read_seq in a consumed one.
-An empty `_END`, as other tools may leave it, lists nothing. Data sets (Arrow, Spark) skip names that begin
-with an underscore. Earlier versions called it `END`, which is still read.
+`_END` says that the client closed, and lists its parts: `{"parts": [{"name", "rows", "first", "last", "bytes",
+"sha256"}, …]}`. `first` and `last` are the least and greatest seq of a produced part, or read_seq of a consumed part.
+An empty `_END`, which other tools may write, lists nothing. Data sets (Arrow, Spark) skip names that begin with an
+underscore. Earlier versions wrote `END`, which is still read.
 
-Plain JSON without pydantic, which would cost each of Spark's workers 0.1 s.
+The files are plain JSON, parsed without pydantic, which would cost each Spark worker 0.1 s.
 """
 
 from __future__ import annotations
@@ -26,19 +26,19 @@ if TYPE_CHECKING:
 
 END: Final = "_END"
 ENDS: Final = (END, "END")
-"""Accepted names, the present one first."""
+"""Accepted names; the first is the one that is written."""
 DELETED: Final = "_DELETED"
 """Lists parts that were deleted during the run, one JSON object a line as in `_END`."""
 ORDER: Final = ("read_seq", "seq", "txn")
-"""Columns that number the rows of a ledger: the first of these that a part has. A consumed part has a
-producer's seq, too."""
+"""Columns that number the rows of a ledger. The first one that a part has counts: a consumed part also has a
+producer's seq."""
 
 
 class ClientLibrary(NamedTuple):
-    """The client library whose calls sent or read the rows of a part. Its fields are in the part's Parquet footer."""
+    """The client library that sent or read the rows of a part. The part's Parquet footer holds these fields."""
 
     name: str
-    """`librdkafka`; `ackproof_simulator` for runs of the model."""
+    """`librdkafka`; `ackproof_simulator` for simulated runs."""
     version: str
 
     def metadata(self) -> dict[str, str]:
@@ -47,7 +47,7 @@ class ClientLibrary(NamedTuple):
 
     @classmethod
     def read(cls, metadata: pq.FileMetaData) -> ClientLibrary | None:
-        """Return the library that a footer names; None for parts of earlier versions and of other tools."""
+        """Return the library that a footer names; None for parts of earlier versions or of other tools."""
         pairs = metadata.metadata or {}
         name, version = pairs.get(_LIBRARY.encode()), pairs.get(_LIBRARY_VERSION.encode())
         return None if name is None or version is None else cls(name.decode(), version.decode())
@@ -56,11 +56,11 @@ class ClientLibrary(NamedTuple):
 _LIBRARY: Final = "ackproof.client_library"
 _LIBRARY_VERSION: Final = "ackproof.client_library_version"
 SHARE: Final = 1 << 40
-"""Processes that share a final read number their reads from 0, SHARE, 2 * SHARE, …"""
+"""Processes that share a final read number their reads from 0, `SHARE`, 2 * `SHARE`, …"""
 
 
 class PartEnd(NamedTuple):
-    """A client's statement about one part. `first` and `last` are -1 in a part without rows."""
+    """The description of one part in `_END`. `first` and `last` are -1 if the part has no rows."""
 
     name: str
     rows: int
@@ -71,7 +71,7 @@ class PartEnd(NamedTuple):
 
     @classmethod
     def parse(cls, fields: Mapping[str, object]) -> PartEnd:
-        """Convert a JSON object. Raises TypeError."""
+        """Convert a JSON object. Raises TypeError if a field is missing or has another type."""
         part = cls(**fields)  # type: ignore[arg-type]
         for name, value in part._asdict().items():
             if type(value) is not (str if name in ("name", "sha256") else int):
@@ -88,7 +88,7 @@ def part_number(path: Path | str) -> int:
 
 
 def mark_deleted(folder: Path, path: Path) -> None:
-    """Record a part in `_DELETED` of its folder, and delete it. Raises OSError."""
+    """Add a part to `_DELETED` of its folder, then delete it. Raises OSError."""
     with (folder / DELETED).open("a", encoding="ascii") as file:
         file.write(json.dumps(_describe_part(path)._asdict()) + "\n")
     path.unlink()
@@ -107,7 +107,7 @@ def deleted_parts(folder: Path) -> tuple[PartEnd, ...]:
 
 
 class NotAnEnd(Exception):
-    """`_END` or `_DELETED` that cannot be read. The text names the file and the reason."""
+    """Raised if `_END` or `_DELETED` cannot be read. The text names the file and the reason."""
 
 
 def digest(path: Path) -> str:
@@ -117,18 +117,18 @@ def digest(path: Path) -> str:
 
 
 def numbers_of_part(metadata: pq.FileMetaData) -> tuple[int, int]:
-    """Return the least and greatest row number of a part by its footer; (-1, -1): no rows, or no statistics."""
+    """Return the least and greatest row number of a part, by its footer; (-1, -1) without rows or statistics."""
     there = {metadata.schema.column(at).path for at in range(metadata.num_columns)}
     column = next((name for name in ORDER if name in there), None)
     return (column_span(Footer.read_all(metadata), column) if column is not None else None) or (-1, -1)
 
 
 def mark_end(folder: Path) -> None:
-    """Write `_END`: the client of this folder closed. Raises OSError."""
+    """Write `_END`, which says that the client of this folder closed. Raises OSError."""
     folder.mkdir(parents=True, exist_ok=True)
     parts = []
     for path in sorted(folder.glob("part-*.parquet")):
-        with suppress(FileNotFoundError):  # deleted just now, and written down where that is
+        with suppress(FileNotFoundError):  # deleted just now, and listed in `_DELETED`
             parts.append(_describe_part(path)._asdict())
     temporary = folder / f".{END}.tmp"
     temporary.write_text(json.dumps({"parts": parts}, indent=1) + "\n", encoding="ascii")
@@ -144,17 +144,17 @@ def _describe_part(path: Path) -> PartEnd:
 
 
 def has_end(folder: Path) -> bool:
-    """Return True if the client of this folder closed."""
+    """Return True if `_END` says that the client of this folder closed."""
     return end_file(folder).exists()
 
 
 def end_file(folder: Path) -> Path:
-    """Return the path of `_END`, whether or not it exists."""
+    """Return the path of `_END`. The file need not exist."""
     return next((folder / name for name in ENDS if (folder / name).exists()), folder / END)
 
 
 def read_end(folder: Path) -> tuple[PartEnd, ...] | None:
-    """Return the parts that `_END` lists; None without an `_END` or with an empty one. Raises `NotAnEnd`."""
+    """Return the parts that `_END` lists; None if it is missing or empty. Raises `NotAnEnd`."""
     try:
         text = end_file(folder).read_text(encoding="utf-8")
     except FileNotFoundError:
@@ -170,7 +170,7 @@ def read_end(folder: Path) -> tuple[PartEnd, ...] | None:
 
 
 Span: TypeAlias = tuple[float, float]
-"""Least and greatest value, both int in every column of numbers."""
+"""Least and greatest value of a column. Both are int in every column of numbers."""
 ANYTHING: Span = (float("-inf"), float("inf"))
 
 
@@ -181,7 +181,7 @@ class Footer:
     rows: int
     numbers: Mapping[str, Span]
     texts: Mapping[str, str]
-    """Text columns that hold a single value."""
+    """Text columns in which all rows have one value, with that value."""
 
     @classmethod
     def read(cls, metadata: pq.FileMetaData, group: int) -> Footer:
@@ -205,11 +205,11 @@ class Footer:
         return [cls.read(metadata, group) for group in range(metadata.num_row_groups)]
 
     def least(self, column: str) -> float:
-        """Return a lower bound of the column."""
+        """Return a lower bound of the column's values."""
         return self.numbers.get(column, ANYTHING)[0]
 
     def most(self, column: str) -> float:
-        """Return an upper bound of the column."""
+        """Return an upper bound of the column's values."""
         return self.numbers.get(column, ANYTHING)[1]
 
     def may_be(self, column: str, value: int) -> bool:
@@ -220,7 +220,7 @@ class Footer:
 
 
 def column_span(footers: Sequence[Footer], name: str) -> tuple[int, int] | None:
-    """Return the least and greatest value of a column of a part; None: no rows, or no statistics."""
+    """Return the least and greatest value of a column of a part; None without rows or statistics."""
     spans = [footer.numbers[name] for footer in footers if name in footer.numbers]
     if not spans or len(spans) < len(footers):
         return None

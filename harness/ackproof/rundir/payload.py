@@ -1,7 +1,7 @@
-"""The value of every record that ackproof writes: its producer, seq, destination and a checksum; its key; and sums over
-such identities, by which a log is compared with a read of it.
+"""Value and key of every record that ackproof writes. A value holds the producer, seq, destination and a checksum.
+`rundir.payload_bulk` sums such identities, by which a log is compared with a read of it.
 
-Layout, big-endian::
+Layout of a value, big-endian::
 
     magic      4 B   b"AKP1"
     run        8 B   the run's id, to distinguish records of another run
@@ -11,10 +11,10 @@ Layout, big-endian::
     topic_len  u16
     topic      topic_len bytes, UTF-8
     padding    zero bytes up to the requested size
-    crc        u32   little-endian CRC-32 (IEEE) of all before it
+    crc        u32   little-endian CRC-32 (IEEE) of all bytes before it
 
-A CRC-32 appended little-endian to its own message gives a constant CRC over the whole, which makes the check of a
-record one call of `zlib.crc32` without slicing it.
+If a message is followed by its own CRC-32 (little-endian), the CRC of the whole is a constant. So one call of
+`zlib.crc32` checks a record, without slicing it.
 """
 
 from __future__ import annotations
@@ -33,16 +33,16 @@ MAGIC: Final = b"AKP1"
 _HEADER: Final = struct.Struct(">4s8siqiH")
 _CRC: Final = struct.Struct("<I")
 RESIDUE: Final = zlib.crc32(_CRC.pack(zlib.crc32(b"")))
-"""CRC-32 of any message that is followed by its own CRC-32, little-endian."""
+"""CRC-32 of any message followed by its own CRC-32 (little-endian)."""
 
 HEADER_SIZE: Final = _HEADER.size
 RUN_ID_SIZE: Final = 8
 SEQ: Final = slice(16, 24)
-"""Where a value has its seq, big-endian."""
+"""Position of the seq in a value; big-endian."""
 
 
 class Identity(NamedTuple):
-    """The identity in a payload. `producer`, `seq` are -1 and the origin is ('', -1) when it cannot be decoded."""
+    """The identity in a payload. If it cannot be decoded, `producer` and `seq` are -1 and the origin is ('', -1)."""
 
     producer: int
     seq: int
@@ -57,7 +57,8 @@ FOREIGN: Final = Identity(-1, -1, "", -1, True)
 
 
 def run_bytes(run_id: str) -> bytes:
-    """Return the eight bytes of a run's id in its payloads. `run_id` is 16 hex digits."""
+    """Return the eight bytes that stand for a run's id in its payloads. `run_id` is 16 hex digits; else
+    ValueError."""
     raw = bytes.fromhex(run_id)
     if len(raw) != RUN_ID_SIZE:
         raise ValueError(f"a run id is {RUN_ID_SIZE * 2} hex digits, not {run_id!r}")
@@ -65,12 +66,12 @@ def run_bytes(run_id: str) -> bytes:
 
 
 def smallest_size(topic: str) -> int:
-    """The fewest bytes that a value for `topic` can have."""
+    """Return the smallest possible size of a value for `topic`, in bytes."""
     return HEADER_SIZE + len(topic.encode()) + _CRC.size
 
 
 def encoder(run_id: str, producer: int, topic: str, partition: int, size: int) -> Callable[[int], bytes]:
-    """A function from seq to the value for one (producer, topic, partition).
+    """Return a function from seq to the value of one (producer, topic, partition).
 
     `size` is the value's length in bytes. Raises ValueError if it is below `smallest_size(topic)`.
     """
@@ -88,10 +89,11 @@ def encoder(run_id: str, producer: int, topic: str, partition: int, size: int) -
 
 
 def decode(run_id: str, value: bytes | None) -> Identity:
-    """Decode one value. Never raises: a value that cannot be decoded is `NOBODY`, another run's intact one `FOREIGN`.
+    """Decode one value. Never raises. Returns `NOBODY` for a value that cannot be decoded, `FOREIGN` for an intact
+    value of another run.
 
-    A value that still has this run's header but a broken checksum keeps the identity that it claims, with
-    `intact` False, if that identity can be read at all.
+    A value with this run's header but a broken checksum keeps the identity that it claims, with `intact` False, if
+    that identity can be read at all.
     """
     if value is None or len(value) < HEADER_SIZE + _CRC.size:
         return NOBODY
@@ -111,14 +113,14 @@ def decode(run_id: str, value: bytes | None) -> Identity:
 
 
 HEADER: Final = "ackproof"
-"""Header of a tombstone, which carries the identity that other records have in their value."""
+"""Name of the record header that carries the identity of a tombstone, which has no value."""
 _Numbers: TypeAlias = "npt.NDArray[np.int64]"
 
 
 @dataclass(frozen=True)
 class Keys:
-    """The keys of a producer: `count` keys in turn; every `tombstone_every`-th record of a key is a tombstone
-    (0: none)."""
+    """The keys of a producer: its records use `count` keys in turn. Every `tombstone_every`-th record of a key is a
+    tombstone (0: none)."""
 
     count: int
     tombstone_every: int = 0
@@ -136,7 +138,7 @@ class Keys:
 
 
 UNKNOWN_CONTENT: Final = -1
-"""Stands for an unknown sum."""
+"""Value of an unknown content sum."""
 ABORT_MARKER: Final = 0
 COMMIT_MARKER: Final = 1
-"""Stands for a sum in a batch that is a transaction marker (ControlRecordType)."""
+"""Values that stand for a content sum in a batch that is a transaction marker (ControlRecordType)."""

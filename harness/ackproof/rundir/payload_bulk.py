@@ -1,10 +1,12 @@
-"""The payload codec of `ackproof.rundir.payload` for many records at once, in numpy; the same bytes, the same answers.
+"""The payload codec of `ackproof.rundir.payload` for many records at once, in numpy, with the same results.
 
-CRC-32 is affine over GF(2): changing bytes of a message changes its CRC by the exclusive or of one constant per
-changed bit. So the checksums of records that differ in seq and partition alone need twelve table look-ups each,
-whatever the size of the value. And records of one length that are intact, each of which has the same CRC including
-its own checksum, have one after another the CRC of as many copies of any intact record: one call checks a batch.
-(A single damaged record always changes that CRC; several cancel each other with a probability of 2⁻³².)
+CRC-32 is affine over GF(2): each changed bit of a message changes its CRC by the exclusive or with a constant. So the
+checksums of records that differ only in seq and partition need twelve table look-ups each, whatever the size of the
+value.
+
+An intact record, with its checksum, has a CRC that depends on its length alone. So intact records of one length, one
+after another, have the CRC of as many copies of any intact record, and one call checks a batch. (A single damaged
+record always changes that CRC; several cancel each other with a probability of 2⁻³².)
 """
 
 from __future__ import annotations
@@ -17,7 +19,7 @@ from typing import Final
 
 import numpy as np
 import numpy.typing as npt
-from zlib_ng.zlib_ng import crc32  # the checksum of zlib, ten times as fast
+from zlib_ng.zlib_ng import crc32  # zlib's checksum, ten times as fast
 
 from ackproof.rundir.partition import TopicPartition
 from ackproof.rundir.payload import HEADER_SIZE, MAGIC, RESIDUE, decode, encoder, run_bytes
@@ -26,18 +28,18 @@ _SEQ_AT: Final = 16
 _SEQ_SIZE: Final = 8
 _SHORT: Final = 1 << 15
 _VARIABLE: Final = 12
-"""Bytes of a record that vary within one (run, producer, topic, size): seq and partition."""
+"""Number of bytes that vary among the records of one (run, producer, topic, size): seq and partition."""
 _CRC_SIZE: Final = 4
 _SMALLEST: Final = HEADER_SIZE + _CRC_SIZE
-"""What is shorter says nothing."""
+"""Smallest size that can be decoded; shorter values have no identity."""
 _FEW: Final = 30
-"""Number of values of one length from which decoding them together pays off."""
+"""Number of values of one length from which decoding them together is faster."""
 
 Bytes = npt.NDArray[np.uint8]
 
 
 class BulkEncoder:
-    """Values of one producer for records dealt round robin to places: record seq goes to place (seq + first) % n.
+    """Encodes the values of one producer that sends to partitions round-robin: seq goes to place (seq + first) % n.
 
     `places` are (topic, partition); `size` is the length of every value in bytes. Raises ValueError if it is too
     small for one of the topics.
@@ -55,14 +57,14 @@ class BulkEncoder:
         self._partition = np.array([partition for _, partition in places], ">i4")
         tables = _crc_tables(blanks[0])
         self._of_seq = tables[:_SEQ_SIZE]
-        # what depends on the place alone: its topic's record, and the bytes of its partition
+        # these depend on the partition alone: its topic's record, and the bytes of its number
         crcs = np.array([zlib.crc32(blank[:-_CRC_SIZE]) for blank in blanks], np.uint32)
         self._crcs = crcs[self._topic]
         for table, byte in zip(tables[_SEQ_SIZE:], _bytes_of(self._partition).T, strict=True):
             self._crcs ^= table[byte]
 
     def values(self, seq: int, count: int) -> list[bytes]:
-        """Return the values of `count` records from `seq` on."""
+        """Return the values of `count` records, beginning with `seq`."""
         seqs = np.arange(seq, seq + count, dtype=np.int64)
         place = (seqs + self._first) % len(self._topic)
         numbers = _bytes_of(seqs.astype(">i8"))
@@ -70,7 +72,7 @@ class BulkEncoder:
         *high, low = zip(self._of_seq, numbers.T, strict=True)
         crc ^= low[0][low[1]]
         for table, byte in high:
-            # over a short run of successive numbers a high byte that ends as it began was the same throughout
+            # in a short run of consecutive numbers, a high byte with equal first and last value is constant
             constant = byte[0] == byte[-1] and count <= _SHORT
             crc ^= table[byte[0]] if constant else table[byte]
         block = self._template[self._topic[place]]
@@ -87,8 +89,8 @@ def _bytes_of(numbers: npt.NDArray[np.number]) -> Bytes:
 
 
 def _crc_tables(blank: bytes) -> list[npt.NDArray[np.uint32]]:
-    """Return, for each varying byte, the contribution of its 256 values to the CRC of a record whose varying
-    bytes are zero."""
+    """Return, for each varying byte, what each of its 256 values adds (by exclusive or) to the CRC of a record whose
+    varying bytes are zero."""
     body = bytearray(blank[:-_CRC_SIZE])
     zero = zlib.crc32(body)
     tables = []
@@ -105,7 +107,7 @@ def _crc_tables(blank: bytes) -> list[npt.NDArray[np.uint32]]:
 
 @dataclass(frozen=True)
 class Decoded:
-    """Identities of a batch, in columns. `origin` is an index into the `origins` of the decoder; 0 is ''."""
+    """Identities of a batch, in columns. `origin` is an index into the decoder's `origins`; 0 stands for ''."""
 
     producer: npt.NDArray[np.int32]
     seq: npt.NDArray[np.int64]
@@ -114,14 +116,14 @@ class Decoded:
     intact: npt.NDArray[np.bool_]
 
     def numbers(self) -> tuple[npt.NDArray[np.signedinteger], ...]:
-        """Return the columns that are never negative in our own values."""
+        """Return the columns that are never negative in values of ackproof."""
         return (self.producer, self.seq, self.origin_partition)
 
 
 class BulkDecoder:
-    """Decodes lists of values of one run; agrees with `payload.decode` on every value.
+    """Decodes lists of values of one run, with the same result as `payload.decode` for every value.
 
-    `origins` are the topic names seen so far. Expected names are given at the start and decoded fast.
+    `origins`: topic names seen so far. Names that are given to the constructor are decoded fast.
     """
 
     def __init__(self, run_id: str, topics: Sequence[str] = ()) -> None:
@@ -141,7 +143,7 @@ class BulkDecoder:
         ]
 
     def __call__(self, values: Sequence[bytes | None]) -> Decoded:
-        """Decode a batch: in numpy all values of one length together, what is left one by one."""
+        """Decode a batch: all values of one length together in numpy, the remaining ones one by one."""
         count = len(values)
         try:
             sizes = set(map(len, values))  # type: ignore[arg-type]
@@ -193,7 +195,7 @@ class BulkDecoder:
         well_formed = (rows["magic"] == self._magic) & (rows["topic_len"] <= size - _SMALLEST)
         negative = (decoded.producer < 0) | (decoded.seq < 0) | (decoded.origin_partition < 0)
         identified = well_formed & of_this_run & ~negative
-        # Intact values of another run are foreign; all other unidentified ones have no identity.
+        # Intact values of another run are foreign; any other value without an identity is not intact.
         decoded.intact[~(identified | (well_formed & ~of_this_run))] = False
         for column in decoded.numbers():
             column[~identified] = -1
@@ -211,8 +213,8 @@ class BulkDecoder:
         return intact
 
     def _crc_of_intact(self, count: int, size: int) -> int:
-        """Return the CRC of `count` concatenated intact records of `size` bytes, which does not depend on
-        their content."""
+        """Return the CRC of `count` concatenated intact records of `size` bytes. It does not depend on their
+        content."""
         if size != self._intact_size:
             blank = bytes(size - _CRC_SIZE)
             self._intact_record = blank + zlib.crc32(blank).to_bytes(_CRC_SIZE, "little")
@@ -222,13 +224,13 @@ class BulkDecoder:
         return self._crcs[count]
 
     def _origin(self, block: Bytes, lengths: npt.NDArray[np.uint16]) -> npt.NDArray[np.int32]:
-        """Return the code of each record's topic if it is an expected one, else 0."""
+        """Return each record's index into `origins` if its topic is an expected one, else 0."""
         origin = np.zeros(len(block), np.int32)
         room = block.shape[1] - HEADER_SIZE - _CRC_SIZE
         for number, name in self._names:
             if len(name) > room:
                 continue
-            named = len(name).to_bytes(2, "big") + name.tobytes()  # length and name, as one run of bytes
+            named = len(name).to_bytes(2, "big") + name.tobytes()  # length and name as consecutive bytes
             begin = HEADER_SIZE - 2
             if block[:, begin : begin + len(named)].tobytes() == named * len(block):
                 origin[:] = number
@@ -266,7 +268,7 @@ def _layout(size: int) -> np.dtype[np.void]:
 
 _OFFSET, _PRODUCER, _SEQ = map(np.uint64, (0x9E3779B97F4A7C15, 0xC2B2AE3D27D4EB4F, 0x165667B19E3779F9))
 _INTACT, _MIX = map(np.uint64, (0x27D4EB2F165667C5, 0xFF51AFD7ED558CCD))
-"""Odd numbers without a pattern."""
+"""Odd constants without a pattern, for mixing hashes."""
 _HALF: Final = np.uint64(32)
 _BLOCK: Final = 1 << 16
 
@@ -294,7 +296,7 @@ def content_sum(
     seq: npt.NDArray[np.signedinteger],
     intact: npt.NDArray[np.bool_],
 ) -> int:
-    """Return the sum of the hashes, 0 … 2⁶⁴ - 1; block by block, to stay in the processor's cache."""
+    """Return the sum of the records' hashes modulo 2⁶⁴. It is computed in blocks that fit the processor's cache."""
     found = 0
     for at in range(0, len(offset), _BLOCK):
         block = slice(at, at + _BLOCK)
@@ -304,5 +306,5 @@ def content_sum(
 
 
 def as_int64(found: int) -> int:
-    """Return a sum as columns hold it, -2⁶³ … 2⁶³ - 1."""
+    """Return a sum (0 … 2⁶⁴ - 1) as the signed number that int64 columns hold."""
     return found - (1 << 64) if found >= 1 << 63 else found

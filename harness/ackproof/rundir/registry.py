@@ -1,7 +1,7 @@
-"""Which runs are under way on this machine, so that `ackproof clean` finds them from any folder.
+"""The registry of runs on this machine, by which `ackproof clean` finds them from any folder.
 
-One small JSON file per run in the user's state folder; made when a run starts, removed when it has ended. A file
-whose harness is dead marks a run that was left behind.
+Each run has a small JSON file in the user's state folder, written when it starts and removed when it has ended. A
+file whose harness process no longer exists marks an abandoned run.
 """
 
 from __future__ import annotations
@@ -22,7 +22,8 @@ def state_directory() -> Path:
 
 
 class RunEntry(Document):
-    """One run. `owner_started` in clock ticks since boot, which distinguishes a pid from its later reuse."""
+    """One registered run. `owner_started`: start of the harness process in clock ticks since boot, which
+    distinguishes its pid from a later reuse."""
 
     run_id: str
     case_dir: str
@@ -35,7 +36,8 @@ def _folder() -> Path:
 
 
 def register(run_id: str, run: CaseDir) -> Path:
-    """Register a run of this process. Return the file to remove when it has ended."""
+    """Register a run of this process. Return the path of its file, which the caller removes when the run has
+    ended."""
     own = os.getpid()
     path = _folder() / f"{run_id}.json"
     RunEntry(run_id=run_id, case_dir=str(run.path), owner_pid=own, owner_started=started(own) or 0).save(path)
@@ -43,7 +45,7 @@ def register(run_id: str, run: CaseDir) -> Path:
 
 
 def read_entries() -> list[tuple[Path, RunEntry]]:
-    """Return all registered runs. A file that cannot be read is skipped and stays."""
+    """Return all registered runs with the paths of their files. Unreadable files are skipped and kept."""
     found: list[tuple[Path, RunEntry]] = []
     for path in sorted(_folder().glob("*.json")):
         try:

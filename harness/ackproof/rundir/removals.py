@@ -1,7 +1,7 @@
 """`removals.json`: what may have removed acknowledged records from a partition, by settings, faults and logs.
 
-Computed before the audit (`ackproof.judge.removal`). The audit decides by it, record by record, whether a missing
-acknowledged record expired, was compacted, was deleted, or is lost. Times are ns since the run's start.
+It is computed before the audit (`ackproof.judge.removal`). The audit uses it to decide for each missing acknowledged
+record whether it expired, was compacted, was deleted, or is lost. Times are ns since the run's start.
 """
 
 from __future__ import annotations
@@ -20,36 +20,36 @@ EVER = (1 << 63) - 1
 
 @dataclass(frozen=True, slots=True)
 class Removal:
-    """Possible causes of removed records of one partition. Each `…_why` names the setting or the request; ''
-    if there is none."""
+    """Possible causes for removed records of one partition. Each `…_why` names the setting or the request; '' if the
+    cause does not exist."""
 
     topic: str
     partition: int
     log_start: int = 0
-    """Log start offset in the final read; 0 if retention did not move it."""
+    """Log start offset in the final read; 0 if retention did not advance it."""
     committed_start: int = 0
-    """The same in the final read at read_committed, which begins later."""
+    """Log start offset in the final read at read_committed, which begins later."""
     expired_until_ns: int = NEVER
-    """Records sent by then may have been removed by retention."""
+    """Retention may have removed records that were sent up to this time."""
     expired_why: str = ""
     compacted_until_ns: int = NEVER
-    """Records sent by then can have superseded an earlier record of their key."""
+    """Records sent up to this time can have superseded an earlier record of their key."""
     compacted_below: int = EVER
     """Offset below which compaction may have removed records: the cleaner skips the active segment, and every
     replica's active segment begins at or below this offset."""
     compacted_why: str = ""
     deleted_ns: int = NEVER
-    """Time of the request to delete the topic: records acknowledged by then were deleted with it."""
+    """Time of the request to delete the topic: records acknowledged by then were deleted with the topic."""
     deleted_until_ns: int = NEVER
-    """Time at which every broker listed the new topic. Until then a leader that did not know of the deletion
-    could append."""
+    """Time at which every broker listed the new topic. Until then, a leader that did not know of the deletion could
+    still append."""
     deleted_why: str = ""
     may_expire: bool = False
-    """True if retention could delete records in this run, on each broker at its own time."""
+    """True if retention could delete records in this run. Each broker deletes at its own time."""
 
     @property
     def removes(self) -> bool:
-        """Return True if anything but compaction has removed records."""
+        """Return True if retention or a deletion (anything but compaction) has removed records."""
         return max(self.log_start, self.committed_start) > 0 or self.deleted_ns >= 0
 
     @property
@@ -58,14 +58,14 @@ class Removal:
 
 
 def write_removals(run: CaseDir, removals: Iterable[Removal]) -> None:
-    """Write the file."""
+    """Write `removals.json`."""
     run.removals_json.write_text(
         json.dumps({"removals": [asdict(removal) for removal in removals]}, indent=1), encoding="utf-8"
     )
 
 
 def read_removals(run: CaseDir) -> Mapping[TopicPartition, Removal] | None:
-    """Return the removals by partition; None without such a file. Raises `BadInput` for a file that cannot be read."""
+    """Return the removals by partition; None without such a file. Raises `BadInput` if the file cannot be read."""
     try:
         document = json.loads(run.removals_json.read_bytes())
         found = [Removal(**removal) for removal in document["removals"]]

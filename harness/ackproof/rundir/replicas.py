@@ -1,4 +1,4 @@
-"""The replicas' logs on disk at the end: `observed/replicas.json`, and batch by batch `observed/replicas.parquet`."""
+"""The replicas' logs on disk at the end: `observed/replicas.json`, and each batch in `observed/replicas.parquet`."""
 
 from __future__ import annotations
 
@@ -40,19 +40,19 @@ BATCHES: pa.Schema = pa.schema(
         )
     ]
 )
-"""Schema of one row per record batch of each replica, by its header.
+"""Schema of one row per record batch of each replica, from the batch header.
 
-`sound`: the recomputed CRC-32C equals `crc`. `content`: the content sum of its records
-(`payload.content_sum`), or the type of marker.
+`sound`: the recomputed CRC-32C equals `crc`. `content`: the content sum of its records (`payload.content_sum`), or
+the type of its transaction marker.
 """
 
 _ADDED: Final = {"sound": True, "content": UNKNOWN_CONTENT}
-"""Values of columns that runs of older versions do not have."""
+"""Values that stand for columns which runs of older versions do not have."""
 
 
 def read_batches(path: Path, columns: Sequence[str]) -> pa.Table:
-    """Return some columns of a run's batches. Raises OSError and `pa.ArrowException`; `BadInput` if a column
-    is missing."""
+    """Return some columns of a run's batches. Raises OSError and `pa.ArrowException` if the file cannot be read,
+    `BadInput` if a column is missing."""
     with storage.open_parquet(path) as file:
         there = file.schema_arrow.names
     if missing := sorted(set(columns) - set(there) - _ADDED.keys()):
@@ -64,7 +64,7 @@ def read_batches(path: Path, columns: Sequence[str]) -> pa.Table:
 
 
 class LogBatches:
-    """The batches of all logs, grouped once by partition and node. What it returns copies nothing."""
+    """The batches of all logs, grouped once by partition and node. The returned tables are views, not copies."""
 
     def __init__(self, batches: pa.Table) -> None:
         self._none = batches.slice(0, 0)
@@ -83,17 +83,17 @@ class LogBatches:
 
 
 class EpochStart(Document):
-    """A line of a replica's `leader-epoch-checkpoint`: the first offset of an epoch."""
+    """A line of a replica's `leader-epoch-checkpoint`: the first offset of a leader epoch."""
 
     epoch: int
     start: int
 
 
 class Replica(Document):
-    """One replica of one partition. Offsets come from its files, -1 unknown.
+    """One replica of one partition. Offsets come from its files; -1 unknown.
 
-    `log_end`: offset after its last whole batch. `high_watermark` and `recovery_point` are checkpoints, which lag.
-    `rest`: bytes after the last whole batch that form no batch. `topic_id`: as in the metadata log, '' unknown.
+    `log_end`: offset after its last complete batch. `high_watermark` and `recovery_point` come from checkpoint files,
+    which lag behind. `rest`: bytes after the last complete batch. `topic_id`: as in the metadata log; '' unknown.
     """
 
     node: int
@@ -108,12 +108,12 @@ class Replica(Document):
     records: int = 0
     rest: int = 0
     reason: str = ""
-    """Why the log could not be read to its end; empty if it could."""
+    """Why the log could not be read to its end; empty if it was."""
     topic_id: str = ""
     deleted: bool = False
     """Its folder has the suffix `-delete`: the topic was deleted, or the replica was moved away."""
     newest_ms: int = -1
-    """Newest timestamp in a deleted log."""
+    """Newest record timestamp in a deleted log, in ms."""
     active_base: int = -1
     """First offset of the active segment, which the log cleaner skips."""
 
@@ -125,12 +125,12 @@ class Replica(Document):
 class ReplicasFile(Document):
     """`observed/replicas.json`. `reasons`: why some logs could not be read.
 
-    `deleted`: logs that brokers had not removed yet (file.delete.delay.ms). Their epochs include those of
-    their batches, which are in no other file.
+    `deleted`: logs that brokers had not removed yet (file.delete.delay.ms). Their epochs include the epochs of their
+    batches, which no checkpoint file has.
     """
 
     log_dirs: dict[int, tuple[str, ...]] = Field(default_factory=dict)
-    """Log dirs of each node that were read, by path."""
+    """Paths of the log dirs of each node that were read."""
     replicas: tuple[Replica, ...] = ()
     deleted: tuple[Replica, ...] = ()
     reasons: tuple[str, ...] = ()

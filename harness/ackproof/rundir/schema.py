@@ -1,6 +1,6 @@
 """Arrow schemas of every columnar file of a run: contracts with tools outside the project (docs/architecture.md).
 
-No column is ever null. Readers ignore extra columns and accept the columns in any order.
+No column is ever null. Readers ignore extra columns and accept columns in any order.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ TRANSACTIONS: pa.Schema = _required(
     ("commit_ns", pa.int64()),
     ("ended_ns", pa.int64()),
 )
-"""One row per transaction. `outcome`: 0 committed, 1 aborted, 2 unknown, 3 fenced; `commit_ns`: when the
-commit was asked for, `ended_ns`: when the outcome was known; -1 never."""
+"""One row per transaction. `outcome`: 0 committed, 1 aborted, 2 unknown, 3 fenced. `commit_ns`: when the commit was
+requested. `ended_ns`: when the outcome was known. -1: never."""
 
 CONSUMED: pa.Schema = _required(
     ("reader", pa.int32()),
@@ -55,8 +55,8 @@ CONSUMED: pa.Schema = _required(
     ("read_ns", pa.int64()),
     ("timestamp_ms", pa.int64()),
 )
-"""One row per record that a reader got. `phase`: 0 live, 1 final read; at read_committed, where producers use
-transactions, 2 live, 3 final read."""
+"""One row per record that a reader got. `phase`: 0 live read, 1 final read. Where producers use transactions, reads
+at read_committed have their own: 2 live read, 3 final read."""
 
 FINDINGS: pa.Schema = _required(
     ("class", pa.string()),
@@ -67,7 +67,7 @@ FINDINGS: pa.Schema = _required(
     ("seq", pa.int64()),
     ("detail", pa.string()),
 )
-"""One row per unit counted; -1 and '' are unknown."""
+"""One row per unit that the audit counted; -1 and '' are unknown."""
 
 METRICS: pa.Schema = _required(
     ("t_ns", pa.int64()),
@@ -76,9 +76,9 @@ METRICS: pa.Schema = _required(
     ("metric", pa.string()),
     ("value", pa.float64()),
 )
-"""One row per metric of a scrape, and one row `up` per scrape: 1 the node answered, 0 it did not.
+"""One row per metric of a scrape, and one row `up` per scrape: 1 if the node answered, 0 if not.
 
-`t_ns`: when the node was asked, the same for all nodes of a round; `done_ns`: when it had answered or was given up.
+`t_ns`: when the node was asked, the same for all nodes of a round. `done_ns`: when it had answered or was given up.
 """
 
 SERIES: pa.Schema = _required(
@@ -96,10 +96,10 @@ SERIES: pa.Schema = _required(
 )
 """One row per partition and 100 ms bin with any event; `start_ns` is the bin's start.
 
-acked, failed and indeterminate count by `done_ns` (by `sent_ns` without a report); read counts live reads by
-`read_ns`; the latencies are `done_ns - sent_ns` of acked attempts in ms, NaN without any. `longest_gap_ms` is
-the longest time between two successive acks of the partition over the whole run: the same on every row of a
-partition, -1 with fewer than two acks.
+acked, failed and indeterminate are counted by `done_ns` (by `sent_ns` without a report), read by the `read_ns` of
+live reads. The latencies are `done_ns - sent_ns` of acked attempts in ms, NaN without any. `longest_gap_ms` is the
+longest time between two successive acks of the partition over the whole run. It is the same on every row of a
+partition, and -1 with fewer than two acks.
 """
 
 SERIES_BIN_NS = 100_000_000

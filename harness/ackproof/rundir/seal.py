@@ -1,7 +1,8 @@
 """`seal.json`: digests of the files that a run had written when it ended. The judge checks them first.
 
-Sealed are the inputs of a verdict: `case.json`, the timeline, the ledgers, observations, the windows of a
-soak. Derived files (audit, replay, prediction) name the digests of their inputs, or are made again.
+The seal covers the inputs of a verdict: `case.json`, the timeline, the ledgers, observations, and the windows of a
+soak. It does not cover derived files (audit, replay, prediction): they name the digests of their inputs, or are
+computed again.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from ackproof.rundir.parts import digest
 
 
 class SealedFile(Document):
-    """A file as it was when the run ended. `rows`: lines of a .jsonl, rows of a .parquet, else -1."""
+    """A file when the run ended. `rows`: lines of a .jsonl, rows of a .parquet, else -1."""
 
     bytes: int
     rows: int
@@ -29,7 +30,7 @@ class SealedFile(Document):
 
 
 class SealFile(Document):
-    """`seal.json`. `files` maps paths in the run directory to digests."""
+    """`seal.json`. `files`: path in the run directory → digest."""
 
     format: Literal[1] = 1
     run_id: str
@@ -37,13 +38,13 @@ class SealFile(Document):
 
 
 def seal(run: CaseDir, run_id: str) -> None:
-    """Write `seal.json`, once nothing else writes to the run directory. Raises OSError."""
+    """Write `seal.json`. Call it when nothing else writes to the run directory. Raises OSError."""
     files = {str(path.relative_to(run.path)): _describe(path) for path in _sealed_paths(run)}
     SealFile(run_id=run_id, files=files).save(run.seal)
 
 
 def find_changes(run: CaseDir) -> tuple[str, ...]:
-    """Return every difference from the state at the end of the run; none for runs of versions without seals."""
+    """Return every change since the end of the run, one sentence each; empty for runs of versions without seals."""
     case, why = _case(run)
     if not run.seal.exists():
         unsealed = case is not None and case.sealed
@@ -98,7 +99,7 @@ def _changes_of(name: str, path: Path, then: SealedFile | None, by_digest: dict[
 
 
 def _sealed_paths(run: CaseDir) -> list[Path]:
-    """Return the sealed files by name. Temporary files of a killed writer do not count."""
+    """Return the files that the seal covers, by name. Temporary files of a killed writer are left out."""
     found = [path for path in (run.case_json, run.timeline) if path.exists()]
     for folder in (run.ledger, run.observed, run.windows):
         found += [path for path in folder.rglob("*") if path.is_file() and not path.name.startswith(".")]

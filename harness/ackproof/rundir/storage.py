@@ -1,10 +1,10 @@
 """Run directories on this machine or in an object store, named by a URI.
 
-`locate` returns a `Path` for either. Paths of a store behave like other paths (pathlib); Arrow reads and
-writes through `open_parquet`, `read_table`, `open_dataset` and `create_parquet`. Endpoint and region are in
-the URI's query as Arrow takes them (`s3://bucket/runs?region=eu-west-1&endpoint_override=…`). Credentials
-come from the environment (`AWS_ACCESS_KEY_ID`, `GOOGLE_APPLICATION_CREDENTIALS`, …) or the libraries' own
-files, never from a URI, which is printed.
+`locate` returns a `Path` for either. Paths in a store behave like other paths (pathlib); Arrow reads and writes
+through `open_parquet`, `read_table`, `open_dataset` and `create_parquet`. Endpoint and region are in the URI's query,
+in Arrow's syntax (`s3://bucket/runs?region=eu-west-1&endpoint_override=…`). Credentials come from the environment
+(`AWS_ACCESS_KEY_ID`, `GOOGLE_APPLICATION_CREDENTIALS`, …) or the libraries' own files, never from a URI, because URIs
+are printed.
 
 A store has no atomic rename and no lock: a result is published by one file that is written last.
 """
@@ -26,7 +26,7 @@ from urllib.parse import unquote, urlsplit
 
 from ackproof.base.errors import BadInput
 
-if TYPE_CHECKING:  # Arrow takes a second to load, which most commands do not have to spend
+if TYPE_CHECKING:  # Arrow takes a second to import, and most commands do not need it
     import pyarrow as pa
     import pyarrow.compute as pc
     import pyarrow.dataset as ds
@@ -38,8 +38,8 @@ _URI: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+)://")
 
 
 def locate(where: str | os.PathLike[str]) -> Path:
-    """Return the path of a file or folder from its local name or URI. Raises `BadInput` for a URI that cannot
-    be used."""
+    """Return the path of a file or folder, given its local name or URI. Raises `BadInput` for a URI that cannot be
+    used."""
     if isinstance(where, Path):
         return where
     text = os.fspath(where)
@@ -62,22 +62,22 @@ def locate(where: str | os.PathLike[str]) -> Path:
 
 
 def is_stored(path: Path) -> bool:
-    """Return True for a path in a store."""
+    """Return True for a path in an object store."""
     return isinstance(path, Stored)
 
 
 class Stored(PosixPath):
-    """A file or folder in a store, with the parts `("s3:", "bucket?query", "key", …)`.
+    """A file or folder in an object store, with the parts `("s3:", "bucket?query", "key", …)`.
 
-    Operations that a store lacks (links, modes, appending) raise TypeError or `io.UnsupportedOperation`.
-    `__fspath__` raises, so that pathlib can never reach a file of this machine.
+    Operations that a store lacks (links, modes, appending) raise TypeError or `io.UnsupportedOperation`. `__fspath__`
+    raises, so that pathlib never reaches a local file by mistake.
     """
 
     __slots__ = ()
 
     def __str__(self) -> str:
         if len(self.parts) < 2 or not self.parts[0].endswith(":"):
-            return "/".join(self.parts) or "."  # relative to another
+            return "/".join(self.parts) or "."  # a path relative to another
         root, _, query = self.parts[1].partition("?")
         return f"{self.parts[0]}//{'/'.join((root, *self.parts[2:]))}{query and '?' + query}"
 
@@ -137,7 +137,7 @@ class Stored(PosixPath):
         errors: str | None = None,
         newline: str | None = None,
     ) -> Any:  # noqa: ANN401 - pathlib's own has eight overloads
-        """Open for reading from the beginning, or for replacing the file."""
+        """Open the file for reading, or for replacing its content."""
         filesystem, key = self.location
         if set(mode) <= set("rbt"):
             raw: io.BufferedIOBase = io.BufferedReader(filesystem.open_input_file(key), 1 << 20)
@@ -148,7 +148,7 @@ class Stored(PosixPath):
         return raw if "b" in mode else io.TextIOWrapper(raw, encoding, errors, newline)
 
     def _listed(self, *, deep: bool = False) -> list[tuple[str, ...]]:
-        """Return the entries of the folder, each as the names of its relative path. Raises OSError."""
+        """Return the entries of the folder, each as the components of its relative path. Raises OSError."""
         import pyarrow.fs as pafs
 
         filesystem, key = self.location
@@ -189,7 +189,7 @@ class Stored(PosixPath):
         filesystem.delete_file(key)
 
     def replace(self, target: str | os.PathLike[str]) -> Stored:
-        """Copy, then delete: for a moment both files exist."""
+        """Copy the file, then delete the original: for a moment both exist."""
         filesystem, key = self.location
         filesystem.move(key, target.location[1] if isinstance(target, Stored) else str(target))
         return self.joinpath(target)
@@ -202,7 +202,7 @@ def _open_store(scheme: str, address: str) -> tuple[pafs.FileSystem, str]:
 
     root, _, query = address.partition("?")
     if scheme == "s3:" and "allow_delayed_open" not in query:
-        query += "&allow_delayed_open=true"  # a small file is one request then, and not three
+        query += "&allow_delayed_open=true"  # so that a small file takes one request instead of three
     uri = f"{scheme}//{root}/{query and '?' + query}"
     try:
         filesystem, path = pafs.FileSystem.from_uri(uri)
@@ -212,7 +212,7 @@ def _open_store(scheme: str, address: str) -> tuple[pafs.FileSystem, str]:
 
 
 def remove_tree(path: Path) -> None:
-    """Remove a folder and its content as far as possible."""
+    """Remove a folder and its content. Entries that cannot be removed are left."""
     if not isinstance(path, Stored):
         shutil.rmtree(path, ignore_errors=True)
         return
@@ -222,23 +222,23 @@ def remove_tree(path: Path) -> None:
 
 
 def remove_empty(folder: Path) -> None:
-    """Remove a folder if it is empty: on this machine atomically."""
+    """Remove a folder if it is empty; atomically if it is on this machine."""
     if not isinstance(folder, Stored):
-        with suppress(OSError):  # it holds something, or is not there
+        with suppress(OSError):  # not empty, or missing
             folder.rmdir()
     elif folder.is_dir() and not any(folder.iterdir()):
         remove_tree(folder)
 
 
 def rename_unless_taken(path: Path, name: str) -> Path:
-    """Rename a file unless the name is taken. Return its path. A store checks first; a local folder refuses
-    atomically."""
+    """Rename a file unless the new name is taken. Return the file's path, new or old. A local rename is atomic; in a
+    store, another writer can take the name between the check and the rename."""
     other = path.with_name(name)
     if isinstance(path, Stored):
         return path if other.exists() else path.replace(other)
     try:
         os.link(path, other)
-    except OSError:  # it is taken, or this file system knows no links
+    except OSError:  # the name is taken, or this file system has no links
         return path
     path.unlink()
     return other
@@ -253,17 +253,17 @@ def _address(path: str | Path) -> tuple[str, pafs.FileSystem | None]:
 
 
 def open_parquet(path: str | Path, **options: object) -> pq.ParquetFile:
-    """Open a Parquet file; options are those of `pyarrow.parquet.ParquetFile`. Raises OSError, ArrowException."""
+    """Open a Parquet file with the options of `pyarrow.parquet.ParquetFile`. Raises OSError, ArrowException."""
     import pyarrow.parquet as pq
 
     name, filesystem = _address(path)
     if filesystem is not None:
-        options["pre_buffer"] = True  # a request for each page would take its round trip each
+        options["pre_buffer"] = True  # else each page would take one round trip to the store
     return pq.ParquetFile(name, filesystem=filesystem, **options)
 
 
 def read_table(path: str | Path, columns: Sequence[str] | None = None, **options: object) -> pa.Table:
-    """Read a whole Parquet file, without columns from folder names. Raises OSError, ArrowException."""
+    """Read a Parquet file, without partition columns from folder names. Raises OSError, ArrowException."""
     import pyarrow.parquet as pq
 
     name, filesystem = _address(path)
@@ -272,7 +272,7 @@ def read_table(path: str | Path, columns: Sequence[str] | None = None, **options
 
 def open_dataset(paths: Sequence[str | Path], schema: pa.Schema | None = None) -> ds.Dataset:
     """Open Parquet files of one file system as one data set. Raises OSError, ArrowException."""
-    # It imports pandas: half of the time that `ackproof validate` took, which reads no rows.
+    # Imported here because it imports pandas, which takes half the time of an `ackproof validate`.
     import pyarrow.dataset as ds
 
     sources = [_address(path) for path in paths]
@@ -290,12 +290,12 @@ def read_rows(
     wanted: pc.Expression | None = None,
     schema: pa.Schema | None = None,
 ) -> pa.Table:
-    """Return some columns of the rows of these files that match."""
+    """Return these columns of the rows that match `wanted`. Raises OSError, ArrowException."""
     return open_dataset(paths, schema).to_table(columns=list(columns), filter=wanted)
 
 
 def create_parquet(path: str | Path, schema: pa.Schema, **options: object) -> pq.ParquetWriter:
-    """Create a Parquet file. Raises OSError."""
+    """Create a Parquet file and return its writer. Raises OSError."""
     import pyarrow.parquet as pq
 
     name, filesystem = _address(path)

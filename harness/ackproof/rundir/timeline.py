@@ -1,7 +1,7 @@
 """`timeline.jsonl`: the ordered events of a run, one JSON object a line, each with both clocks.
 
-The file is flushed after each event, so that a killed harness leaves what had happened. The last event of a run
-that went through is `end`.
+The file is flushed after each event, so that the events survive a killed harness. A run that finished ends with the
+event `end`.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from ackproof.rundir.clock import RunClock
 from ackproof.rundir.documents import Document
 
 DRAWN_FROM: Final = 1000
-"""Fault k of storm n has the number n × 1000 + k; faults of a file are below 1000."""
+"""Fault k of storm n has the number n × 1000 + k. Faults of an experiment file have numbers below 1000."""
 
 
 def fault_name(number: int) -> str:
@@ -30,12 +30,12 @@ def fault_name(number: int) -> str:
 
 
 def seconds(t_ns: int) -> str:
-    """Return a time of a run in words."""
+    """Return a time of a run as text, in seconds."""
     return f"{t_ns / 1e9:.3f} s"
 
 
 class EventKind(StrEnum):
-    """Every kind of event. The class below with that `KIND` has its details."""
+    """All kinds of events. For each kind, the class below with that `KIND` holds the details."""
 
     PHASE = "phase"
     FAULT_ASKED = "fault-asked"
@@ -62,12 +62,12 @@ class EventKind(StrEnum):
 
 
 class EventDetail(Document):
-    """Typed `detail` of an event of one kind. The event itself names the fault, node, client or partition."""
+    """Typed `detail` of one kind of event. The fault, node, client or partition is named by the event itself."""
 
     KIND: ClassVar[EventKind]
 
     def detail(self) -> dict[str, JsonValue]:
-        """Return the fields that were set, as they are written to the file."""
+        """Return the fields that were set, in the form of the file."""
         return self.model_dump(mode="json", exclude_unset=True)
 
 
@@ -79,8 +79,8 @@ class PhaseBegan(EventDetail):
 
 
 class FaultAsked(EventDetail):
-    """A fault is asked for. `nodes`: the nodes that its role resolved to; `left_out`: kinds that a storm does
-    not draw; `done`: the effect on its targets, as a participle."""
+    """A fault is requested. `nodes`: the nodes that its role resolved to. `left_out`: kinds that a storm does not
+    draw. `done`: the effect on its targets, as a participle."""
 
     KIND = EventKind.FAULT_ASKED
     kind: str = ""
@@ -98,11 +98,11 @@ class FaultConfirmed(EventDetail):
     did: str = ""
     witness: str = ""
     killed: dict[str, int] | None = None
-    """Client → process id that the fault killed; None: not stated, as in runs of older versions."""
+    """Client → id of its process that the fault killed; None: not stated, as in runs of older versions."""
 
 
 class FaultHealed(EventDetail):
-    """Healing was asked for. `begun_ns`: when it began; 0: at this moment."""
+    """Healing is requested. `begun_ns`: when it began; 0: at the time of this event."""
 
     KIND = EventKind.FAULT_HEALED
     did: str = ""
@@ -131,8 +131,8 @@ class FaultMissed(EventDetail):
 
 
 class ScriptState(Document):
-    """A partition and its replicas at one moment of a script. Epochs, offsets and acks count from the
-    beginning of the script; dicts are by broker. A missing value is unknown."""
+    """A partition and its replicas at one moment of a script. Epochs, offsets and acks count from the beginning of
+    the script. Dicts are keyed by broker; a missing key means unknown."""
 
     leader: int = -1
     epoch: int = 0
@@ -142,7 +142,7 @@ class ScriptState(Document):
     fenced: tuple[int, ...] = ()
     down: tuple[int, ...] = ()
     believed: dict[int, int] = Field(default_factory=dict)
-    """Leader epoch of each broker's own replica."""
+    """Leader epoch that each broker's own replica has."""
     ends: dict[int, int] = Field(default_factory=dict)
     high_watermarks: dict[int, int] = Field(default_factory=dict)
     acked: int = 0
@@ -168,10 +168,10 @@ class ScriptState(Document):
 
 
 class ScriptStep(EventDetail):
-    """A step of a script that was observed, or was not.
+    """A step of a script, whether it was observed or not.
 
-    `number` counts from 1; `step` and `waited_for` in words; `wrong`: how the observation differs, '' if it
-    does not. `unexpected`: of that, changes that the step did not cause.
+    `number` counts from 1. `step` and `waited_for` are in words. `wrong`: how the observation differs from the step;
+    '' if it does not. `unexpected`: those differences that the step did not cause.
     """
 
     KIND = EventKind.SCRIPT_STEP
@@ -185,14 +185,14 @@ class ScriptStep(EventDetail):
 
 
 class NodeStarted(EventDetail):
-    """A node's process runs. A run of the model has no processes."""
+    """A node's process has started. In simulated runs `pid` is None."""
 
     KIND = EventKind.NODE_STARTED
     pid: int | None = None
 
 
 class NodeDied(EventDetail):
-    """A node ended by itself. `log`: the end of its output."""
+    """A node ended without a request. `log`: the end of its output."""
 
     KIND = EventKind.NODE_DIED
     pid: int | None = None
@@ -201,7 +201,7 @@ class NodeDied(EventDetail):
 
 
 class ProxyDied(EventDetail):
-    """A link proxy ended by itself, with all its connections, and was replaced. `why`: name, status, last output."""
+    """A link proxy ended without a request and was replaced. `why`: name, exit status, last output."""
 
     KIND = EventKind.PROXY_DIED
     why: str = ""
@@ -216,7 +216,7 @@ class NodeEnded(EventDetail):
 
 
 class LeaderChanged(EventDetail):
-    """A partition has another leader or epoch. `leader` -1: none."""
+    """A partition has a new leader or leader epoch. `leader` -1: none."""
 
     KIND = EventKind.LEADER
     leader: int = -1
@@ -224,14 +224,14 @@ class LeaderChanged(EventDetail):
 
 
 class IsrChanged(EventDetail):
-    """A partition has another ISR."""
+    """A partition has a new ISR."""
 
     KIND = EventKind.ISR
     isr: tuple[int, ...] = ()
 
 
 class ClientStarted(EventDetail):
-    """A client's process runs."""
+    """A client's process has started."""
 
     KIND = EventKind.CLIENT_STARTED
     pid: int | None = None
@@ -245,7 +245,7 @@ class ClientEnded(EventDetail):
 
 
 class ClientDied(EventDetail):
-    """A client ended by itself. `output`: the end of its output."""
+    """A client ended without a request. `output`: the end of its output."""
 
     KIND = EventKind.CLIENT_DIED
     status: int | str | None = None
@@ -255,7 +255,8 @@ class ClientDied(EventDetail):
 class ClientReset(EventDetail):
     """A reader was reset, or a producer was replaced after a fatal error.
 
-    For a reader: its `position` was outside the log, `start` to `end`; it continues under that `assignment`.
+    For a reader: its `position` was outside the log (`start` to `end`), and it continues at `goes_on`, under that
+    `assignment`.
     """
 
     KIND = EventKind.CLIENT_RESET
@@ -268,7 +269,7 @@ class ClientReset(EventDetail):
 
 
 class Note(EventDetail):
-    """A remark. With `unread_bytes`: `producer` closed (acks=0) before brokers had read all that it sent."""
+    """A remark. If `unread_bytes` is set: `producer` closed (acks=0) before brokers had read all that it sent."""
 
     KIND = EventKind.NOTE
     note: str = ""
@@ -277,7 +278,7 @@ class Note(EventDetail):
 
 
 class WindowAudited(EventDetail):
-    """A window of a soak was audited, or could not be: its findings by class. `reasons`: why not all of it was."""
+    """A window of a soak, audited or not. `counts`: findings by class. `reasons`: why the audit is incomplete."""
 
     KIND = EventKind.WINDOW
     number: int = -1
@@ -289,7 +290,7 @@ class WindowAudited(EventDetail):
 
 
 class RunFailed(EventDetail):
-    """The run cannot go on."""
+    """The run failed and cannot go on."""
 
     KIND = EventKind.ERROR
     error: str = ""
@@ -297,7 +298,7 @@ class RunFailed(EventDetail):
 
 
 class RunEnded(EventDetail):
-    """The run went through: the last event."""
+    """The run finished. This is its last event."""
 
     KIND = EventKind.END
 
@@ -345,7 +346,7 @@ class Timeline:
         partition: int | None = None,
         t_ns: int | None = None,
     ) -> Event:
-        """Append an event that happens now (or happened at `t_ns`)."""
+        """Append an event. Its time is `t_ns`, by default now."""
         with self._lock:
             now = self.clock.now()
             at = now if t_ns is None else t_ns
@@ -367,7 +368,7 @@ class Timeline:
         return event
 
     def close(self) -> None:
-        """Close the file. Further events raise ValueError."""
+        """Close the file. Later calls of `add` raise ValueError."""
         with self._lock:
             self._file.close()
 
@@ -381,7 +382,7 @@ class Timeline:
 
 
 def read_timeline(path: Path) -> tuple[list[Event], bool]:
-    """Return all whole events, and whether the file is whole (a torn or unreadable line makes it False)."""
+    """Return all complete events, and False if a line of the file is incomplete or unreadable, else True."""
     events: list[Event] = []
     whole = True
     if not path.exists():
@@ -390,7 +391,7 @@ def read_timeline(path: Path) -> tuple[list[Event], bool]:
         for line in filter(str.strip, file):
             try:
                 event = Event.model_validate_json(line)
-                # So that a detail of another shape makes the line unreadable, not its reader fail.
+                # A detail of an unexpected shape makes the line unreadable here, not in a caller.
                 _ = event.what
             except ValidationError:
                 whole = False

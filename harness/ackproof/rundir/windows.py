@@ -1,7 +1,8 @@
-"""The windows of a soak: `windows/<number>/`, one folder each.
+"""The windows of a soak, one folder each: `windows/<number>/`.
 
 `window.json`: times, offsets and counts of the window, and whether its files were deleted. `findings.parquet`: its
-findings, if there are any. `ledger/consumed/client=f0/`: records that the follower read, until they are deleted.
+findings; missing if there are none. `ledger/consumed/client=f0/`: records that the follower read, until they are
+deleted.
 """
 
 from __future__ import annotations
@@ -15,11 +16,11 @@ from ackproof.rundir.layout import CaseDir
 from ackproof.rundir.partition import TopicPartition
 
 FOLLOWER = "f0"
-"""The reader that reads a window back."""
+"""Id of the follower: the reader that reads each window back."""
 
 
 class WindowRead(Document):
-    """Offsets read of one partition: from `start` up to, and without, `end`."""
+    """Offsets of one partition that were read: `start` … `end - 1`."""
 
     topic: str
     partition: int
@@ -32,9 +33,9 @@ class WindowRead(Document):
 
 
 class WindowTask(Document):
-    """Input of the audit of a window. Paths are absolute.
+    """Input for the audit of one window. Paths are absolute.
 
-    `chunk_rows`: seqs in a part of a producer; `stride`: distance of a producer's seqs in one partition
+    `chunk_rows`: number of seqs in a part of a producer. `stride`: distance of a producer's seqs within one partition
     (round-robin). `last`: all clients have closed.
     """
 
@@ -46,21 +47,21 @@ class WindowTask(Document):
     chunk_rows: int
     stride: int
     produced: dict[str, tuple[str, ...]]
-    """New parts by the client's id."""
+    """New parts of the produced ledger, by client id."""
     producers: dict[str, int]
-    """Numbers of all producers by their ids."""
+    """Numbers of all producers, by client id."""
     sent: dict[str, int]
-    """Number of attempts of each when the window closed."""
+    """Number of attempts of each producer when the window closed."""
     readers: tuple[int, ...] = ()
-    """Numbers of running live readers."""
+    """Numbers of the live readers that run."""
     consumed: tuple[str, ...]
     """New parts of live readers."""
     followed: tuple[str, ...]
-    """Parts of the follower's read; at the end those of the final read."""
+    """Parts of the follower's read; for the last window those of the final read."""
     state: str = ""
-    """State that the previous window left; '' for the first window."""
+    """State file of the previous window; '' for the first window."""
     left: tuple[str, ...] = ()
-    """Parts that could not be read and are left to the next window, with the reason."""
+    """Parts that could not be read, with the reason. The next window audits them."""
     reasons: tuple[str, ...] = ()
     """Why the window is incomplete."""
 
@@ -68,8 +69,9 @@ class WindowTask(Document):
 class WindowFile(Document):
     """`window.json`. Times are nanoseconds of the run's clock.
 
-    `counts`: findings by class. `open`: acknowledged attempts at offsets that were not read yet. `late`: live reads of
-    offsets of earlier windows, which the audit at the end covers. `pinned`: chunks of open attempts, by producer.
+    `counts`: findings by class. `open`: acknowledged attempts at offsets that were not read yet. `late`: live reads
+    of offsets of earlier windows, which the audit at the end covers. `pinned`: chunks with open attempts, by
+    producer.
     """
 
     format: Literal[1] = 1
@@ -94,9 +96,9 @@ class WindowFile(Document):
     left: tuple[str, ...] = ()
     reasons: tuple[str, ...] = ()
     parts: tuple[str, ...] = ()
-    """Parts of producers that were audited in it, `client=p0/part-000000.parquet`."""
+    """Parts of producers that were audited in this window: `client=p0/part-000000.parquet`."""
     deleted: bool = False
-    """It was found clean, and its parts of the ledgers and its records were deleted, or about to be."""
+    """True if nothing was found, and its parts of the ledgers and its records were deleted or are about to be."""
 
     @property
     def complete(self) -> bool:
@@ -115,12 +117,12 @@ def window_json(run: CaseDir, number: int) -> Path:
 
 
 def window_state(run: CaseDir, number: int) -> Path:
-    """Return the path of the state for the next window, which exists until that one is audited."""
+    """Return the path of the state that this window leaves. It exists until the next window is audited."""
     return window_dir(run, number).path / "state"
 
 
 def window_findings(run: CaseDir, number: int) -> Path:
-    """Return the path of its findings (`schema.FINDINGS`); it does not exist if nothing was found."""
+    """Return the path of a window's findings (`schema.FINDINGS`). The file is missing if nothing was found."""
     return window_dir(run, number).path / "findings.parquet"
 
 
