@@ -1,8 +1,8 @@
-"""How the harness and a running client speak: a control pipe, an events file and counters in shared memory.
+"""Communication of the harness with a running client: a control pipe, an events file and counters in shared memory.
 
 The harness holds the writing end of the pipe. A byte ``s`` asks the client to close. A producer that sends on demand
-sends one record for each ``1``, and from ``f`` on at its rate. End of file means that the harness is gone, however it
-ended: the client then ends at once, so that no load goes on without its harness; its journal keeps what it had sent.
+sends one record for each ``1``; after ``f`` it sends at its rate. End of file means that the harness is dead. The
+client then ends at once, so that no load goes on without its harness; its journal keeps what it has sent.
 Rare events go as JSON lines into `events.jsonl` in the client's folder.
 """
 
@@ -25,7 +25,7 @@ STOP: Final = b"s"
 SEND: Final = b"1"
 FREE: Final = b"f"
 HEAD: Final = 8
-"""Words of state before the counters."""
+"""Number of 64-bit words in the counters file before the counters of partitions: `_Word` names them."""
 
 
 def listen(obey: Callable[[bytes], None] = lambda _: None) -> threading.Event:
@@ -81,7 +81,7 @@ class ClientState(IntEnum):
 
 
 class _Word:
-    """A word of the head, as an attribute of the counters."""
+    """One of the first `HEAD` words of the counters file, as an attribute of `SharedCounters`."""
 
     def __init__(self, index: int) -> None:
         self._index = index

@@ -31,16 +31,17 @@ EXIT_ORPHAN: Final = 4
 """The harness is gone. The client ended at once and left its journal."""
 
 CHUNK_ROWS: Final = 1 << 17
-"""Rows of a producer's part, a power of two: 4 MiB of its journal."""
+"""Rows of one part of a producer's ledger, a power of two: 4 MiB of its journal."""
 FLUSH_S: Final = 1.0
 """Seconds after which a reader closes a part of its ledger."""
 SETTINGS: Final = "settings.json"
 TRANSACTIONS_LOG: Final = "transactions.log"
 """In a producer's folder: begin, commit and end of each transaction (README.md)."""
 CONTROL_FD: Final = "ACKPROOF_CONTROL_FD"
-"""Variable with the descriptor of the control pipe (`channel`)."""
+"""Environment variable with the file descriptor of the control pipe (`channel`)."""
 HIDDEN_FD: Final = "ACKPROOF_HIDDEN_FD"
-"""Variable with the descriptor of a JSON object: library settings with secrets, which no file may hold."""
+"""Environment variable with a file descriptor. It has library settings with secrets, as JSON; no file may hold these.
+"""
 
 
 class Rotation(NamedTuple):
@@ -55,9 +56,9 @@ WHOLE: Final = Rotation()
 
 
 class ClientAdapter(Protocol):
-    """Functions of a client library's adapter. The module `librdkafka.adapter` is one.
+    """Functions of a client library's adapter. The module `librdkafka.adapter` implements them.
 
-    Durations are seconds, and a configuration is in the library's own words.
+    Durations are in seconds. A configuration has the library's own setting names.
     """
 
     def installed_library(self) -> ClientLibrary:
@@ -110,7 +111,7 @@ def hide(settings: Mapping[str, str]) -> int:
 
 @dataclass(frozen=True, kw_only=True)
 class ClientSettings:
-    """Settings of every client. `config` goes to the library as it is."""
+    """Settings that every client has. `config` is passed to the library unchanged."""
 
     client: str
     run_id: str
@@ -124,7 +125,7 @@ class ClientSettings:
 
     @property
     def client_library(self) -> ClientLibrary:
-        """The library for the footer of each ledger part."""
+        """The client library and its version, for the footer of each ledger part."""
         return ClientLibrary(self.library, self.library_version)
 
     def write(self, path: Path) -> None:
@@ -158,9 +159,9 @@ class ProducerSettings(ClientSettings):
     on_demand: bool = False
     """Send a record only when the harness asks for one, until it frees the producer (`channel`)."""
     keys: int = 0
-    """Number of keys, which records have in turn; 0: no keys."""
+    """Number of keys, assigned to records round-robin; 0: records have no key."""
     tombstone_every: int = 0
-    """Every Nth record of a key is a tombstone; 0: none is."""
+    """N: every Nth record of a key is a tombstone; 0: no tombstones."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -177,23 +178,23 @@ class ReaderSettings(ClientSettings):
     flush_rows: int = CHUNK_ROWS
     flush_s: float = FLUSH_S
     committed: bool = False
-    """True if it reads at read_committed; the phase of its rows says so too."""
+    """True if the reader uses isolation level read_committed. The phase of its ledger rows shows this, too."""
     starts: Sequence[int] = ()
-    """The final reader begins here, one offset for each place …"""
+    """Offset at which the final reader starts, for each of `places`."""
     ends: Sequence[int] | None = None
-    """… and reads until its position reaches these."""
+    """Offset at which the final reader stops, for each of `places`; None for a live reader."""
     tells: bool = False
-    """A live reader reports from which brokers it fetches."""
+    """True if a live reader reports from which broker it fetches each partition."""
     idle_s: float = 0.0
-    """The final reader gives up if no unfinished partition moves for this many seconds."""
+    """The final reader gives up if its position moves in no unfinished partition for this many seconds."""
     share: int = 0
-    """Number of this process among the `shares` that are one reader, each with partitions and a name of its own."""
+    """Number of this process among the `shares` processes that are one reader. Each has its own partitions and name."""
     shares: int = 1
     process: str = ""
 
     @property
     def first_read_seq(self) -> int:
-        """The first `read_seq` of this process: ranges of processes of one reader do not overlap."""
+        """The first `read_seq` of this process. The processes of one reader use ranges that do not overlap."""
         return self.share * SHARE
 
     @property

@@ -5,8 +5,8 @@ stable offset and leader's log end are equal at two looks a second apart in one 
 from start until their *position* reaches the end, with transactions also at read_committed, and the leaders are asked
 again. The read is complete if every partition settled, was read to its end, and has not changed.
 
-A partition that did not settle is read as far as possible: what is present is evidence. What will not come is not
-awaited (`run.recovery`): an ISR that stays short, a leader, the end of a hanging transaction.
+A partition that did not settle is read as far as possible: the records that are present are evidence. The read does not
+wait for what `run.recovery` found stuck: an ISR that stays short, a missing leader, a hanging transaction.
 """
 
 from __future__ import annotations
@@ -29,15 +29,17 @@ from ackproof.rundir.layout import CaseDir
 from ackproof.rundir.partition import TopicPartition
 
 REST_S: Final = 1.0
-"""Least time between two looks that agree."""
+"""Seconds that must lie between two equal looks at a partition before it counts as settled."""
 _LOOK_EVERY_S: Final = 0.1
 _AFTER_S: Final = 15.0
-"""Time for leaders to answer after the read: a busy leader is no reason for doubt."""
+"""Seconds for which leaders may take to answer after the read: they may be busy."""
 
 
 @dataclass(frozen=True)
 class End:
-    """Offsets of a partition in its leader's answer; `log_end` as for a debugging replica; -1 unknown."""
+    """Offsets of a partition in its leader's answer; -1: unknown. `log_end`: asked as a debugging replica
+    (`queries`).
+    """
 
     leader: int
     epoch: int
@@ -47,7 +49,7 @@ class End:
     last_stable: int
     log_end: int
     replicas: tuple[int, ...] = ()
-    """Its replicas now, if known: a reassignment may have removed some."""
+    """Ids of the partition's current replicas; empty if unknown."""
 
     @property
     def is_known(self) -> bool:
@@ -56,7 +58,10 @@ class End:
         return min(numbers) >= 0
 
     def unrest(self, isr_size: int, *, hanging: bool = False) -> str:
-        """Return why the partition is not at rest, '' if it is. `hanging`: its last stable offset stays behind."""
+        """Return why the partition is not at rest, '' if it is.
+
+        `hanging`: a hanging transaction holds back its last stable offset, so that offset is not compared.
+        """
         if not self.is_known:
             return "no answer from a leader"
         awaited = min(isr_size, len(self.replicas) or isr_size)
@@ -72,11 +77,14 @@ class End:
 
 
 Ends = Callable[[Sequence[TopicPartition]], Mapping[TopicPartition, End]]
-"""Returns the state of partitions within seconds; partitions without an answer are missing. Raises nothing."""
+"""Function that returns the state of partitions within seconds, without those that got no answer. Raises nothing."""
 
 
 def ends_of(cluster: Cluster) -> Ends:
-    """Return a look with offsets from leaders and ISRs from metadata; while they disagree a partition is missing."""
+    """Return a function that asks leaders for offsets and the metadata for ISRs.
+
+    It leaves out a partition while leader and metadata disagree about the leader epoch.
+    """
 
     def look(places: Sequence[TopicPartition]) -> Mapping[TopicPartition, End]:
         topics = tuple(dict.fromkeys(topic for topic, _ in places))
@@ -103,7 +111,7 @@ def ends_of(cluster: Cluster) -> Ends:
 
 @dataclass
 class _Watch:
-    """The looks at one partition so far."""
+    """State of one partition over several looks."""
 
     end: End | None = None
     since_s: float = 0.0
@@ -129,7 +137,8 @@ def _changed(before: End, after: End) -> bool:
 
 
 Read = Callable[[tuple[int, ...], tuple[int, ...]], ReadOutcome]
-"""Reads each place from its start to its end, in order of the places, at read_uncommitted."""
+"""Function that reads each partition from its start to its end offset, at read_uncommitted. Both are in order of the
+partitions."""
 
 
 def final_read(
@@ -143,8 +152,8 @@ def final_read(
 ) -> FinalReadFile:
     """Do the final read, write `observed/final-read.json`, and return it.
 
-    `read` replaces the reader processes: from offsets up to offsets, one of each per place. An incomplete read has its
-    reasons in the result, not in an exception. Raises `Interrupted` if `stop` is set; readers are ended in any case.
+    `read` replaces the reader processes. An incomplete read is no exception: the result has the reasons. Raises
+    `Interrupted` if `stop` is set. The reader processes are ended in any case.
     """
     watches = {place: _Watch() for place in order.places}
     reasons = _settle(order, ends, watches, stop)
@@ -216,14 +225,14 @@ def _settle(
 
 
 def _look_again(ends: Ends, places: list[TopicPartition], stop: Event | None) -> dict[TopicPartition, End]:
-    """Return the state of these places now; missing without a leader's answer in time."""
+    """Return the current state of these partitions, without those whose leader did not answer within `_AFTER_S`."""
     seen: dict[TopicPartition, End] = {}
 
     def look() -> bool:
         seen.update({place: end for place, end in ends(places).items() if end.is_known})
         return len(seen) == len(places)
 
-    with suppress(WaitTimeout):  # each place that is missing is a reason of its own
+    with suppress(WaitTimeout):  # the caller adds a reason for each missing partition
         wait_until(
             look,
             what="the leaders to say how the logs stand after the read",

@@ -29,7 +29,7 @@ from ackproof.rundir.partition import TopicPartition
 T = TypeVar("T")
 _FLUSH_S: Final = 5.0
 _WORTH_A_PROCESS: Final = 500_000
-"""Records for which a further process reads longer than it takes to start."""
+"""Number of records from which one more process pays: reading them takes longer than starting it."""
 
 
 @dataclass(frozen=True)
@@ -45,16 +45,16 @@ class FinalReadOrder:
     reader: int
     bootstrap: str
     transactions: bool = False
-    """A second reader, with the next number, reads at read_committed."""
+    """True if a second reader, with the next number, reads at read_committed."""
     settle_s: float = 60.0
     idle_s: float = 20.0
     read_s: float = 1800.0
     hidden: Mapping[str, str] = field(default_factory=dict, repr=False)
     """Library settings with secrets, which no file may hold."""
     short: Mapping[TopicPartition, int] = field(default_factory=dict)
-    """Partitions whose ISR will not grow any more, with its size."""
+    """By partition: size of an ISR that does not grow any more. The read does not wait for the full ISR."""
     leaderless: frozenset[TopicPartition] = frozenset()
-    """Partitions that get no leader: none is awaited."""
+    """Partitions that get no leader any more. The read does not wait for one."""
     hanging: frozenset[TopicPartition] = frozenset()
     """Partitions whose last stable offset stays behind the high watermark."""
 
@@ -100,7 +100,7 @@ def deal(sizes: Sequence[int], processes: int) -> tuple[tuple[int, ...], ...]:
     groups: list[list[int]] = [[] for _ in range(max(1, min(processes, len(sizes))))]
     sums = [0] * len(groups)
     for index in sorted(range(len(sizes)), key=lambda index: (-sizes[index], index)):
-        # of groups that have as much the one with fewer places: partitions without records are dealt out too
+        # of groups with equal sums take the one with fewer partitions, so that empty partitions are spread too
         least = min(range(len(groups)), key=lambda group: (sums[group], len(groups[group])))
         groups[least].append(index)
         sums[least] += sizes[index]
@@ -108,7 +108,10 @@ def deal(sizes: Sequence[int], processes: int) -> tuple[tuple[int, ...], ...]:
 
 
 def _processes(sizes: Sequence[int], readers: int) -> int:
-    """Return how many processes are worth starting for each of `readers` concurrent readers."""
+    """Return the number of processes to start for each of `readers` concurrent readers.
+
+    `sizes`: records of each partition.
+    """
     cores = len(os.sched_getaffinity(0))
     return max(1, min(cores // readers, sum(sizes) // _WORTH_A_PROCESS, sum(size > 0 for size in sizes)))
 
@@ -175,7 +178,7 @@ def _pick(group: tuple[int, ...], values: tuple[T, ...]) -> tuple[T, ...]:
 
 
 def _combine(parts: Sequence[ReadOutcome], groups: Sequence[tuple[int, ...]], places: int) -> ReadOutcome:
-    """Combine the results of processes that share a reader's places."""
+    """Combine the results of the processes of one reader. `groups`: indices of each process's partitions."""
     positions, records = [0] * places, [0] * places
     for part, group in zip(parts, groups, strict=True):
         for index, position in zip(group, part.positions, strict=True):

@@ -47,15 +47,15 @@ _PATTERN: Final = "chunk-*.rows"
 _LOOK_EVERY_S: Final = 0.25
 _WARM_UP_AFTER_S: Final = 0.5
 _LATER: Final = 16
-"""Chunks (64 MiB) of a producer at full speed that wait until it ends, so that it has the processor to itself. Few
-loads take longer than these chunks last."""
+"""Number of chunks (64 MiB) that a producer at full speed keeps before it converts any, so that the conversion takes no
+processor time from it. Most loads end before these chunks are full."""
 
 Words: Final = np.int64
 Matrix = npt.NDArray[np.int64]
 
 
 class TornJournal(AckproofError):
-    """A file of a journal is not what its name says. The text says which and why."""
+    """A file of a journal cannot be read as a chunk. The text names the file and the reason."""
 
 
 def pack_result(place: int, error: int, outcome: int) -> int:
@@ -91,7 +91,7 @@ class Chunk:
         temporary = folder / f".{self.path.name}.tmp"
         size = _HEADER.size + rows * WORDS * 8
         with temporary.open("w+b") as file:
-            # written, not only allocated: pages that are in the cache are mapped three times as fast
+            # write the bytes instead of only allocating them: pages in the cache are mapped three times as fast
             file.write(bytes(size))
             file.flush()
             self._map = mmap.mmap(file.fileno(), size)
@@ -150,7 +150,7 @@ class Converter:
         self._journal = journal
         self._ledger = ledger
         self._starts = starts
-        # a producer that waits between its records need not put anything off
+        # a producer with a rate has time between its records: it converts at once
         self._later = _LATER if settings.rate is None else 0
         self._memory = FreeMemory()
         self._stop = threading.Event()
@@ -159,7 +159,9 @@ class Converter:
         self._thread.start()
 
     def finish(self) -> None:
-        """Turn what is left into parts, after the last delivery report. Raises what the thread met."""
+        """Turn the remaining chunks into parts, after the last delivery report. Raises the error of the thread, if
+        any.
+        """
         self._stop.set()
         self._thread.join()
         if self.error is not None:
@@ -281,7 +283,7 @@ def _salvage_chunk(
     from ackproof.rundir.ledger import part_path, write_produced
 
     if part_path(ledger, index).exists():
-        return None  # killed between the part and the removal of its chunk
+        return None  # the producer was killed after it wrote the part and before it removed the chunk
     first_seq, matrix = read_chunk(path, index)
     rows = produced_rows(settings, first_seq, matrix, starts)
     if len(rows.seq) == 0:
@@ -292,7 +294,7 @@ def _salvage_chunk(
 
 
 def read_chunk(path: Path, index: int) -> tuple[int, Matrix]:
-    """Return the first seq and the whole rows of a chunk's file. Raises `TornJournal`."""
+    """Return the first seq of a chunk's file, and the rows that are in it completely. Raises `TornJournal`."""
     try:
         raw = path.read_bytes()
     except OSError as error:
@@ -330,7 +332,7 @@ def read_transactions(path: Path, producer: int) -> list[TxnRow]:
         word, number, *rest = line.split()
         txn = int(number)
         if word == "begin":
-            # its commit was never asked for so far: whatever happens to its producer, it cannot be committed
+            # no commit was requested before the log ends: this transaction can never be committed
             rows[txn] = TxnRow(producer, txn, TxnOutcome.ABORTED, int(rest[0]), int(rest[1]), -1, -1)
         elif word == "commit":
             rows[txn] = rows[txn]._replace(outcome=TxnOutcome.UNKNOWN, commit_ns=int(rest[0]))

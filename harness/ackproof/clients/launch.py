@@ -1,4 +1,4 @@
-"""One client process from the harness's side: started, asked to stop, its events read."""
+"""One client process, as the harness handles it: start it, ask it to stop, read its events."""
 
 from __future__ import annotations
 
@@ -41,16 +41,17 @@ class Handle:
     folder: Path
     control: int
     expected: bool = False
-    """It was asked to stop: a clean exit is expected."""
+    """True once it was asked to stop: a clean exit is expected."""
     killed: bool = False
-    """The harness killed it: any exit is expected."""
+    """True once the harness killed it: any exit is expected."""
     succeeded: bool = False
-    """Another producer has its transactional id: once it is fenced, no producer replaces it."""
+    """True once another producer uses its transactional id: when this one is fenced, no further producer replaces it.
+    """
     fenced: str = ""
-    """The library's words when it was fenced, '' before."""
+    """The library's message when the producer was fenced, '' before."""
     status: int | None = None
     _copied: int = 0
-    """Bytes of its events file that were copied."""
+    """Number of bytes of its events file that are copied into the timeline."""
 
     def count(self, topic: str | None, partition: int | None) -> int:
         """Return the records acknowledged or read so far: in all, of a topic, or of a partition."""
@@ -91,7 +92,7 @@ class Handle:
             )
 
     def tail(self) -> str:
-        """Return the end of its output."""
+        """Return the last lines of the client's output."""
         output = self.folder / "output.log"
         return output.read_text(errors="replace")[-_TAIL:].strip() if output.exists() else ""
 
@@ -107,7 +108,7 @@ class Handle:
             os.write(self.control, FREE)
 
     def release(self) -> None:
-        """Close the pipe, once the process is gone."""
+        """Close the control pipe, after the process has ended."""
         if self.control >= 0:
             os.close(self.control)
             self.control = -1

@@ -40,17 +40,17 @@ _PHASES: Final = {
     (False, True): ReadPhase.LIVE_COMMITTED,
     (True, True): ReadPhase.FINAL_COMMITTED,
 }
-"""By (final read, transactions are read at read_committed)."""
+"""Phase of a reader's rows, by (True for the final read, True at read_committed)."""
 
 _M_MMAP_THRESHOLD: Final = -3
 _LARGE: Final = 64 << 10
-"""Bytes. Setting the limit at all keeps it from rising (mallopt(3))."""
+"""Size in bytes from which malloc maps a block separately. A limit that is set stays constant (mallopt(3))."""
 _GIVE_BACK_EVERY_S: Final = 30.0
-"""A client at full speed fills its parts faster, and would only ask for the same pages again."""
+"""Least seconds between two releases of memory. A client at full speed would need the released pages again at once."""
 
 
 class RowBuffer:
-    """Up to `capacity` rows, and a batch more: one array for each column of the ledger that a batch fills."""
+    """Buffer for `capacity` rows and one further batch: an array for each ledger column that a batch fills."""
 
     def __init__(self, capacity: int, batch: int) -> None:
         self.capacity = capacity
@@ -96,20 +96,20 @@ class PartWriter:
         self._thread.start()
 
     def put(self, buffer: RowBuffer) -> None:
-        """Take a buffer that nobody changes any more. Raises what the thread met before."""
+        """Queue a buffer, which the caller must not change any more. Raises the earlier error of the thread, if any."""
         self._queue.put(buffer)
         if self._error is not None:
             raise self._error
 
     def empty_buffer(self) -> RowBuffer | None:
-        """Return a buffer that was written, to be filled again: fresh memory costs more than what goes into it."""
+        """Return a written buffer for reuse, None if there is none. Reuse is cheaper than fresh memory."""
         try:
             return self._written.get_nowait()
         except queue.Empty:
             return None
 
     def finish(self) -> None:
-        """Wait until all is written. Raises what the thread met."""
+        """Wait until all buffers are written. Raises the error of the thread, if any."""
         self._queue.put(None)
         self._thread.join()
         if self._error is not None:
@@ -128,18 +128,18 @@ class PartWriter:
                 rows = buffer.rows(self._settings, self._phase, tuple(self._origins))
                 write_consumed(self._folder, number, rows)
                 number += 1
-                # One is filled, one is written: there are more only behind a backlog.
+                # Usually one buffer is being filled and one written. There are more only after a backlog.
                 if self._written.empty():
                     buffer.used = 0
                     self._written.put(buffer)
-                del buffer, rows  # while the next one is awaited
+                del buffer, rows  # free them while the thread waits for the next buffer
                 self._memory.give_back()
             except Exception as error:  # noqa: BLE001 - raised in the main thread, which ends the client with it
                 self._error = error
 
 
 class FreeMemory:
-    """Memory that malloc and Arrow's pool hold free, given back to the kernel by the thread that writes parts.
+    """Release of free memory, which malloc and Arrow's pool hold, to the kernel. The thread that writes parts calls it.
 
     While a leader is gone, tens of thousands of records wait in the library and become one large part. Once they are
     freed, glibc keeps the pages that they shared with what was allocated meanwhile, and Arrow's pool keeps all.
@@ -158,11 +158,11 @@ class FreeMemory:
         self._due_s = time.monotonic() + every_s
 
     def give_back(self) -> None:
-        """Give it back, unless that was done just now. It takes a millisecond (malloc_trim(3), glibc only)."""
+        """Release free memory, at most every `_GIVE_BACK_EVERY_S`. Takes 1 ms (malloc_trim(3), glibc only)."""
         now = time.monotonic()
         if now < self._due_s:
             return
-        import pyarrow as pa  # loaded already: the caller has written a part
+        import pyarrow as pa  # already imported, because the caller has written a part
 
         pa.default_memory_pool().release_unused()
         if self._trim is not None:

@@ -1,4 +1,4 @@
-"""The load of a run: client processes started, watched, counted, stopped and killed.
+"""The load of a run: starts, watches, counts, stops and kills the client processes.
 
 Ids are `p<n>` for producers (n is the producer's number in the ledger), `r<n>` for live readers, `f<n>` for final
 readers. A producer that met a fatal error of its library ends, and a producer with the next free number replaces it.
@@ -35,12 +35,12 @@ from ackproof.rundir.timeline import ClientEnded, ClientStarted, Timeline
 
 _WATCH_EVERY_S: Final = 0.02
 _MARGIN_S: Final = 15.0
-"""Time for a client to close and to write its last parts, beyond its own bounds."""
+"""Seconds that a client gets to close and write its last parts, in addition to its own time-outs."""
 _MOST_RESETS: Final = 100
 
 
 class Workload:
-    """Producers and live readers of one run. Safe to use from several threads. An unknown id is a KeyError.
+    """Producers and live readers of one run. Thread-safe. Methods raise KeyError for an unknown client id.
 
     `topics` must exist on the cluster before `start`. `timeline` receives the clients' events. `seed` decides at which
     place producers begin. `hidden`: library settings with secrets, which no file may hold. `readers_tell`: readers
@@ -81,16 +81,16 @@ class Workload:
         self._reader_adapter = client_adapter(spec.consumers.library)
         self._watch_stop = threading.Event()
         self._watcher: threading.Thread | None = None
-        # what the watching thread and the callers share
+        # shared by the watching thread and the callers, under the lock
         self._lock = threading.RLock()
         self._by_id: dict[str, Handle] = {}
         self._failure = ""
         self._next_producer = 0
         self._next_reader = 0
         self._slots: dict[str, int] = {}
-        """The slot of each producer. A transactional id belongs to the slot, so a successor fences the one before."""
+        """By producer: its slot. The transactional id belongs to the slot, so a successor fences its predecessor."""
         self._successors: dict[str, str] = {}
-        """The replacement of each client that is gone or was fenced."""
+        """By client that has ended or was fenced: the client that replaces it."""
         self._resets = 0
         self._stopping = False
 
@@ -143,7 +143,7 @@ class Workload:
         self.check()
 
     def abort(self) -> None:
-        """Kill what still runs and salvage all journals: for the end of a run that failed."""
+        """Kill all running clients and salvage all journals, at the end of a failed run."""
         with self._lock:
             self._stopping = True
             running = [handle for handle in self._handles() if handle.status is None]
@@ -164,7 +164,7 @@ class Workload:
             handle.killed = True
             handle.child.kill()
             self._note_end(handle)
-            # what could not be salvaged keeps the ledger incomplete, and so does a client that would not close
+            # a journal that cannot be salvaged leaves the ledger incomplete; so does a client that does not close
             _, refused = salvage(self.run, client_id)
             if not refused and not handle.expected:
                 handle.client = handle.client.model_copy(update={"killed": True})
@@ -191,12 +191,12 @@ class Workload:
         return self.start_another(self._by_id[client_id].client.kind, client_id)
 
     def start_another(self, kind: str, after: str | None = None) -> str:
-        """Start a further client; it replaces the client `after`, if given. Return its id."""
+        """Start a further client of a kind. It replaces the client `after`, if given. Return its id."""
         with self._lock:
             return (self._start_producer if kind == "producer" else self._start_reader)(after).client.id
 
     def take_over(self, client_id: str) -> str:
-        """Start a producer with the transactional id of one that runs on and is fenced by it. Return its id."""
+        """Start a producer with the transactional id of a running one, which it fences. Return the new one's id."""
         with self._lock:
             self._by_id[client_id].succeeded = True
             return self._start_producer(client_id).client.id
@@ -208,7 +208,7 @@ class Workload:
         return f"ackproof-{self.tag.run_id}-{slot}" if self.spec.producers.transaction_size else ""
 
     def fenced(self, client_id: str) -> str:
-        """Return the library's words when this producer was fenced, '' before."""
+        """Return the library's message when this producer was fenced, '' before."""
         with self._lock:
             return self._by_id[client_id].fenced
 
@@ -224,7 +224,7 @@ class Workload:
             return None if handle.killed and handle.status is not None else client_id
 
     def at_work(self, client_id: str) -> bool:
-        """Return True if a client has sent or read a record, or closes."""
+        """Return True if a client has sent or read a record, or is closing."""
         counters = self.counters(client_id)
         return counters.sent > 0 or counters.total() > 0 or counters.state >= ClientState.STOPPING
 

@@ -20,7 +20,7 @@ PRODUCER_MODULE: Final = "ackproof.clients.librdkafka.producer"
 READER_MODULE: Final = "ackproof.clients.librdkafka.reader"
 
 _FAIL_OVER: Final[dict[str, ConfigValue]] = {
-    # a new leader is found by asking: 0.2 s after an election instead of seconds
+    # refresh metadata often: the client finds a new leader 0.2 s after an election instead of seconds
     "topic.metadata.refresh.interval.ms": 100,
     "reconnect.backoff.ms": 50,
     "reconnect.backoff.max.ms": 200,
@@ -33,7 +33,7 @@ _STATISTICS_MS: Final = 200
 _RETRY_BACKOFF_MS: Final = 100
 _RETRY_BACKOFF_MAX_MS: Final = 1000
 _JITTER: Final = 0.2
-"""librdkafka's defaults, and its RD_KAFKA_RETRY_JITTER_PERCENT."""
+"""librdkafka's RD_KAFKA_RETRY_JITTER_PERCENT as a fraction. The two values above are its defaults in milliseconds."""
 
 
 def installed_library() -> ClientLibrary:
@@ -83,8 +83,8 @@ def producer_config(
     if spec.retries is not None:
         config["retries"] = spec.retries
     if spec.retries == 0 and not spec.idempotence:
-        # Records that librdkafka sends again all the same are recognised by their age (resend_after_s) or, if that does
-        # not decide, by the leader epochs of their partition (reports.LeaderEpochs).
+        # librdkafka may still send a record again. Its age tells if it did (resend_after_s); where the age does not,
+        # the leader epochs of its partition do (reports.LeaderEpochs).
         config["retry.backoff.ms"] = _SINGLE_SEND_BACKOFF_MS
         config["statistics.interval.ms"] = _STATISTICS_MS
         config["topic.metadata.refresh.fast.interval.ms"] = _FAST_REFRESH_MS
@@ -107,7 +107,7 @@ def reader_config(
         **_FAIL_OVER,
         "bootstrap.servers": bootstrap,
         "client.id": f"ackproof-{client}",
-        # No reader joins a group: it assigns itself its partitions. Commits need a name, and so does the library.
+        # Readers assign themselves partitions and join no group. A group id is needed for commits, and by the library.
         "group.id": f"ackproof-{client}",
         "enable.auto.commit": False,
         "enable.auto.offset.store": False,
@@ -123,9 +123,9 @@ def reader_config(
 
 
 def objection(kind: Literal["producer", "consumer"], config: Mapping[str, ConfigValue]) -> str | None:
-    """Return why librdkafka refuses a configuration, None if it takes it. It connects to nothing.
+    """Return why librdkafka refuses a configuration, None if it accepts it. Connects to no broker.
 
-    It knows the names, the ranges, and what contradicts what, such as acks=1 with idempotence.
+    librdkafka checks names, ranges and contradictions, such as acks=1 with idempotence.
     """
     from confluent_kafka import Consumer, KafkaException, Producer
 
@@ -140,9 +140,9 @@ def objection(kind: Literal["producer", "consumer"], config: Mapping[str, Config
 def resend_after_s(config: Mapping[str, ConfigValue]) -> float:
     """Return the age in seconds below which a record cannot have been sent twice; 0 if it can at any age.
 
-    With retries > 0 or idempotence it can. With retries=0 librdkafka still sends again, uncounted, after the errors
-    that `rundir.guarantees` lists, some of which can come after an append. But never before retry.backoff.ms, less a
-    fifth of jitter (rd_kafka_retry_msgq).
+    With retries > 0 or idempotence it can at any age. With retries=0 librdkafka still sends again, without counting a
+    retry, after the errors that `rundir.guarantees` lists; a broker can return some of them after an append. It never
+    does so before 80 % of retry.backoff.ms (a fifth is jitter: rd_kafka_retry_msgq).
     """
     idempotent = str(config["enable.idempotence"]).lower() == "true"
     if idempotent or str(config.get("retries", "")) != "0":
@@ -169,7 +169,7 @@ def _milliseconds(seconds: float) -> int:
 
 
 def _allowed(scope: Scope, extra: Mapping[str, str]) -> Mapping[str, str]:
-    """Return the settings. Validation reports refused ones with line and column; here is the last guard."""
+    """Return the settings `extra`. Raises `BadInput` for a refused one, although validation has reported it before."""
     from ackproof.experiment.settings import refusal
 
     if refused := [why for name in extra if (why := refusal(scope, name)) is not None]:

@@ -49,7 +49,7 @@ class PartitionIndex:
 
 
 def identities(messages: Sequence[Message], decode: BulkDecoder) -> dict[str, Column]:
-    """Return the columns that the payloads tell: producer, seq, origin, and whether the checksum holds."""
+    """Return the columns that payloads contain: producer, seq, origin, and True where the checksum is right."""
     decoded = decode(list(map(Message.value, messages)))
     if (decoded.producer < 0).any():
         decoded = decode([_payload(message) for message in messages])
@@ -75,12 +75,12 @@ def offsets(messages: Sequence[Message]) -> npt.NDArray[np.int64]:
 
 
 def timestamps_ms(messages: Sequence[Message]) -> npt.NDArray[np.int64]:
-    """Return the time of each record in milliseconds; -1 for a record without one, and for an error in its stead."""
+    """Return the timestamp of each record in milliseconds; -1 for a record without one and for an error event."""
     return np.fromiter(map(_milliseconds, map(Message.timestamp, messages)), np.int64, len(messages))
 
 
 def leader_epochs(messages: Sequence[Message]) -> npt.NDArray[np.int32]:
-    """Return the leader epoch of each record, -1 where the broker does not tell it."""
+    """Return the leader epoch of each record, -1 if the broker did not send it."""
     count = len(messages)
     try:
         return np.fromiter(map(Message.leader_epoch, messages), np.int32, count)

@@ -35,21 +35,21 @@ _TICK_S: Final = 0.001
 _IDLE_S: Final = 0.02
 _MOST_BEHIND_S: Final = 0.2
 _FREE_RATE: Final = 50.0
-"""Records per second of a producer that sent on demand and is freed, if its experiment gives no rate."""
+"""Records per second of an on-demand producer after it is freed, if the experiment sets no rate."""
 _DECIDE_S: Final = 1.0
-"""Longest wait for the last statistics if outcomes depend on them."""
+"""Longest wait in seconds for the last statistics, if outcomes of attempts depend on them."""
 _STANDSTILL_S: Final = 10.0
-"""Brokers that read nothing for so long will not read before the end; on a busy machine a live one stood still for
-seven. Within the time that the harness allows a client to close (`workload`)."""
+"""Seconds without progress after which the producer stops waiting for brokers to read its sockets. On a busy machine a
+live broker stood still for 7 s. It is less than the time that a client has to close (`workload`)."""
 _LOOKS: Final = 3
-"""Looks in a row that must find nothing: the kernel's table of sockets is not read in one piece."""
+"""Number of consecutive looks that must find no unread byte: the kernel's socket table cannot be read atomically."""
 
 
 class Pace:
     """A smooth schedule of `rate` records per second, from its construction on.
 
-    A producer that is late makes up for at most 0.2 s worth of records: a cluster that comes back does not get a burst
-    of everything that was delayed.
+    A producer that is late makes up for at most 0.2 s worth of records, so that a recovered cluster does not get all
+    delayed records in one burst.
     """
 
     def __init__(self, rate: float, now_s: float) -> None:
@@ -75,7 +75,10 @@ class Pace:
 
 
 class PaceOnDemand:
-    """A schedule by demand: one record for each place, then those that the harness asks for; once freed, `rate`."""
+    """A schedule on demand: one record for each partition, then one for each request of the harness.
+
+    Once freed, it is a schedule of `rate` records per second.
+    """
 
     def __init__(self, places: int, rate: float | None) -> None:
         self._asked = places
@@ -85,7 +88,7 @@ class PaceOnDemand:
         self._pace: Pace | None = None
 
     def obey(self, command: bytes) -> None:
-        """Take a command of the control pipe (`channel`)."""
+        """Obey a command from the control pipe (`channel`)."""
         self._asked += command == SEND
         self._free = self._free or command == FREE
 
@@ -102,7 +105,7 @@ class PaceOnDemand:
             self._pace.add_sent(count - by_demand)
 
     def wait_s(self, now_s: float) -> float:
-        """Return the seconds until the next look."""
+        """Return the seconds until the producer should call `due` again."""
         return _IDLE_S if self._pace is None else self._pace.wait_s(now_s)
 
 
@@ -192,7 +195,7 @@ class ProducerProcess:
         while not self._ending():
             if seq % rows == 0:
                 self.journal.extend()
-            # the places of the next records, in their rows before they are sent
+            # write the partition of each of the next records into its row before it is sent
             begin = (seq + settings.first_place) % len(settings.places)
             row = seq - self.journal.current.first_seq
             self.journal.current.matrix[row : row + block, RESULT] = self.round[begin : begin + block]
@@ -219,18 +222,21 @@ class ProducerProcess:
         return self.stop.is_set() or bool(self.reports.fatal) or bool(gave_up)
 
     def _await_due(self, pace: Pace | PaceOnDemand, at: int) -> int:
-        """Serve reports until records are due. Return the end of what is due in the present block."""
+        """Serve reports until records are due. Return the index after the last due record of the current block.
+
+        `at`: index of the next record in the block.
+        """
         while not self._ending():
             now = time.monotonic()
             due = pace.due(now)
             if due:
                 return min(self.block, at + due)
-            # librdkafka waits in whole milliseconds: below that, one, and what is due goes out together
+            # librdkafka waits in whole milliseconds: wait at least one, and send all records that are due by then
             self._serve(min(_IDLE_S, max(_TICK_S, pace.wait_s(now))))
         return at
 
     def _serve(self, timeout_s: float, serve: Callable[[float], object] | None = None) -> None:
-        """Serve delivery reports by `poll`, `flush` or `close`. A fatal error comes as an exception, once."""
+        """Serve delivery reports by `serve` (`poll` by default). librdkafka raises a fatal error here once: note it."""
         try:
             (serve or self.client.poll)(timeout_s)
         except KafkaException as error:
@@ -275,7 +281,7 @@ class ProducerProcess:
 _ESTABLISHED: Final = "01"
 _TABLES: Final = ("tcp", "tcp6")
 _MAPPED: Final = "0000000000000000FFFF0000"
-"""How an IPv4 address begins in the table of a socket that takes both families, as a JVM's does (::ffff:a.b.c.d)."""
+"""Prefix of an IPv4 address in the table of IPv6 sockets (::ffff:a.b.c.d). JVMs use sockets for both families."""
 
 
 def unread_bytes(net: Path = Path("/proc/net"), own: frozenset[int] | None = None) -> int:
@@ -316,7 +322,7 @@ def _sockets(table: Path) -> Iterator[tuple[tuple[str, str], tuple[int, int, int
 def main(arguments: list[str]) -> int:
     """Run a producer; the one argument is its settings file."""
     path = Path(arguments[0])
-    # reports make no reference cycles; looking for some among a hundred thousand messages costs acks their time
+    # reports make no reference cycles; a search for cycles among 100,000 messages would delay acknowledgements
     gc.disable()
     return ProducerProcess(ProducerSettings.read(path), path.parent).run()
 

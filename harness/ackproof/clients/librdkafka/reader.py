@@ -41,36 +41,40 @@ from ackproof.rundir.payload_bulk import BulkDecoder
 
 _BATCH: Final = 1000
 _WAIT_S: Final = 0.05
-"""Longest wait of `consume` for a whole batch; the counters lag no more than that."""
+"""Longest time in seconds for which `consume` waits for a full batch. The counters lag by at most this."""
 _QUIET_S: Final = 0.4
-"""A reader that was asked to stop and does not know the log ends closes after this time without a record."""
+"""A reader that was asked to stop closes after this many seconds without a record, if it does not know the log ends."""
 _STUCK_S: Final = 1.5
-"""The same if it knows them: the rest holds no record for it (control records), or is withheld."""
+"""The same in seconds if it knows the log ends: the rest has only control records, or the broker withholds it."""
 _DRAIN_S: Final = 5.0
 """Longest time for which a reader reads on after it was asked to stop."""
 _ASK_S: Final = 0.5
 _ANSWER_S: Final = 10.0
-"""A commit without an answer for this long is given up and repeated."""
+"""The reader gives up a commit without an answer after this many seconds, and commits again."""
 _TELL_MS: Final = 200
 
 _NOT_IN_THE_LOG: Final = frozenset(
     {KafkaError._AUTO_OFFSET_RESET, KafkaError._LOG_TRUNCATION, KafkaError.OFFSET_OUT_OF_RANGE}
 )
 _CUT_AT: Final = re.compile(r"broker end offset is (\d+)")
-"""librdkafka gives the offset of a truncation only in the text of its error; the error's offset is the position."""
+"""Pattern for the text of librdkafka's error. Only the text has the offset of a truncation: the offset field of the
+error has the reader's position."""
 
 
 def truncation_offset(text: str) -> int | None:
-    """Return where the reader's last epoch ends in the leader's log (KIP-320), None if the error does not say."""
+    """Return the offset at which the reader's last leader epoch ends in the leader's log (KIP-320); None if unknown.
+
+    `text`: message of librdkafka's error.
+    """
     match = _CUT_AT.search(text)
     return int(match[1]) if match else None
 
 
 def resume_offset(position: int, low: int, high: int, cut: int | None) -> int:
-    """Return the offset to read from, for a position that is not in the log [low, high) any more.
+    """Return the offset at which to resume when `position` is not in the log [low, high) any more.
 
-    It is not `high`, even if that is below the position: part of what was cut off may have been written again since.
-    If the offset of the truncation (`cut`) is unknown, everything is read again.
+    `cut`: offset of the truncation, None if unknown; then the whole log is read again. To resume at `high` whenever it
+    is below the position would skip records that were written after the truncation.
     """
     if position < low:
         return low
@@ -96,7 +100,7 @@ class ReaderProcess:
         starts = (-1,) * len(settings.places) if settings.ends is None else settings.starts
         self.positions = np.array(starts, np.int64)
         self.reached = np.array(starts, np.int64)
-        """As `positions`, but past offsets without a record too, where the library reports them."""
+        """Like `positions`, but also after offsets without a record (control records), if the library reports these."""
         self.counts = np.frombuffer(self.counters.counts, np.int64)
         self.assignment = settings.share - 1
         self.read_seq = settings.first_read_seq
@@ -128,7 +132,9 @@ class ReaderProcess:
         self.counters.stage = ClientState.STOPPING
         self._flush()
         self.parts.finish()
-        if self.settings.shares == 1:  # else the harness marks the end when the last process has ended
+        if (
+            self.settings.shares == 1
+        ):  # with several processes the harness writes `_END` after the last has ended
             from ackproof.rundir.parts import mark_end
 
             mark_end(self.ledger)
@@ -149,7 +155,7 @@ class ReaderProcess:
                 quiet_since = time.monotonic()
 
     def _bounds(self) -> npt.NDArray[np.int64] | None:
-        """Return (2, places): first and last offset of each log for a consumer; None if a leader does not answer."""
+        """Return an array (2, partitions) of low and high offsets for a consumer; None if a leader does not answer."""
         try:
             offsets = [
                 self.client.get_watermark_offsets(ClientPartition(*place), timeout=_ASK_S)
@@ -176,11 +182,11 @@ class ReaderProcess:
         temporary.replace(self.folder / "result.json")
 
     def _step(self) -> int:
-        """Take one batch. Return its number of records."""
+        """Consume one batch and add it to the ledger. Return its number of records."""
         messages = self.client.consume(_BATCH, _WAIT_S)
         read_ns = self._now_ns()
         stamps = timestamps_ms(messages)
-        # an error that comes as a message has no timestamp: the timestamps cost half of asking each message
+        # Find errors by their missing timestamp: this takes half the time of calling error() on each message.
         if messages and stamps.min() < 0 and any(map(Message.error, messages)):
             self._take_errors(messages)
             messages = [message for message in messages if message.error() is None]
@@ -212,13 +218,16 @@ class ReaderProcess:
         }
         self.buffer.add(len(messages), columns)
         self.read_seq += len(messages)
-        # numpy keeps the last of several values for one place
+        # numpy keeps the last of several values for one index: the newest position
         self.positions[place] = offset + 1
         np.maximum(self.reached, self.positions, out=self.reached)
         self.counts += np.bincount(place, minlength=len(self.counts))
 
     def _commit(self) -> None:
-        """Commit what is in the ledger; `_on_commit` takes the answer. Without one, ask again after `_ANSWER_S`."""
+        """Commit the positions up to the last row in the ledger. `_on_commit` gets the answer.
+
+        A commit without an answer is repeated after `_ANSWER_S`.
+        """
         now = time.monotonic()
         if self.commit is not None and now < self.give_up_at:
             return
@@ -234,19 +243,19 @@ class ReaderProcess:
         self.commit, self.give_up_at = (self._now_ns(), committed), now + _ANSWER_S
         self._write_line("commits", begun_ns=self.commit[0], offsets=committed)
         try:
-            # Not synchronously: without a coordinator that call need not return.
+            # Commit asynchronously: a synchronous call may never return without a coordinator.
             self.client.commit(offsets=[ClientPartition(*offset) for offset in committed], asynchronous=True)
         except KafkaException as error:
             self._on_commit(error.args[0], [])
 
     def _on_commit(self, error: KafkaError | None, answers: list[ClientPartition]) -> None:
-        """Write the answer to a commit: the first error, '' if every partition was committed."""
+        """Write an event with the result of a commit: its first error, '' if every partition was committed."""
         if self.commit is None:
-            return  # given up
+            return  # this commit was given up
         begun_ns, committed = self.commit
         answered = {(answer.topic, answer.partition, answer.offset) for answer in answers}
         if answers and answered != set(committed):
-            return  # of an earlier commit, which was given up
+            return  # an answer to an earlier commit, which was given up
         errors = (error, *(answer.error for answer in answers))
         why = next((reason.name() for reason in errors if reason is not None), "")
         self._write_line("commits", begun_ns=begun_ns, offsets=committed, done_ns=self._now_ns(), error=why)
@@ -315,7 +324,10 @@ class ReaderProcess:
         self._assign()
 
     def _assign(self) -> None:
-        """Assign all places (the final reader: those with something left) at the positions, under the next number."""
+        """Assign all partitions at their positions, under the next assignment number.
+
+        The final reader assigns only the partitions that it has not read to their ends.
+        """
         self.assignment += 1
         ends = self.settings.ends
         self.client.assign(
@@ -351,7 +363,7 @@ class ReaderProcess:
 def main(arguments: list[str]) -> int:
     """Run a reader; the one argument is its settings file."""
     path = Path(arguments[0])
-    # messages make no reference cycles; looking for some among so many takes time
+    # messages make no reference cycles; a search for cycles among so many takes time
     gc.disable()
     return ReaderProcess(ReaderSettings.read(path), path.parent).run()
 

@@ -32,11 +32,11 @@ from ackproof.rundir.partition import TopicPartition
 _SEQ: Final = struct.Struct(">q")
 _SEQ_AT: Final = 16
 _MOST: Final = 1024
-"""Acknowledgements that are collected at most: half a millisecond's worth."""
+"""Greatest number of acknowledgements that are collected before they are written: half a millisecond's worth."""
 _FEW: Final = 12
-"""Up to so many acknowledgements are faster to write one by one."""
+"""Up to this number of acknowledgements, writing them one by one is faster."""
 _LARGE: Final = 4096
-"""Values above this many bytes are not joined to read their seqs at once."""
+"""Values longer than this many bytes are decoded one by one, not joined into one buffer."""
 
 Numbers = npt.NDArray[np.int64]
 
@@ -146,7 +146,7 @@ class DeliveryReports:
         return lambda error, message: report(error, _TombstoneReport(payload, message))
 
     def settle(self) -> None:
-        """Write the acknowledgements that were collected."""
+        """Write the collected acknowledgements into the journal and the counters."""
         acked = self._acked
         if not acked:
             return
@@ -244,7 +244,7 @@ class DeliveryReports:
         self._journal.pinned = pinned
 
     def _decide(self, matrix: Matrix, row: Numbers, at_ns: int) -> list[int]:
-        """Decide these rows of a chunk. Return those that were reported after `at_ns`: they wait."""
+        """Decide the outcome of these rows of a chunk. Return the rows reported after `at_ns`: they stay undecided."""
         due = matrix[row, DONE] < at_ns
         late, row = row[~due], row[due]
         result = matrix[row, RESULT]
@@ -255,7 +255,7 @@ class DeliveryReports:
         return [int(number) for number in late]
 
     def note_fatal(self, error: KafkaError) -> None:
-        """Keep the error if the client is dead after it."""
+        """Keep the text of the error in `fatal` if the client cannot be used after it."""
         if error.fatal() or error.code() == KafkaError._FATAL:
             self.fatal = self.fatal or error.str()
 

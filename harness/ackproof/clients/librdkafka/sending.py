@@ -1,16 +1,15 @@
 """Records and transactions of a producer, handed to librdkafka.
 
-Every send is in the journal before the library sees it. A record that the library does not take for want of room
-(back-pressure) is tried again after reports were served. A record that it refuses for another reason is a failed
-attempt.
+Every send is in the journal before the library sees it. If the library's queue is full, the record is offered again
+after reports were served. A record that the library refuses for another reason is a failed attempt.
 
 At full speed the records of a block are sent place by place, in order of seq within each: a record and its report then
 take a third less processor time than with a call of their own. Such records share one `sent`, the time of the call. The
 seqs of a ledger have no gaps, however its producer ends.
 
-A line of `transactions.log` is `begin <txn> <first seq> <ns>`, `commit <txn> <ns>` (asked for) or
-`end <txn> <outcome> <ns>`, written before the call that it is about. Without a `commit` line nobody can ever commit a
-transaction of a killed producer; with one and without `end` its outcome is unknown.
+A line of `transactions.log` is `begin <txn> <first seq> <ns>`, `commit <txn> <ns>` (before the commit is requested) or
+`end <txn> <outcome> <ns>`. Without a `commit` line, nobody can ever commit the transaction of a killed producer. With
+`commit` and without `end` its outcome is unknown.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ from ackproof.rundir.partition import TopicPartition
 from ackproof.rundir.payload import HEADER, SEQ, Keys
 
 _MANY: Final = 8
-"""From so many records for each place on, batches are faster."""
+"""From this number of records per partition on, batches are faster than single records."""
 _END_S: Final = 1.0
 """Longest time for which a producer that is to stop still completes the block that it has begun."""
 _ROOM_S: Final = 0.01
@@ -95,7 +94,7 @@ class Sender:
                 try:
                     produce(topic, value, None, partition)
                 except BufferError:
-                    words[at] = 0  # nothing was taken: no attempt yet
+                    words[at] = 0  # the library took nothing, so there is no attempt yet
                     if self._ending():
                         return sent
                     self._serve(_ROOM_S)
@@ -129,7 +128,7 @@ class Sender:
         number = len(self._places)
         row = seq & self._mask
         rows = self._journal.current.matrix[row : row + len(values)]
-        # All rows now: a producer that is killed in between leaves no gap of seqs, only rows that it never offered.
+        # Write all rows first. If the producer is killed in between, seqs have no gap; some rows were never offered.
         rows[:, SENT] = time.monotonic_ns()
         rest: list[int] = []
         for nth in range(number):
@@ -139,7 +138,10 @@ class Sender:
         return self._give_up(rows, rest) if rest else len(values)
 
     def _send_batch(self, rows: Matrix, place: TopicPartition, values: list[bytes]) -> list[int]:
-        """Send values to one place. `rows` are their rows in the journal. Return those not taken before the end."""
+        """Send values to one partition. `rows`: their rows in the journal.
+
+        Return the indices of values for which the queue had no room before the producer had to stop.
+        """
         offered: Sequence[int] = range(len(values))
         stamped: slice | list[int] = slice(None)  # cheaper than a list of all indices
         while True:
@@ -147,7 +149,9 @@ class Sender:
             rows[stamped, SENT] = time.monotonic_ns()
             try:
                 taken: int = self._client.produce_batch(place.topic, messages, place.partition)
-            except KafkaException as error:  # the topic's name, say: none was taken
+            except (
+                KafkaException
+            ) as error:  # the whole batch is refused, for example because of the topic's name
                 taken, messages = 0, [{"_error": error.args[0]} for _ in messages]
             if taken == len(messages):
                 return []
@@ -157,15 +161,16 @@ class Sender:
             self._serve(_ROOM_S)
 
     def _out_of_time(self) -> bool:
-        """Return True once a producer that is to stop has had its time to complete its block."""
+        """Return True if the producer must stop and `_END_S` to complete its block have passed."""
         now = time.monotonic()
         self._until = self._until or now + _END_S
         return now >= self._until
 
     def _give_up(self, rows: Matrix, rest: list[int]) -> int:
-        """Give up records for which there was no room at the end. Return how many were sent or refused.
+        """Give up the records `rest`, for which the queue had no room at the end. Return how many were sent or refused.
 
-        Those before the last that was taken are failed attempts, as seqs have no gaps. The others are no attempts.
+        Records before the last accepted one become failed attempts, because seqs must have no gaps. Later ones are no
+        attempts.
         """
         taken = set(range(len(rows))) - set(rest)
         count = max(taken, default=-1) + 1
@@ -179,7 +184,7 @@ class Sender:
     def _not_taken(
         self, rows: Matrix, offered: Sequence[int], messages: list[dict[str, object]]
     ) -> list[int]:
-        """Return those for which there was no room; the others that were not taken are refused."""
+        """Return the indices of records for which the queue had no room. Write all others not accepted as refused."""
         full = []
         refused: KafkaError | None = None
         for index, message in zip(offered, messages, strict=True):
@@ -250,7 +255,10 @@ class Transactions:
         return False
 
     def room(self, seq: int) -> int:
-        """Return how many records from `seq` on the open transaction takes, 0 for no more; end and begin one if due."""
+        """Return how many records from `seq` on belong to the open transaction; 0: send no more.
+
+        Ends a full transaction and begins the next one.
+        """
         if self._open and seq - self.starts[-1] >= self._size:
             self.finish(commit=self._draw.random() >= self._settings.abort_share)
         if self.gave_up:
@@ -258,7 +266,7 @@ class Transactions:
         if not self._open:
             try:
                 self._client.begin_transaction()
-            except KafkaException as error:  # fenced meanwhile, say
+            except KafkaException as error:  # for example, the producer was fenced meanwhile
                 self._fatal(error.args[0])
                 self.gave_up = error.args[0].str()
                 return 0
@@ -280,11 +288,14 @@ class Transactions:
         if not commit or outcome is TxnOutcome.ABORTED:
             outcome = self._end(self._client.abort_transaction, TxnOutcome.ABORTED)
             if outcome is TxnOutcome.UNKNOWN and not commit:
-                outcome = TxnOutcome.ABORTED  # its commit was never asked for
+                outcome = TxnOutcome.ABORTED  # its commit was never requested
         self._write(f"end {len(self.starts) - 1} {int(outcome)}")
 
     def _end(self, call: Callable[[float], None], good: TxnOutcome) -> TxnOutcome:
-        """Call until there is an answer. ABORTED for a commit: the transaction must be aborted instead."""
+        """Repeat a commit or abort until it is answered. Return the outcome.
+
+        ABORTED for a commit means that the library requires the transaction to be aborted.
+        """
         deadline = time.monotonic() + delivery_timeout_s(self._settings.config)
         while True:
             try:
