@@ -1,4 +1,6 @@
-"""Running cases: one through its phases (`case`), many in order (`batch`), and what dead runs left (`housekeeping`).
+"""Run cases: one through its phases (`case`), many in order (`batch`); remove what dead runs left (`housekeeping`).
 
-Belongs here: order, overlap and the ends of what was started. Does not belong here: judging, printing.
+`recovery` and `client_recovery` watch the cluster and the clients after the last healing; `conclude` calls the audit,
+the judge and the reports. Belongs here: the order of steps, and ending all that was started. Does not belong here:
+judging, printing.
 """

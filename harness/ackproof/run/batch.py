@@ -70,7 +70,7 @@ def run_batch(planned_batch: PlannedBatch, watcher: BatchWatcher) -> Batch:
 
 
 def _provision(planned: Sequence[Case], watcher: BatchWatcher) -> dict[KafkaBuild, Installation]:
-    """Get all that any case needs before the first one starts: nothing is fetched while a cluster runs."""
+    """Fetch or build all that any case needs, before the first one starts. Return the installations by build."""
     tell = in_words(watcher.step)
     planned = [case for case in planned if not case.experiment.ground.simulated]
     for case in planned:
@@ -87,7 +87,7 @@ def _provision(planned: Sequence[Case], watcher: BatchWatcher) -> dict[KafkaBuil
 
 
 def _plan_further(batch: Batch, planned: PlannedBatch, watcher: BatchWatcher) -> list[PlannedCase]:
-    """Return further repeats of the expectations that are still open, in run order; none without --until-decided."""
+    """Return further repeats for expectations that are not decided yet, in run order; none without --until-decided."""
     if batch.at_most is None:
         return []
     wanted: dict[tuple[Path, int, int], dict[str, None]] = {}
@@ -163,7 +163,7 @@ def _run_all(
 
 
 class EventBuffer:
-    """Keeps the events of a case until its turn comes, then passes them on."""
+    """Watcher that keeps the events of a case until the case before it has ended, then passes them on."""
 
     def __init__(self, watcher: Watcher) -> None:
         self._watcher = watcher
@@ -179,11 +179,11 @@ class EventBuffer:
         self._watcher.event(event)
 
     def live(self, acked: int, read: int, isr: str) -> None:
-        """Pass the numbers on: a case that waits for its turn has no load."""
+        """Pass the numbers on at once: a case has no load before `release`."""
         self._watcher.live(acked, read, isr)
 
     def release(self) -> None:
-        """Pass on all that was kept, and what follows at once."""
+        """Pass on all kept events. Later events are passed on at once."""
         with self._lock:
             kept, self._kept = self._kept or [], None
         for event in kept:
@@ -191,7 +191,7 @@ class EventBuffer:
 
 
 class PreparedCase:
-    """A case whose cluster starts in a thread of its own while the case before it comes to its end."""
+    """A case whose cluster starts in a separate thread while the case before it ends."""
 
     def __init__(self, run: CaseRun, events: EventBuffer) -> None:
         self.run = run
@@ -216,7 +216,7 @@ class PreparedCase:
                 try:
                     self._thread.join()
                 finally:
-                    # An interrupt must not end a cluster under the hands of the thread that starts it.
+                    # After an interrupt, wait for the thread: it may still be starting the cluster that is ended next.
                     self._thread.join()
                 if self._error is not None:
                     raise self._error
@@ -225,6 +225,6 @@ class PreparedCase:
             self.drop()
 
     def drop(self) -> None:
-        """End what was started, once nothing more is being started. May be called twice."""
+        """Wait for the starting thread, then end all that it started. May be called twice."""
         self._thread.join()
         self._stack.close()

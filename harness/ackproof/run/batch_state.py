@@ -1,4 +1,4 @@
-"""A batch on its way: its folder, what came of its cases so far, and `batch.json`."""
+"""A running batch: its folder, the results of its cases so far, and `batch.json`."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class PlannedCase:
     file: Path
     run: CaseDir
     error: str | None = None
-    """Why the harness could not complete it."""
+    """Reason why the harness could not complete the case; None if it could."""
     refused: bool = False
     """True if the user must fix what `error` says."""
     result: CaseResult | None = None
@@ -40,7 +40,10 @@ class PlannedCase:
     """Position in run order, from 1."""
 
     def attempt(self, action: Callable[[], object], actor: str = "the harness") -> None:
-        """Call `action`; an exception becomes this case's `error`, so that the other cases go on."""
+        """Call `action`. Store an exception as this case's `error`, so that other cases continue.
+
+        `actor`: what failed, in words.
+        """
         try:
             action()
         except AckproofError as error:
@@ -67,11 +70,11 @@ class Batch:
     at_most: int | None = None
     interrupted: bool = False
     uploaded: BatchDir | None = None
-    """Its place in an object store, once it was copied there."""
+    """Location of the batch in an object store; None before it is copied there."""
 
     @property
     def location(self) -> BatchDir:
-        """Its place: in the object store once it was copied there, else on this machine."""
+        """Location of the batch: in the object store if it was copied there, else on this machine."""
         return self.uploaded or self.directory
 
     def document(self) -> BatchFile:
@@ -116,7 +119,7 @@ class Batch:
             self.planned.append(PlannedCase(case, file, run))
 
     def queue(self, cases: Sequence[tuple[Path, Case]]) -> list[PlannedCase]:
-        """Number these cases of the batch in the order in which they will run, and return them."""
+        """Set `order` of these cases, which run next in this order, and return them."""
         by_id = {(one.file, one.case.id): one for one in self.planned}
         queue = [by_id[file, case.id] for file, case in cases]
         done = sum(one.order > 0 for one in self.planned)
@@ -154,12 +157,12 @@ class Batch:
 
 
 def distinguish(planned: Sequence[tuple[Path, Case]]) -> dict[Path, str]:
-    """Return a name for each file's experiment that no other has; nothing for a single file."""
+    """Return a unique name for the experiment of each file; empty for a single file."""
     names = {file: case.experiment.name for file, case in planned}
     if len(names) < 2:
         return {}
     count = Counter(names.values())
-    # As far as their paths differ: by base names in one folder, by folders where two have one base name.
+    # Use the parts of the paths that differ: base names within one folder, folders where base names are equal.
     shared = os.path.commonpath([file.absolute().parent for file in names])
     called = {file: os.path.relpath(file.absolute(), shared) for file in names}
     return {file: name if count[name] == 1 else f"{name} ({called[file]})" for file, name in names.items()}

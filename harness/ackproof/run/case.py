@@ -1,6 +1,6 @@
 """Run one case on a real cluster. It writes facts into a run directory; it neither judges nor prints.
 
-Phases, in order; a hook may be called before each (tests plant lies there)::
+Phases, in order. A hook may be called before each; tests use it to falsify evidence::
 
     start   cluster up, topics there          drain   producers flushed and closed, readers stopped
     load    clients run, faults come and go   read    the final read, once the cluster is at rest
@@ -58,7 +58,8 @@ from ackproof.rundir.seal import seal
 from ackproof.rundir.timeline import Note, PhaseBegan, RunEnded, RunFailed, Timeline
 
 COUNTERS_LAG_S = 0.1
-"""The clients' counters are up to 50 ms behind: what they show later than this was acknowledged after the healing."""
+"""Seconds to wait after the healing before counters are compared. Counters lag by up to 50 ms, so any later increase
+was acknowledged after the healing."""
 SHOW_EVERY_S = 0.2
 
 
@@ -96,7 +97,7 @@ class CaseRun:
         self.pulse: PulseRecorder | None = None
         self.scraper: Scraper | None = None
         self.askers: list[Observer] = []
-        """Observers that the experiment asks for in addition to samples."""
+        """Observers that the experiment requires besides the one that takes samples."""
         self.driver: FaultDriver | None = None
         self.soak = find_soak(self.case)
         self.environment: dict[str, str] = {}
@@ -243,9 +244,9 @@ class CaseRun:
             self.timeline.add(Note(note=f"before the first fault: {error}"))
 
     def _load_after_healing(self, workload: Workload) -> None:
-        """Let the load go on until every partition has acknowledged something after the last healing.
+        """Let the load go on until every partition has acknowledged a record after the last healing.
 
-        This is evidence, not a demand: the judge says so if nothing comes within the bound.
+        A partition without one within the bound does not fail the run: the judge decides about it.
         """
         if not self.spec.faults:
             return
@@ -276,7 +277,10 @@ class CaseRun:
         self._save_case(workload.clients)
 
     def _watch(self, done: Callable[[], bool], bound_s: float, what: str = "the end of the load") -> None:
-        """Let the load go on until `done` returns True or a client or node dies; show it meanwhile."""
+        """Let the load go on until `done` returns True or a client or node dies. Show progress meanwhile.
+
+        `what`: what is awaited, in words. Raises `WaitTimeout` after `bound_s` seconds.
+        """
         cluster, workload, sampler, clients = self.cluster, self.workload, self.sampler, self.clients
         if cluster is None or workload is None or sampler is None or clients is None:
             raise AckproofError("there is no load to watch")
@@ -289,7 +293,7 @@ class CaseRun:
                 if not self.spec.evidence.node_deaths:
                     cluster.check()
             except (ClientDied, NodeDied):
-                # It is in the timeline. The judge says what it means; the rest of the run goes on.
+                # The death is in the timeline, and the judge decides about it. The run goes on.
                 return True
             now = time.monotonic()
             if now - shown >= SHOW_EVERY_S:
@@ -302,7 +306,7 @@ class CaseRun:
         wait_until(look, what=what, timeout_s=bound_s)
 
     def _read(self, cluster: Cluster, workload: Workload) -> None:
-        """Wait for recovery and read everything back. An obstacle makes the read incomplete; the run does not fail."""
+        """Wait for recovery and read everything back. A failure makes the read incomplete and does not fail the run."""
         order = FinalReadOrder(
             places=workload.places,
             isr_sizes={
@@ -322,7 +326,7 @@ class CaseRun:
             self.soak.finish(found)
 
     def _look_at_logs(self, cluster: Cluster) -> None:
-        """Copy facts of the logs on the nodes' disks before these are removed; not on somebody else's cluster."""
+        """Copy facts from the replica logs before the nodes' data is removed. Does nothing for an attached cluster."""
         if self.spec.ground.foreign:
             return
         log_dirs = [LogDir(node.id, path) for node in local(cluster.brokers()) for path in node.disk.log_dirs]
@@ -332,7 +336,7 @@ class CaseRun:
             self.timeline.add(Note(note=failed))
 
     def _resolve(self, role: Role, fault: FaultSpec) -> tuple[int, ...]:
-        """Return the nodes that hold a role now, by the protocol."""
+        """Ask brokers which nodes hold a role now, and return these nodes."""
         cluster = self.cluster
         return () if cluster is None else find_holders(cluster, role, self.case.order(fault), self.stop)
 
@@ -382,7 +386,7 @@ class CaseRun:
                     self.cluster.remove_data()
                 except AckproofError as error:
                     self.timeline.add(Note(note=f"not removed: {error}"))
-        # An interrupt between a fork and its bookkeeping leaves a child that only its marks show.
+        # An interrupt between a fork and its bookkeeping leaves a child process that only its marks identify.
         _, left = end_children(lambda child: child.run_id == self.run_id)
         for child, why in left:
             self.timeline.add(Note(note=f"{child.role} (pid {child.pid}) could not be ended: {why}"))

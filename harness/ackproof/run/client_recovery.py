@@ -1,7 +1,7 @@
 """Watch of producers and readers after the last healing, while the load still goes on: do they make progress again?
 
-A client that gets nothing on a healthy partition is suspected. A probe, another client of the same kind, is then
-started; the client is stuck if the probe makes progress and it does not. In a healthy run this takes one look.
+A client without progress on a healthy partition is suspect. A probe, which is another client of the same kind, is then
+started. The client is stuck if the probe makes progress and the client does not. In a healthy run this takes one look.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ _ASK_EVERY_S: Final = 1.0
 _PROBE_AT: Final = 0.5
 """Fraction of the bound after which a probe is started."""
 _PROBE_S: Final = 15.0
-"""Seconds beyond the bound that a probe may take."""
+"""Seconds that a probe gets after the bound has passed."""
 _FEWEST_SENT: Final = 3
-"""Records that a producer should have sent since then, before it is missed that it sent none."""
+"""A producer that sent nothing is suspect only if at least this many records were due since then."""
 _CLASS: Final = {"producer": Anomaly.STUCK_PRODUCER, "reader": Anomaly.STUCK_READER}
 
 
@@ -46,7 +46,7 @@ class _Snapshot:
 
 @dataclass
 class _Suspect:
-    """A client that gets nothing on a partition. `since_s`: since when the partition is healthy."""
+    """A client without progress on a partition. `since_s`: time since which the partition is healthy."""
 
     since_s: float
     stuck: bool = False
@@ -54,7 +54,8 @@ class _Suspect:
 
 
 Waiter: TypeAlias = Callable[[Callable[[], bool], float], None]
-"""Called with a condition and a bound in seconds: lets the load go on meanwhile. Raises `WaitTimeout`."""
+"""Function that lets the load go on until a condition holds. Arguments: the condition, and a bound in seconds. Raises
+`WaitTimeout`."""
 
 
 def await_clients(clients: ClientWatch, wait: Waiter) -> list[Unrecovered]:
@@ -75,7 +76,7 @@ class ClientWatch:
         self._spec = spec
         self._bounds = bounds
         self._off = spec.soak is not None or any(fault.SENDS for fault in spec.faults)
-        """No watch in a soak, which audits windows, and where steps of a script send all records."""
+        """True if clients are not watched: in a soak, which audits windows, and if a script sends all records."""
         self._older = self._newest = _Snapshot(time.monotonic())
         self._suspects: dict[tuple[str, TopicPartition], _Suspect] = {}
         self._probes: dict[str, str] = {}
@@ -84,16 +85,16 @@ class ClientWatch:
 
     @property
     def patience_s(self) -> float:
-        """Seconds within which `done` returns True at the latest."""
+        """Greatest number of seconds until `done` returns True."""
         return AFTER_HEALING_BOUND_S + 2 * _PROBE_S + max(self._bounds[name] for name in _CLASS.values())
 
     def mark(self, now_s: float) -> None:
-        """Remember the counters of the clients, every 2 s."""
+        """Store the counters of the clients; does so every 2 s at most."""
         if not (self._off or self._healed) and now_s - self._newest.at_s >= _SNAPSHOT_EVERY_S:
             self._older, self._newest = self._newest, self._snapshot(now_s)
 
     def heal(self, now_s: float) -> None:
-        """Note that all faults have healed. Without faults the cluster was healthy for some seconds already."""
+        """Note that all faults have healed. Without any fault, the cluster has been healthy for some seconds."""
         self._healed = True
         if self._spec.faults and not self._off:
             self._older = self._snapshot(now_s)

@@ -1,4 +1,4 @@
-"""From what runs left on disk to results: the audit as one job, then each case judged for itself, stage by stage.
+"""Turn the files of runs into results: audit all runs as one job, then judge each case, stage by stage.
 
 A stage reads a run directory and writes one file of facts into it; only this file knows their order.
 
@@ -37,12 +37,13 @@ Step = Callable[[str], None]
 
 
 STAGES: Final[tuple[Callable[[CaseDir], object], ...]] = (replay_run, predict_run, judge_case)
-"""Each derives one file of an audited run directory: `conformance.json`, `prediction.json`, `verdict.json`."""
+"""Functions that each write one file of an audited run directory: `conformance.json`, `prediction.json` and
+`verdict.json`, in this order."""
 
 
 @dataclass(frozen=True)
 class CaseResult:
-    """Result of one run. Without a verdict `error` says why, unless the run was not to be judged."""
+    """Result of one run. If it has no verdict, `error` has the reason, unless the run was not to be judged."""
 
     run: CaseDir
     audit: AuditFile | None = None
@@ -51,7 +52,7 @@ class CaseResult:
 
     @property
     def counts(self) -> dict[str, int]:
-        """Findings by class, if the final read allows to count them, and ledger rows by outcome."""
+        """Number of findings by class, if the final read allows counting them, and of ledger rows by outcome."""
         if self.audit is None:
             return {}
         final: FinalReadFile | None = None
@@ -63,10 +64,10 @@ class CaseResult:
 def conclude(
     runs: Sequence[CaseDir], step: Step, *, failed: Collection[CaseDir] = (), simulate: bool = False
 ) -> list[CaseResult]:
-    """Audit the runs that were not audited yet, as one job, and judge each; return the results in their order.
+    """Audit the runs that were not audited yet, as one job, and judge each. Return the results in the order of `runs`.
 
-    `failed` are audited and not judged: the harness could not complete them, and that is their result. What goes wrong
-    with one run is its `error`. A Spark context of this process is used.
+    Runs in `failed` are audited but not judged, because the harness could not complete them. A problem with one run
+    becomes its `error`. Uses the Spark context of this process, if it has one.
     """
     if simulate:
         _simulate([run for run in runs if run not in failed], step)
@@ -92,7 +93,7 @@ def _result(run: CaseDir, not_audited: str | None, *, judged: bool) -> CaseResul
 
 
 def judge_run(run: CaseDir) -> None:
-    """Bring an audited run to its verdict: INCONCLUSIVE if its files were changed, else by its stages."""
+    """Write the verdict of an audited run: INCONCLUSIVE if its files were changed, else by running the stages."""
     if judge_unwritten(run) is None:
         run_stages(run)
 
@@ -104,7 +105,7 @@ def run_stages(run: CaseDir) -> None:
 
 
 def _audit_new(runs: Sequence[CaseDir], step: Step) -> dict[CaseDir, str]:
-    """Audit, as one job, the runs that have ledgers and no audit; return why, for those that could not be audited."""
+    """Audit, as one job, the runs that have ledgers and no audit. Return the reason for each that could not be."""
     new = [run for run in runs if run.ledger.exists() and not run.audit_json.exists()]
     if not new:
         return {}
@@ -119,7 +120,7 @@ def _audit_new(runs: Sequence[CaseDir], step: Step) -> dict[CaseDir, str]:
 
 
 def _simulate(runs: Sequence[CaseDir], step: Step) -> None:
-    """Simulate each run that has ledgers, for the report. A failure is shown: no verdict rests on it."""
+    """Simulate each run that has ledgers, for the report. A failure is only shown, as no verdict depends on it."""
     ran = [run for run in runs if run.ledger.exists()]
     if ran:
         step("simulating each case")
@@ -179,14 +180,14 @@ def publish(directory: BatchDir, batch: BatchFile, step: Step) -> None:
 
 
 def write_pairs(directory: BatchDir, batch: BatchFile) -> None:
-    """Write `pairs.json` of a batch with a storm of pairs: which pairs of fault kinds its runs had in force together.
+    """Write `pairs.json` for a batch with a storm of pairs: the pairs of fault kinds that were in force together.
 
-    Nothing is written for another batch. The timelines decide, not what was planned.
+    Does nothing for any other batch. The pairs come from the timelines, not from the plan.
     """
     cells: dict[str, list[tuple[Case, CaseDir]]] = {}
     for entry in batch.cases:
         run = CaseDir(directory.path / entry.run)
-        with suppress(BadInput):  # its verdict says that the run cannot be read
+        with suppress(BadInput):  # the verdict already shows that the run cannot be read
             case = case_from_json(CaseFile.load(run.case_json).resolved)
             if pair_storm_of(case.experiment) is not None:
                 cells.setdefault(f"{case.experiment.name} {cell_of(case.id)}", []).append((case, run))

@@ -22,7 +22,9 @@ class Simulator(Protocol):
     """A cluster in virtual time, for `backend: model` and `--simulate`."""
 
     def run_case(self, case: Case, run: CaseDir, replay: str, tell: Callable[[Event], None]) -> object:
-        """Leave the run directory that a run on brokers would leave. `replay`: the command that repeats the case."""
+        """Simulate the case. Write the same run directory as a run on brokers. `replay`: command that repeats the
+        case.
+        """
 
     def simulate_beside(self, run: CaseDir) -> None:
         """Simulate the case of a run a few times, and write `simulation.json` for the report."""
@@ -45,17 +47,17 @@ class SoakLoad(Protocol):
         hidden: Mapping[str, str],
         watch: Callable[[Callable[[], bool], float], None],
     ) -> Case:
-        """Let the load go on until it is over; return the case with the faults and the duration that it had by then.
+        """Run the load to its end. Return the case with the faults and the duration that it really had.
 
-        `hidden`: settings of the clients that are kept off the disk. `watch` keeps an eye on nodes and clients until
-        its first argument returns True, for so many seconds at most.
+        `hidden`: client settings that no file may hold. `watch(done, bound_s)` checks nodes and clients until `done`
+        returns True, for at most `bound_s` seconds.
         """
 
     def stop(self) -> None:
-        """Close no further window. May be called twice, and before `run`."""
+        """Stop closing windows. May be called twice, and before `run`."""
 
     def finish(self, final: FinalReadFile) -> None:
-        """Audit the last window, up to where the final read came."""
+        """Audit the last window, which ends at the end of the final read."""
 
 
 def find_simulator() -> Simulator:

@@ -46,7 +46,7 @@ class RunLine:
 
 
 def batches(out: Path) -> list[BatchLine]:
-    """Return the batches of a runs folder, oldest first, and folders without a readable batch.json as such."""
+    """Return the batches in a runs folder, oldest first. A folder without a readable batch.json is marked as such."""
     if not out.is_dir():
         return []
     found = []
@@ -99,7 +99,7 @@ class Swept:
     ledgers: list[str] = field(default_factory=list)
     rules: list[str] = field(default_factory=list)
     elsewhere: list[str] = field(default_factory=list)
-    """Topics on clusters that someone else runs. They are listed only: the credentials were not kept."""
+    """Topics on attached clusters. They are listed and not deleted, because the credentials were not stored."""
     containers: list[str] = field(default_factory=list)
     """Containers, networks and volumes, by kind and name."""
 
@@ -128,16 +128,16 @@ def sweep() -> Swept:
     """End and remove what dead runs left behind. What cannot be removed stays in the registry."""
     swept = Swept()
     for folder in orphans():
-        # A process that waits for a frozen file system cannot be ended.
+        # Thaw file systems first: a process that waits for a frozen one cannot be ended.
         thaw_below(folder)
-    # Before processes: the engine also ends paused containers, which no signal reaches.
+    # Remove containers before processes: the engine also ends paused containers, which no signal reaches.
     directories = _remove_containers(swept)
     ended, stuck = end_children(lambda child: not child.owner_alive)
     swept.ended += ended
     swept.stuck += stuck
     held = {child.run_id for child, _ in stuck}
     for table in kernel.find_orphaned_tables():
-        with contextlib.suppress(LinkError):  # another sweep was faster
+        with contextlib.suppress(LinkError):  # another sweep has removed it
             kernel.remove_table(table)
             swept.rules.append(table)
     directories |= {str(child.directory) for child in ended}
@@ -160,7 +160,7 @@ def _remove_containers(swept: Swept) -> set[str]:
     """Remove containers, networks and volumes whose labels name a dead harness; return the folders of their runs."""
     if not presence.listening():
         return set()
-    # The libraries that speak to an engine are loaded only where there is one.
+    # Import the engine's libraries only if there is an engine.
     from ackproof.cluster.containers.engine import EngineFailed, connect, remove_leftovers
 
     try:
@@ -189,7 +189,7 @@ def _unmount(folder: Path, swept: Swept) -> bool:
 
 
 def _tidy(run: CaseDir, swept: Swept) -> bool:
-    """Clean a run directory; return True if nothing is left but what is kept."""
+    """Clean a run directory. Return True if only files that are to be kept remain."""
     if run.attached_json.exists():
         with contextlib.suppress(BadInput):
             attached = AttachedFile.load(run.attached_json)
@@ -203,7 +203,7 @@ def _tidy(run: CaseDir, swept: Swept) -> bool:
         for node in sorted(path for path in run.nodes.glob("*") if path.is_dir()):
             if not _unmount(node, swept):
                 clean = False
-                continue  # reported already; its data goes once it can be unmounted
+                continue  # already reported; its data is removed by a later sweep, once it can be unmounted
             for data in (node / "data", node / COPY):
                 if data.is_dir():
                     make_writable(data)

@@ -1,7 +1,8 @@
-"""Limits of this machine, asked between plan and run.
+"""Limits of this machine, checked between plan and run.
 
-An experiment file means the same on every machine: `plan`, `validate` and every draw are pure. What this machine cannot
-do is found here, before anything is started: a fault that a storm drew by itself is missed, any other is refused.
+An experiment file means the same on every machine: `plan`, `validate` and every random draw ignore the machine. This
+module finds the faults that this machine cannot inject, before anything is started. Such a fault is marked as missed if
+a storm drew it by itself, and refused otherwise.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from ackproof.rundir.timeline import DRAWN_FROM, fault_name
 
 @cache
 def find_lack(need: Need, backend: str) -> str:
-    """Return why a cluster of this backend cannot be given it on this machine; '' where it can."""
+    """Return why this backend cannot meet a need on this machine; '' if it can."""
     try:
         from ackproof.cluster.doctor import find_ground
 
@@ -37,7 +38,7 @@ def find_lack(need: Need, backend: str) -> str:
 
 
 def find_lacks(case: Case) -> dict[int, str]:
-    """Return why this machine cannot do a fault of the case, by the fault's number."""
+    """Return the faults of the case that this machine cannot inject: the reason by fault number."""
     if not case.experiment.ground.lays:
         return {}
     backend = case.experiment.backend
@@ -49,10 +50,10 @@ def find_lacks(case: Case) -> dict[int, str]:
 
 
 def mark_missed(case: Case) -> Case:
-    """Return the case with the faults marked as missed that its storms drew and this machine cannot do.
+    """Return the case, with each fault marked as missed that a storm drew and that this machine cannot inject.
 
-    Faults of a kind that a storm's menu names are not marked: the file asks for them. Those that a stored case marks
-    stay marked, so that its replay is the same run on a machine that can do more.
+    Faults of a kind that a storm's menu names are not marked: the file requires them. Marks of a stored case stay, so
+    that its replay is the same run on a machine that can do more.
     """
     return _mark(case, find_lacks(case))
 
@@ -75,9 +76,9 @@ def _mark(case: Case, lacks: Mapping[int, str]) -> Case:
 
 
 def fit_to_machine(cases: Sequence[tuple[Path, Case]]) -> list[tuple[Path, Case]]:
-    """Return the cases, each with its file, as this machine can run them (`mark_missed`).
+    """Return the cases, each with its file, after `mark_missed`.
 
-    Raises `BadInput` that names, with its line, every fault of every file that is refused.
+    Raises `BadInput` that names every refused fault of every file, with its line.
     """
     marked: list[tuple[Path, Case]] = []
     refusals: dict[Path, dict[str, int]] = {}
@@ -96,7 +97,10 @@ def fit_to_machine(cases: Sequence[tuple[Path, Case]]) -> list[tuple[Path, Case]
 
 
 def _refusal_text(file: Path, numbers: dict[str, int]) -> str:
-    """One line for each text, with its place where the case comes from a file; `numbers`: the fault of the file."""
+    """Return one line for each text. It has file and line of the fault if the case comes from a file.
+
+    `numbers`: by text, the number of the fault in the file.
+    """
     if not file.is_file():
         return "\n".join(f"{file}: {text}" for text in numbers)  # a run on disk
     name, raw = read(file)
@@ -109,7 +113,7 @@ def _refusal_text(file: Path, numbers: dict[str, int]) -> str:
 
 
 def describe_limits(cases: Iterable[Case]) -> Iterator[str]:
-    """A note for each reason why this machine cannot do faults of these cases, with their number: lines of text."""
+    """Yield a line of text for each reason why this machine cannot inject faults of these cases, with their number."""
     lacks = [why for case in cases for why in find_lacks(case).values()]
     for why in dict.fromkeys(lacks):
         count = "1 fault" if lacks.count(why) == 1 else f"{lacks.count(why)} faults"
@@ -117,17 +121,17 @@ def describe_limits(cases: Iterable[Case]) -> Iterator[str]:
 
 
 RESERVE: Final = 256 << 20
-"""With less free space a run is ended, so that its last events can still be written."""
+"""Bytes. A run ends if less disk space is free, so that its last events can still be written."""
 _NODE: Final = 24 << 20
 """Bytes of a node before its first record: logs, metadata, unpacked libraries."""
 _RECORD: Final = 70
 """Bytes that Kafka adds to a record's value in a small batch: headers, timestamps, its share of the batch header."""
 _ROW: Final = 20
-"""Bytes of a record in the ledgers: once sent, once read, in columns."""
+"""Bytes of one record in the ledgers: a produced row and a consumed row, in columns."""
 
 
 def needed(cases: Sequence[Case]) -> int:
-    """Return about how many bytes these cases take, one after the other. At full speed only the minimum is known."""
+    """Return the approximate number of bytes that these cases need, one after the other; at full speed, the minimum."""
     own = [case for case in cases if not (case.experiment.ground.simulated or case.experiment.ground.foreign)]
     logs = max((_logs(case) for case in own), default=0)
     return logs + sum(round(_records(case) * _ROW) for case in own) + (RESERVE if own else 0)
@@ -143,7 +147,7 @@ def _logs(case: Case) -> int:
     copies = max((topic.replication_factor for topic in topics), default=1)
     record = case.experiment.workload.producers.value_size + _RECORD
     nodes = len({*cluster.broker_ids, *cluster.controller_ids})
-    filled = cluster.disk if Need.DISKS in case.needs else 0  # by a fault, if it fills one
+    filled = cluster.disk if Need.DISKS in case.needs else 0  # a fault may fill the whole disk of a node
     return nodes * _NODE + round(_records(case) * record * copies) + filled
 
 

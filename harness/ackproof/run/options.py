@@ -28,7 +28,7 @@ RUNS = Path("runs")
 
 @dataclass(frozen=True)
 class BatchOptions:
-    """Options of one call. `backend`, `seed`, `repeat` override the files'."""
+    """Options of one call of `ackproof run`. `backend`, `seed` and `repeat` override those of the files."""
 
     files: tuple[Path, ...]
     backend: str | None = None
@@ -37,21 +37,21 @@ class BatchOptions:
     only: tuple[str, ...] = ()
     """Ids of the cases to take, with or without their repeat (`acks=1#2`, `acks=1`); empty: all."""
     settings: tuple[str, ...] = ()
-    """`PATH=VALUE`, which override the files."""
+    """Settings `PATH=VALUE`, which override those of the files."""
     attachment: Attachment | None = None
     """Address and credentials of a cluster that someone else runs."""
     out: Path = RUNS
     keep_data: bool = False
     simulate: bool = False
-    """Also simulate each case, for the report."""
+    """True: also simulate each case, for the report."""
     stored: bool = False
-    """`files` are runs on disk, whose cases are repeated with their random choices (`stored_cases`)."""
+    """True: `files` are runs on disk. Their cases run again with the same random choices (`stored_cases`)."""
     soak: Soak | None = None
     """Duration of each case's load, which is audited window by window."""
     at_most: int | None = None
     """Run further repeats until the expectations over them are decided, up to this many of each case."""
     shard: tuple[int, int] | None = None
-    """Share of the cases: `(1, 4)` has the first, the fifth, …"""
+    """(number, shards): run only this share of the cases. `(1, 4)` has the first, the fifth, …"""
 
     @property
     def here(self) -> Path:
@@ -69,12 +69,12 @@ class PlannedBatch:
 
     @property
     def over_repeats(self) -> Iterator[tuple[Path, OverRepeats]]:
-        """Expectations over repeats, with their files, as far as all their repeats are among the cases."""
+        """Yield each expectation over repeats whose repeats are all among the cases, with its file."""
         yield from self._complete(lambda plan: plan.over_repeats)
 
     @property
     def claimed(self) -> Iterator[tuple[Path, OverRepeats]]:
-        """Claims over repeats, with their files, as far as all their repeats are among the cases."""
+        """Yield each claim over repeats whose repeats are all among the cases, with its file."""
         yield from self._complete(lambda plan: plan.claimed)
 
     def _complete(
@@ -85,7 +85,7 @@ class PlannedBatch:
 
     @property
     def unchecked(self) -> Iterator[str]:
-        """Warnings for the expectations over repeats that need a case that is not selected."""
+        """Yield a warning for each expectation over repeats that needs a case that is not selected."""
         for file, plan in self.plans.items():
             for one in plan.over_repeats:
                 if missing := self._missing_case(file, one):
@@ -97,7 +97,7 @@ class PlannedBatch:
         return next((case for case in wanted if case not in there), None)
 
     def order(self) -> list[tuple[Path, Case]]:
-        """Return the cases in run order: that of the matrix, or in rounds for a file with expectations over repeats."""
+        """Return the cases in run order: matrix order, or rounds of repeats if a file has expectations over repeats."""
         spanning = {file for file, _ in (*self.over_repeats, *self.claimed)}
         ordered: list[tuple[Path, Case]] = []
         for file in dict.fromkeys(file for file, _ in self.cases):
@@ -143,7 +143,7 @@ def plan_here(
     plan = load(file, settings, backend=backend, repeat=repeat, soak=soak)
     if plan.spec.backend != "auto":
         return plan
-    # The modules of clusters take as long to load as the rest of a plan.
+    # Import here: the cluster modules take as long to load as the rest of a plan.
     from ackproof.cluster.backends.choice import resolve
 
     return load(file, settings, backend=resolve(plan.spec.backend), repeat=repeat, soak=soak)

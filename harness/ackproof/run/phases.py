@@ -1,4 +1,4 @@
-"""The phases of a run, its watchers, and what is set from outside: options, hooks, gauges of triggers."""
+"""The phases of a run, its watchers, and its parameters: options, hooks, and the gauges that triggers compare."""
 
 from __future__ import annotations
 
@@ -36,10 +36,10 @@ class Watcher(Protocol):
     """Follower of a run (the console)."""
 
     def event(self, event: Event) -> None:
-        """An event was written to the timeline."""
+        """Called after an event was written to the timeline."""
 
     def live(self, acked: int, read: int, isr: str) -> None:
-        """Numbers of the running case, a few times a second."""
+        """Called a few times a second: records acknowledged and read so far, and the sizes of ISRs in words."""
 
 
 def trace_of(error: BaseException) -> str:
@@ -50,12 +50,13 @@ def trace_of(error: BaseException) -> str:
 
 
 Hook: TypeAlias = "Callable[[CaseRun], None]"
-"""Called with the run before a phase. The run has no cluster before `start` is over, no workload before `load` is."""
+"""Function that is called with the run before a phase. The run has a cluster only after phase `start`, and a workload
+only after phase `load`."""
 
 
 @dataclass(frozen=True)
 class CaseOptions:
-    """Options of a run that the case itself does not hold."""
+    """Options of a run that are not part of the case."""
 
     batch: str
     replay: str
@@ -89,16 +90,16 @@ class BatchWatcher(Watcher, Protocol):
     """Follower of a batch (the console's view)."""
 
     def case_begins(self, case: str, racks: str = "") -> None:
-        """A case starts. `racks`: its nodes by rack, in words."""
+        """Called when a case starts. `racks`: its nodes by rack, in words."""
 
     def case_ends(self, case: str, error: str | None) -> None:
-        """A case has ended; `error` if the harness could not complete it."""
+        """Called when a case has ended. `error`: why the harness could not complete it, None if it could."""
 
     def step(self, text: str) -> None:
-        """A step that takes long begins."""
+        """Called when a long step begins. `text`: the step in words."""
 
     def add_cases(self, cases: int) -> None:
-        """Further cases will run: their number."""
+        """Called when `cases` further cases were added to the batch."""
 
 
 class SilentWatcher:

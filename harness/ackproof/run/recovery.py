@@ -1,9 +1,9 @@
 """Watch of the cluster's recovery, after the load and before its logs are read back.
 
-Looks until every partition has a leader, a full ISR and no open transaction, or until the rest has not moved for the
-time that its class may take (`experiment.timing.recovery_bounds`). A healthy cluster takes one look. What has not
-recovered is written to `observed/recovery.json`, with what the cluster says of it; the judge decides if that is
-forbidden.
+`RecoveryWatch` looks until every partition has a leader, a full ISR and no open transaction. It gives up on a partition
+without progress for longer than its class of trouble may take (`experiment.timing.recovery_bounds`). A healthy cluster
+takes one look. Everything that has not recovered is written to `observed/recovery.json`, with evidence from the
+cluster. The judge decides if it is forbidden.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _PREPARES: Final = ("PrepareCommit", "PrepareAbort", "PrepareEpochFence")
 
 @dataclass
 class _Trouble:
-    """Something that has not recovered, over several looks. `best`: its best progress so far."""
+    """Something that has not recovered, as seen in several looks. `best`: the greatest progress so far."""
 
     found: Unrecovered
     since_s: float
@@ -60,7 +60,7 @@ def recover(
 ) -> FinalReadOrder:
     """Watch the cluster recover, and write `recovery.json`, with the clients that were found stuck under load.
 
-    Returns the order of the final read with what it shall not wait for.
+    Return `order` with the partitions added for which the final read must not wait.
     """
     watch = RecoveryWatch(
         cluster,
@@ -80,7 +80,7 @@ def recover(
 
 
 class RecoveryWatch:
-    """Watches a cluster without load. `bounds`: seconds by class; `settle_s` for what belongs to no class."""
+    """Watches a cluster without load. `bounds`: seconds by class; `settle_s`: bound of trouble that has no class."""
 
     def __init__(
         self,
@@ -101,10 +101,10 @@ class RecoveryWatch:
         self._node_logs = node_logs
         self._troubles: dict[tuple[object, ...], _Trouble] = {}
         self.short: dict[TopicPartition, int] = {}
-        """Partitions whose ISR is not full, with its size, at the last look."""
+        """By partition: size of an ISR that was not full at the last look."""
 
     def wait(self, stop: Event | None = None, clients: Sequence[Unrecovered] = ()) -> RecoveryFile:
-        """Look until all has recovered or is stuck. Returns what is left, with the clients found stuck under load."""
+        """Look until everything has recovered or is stuck. Return what is stuck, and the `clients` stuck under load."""
         began = time.monotonic()
         with suppress(WaitTimeout):
             wait_until(
@@ -124,7 +124,7 @@ class RecoveryWatch:
         )
 
     def look(self, now_s: float) -> bool:
-        """Take a look. Returns True once nothing is left that may still recover."""
+        """Look once at the cluster. Return True if nothing is left that may still recover."""
         current = {
             (found.anomaly, found.topic, found.partition, found.node): (found, mark)
             for found, mark in self._find_troubles()
@@ -155,7 +155,7 @@ class RecoveryWatch:
     # -- what a look finds ------------------------------------------------------------------------------------------
 
     def _find_troubles(self) -> Iterator[tuple[Unrecovered, int]]:
-        """Yield all that has not recovered, each with its progress."""
+        """Yield everything that has not recovered, each with a number that grows with its progress."""
         ends = self._ends(self._places)
         restless = []
         for place in self._places:
@@ -209,7 +209,7 @@ class RecoveryWatch:
         links = self._cluster.running_links()
         for node in sorted(set(end.replicas) - set(end.isr)):
             if node not in links:
-                self.short.pop(place, None)  # its broker does not run, and the final read waits for it
+                self.short.pop(place, None)  # its broker does not run; the final read waits for the broker
                 continue
             if node not in unfenced:
                 why = f"{place}: broker {node} runs and is fenced"
@@ -238,7 +238,7 @@ class RecoveryWatch:
                 )
                 found = _unrecovered(Anomaly.STUCK_REASSIGNMENT, place, seen, (), one.replicas)
                 found = found.model_copy(update={"adding": one.adding})
-                # Progress: the fewer replicas are left to add or remove, the better.
+                # Progress: fewer replicas to add or remove count first, then higher log ends of the added ones.
                 yield found, sum(ends.values()) - (1 << 50) * len((*one.adding, *one.removing))
 
     # -- what the cluster says of what is stuck ---------------------------------------------------------------------
@@ -259,7 +259,7 @@ class RecoveryWatch:
             yield found.model_copy(update={"for_s": round(now_s - trouble.since_s, 3), **more})
 
     def _evidence(self, found: Unrecovered) -> dict[str, object] | None:
-        """Return further fields of `Unrecovered`; None if it has recovered or is something else."""
+        """Return evidence as further fields of `Unrecovered`; None if the evidence shows that it is not stuck."""
         match found.anomaly:
             case Anomaly.LEADERLESS:
                 offline = self._offline(found)
@@ -310,14 +310,19 @@ class RecoveryWatch:
         return said.strip()[:_LINE]
 
     def _holder(self, found: Unrecovered) -> dict[str, object] | None:
-        """Return the producer that holds back the last stable offset, by the leader, and its transaction's state."""
+        """Return fields about the open transaction that holds back the last stable offset.
+
+        Empty if the leader knows of none; None if a coordinator says that it is ongoing, so that it does not hang.
+
+        The leader names its producer, and coordinators the transaction's state.
+        """
         links = self._cluster.running_links()
         leader = self._cluster.topic_state([found.topic])[found.place].leader
         opened = admin.open_transactions(links[leader], found.place)
         if not opened:
             return {}
         since, producer_id, epoch = opened[0]
-        # Every broker must answer: one that does not, or still loads, may have the transaction open.
+        # Every broker must answer: one that does not, or is still loading, may coordinate the open transaction.
         states = [one for link in links.values() for one in admin.transactions_of(link, producer_id)]
         if "Ongoing" in states:
             return None
