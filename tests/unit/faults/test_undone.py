@@ -19,11 +19,12 @@ from ackproof.faults.injection import FaultContext, Holds
 from ackproof.faults.life import OVER
 from ackproof.faults.planned import views
 from ackproof.faults.planned.reassignments import (
+    CancelledReassignment,
     CancelReassign,
     Reassign,
 )
 from ackproof.faults.processes import KillInjection
-from ackproof.network.wire import Unreachable
+from ackproof.network.wire import Refused, Unreachable
 from ackproof.plan.cases import cases, load
 from ackproof.rundir.clock import RunClock
 from ackproof.rundir.partition import TopicPartition
@@ -160,10 +161,20 @@ def test_a_throttle_is_lifted_where_the_move_does_not_end(
         move.confirm_healed()
 
 
+@pytest.mark.parametrize("seen", [True, False])
 def test_a_storm_takes_a_move_that_completed_before_it_was_cancelled_and_a_file_does_not(
-    cluster: Cluster, changes: list[dict[str, str | None]]
+    cluster: Cluster, changes: list[dict[str, str | None]], monkeypatch: pytest.MonkeyPatch, seen: bool
 ) -> None:
+    """Seen in the controller's list, or only by its answer: no controller could be asked for the list."""
     del changes
+    if not seen:
+
+        def reassign(_link: object, moves: dict[object, object]) -> None:
+            if None in moves.values():
+                raise Refused("reassignment", 85)
+
+        monkeypatch.setattr(admin, "reassign", reassign)
+        monkeypatch.setattr(CancelledReassignment, "_goes_on", lambda self: True)
     for number in (1001, 1):
         move = make(
             CancelReassign,

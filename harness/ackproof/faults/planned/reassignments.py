@@ -23,13 +23,14 @@ from ackproof.faults.planned.partitions import (
     missing_broker,
 )
 from ackproof.faults.planned.views import ask, find_views, put_back, views
-from ackproof.network.wire import WireError
+from ackproof.network.wire import Refused, WireError
 from ackproof.rundir.timeline import fault_name
 
 MOVED_WITHIN_S: Final = 90.0
 """A reassignment copies the partition's data."""
 READY_WITHIN_S: Final = 60.0
 """A broker that was killed by another fault may register only after its old session has ended."""
+_NO_REASSIGNMENT_IN_PROGRESS: Final = 85
 _RATES: Final = ("leader.replication.throttled.rate", "follower.replication.throttled.rate")
 _THROTTLED: Final = ("leader.replication.throttled.replicas", "follower.replication.throttled.replicas")
 
@@ -280,22 +281,29 @@ class CancelledReassignment(MoveInjection[CancelReassign]):
     def _end_move(self) -> str:
         if (last := self._last_asked()[0]) != self.fault.number:
             return f"nothing to cancel: fault {fault_name(last)} has asked for others"
-        if not self._goes_on():
+        asked = self._cancel() if self._goes_on() else None
+        if asked is None:
             return self.fall_short(
                 f"the reassignment of {self.place} completed before it was cancelled: use a smaller throttle"
             )
-        asked = self._cancel()
         self.holds.assign(self.place, self.fault.number, self.state_before.replicas)
         return f"asked broker {asked} to cancel it"
 
-    def _cancel(self) -> int:
-        asked, _ = put_back(self.context, lambda link: admin.reassign(link, {self.place: None}))
+    def _cancel(self) -> int | None:
+        """Return the broker that was asked; None if no controller had a reassignment to cancel any more."""
+        try:
+            asked, _ = put_back(self.context, lambda link: admin.reassign(link, {self.place: None}))
+        except Refused as error:
+            if error.code != _NO_REASSIGNMENT_IN_PROGRESS:
+                raise
+            return None
         self._cancelled = True
         return asked
 
     def put_back(self) -> str:
         mine = self._asked and not self._cancelled and self._last_asked()[0] == self.fault.number
-        did = f"asked broker {self._cancel()} to cancel the reassignment" if mine and self._goes_on() else ""
+        asked = self._cancel() if mine and self._goes_on() else None
+        did = "" if asked is None else f"asked broker {asked} to cancel the reassignment"
         return "; ".join(filter(None, (did, super().put_back())))
 
     def confirm_healed(self) -> str:
