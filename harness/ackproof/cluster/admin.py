@@ -19,7 +19,7 @@ from ackproof.rundir.partition import TopicPartition
 _NOT_HERE: Final = frozenset({14, 15, 16, 105})
 """COORDINATOR_LOAD_IN_PROGRESS, COORDINATOR_NOT_AVAILABLE, NOT_COORDINATOR, TRANSACTIONAL_ID_NOT_FOUND."""
 ASK_S: Final = 5.0
-"""Time-out of a request; its effect is awaited elsewhere."""
+"""Time-out of a request in seconds. It does not include the wait for the effect."""
 _ASK_MS: Final = int(ASK_S * 1000)
 _CHANGE_S: Final = 10.0
 """Time-out of a change of the quorum or of feature levels."""
@@ -44,7 +44,7 @@ class Whose(IntEnum):
 
 @dataclass(frozen=True)
 class Owner:
-    """A topic or broker with settings; the broker '' stands for the default of all brokers."""
+    """A topic or broker that has settings. The broker named '' stands for the cluster-wide default of brokers."""
 
     whose: Whose
     name: str
@@ -190,7 +190,9 @@ def describe_config(connection: Connection, owner: Owner, names: Sequence[str]) 
 
 @dataclass(frozen=True)
 class Features:
-    """Feature levels. `supported`: lowest and highest by feature. `finalised`: the level in force, missing if 0."""
+    """Feature levels. `supported`: (lowest, highest) by feature. `finalised`: level in force by feature; missing if
+    0.
+    """
 
     supported: Mapping[str, tuple[int, int]]
     finalised: Mapping[str, int]
@@ -263,7 +265,7 @@ def open_transactions(connection: Connection, place: TopicPartition) -> list[tup
 
 
 def transactions_of(connection: Connection, producer_id: int) -> list[str]:
-    """Return the states of the transactional ids with this producer id that this broker coordinates."""
+    """Return the state of each transactional id that has this producer id and this broker as coordinator."""
     question = Question("ListTransactions", 0, state_filters=[], producer_id_filters=[producer_id])
     answer = connection.ask(question, timeout_s=ASK_S)
     check("list of transactions", answer.error_code)

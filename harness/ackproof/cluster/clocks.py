@@ -1,4 +1,4 @@
-"""The wall clock of a node: a library in its JVM adds the offset in a file to the time.
+"""The wall clock of a node: a preloaded library in its JVM adds an offset, which it reads from a file.
 
 The monotonic clock stays as it is, as on a machine whose clock is set. Only clusters whose faults need it
 (`Need.CLOCKS`) load the library.
@@ -33,7 +33,7 @@ _ANSWERS_WITHIN_S: Final = 5.0
 
 @dataclass(frozen=True)
 class ClockReading:
-    """Seconds by which a node's clock is ahead of this machine's, between two bounds (with its time zone)."""
+    """Bounds of the seconds by which a node's clock is ahead of this machine's, including its time zone."""
 
     least: float
     most: float
@@ -56,14 +56,14 @@ class ClockReading:
 
 @dataclass(frozen=True)
 class NodeClock:
-    """One node's clock. `file`: its offset; `log`: the node's log; `address`: its listener for requests."""
+    """One node's clock. `file`: has its offset; `log`: the node's log; `address`: its listener for requests."""
 
     file: Path
     log: Path
     address: Address
 
     def shift(self, seconds: float) -> None:
-        """Set the clock ahead of this machine's by so many seconds (negative: behind), at once, in the same file."""
+        """Set the clock `seconds` ahead of this machine's (negative: behind). The running JVM obeys at once."""
         with self.file.open("r+b" if self.file.exists() else "wb", buffering=0) as opened:
             opened.write(round(seconds * 1e9).to_bytes(8, sys.byteorder, signed=True))
 

@@ -1,4 +1,4 @@
-"""What a run needs of this machine: the doctor's checks, each with advice, and the ground of faults (`Need`)."""
+"""Checks of this machine (`ackproof doctor`): whether it can run clusters, and whether it meets the needs of faults."""
 
 from __future__ import annotations
 
@@ -33,11 +33,11 @@ from ackproof.rundir.layout import CaseDir
 
 _LEAST_PYTHON = (3, 11)
 _CACHE_BYTES = 300 << 20
-"""Jars 45 MB, archives 100 MB, and room to make them."""
+"""Free bytes for the cache: jars 45 MB, archives 100 MB, and room to make them."""
 _RUNS_BYTES = 2 << 30
-"""Broker data and ledgers of the largest experiment in the catalogue, with room."""
+"""Free bytes for runs: broker data and ledgers of the largest experiment in the catalogue, with a margin."""
 _MEMORY_BYTES = 2 << 30
-"""Four nodes at 150 MB, clients, and afterwards the audit's Spark."""
+"""Bytes of memory: four nodes at 150 MB, clients, and afterwards the audit's Spark."""
 
 
 _OPTIONAL: Final = (
@@ -50,7 +50,7 @@ _OPTIONAL: Final = (
 
 
 def find_ground(need: Need, *, containers: bool = False) -> str:
-    """Return in words what meets a need of faults on this machine; '' if it takes nothing.
+    """Return in words the tool or right by which this machine meets a need of faults; '' if none is required.
 
     Raises `BadInput` if the machine cannot meet it. Starts and builds nothing.
     """
@@ -189,7 +189,7 @@ def _archive(version: str, progress: ProgressSink) -> str:
 
 
 def _start(version: str, progress: ProgressSink) -> str:
-    # What starts a node takes long to load, and `find_ground` alone does not need it.
+    # Import here: modules that start a node take long to load, and `find_ground` does not need them.
     from ackproof.cluster.backends.process import ProcessCluster
     from ackproof.cluster.install import EVERY_NODE, install
 

@@ -46,14 +46,14 @@ def install(build: KafkaBuild, progress: ProgressSink = ignore) -> Installation:
     if build.image is None:
         jars = prepare_jars(build, progress)
     else:
-        # The libraries that speak to an engine are loaded only for those who ask for one.
+        # Import the engine's libraries only for builds from an image.
         from ackproof.cluster.containers.images import copy_image_jars
 
         jars = copy_build(find_build(copy_image_jars(build.image, progress)), build, progress)
     bare = Installation(java, jars, {}, bootstrap_checkpoint(jars, java, progress=progress))
     if not java.sharing:
         return bare
-    # A cluster makes them, and a cluster stands on an installation.
+    # A cluster writes the archives, and a cluster needs an installation: first one without archives.
     from ackproof.cluster.backends.process import write_archives
 
     make = partial(write_archives, bare, progress)
@@ -82,7 +82,7 @@ def jars_by_label(
 
 def release_levels(build: KafkaBuild, progress: ProgressSink = ignore) -> dict[str, int]:
     """Return the feature levels that this release's own tool writes into a new cluster."""
-    # Its package loads the client of ZooKeeper, which nobody needs who only reads an experiment.
+    # Import here: the package loads the ZooKeeper client, which reading an experiment does not need.
     from ackproof.cluster.metadata.kraft_log import levels_in
 
     return levels_in(install(build, progress).checkpoint)

@@ -29,7 +29,7 @@ _STATES: Final[dict[ProcessState, NodeState]] = {
 }
 _TAIL_BYTES: Final = 32 << 10
 REPORTED_LINES: Final = 12
-"""Lines of its log in the report of a death."""
+"""Number of log lines that the report of a node's death quotes."""
 
 
 class NodeFiles:
@@ -69,7 +69,7 @@ class ProcessNode:
     ready: Callable[[ProcessNode, float], None]
     clock: NodeClock | None = None
     death: NodeDied | None = field(default=None, init=False)
-    """Its death by itself, until it is started again."""
+    """Set if its process ended unexpectedly, until the node is started again."""
     _lock: threading.RLock = field(default_factory=threading.RLock, init=False)
     _child: NodeProcess | None = field(default=None, init=False)
     _expected: bool = field(default=False, init=False)
@@ -95,7 +95,7 @@ class ProcessNode:
 
     def start(self) -> None:
         if self.state() is NodeState.GONE:
-            # The end of the process before is an event of its own, and comes first.
+            # First wait until the end of the previous process is reported: that event precedes this start.
             self._end_reported.wait(5.0)
         with self._lock:
             if self.state() is not NodeState.GONE:

@@ -1,6 +1,7 @@
-"""A cluster of our own: how its nodes start and end, and questions through the protocol.
+"""A cluster that ackproof starts itself: starts and ends its nodes, and asks them through the protocol.
 
-A backend leases addresses, makes links and launches processes: `backends.process` and `backends.docker`.
+`OwnCluster` is abstract. A backend adds how to lease addresses, make links and launch processes: `backends.process` and
+`backends.docker`.
 """
 
 from __future__ import annotations
@@ -42,17 +43,18 @@ from ackproof.rundir.partition import TopicPartition
 from ackproof.rundir.timeline import NodeStarted
 
 START_WITHIN_S: Final = 90.0
-"""A cold cluster without a class-data archive on a loaded machine takes a tenth of this."""
+"""Time-out in seconds of a cluster's start. Even without a class-data archive a loaded machine takes a tenth of this.
+"""
 GRACEFUL_WITHIN_S: Final = 10.0
-FREE_WITHIN_S: Final = 60.0  # more than any session that ends by itself
+FREE_WITHIN_S: Final = 60.0  # longer than any ZooKeeper session lives after its process
 
 
 class OwnCluster(Cluster, contextlib.AbstractContextManager["OwnCluster"]):
-    """A cluster of our own, without what its backend adds.
+    """A cluster that ackproof starts itself; a backend implements the abstract methods.
 
     `nodes_dir` gets a folder per node. `on_event` gets each start and end of a node at once, on another thread.
-    Without `installed`, provisioning finds or makes it and reports to `progress`. `needs`: what faults need of the
-    backend. Nothing is started before `start`.
+    Without `installed`, provisioning finds or makes the installation and reports to `progress`. `needs`: abilities that
+    faults require of the backend. Nothing is started before `start`.
 
     Raises `BadInput` for settings that cannot be.
     """
@@ -98,7 +100,7 @@ class OwnCluster(Cluster, contextlib.AbstractContextManager["OwnCluster"]):
         """Lease addresses (`_lease`) for all nodes, before the files of any node are written."""
 
     def _make_mesh(self, wiring: MeshWiring) -> ProxyMesh:
-        """Return its links; called only if faults break some."""
+        """Return the mesh of links. Called only if faults break links."""
         return ProxyMesh(wiring)
 
     def _make_requests(self, wiring: RequestWiring) -> RequestLinks:
@@ -161,7 +163,7 @@ class OwnCluster(Cluster, contextlib.AbstractContextManager["OwnCluster"]):
         # Controllers first: brokers have to wait for them.
         order = sorted(layout.node_ids, key=layout.is_broker)
         own = file_systems.to_be_made(self._needs)
-        # Known before they are made: if making one fails, `stop` unmounts those that are mounted.
+        # Set before the disks are made: if making one fails, `stop` unmounts the others.
         self._disks = disks_of(self.spec, self.nodes_dir, order, self._lay_data, systems_of_their_own=own)
         if own:
             make_all(self._disks.values(), self.spec.disk, self._tag.run_id)

@@ -1,4 +1,4 @@
-"""Settings files of nodes (server.properties): their content, and how a .properties file is written and read.
+"""Settings files of nodes (server.properties): computes their content, and writes and reads .properties files.
 
 A node gets the settings of `experiment.timing.configured`, and over them those that only the harness may give
 (`experiment.settings`).
@@ -26,7 +26,7 @@ _SIGNS: Final = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
 
 
 def check_settings(spec: ClusterSpec) -> None:
-    """Raise `BadInput` with every setting that a node cannot have. Validation says the same with line and column."""
+    """Raise `BadInput` with every setting that a node cannot have. Validation reports these with line and column."""
     places = [("cluster.config", spec.config)]
     places += [(f"cluster.broker_config.{node}", config) for node, config in spec.broker_config.items()]
     wrong = [
@@ -44,8 +44,8 @@ def check_settings(spec: ClusterSpec) -> None:
 def settings(layout: Layout, node_id: int, data: str) -> dict[str, str]:
     """Return all settings of a node or ZooKeeper server. Raises `BadInput` as `check_settings` does.
 
-    `data`: the folder of its logs, relative to its working folder, as Kafka splits paths at commas and the folder of a
-    case has some.
+    `data`: the folder of its logs, relative to its working folder. An absolute path would not do: Kafka splits paths at
+    commas, and the folder name of a case contains commas.
     """
     check_settings(layout.spec)
     wanted = configured(layout.spec, node_id)
@@ -93,7 +93,7 @@ def logical_lines(
 ) -> Iterator[tuple[int, str]]:
     """Yield number and text of each entry of a settings file, without comments (`#`, `!`) and blank lines.
 
-    While an entry is `continued`, the next line is joined to it; behind the last line stands an empty one.
+    While `continued(entry)` is True, `join` appends the next line to it. The last line is followed by an empty one.
     """
     lines = iter(enumerate(re.split(r"\r\n|[\r\n]", text), start=1))
     for number, line in lines:

@@ -1,4 +1,4 @@
-"""What every backend offers: a `Cluster` of `Node`s."""
+"""The interfaces that every backend implements: a `Cluster` of `Node`s."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def to_timeline(timeline: Timeline) -> OnNodeEvent:
 
 @runtime_checkable
 class Node(Protocol):
-    """One node of a cluster, of ours or of somebody else."""
+    """One node of a cluster, started by ackproof or attached."""
 
     @property
     def id(self) -> int:
@@ -80,10 +80,10 @@ class Node(Protocol):
         """Return the state of its process now; running, if that cannot be known."""
 
     def await_ready(self, timeout_s: float) -> None:
-        """Wait until it answers and is registered and unfenced (broker), knows the quorum's leader
-        (controller) or serves (ZooKeeper server).
+        """Wait until the node answers and takes part in the cluster: a broker is registered and unfenced, a controller
+        knows the quorum's leader, a ZooKeeper server serves.
 
-        Raises `NodeDied` at once when it has no process, `WaitTimeout` after `timeout_s` seconds.
+        Raises `NodeDied` at once if the node has no process, `WaitTimeout` after `timeout_s` seconds.
         """
 
 
@@ -91,7 +91,7 @@ class Node(Protocol):
 class LocalNode(Node, Protocol):
     """A node whose process and data are on this machine.
 
-    An end of its process that is asked for here is expected; any other is a death by itself.
+    If its process ends and none of these methods caused that, the node has died by itself (`NodeDied`).
     """
 
     @property
@@ -119,7 +119,7 @@ class LocalNode(Node, Protocol):
         """Send SIGTERM, which begins a controlled shutdown, and return at once."""
 
     def expect_end(self) -> None:
-        """Expect its end until its next start, as a fault causes it (a full disk)."""
+        """Until the next start, treat an end of its process as expected: a fault such as a full disk may cause it."""
 
     def pause(self) -> None:
         """Send SIGSTOP and return at once."""
@@ -207,10 +207,10 @@ class Cluster(ABC):
 
     @abstractmethod
     def client_addresses(self) -> Mapping[int, Address]:
-        """Return each broker's client listener past all proxies, for the harness's own questions."""
+        """Return the address of each broker's client listener that bypasses all proxies, for the harness itself."""
 
     def exporters(self) -> Mapping[int, Address]:
-        """Return each node's address for its metrics, past all proxies; empty without metrics."""
+        """Return the address of each node's metrics exporter, which bypasses all proxies; empty without metrics."""
         return {}
 
     @property
@@ -234,11 +234,15 @@ class Cluster(ABC):
         """Return the active controller, None while no node claims to be it."""
 
     def metadata_state(self, topics: Iterable[str]) -> dict[TopicPartition, PartitionState]:
-        """Return the partitions in the metadata quorum's own view; empty if it has none (KRaft). A second at most."""
+        """Return the partitions in the metadata servers' own view; empty with KRaft, where only brokers have one.
+
+        Takes a second at most.
+        """
         return {}
 
     def registered(self) -> frozenset[int] | None:
-        """Return the brokers registered in the metadata quorum's own view; None if it has none (KRaft).
+        """Return the brokers registered in the metadata servers' own view; None with KRaft, where only brokers have
+        one.
 
         Takes a second at most. Raises `WireError`.
         """

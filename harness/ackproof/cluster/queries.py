@@ -90,7 +90,7 @@ class Quorum:
 
 
 def ask_brokers() -> Question:
-    """Ask for metadata without topics."""
+    """Return a question for the brokers: metadata without topics."""
     return Question("Metadata", _METADATA, topics=[])
 
 
@@ -99,9 +99,9 @@ def ask_partitions(
     access: Access = KRAFT,
     cursor: Any = None,  # noqa: ANN401 — kafka-python's messages are untyped
 ) -> Question:
-    """Ask for leaders, epochs, ISRs and ELRs: DescribeTopicPartitions, or Metadata for brokers without it.
+    """Return a question for leaders, epochs, ISRs and ELRs: DescribeTopicPartitions, or Metadata for older brokers.
 
-    `cursor`: the end of the page before.
+    `cursor`: end of the previous page; None for the first.
     """
     wanted = sorted(set(topics))
     if not access.describes_partitions:
@@ -118,7 +118,10 @@ def ask_offsets(
     replica: int = CONSUMER,
     isolation: int = READ_UNCOMMITTED,
 ) -> Question:
-    """Ask for offsets `what` (LATEST or EARLIEST) of each partition, in the name of `replica` (ListOffsets)."""
+    """Return a ListOffsets question for offset `what` (LATEST or EARLIEST) of each partition.
+
+    `replica`: replica id in whose name it is asked.
+    """
     by_topic: dict[str, list[tuple[int, int, int]]] = {}
     for topic, partition in partitions:
         by_topic.setdefault(topic, []).append((partition, _ANY_EPOCH, what))
@@ -128,12 +131,12 @@ def ask_offsets(
 
 
 def ask_log_ends(partitions: Iterable[TopicPartition]) -> Question:
-    """Ask a broker for its own log end offsets, as leader or follower."""
+    """Return a question to any replica, leader or follower, for its own log end offsets."""
     return ask_offsets(partitions, what=LATEST, replica=DEBUGGING_REPLICA)
 
 
 def ask_high_watermark(place: TopicPartition) -> Question:
-    """Ask a broker for its own high watermark, as leader or follower: followers answer consumers too (KIP-392)."""
+    """Return a question to any replica for its own high watermark: followers answer consumers, too (KIP-392)."""
     rows = [(place.topic, [(place.partition, _ANY_EPOCH, 0, -1, 1)])]
     return Question(
         "Fetch",
@@ -175,7 +178,7 @@ def read_partitions(response: Any) -> dict[TopicPartition, PartitionState]:  # n
 
 
 def read_offsets(response: Any) -> dict[TopicPartition, int]:  # noqa: ANN401
-    """Return offsets; partitions for which the broker could not answer (not the leader, …) are missing."""
+    """Return the offsets in a ListOffsets response, without partitions that have an error (not the leader, …)."""
     return {
         TopicPartition(topic.name, row.partition_index): row.offset
         for topic in response.topics
@@ -233,7 +236,9 @@ def first_answering_link(links: Mapping[int, Connection]) -> Connection | None:
 def merge_views(
     views: Iterable[Mapping[TopicPartition, PartitionState]],
 ) -> dict[TopicPartition, PartitionState]:
-    """Merge views of brokers: the newest leader epoch wins, then the state that most brokers see, then the first."""
+    """Merge the views of brokers. Per partition the newest leader epoch wins, then the most frequent state, then the
+    first one.
+    """
     counts: dict[TopicPartition, Counter[PartitionState]] = {}
     for view in views:
         for place, state in view.items():
@@ -253,8 +258,8 @@ def partition_ends_at(
 ) -> dict[TopicPartition, PartitionEnds]:
     """Return offsets of these partitions from broker `leader`, in one exchange.
 
-    Partitions that it does not lead in its own view are missing. The view comes last: offsets belong to the epoch that
-    it names, or to an older one whose log ended no later. Raises `WireError`.
+    Partitions that it does not lead in its own view are missing. This view is asked for last, so the offsets belong to
+    the leader epoch that it has, or to an older epoch whose log ended no later. Raises `WireError`.
     """
     wanted = sorted(places)
     starts, highs, stables, log_ends, view = connection.ask_all(
@@ -360,9 +365,9 @@ def create_topics(
 
 
 def auto_create_topics(connection: Connection, topics: Iterable[str]) -> dict[str, Refused]:
-    """Ask for topics, which makes a broker create missing ones (auto.create.topics.enable).
+    """Request metadata of topics, so that the broker creates missing ones (auto.create.topics.enable).
 
-    Return those that it does not know yet, with its answer. Raises `Unreachable` without an answer.
+    Return the topics that the broker does not know yet, with its error. Raises `Unreachable` without an answer.
     """
     wanted = sorted(topics)
     question = Question("Metadata", _METADATA, topics=wanted, allow_auto_topic_creation=True)

@@ -72,9 +72,9 @@ def give_head_start(controllers: Sequence[ProcessNode]) -> None:
 
 
 _PARTITION_S: Final = 0.05
-"""Time for each partition beyond the time-out: on a loaded machine brokers open thousands of logs for minutes."""
+"""Seconds added to the time-out for each partition: a loaded machine takes minutes to open thousands of logs."""
 _LOOK_S: Final = 0.0005
-"""Pause between two looks, for each partition: looks must not take the processor from brokers that open logs."""
+"""Seconds between two looks, for each partition: looks must not take processor time from brokers that open logs."""
 _EXISTS: Final = 36
 _GOING: Final = "marked for deletion"
 """In ZooKeeper mode a topic exists until its deletion is complete (ZkAdminManager.createTopics)."""
@@ -150,7 +150,7 @@ def _request(link: Connection, pending: Mapping[str, TopicSpec]) -> dict[str, Re
 
 
 def _missing(cluster: Cluster, topics: Mapping[str, TopicSpec]) -> list[str]:
-    """Return what is missing, in the view of every running broker: clients may ask any of them."""
+    """Return what the topics still lack in the view of any running broker, in words: clients may ask any broker."""
     lacking: list[str] = []
     for broker, link in cluster.running_links().items():
         try:

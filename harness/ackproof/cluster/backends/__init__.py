@@ -1,1 +1,1 @@
-"""Where nodes run: a folder per backend; `choice` goes from the name of a backend to its cluster."""
+"""Backends, which decide where nodes run: as processes, in containers, or attached. `choice` makes them by name."""

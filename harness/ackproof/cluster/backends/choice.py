@@ -35,8 +35,8 @@ def make_cluster(
 ) -> Cluster:
     """Return a cluster that is not yet started.
 
-    `needs`: what its faults need of the backend. `attachment`: address and settings of a cluster of somebody else.
-    Raises `BadInput` for impossible settings, and for a need that this backend or machine cannot meet.
+    `needs`: abilities that its faults require of the backend. `attachment`: address and settings of an existing
+    cluster. Raises `BadInput` for impossible settings, and for a need that this backend or machine cannot meet.
     """
     if backend == "attach":
         if attachment is None:
@@ -48,7 +48,7 @@ def make_cluster(
         raise BadInput(f"not possible on the backend {backend} yet: {', '.join(sorted(unmet))}")
     if backend == "process":
         return ProcessCluster(spec, nodes_dir, tag, on_event, installed=installed, needs=needs)
-    # The libraries that speak to an engine are loaded only for those who ask for one (0.2 s).
+    # Import the engine's libraries only for backend docker (0.2 s).
     from ackproof.cluster.backends.docker import DockerCluster
 
     return DockerCluster(spec, nodes_dir, tag, on_event, installed=installed, needs=needs)
@@ -57,7 +57,7 @@ def make_cluster(
 def prepare(
     backend: str, needs: Set[Need], builds: Iterable[KafkaBuild], progress: ProgressSink = ignore
 ) -> None:
-    """Find or make what these builds and needs take from the machine, before anything starts. Raises `BadInput`."""
+    """Find, fetch or build the tools, images and jars for these builds and needs. Raises `BadInput`."""
     if not BACKENDS[backend].lays:
         return
     clocks.require(needs)

@@ -71,7 +71,7 @@ class _Ground:
 
 
 class DockerCluster(OwnCluster):
-    """A cluster of containers. The host formats the storage of its nodes, with the Kafka that is installed there."""
+    """A cluster of containers. The host formats the nodes' storage, with the Kafka installation of the host."""
 
     _engine: Engine | None = None
     _requests: NamespaceRequestLinks | None = None
@@ -112,7 +112,7 @@ class DockerCluster(OwnCluster):
         return Namespaces(table_name(self._tag.run_id), self._pid)
 
     def _make_network(self, engine: Engine, name: str, node_ids: tuple[int, ...]) -> Lease:
-        """Lease a block that neither another harness nor a leftover network has."""
+        """Make the cluster's network, and lease a block of addresses that no other harness or leftover network uses."""
         leases: list[Lease] = []
 
         def prefixes() -> Iterator[str]:
@@ -218,7 +218,7 @@ class DockerCluster(OwnCluster):
             **settings_as_environment(settings(self.layout, node.id, node.files.data.name)),
             "CLUSTER_ID": self._cluster_id,
             "KAFKA_HEAP_OPTS": " ".join(flags[:2]),
-            # They replace flags of the image that name another collector.
+            # These flags replace those of the image, which select another garbage collector.
             "KAFKA_JVM_PERFORMANCE_OPTS": " ".join(flags[2:]),
             "KAFKA_OPTS": " ".join(options),
             "KAFKA_LOG4J_OPTS": " ".join(self._logging(node)),
@@ -226,7 +226,7 @@ class DockerCluster(OwnCluster):
         }
 
     def _command(self, node: ProcessNode) -> tuple[str, ...]:
-        """A ZooKeeper server: both images have it among Kafka's jars, and neither starts it."""
+        """Return the command of a ZooKeeper server. Both images have it among Kafka's jars, and neither starts it."""
         flags = [*jvm_flags(self.spec.heap), _hosts_flag(node), *self._logging(node)]
         classpath, file = f"{LIBS}/*", f"{NODE_FOLDER}/{node.files.properties.name}"
         return ("java", *flags, "-cp", classpath, self._main(node), file)
@@ -240,7 +240,7 @@ class DockerCluster(OwnCluster):
         return metadata_of(self.spec).main(broker=node.is_broker)
 
     def _is_kafka(self, node: ProcessNode) -> bool:
-        """Return True if the image's own start script starts it."""
+        """Return True if the node runs Kafka, which the image's own start script starts."""
         return self._main(node) == SERVER
 
     def _uses_archive(self, node: ProcessNode) -> bool:

@@ -64,7 +64,7 @@ def find_tools(needs: Set[Need], *, containers: bool) -> str:
 
 @dataclass(frozen=True)
 class NodesSight:
-    """A witness of links: the addresses of peers as the nodes' own files have them, below `nodes_dir`.
+    """A witness of links: reads the addresses of peers from the nodes' own files below `nodes_dir`.
 
     `pid` returns the process id of a node.
     """
@@ -180,7 +180,7 @@ def _named_links(layout: Layout, needs: Set[Need]) -> Iterator[Link]:
     """Yield the links that the needs name. All links of a class are included, because any node may hold a role."""
     wanted = {Need.BROKER_LINKS}
     if layout.spec.metadata.broker_controls:
-        wanted.add(Need.CONTROLLER_LINKS)  # what is needed of controllers is needed of brokers
+        wanted.add(Need.CONTROLLER_LINKS)  # the controller is a broker: its links are those of a broker
     for target in layout.node_ids:
         if Need.CLIENT_LINKS in needs and layout.is_broker(target):
             yield Link(CLIENTS, target)
@@ -249,7 +249,10 @@ class Paths:
         """Renew the links of a node that has started. An error is kept, and raised by `check`: a start must not fail
         half way.
         """
-        for laid in (self.requests, self.mesh):  # what breaks a link comes before what touches its requests
+        for laid in (
+            self.requests,
+            self.mesh,
+        ):  # the mesh comes last: rules laid later act first
             if laid is not None:
                 try:
                     laid.renew(node)

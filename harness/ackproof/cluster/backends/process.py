@@ -23,7 +23,7 @@ from ackproof.rundir.layout import CaseDir
 
 
 class ProcessCluster(OwnCluster):
-    """A cluster of JVMs. Links go through proxies only if faults need it."""
+    """A cluster of JVMs on this machine. Links go through proxies only if faults need them."""
 
     def _take_addresses(self, node_ids: tuple[int, ...]) -> Addresses:
         self._lease = self._acquire_lease(node_ids)
@@ -48,7 +48,7 @@ class ProcessCluster(OwnCluster):
         flags = [
             *node_flags(self.spec.heap),
             f"-Djdk.net.hosts.file={files.hosts.name}",
-            # Libraries that it unpacks stay where a node is killed: in its own folder, not in the machine's /tmp.
+            # A killed node leaves the libraries that it unpacked: keep them in its folder, not in /tmp.
             "-Djava.io.tmpdir=.",
             *self._sharing(node, installed),
             *logging_flags(installed.jars.version, Path(files.log.name)),
@@ -75,7 +75,7 @@ def _archive(node: ProcessNode, installed: Installation) -> Path | None:
 
 _WRITER, _PEER = 1, 2
 _STOP_WITHIN_S: Final = 300.0
-"""Time to write an archive at the JVM's exit: seconds, on a loaded machine minutes."""
+"""Time-out in seconds for writing an archive at the JVM's exit: it takes seconds, on a loaded machine minutes."""
 
 
 class _Writers(ProcessCluster):
@@ -100,7 +100,7 @@ def write_archives(installed: Installation, progress: ProgressSink, folder: Path
         progress(Progress("archive", f"Kafka {installed.jars.version}: {what}", done, 3))
 
     tell("starting brokers for class-data archives", 0)
-    # where a run has its nodes, too: `ackproof clean` removes the data of a killed one
+    # use the folder layout of a run, so that `ackproof clean` removes the data of a killed cluster
     work = CaseDir(folder / "work")
     tag = RunTag(f"provision-{os.getpid()}", work.path, work.path)
     spec = ClusterSpec(kafka=KafkaBuild(installed.jars.version), brokers=2, controllers=1)

@@ -1,4 +1,4 @@
-"""Containers: the engine, images, networks, and what marks all of it as ours.
+"""Containers: the engine, images, networks, and the labels that mark them as ours.
 
 Belongs here: everything that talks to a container engine; the only importer of docker and testcontainers. Nothing
 here is imported unless an experiment asks for containers (or `ackproof clean` finds an engine).

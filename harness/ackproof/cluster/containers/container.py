@@ -22,12 +22,12 @@ from ackproof.base.wait import wait_until
 from ackproof.cluster.containers.engine import TIMEOUT_S, Engine, EngineFailed, EngineLost, labels, spoken
 from docker import types
 
-testcontainers_config.ryuk_disabled = True  # no second broom: ours finds what is left by its labels
+testcontainers_config.ryuk_disabled = True  # `ackproof clean` finds leftovers by their labels
 
 UNKNOWN_STATUS: Final = 255
 """The exit status of a process if the engine does not tell it, in the engine's convention."""
 _TOLD_WITHIN_S: Final = 10.0
-"""Longest time in which the engine notices the end of a process. It takes milliseconds."""
+"""Time-out in seconds for the engine to report the exit status of an ended process. Usually it takes milliseconds."""
 _FREEZES: Final = 10
 _UNFROZEN: Final = "unable to freeze"
 """Error of runc after a thousand looks at a control group that is not frozen yet (cgroups/fs/freezer.go)."""
@@ -112,14 +112,14 @@ class NodeContainer:
 
     @spoken
     def status(self) -> int | None:
-        """Return its exit status from the engine, None while it runs."""
+        """Return the container's exit status as the engine reports it, None while it runs."""
         self.container.reload()
         state = self.container.attrs["State"]
         return None if state["Running"] else int(state["ExitCode"])
 
     @spoken
     def send(self, number: int) -> bool:
-        """Send a signal; SIGSTOP freezes it, SIGCONT thaws it. Return False if it has ended."""
+        """Send a signal. SIGSTOP freezes the container, SIGCONT thaws it. Return False if it has ended."""
         try:
             if number == signal.SIGSTOP:
                 _freeze(self.container)
@@ -155,7 +155,7 @@ class NodeContainer:
 def _freeze(container: Container) -> None:
     """Pause the container, again if the runtime gives up ("unable to freeze").
 
-    The runtime gives up after a fraction of a second if a thread was being made or waited in the kernel each time.
+    The runtime gives up after a fraction of a second if at each try a thread was being created or waited in the kernel.
     """
     for _ in range(_FREEZES - 1):
         try:

@@ -27,7 +27,7 @@ from ackproof.cluster.containers.presence import engine_address, refusal
 
 INSTALL: Final = "apt-get install docker.io"
 TIMEOUT_S: Final = 60
-"""How long the engine may take for one call. A container's start takes 0.3 s, on a machine under load some seconds."""
+"""Time-out in seconds of one call to the engine. A container starts in 0.3 s, on a loaded machine in some seconds."""
 
 _TAKEN: Final = ("overlaps", "already exists", "conflicts with")
 _SDK_ERRORS: Final = (requests.exceptions.RequestException, urllib3.exceptions.HTTPError, DockerException)
@@ -45,7 +45,7 @@ class EngineLost(EngineFailed):
 
 
 def spoken(call: Callable[P, T]) -> Callable[P, T]:
-    """Decorator: what the SDK raises becomes `EngineFailed` (the engine's own words) or `EngineLost`."""
+    """Decorator that turns errors of the SDK into `EngineFailed` (with the engine's message) or `EngineLost`."""
 
     @wraps(call)
     def spoken_call(*args: P.args, **kwargs: P.kwargs) -> T:
@@ -80,9 +80,9 @@ class Engine:
 
 
 def connect() -> Engine:
-    """The engine that `DOCKER_HOST` names, else the one at the usual socket.
+    """Return the engine that `DOCKER_HOST` names, else the one at the usual socket.
 
-    Raises `MissingTool` when none answers, `BadInput` when this user may not talk to it: one line each.
+    Raises `MissingTool` if none answers, `BadInput` if this user may not use it. Either text has one line.
     """
     address = engine_address()
     reason: BaseException | None = refusal()
@@ -122,7 +122,7 @@ def _connect() -> Engine:
 
 
 def _cause(error: BaseException) -> BaseException:
-    """The error of the operating system below those of three libraries, if there is one."""
+    """Return the operating system's error that three libraries wrap, else the given error."""
     seen: set[int] = set()
     queue: list[BaseException] = [error]
     while queue:
@@ -146,15 +146,15 @@ def _last(error: BaseException) -> str:
 
 
 def gateway(prefix: str) -> str:
-    """The address of this machine in a network with the subnet `PREFIX.0/24`."""
+    """Return the address of this machine in a network with the subnet `PREFIX.0/24`."""
     return f"{prefix}.254"
 
 
 def make_bridge(engine: Engine, name: str, prefixes: Iterable[str], labels: Mapping[str, str]) -> str | None:
-    """The network of a cluster: a bridge with a fixed subnet, so that a node keeps its address.
+    """Make the network of a cluster: a bridge with a fixed subnet, so that a node keeps its address.
 
-    It is the first `PREFIX.0/24` that no other network has (part of): its prefix, None when all are taken. Raises
-    `EngineFailed`.
+    The subnet is the first `PREFIX.0/24` that overlaps no other network. Return its prefix, None if all are taken.
+    Raises `EngineFailed`.
     """
     for prefix in prefixes:
         pool = IPAMPool(subnet=f"{prefix}.0/24", gateway=gateway(prefix))
@@ -179,16 +179,16 @@ LABELS: Final = {
     processes.ROLE: "ackproof.role",
     processes.OWNER: "ackproof.owner",
 }
-"""Label of what is made for a run, by the variable that marks its processes."""
+"""By environment variable that marks a run's processes: the label that marks its containers, networks and volumes."""
 
 
 def labels(tag: RunTag, role: str) -> dict[str, str]:
-    """Return the labels of what this process makes for a run."""
+    """Return the labels for a container, network or volume that this process makes for a run."""
     return {LABELS[name]: value for name, value in tag.environment(role).items()}
 
 
 def marks(found: Mapping[str, str] | None) -> Marks | None:
-    """Read labels; None if they are not a run's."""
+    """Return the marks in these labels; None if they are not those of a run."""
     return read_marks({name: found[label] for name, label in LABELS.items() if found and label in found})
 
 
@@ -221,7 +221,7 @@ class Leftover:
 
 @spoken
 def find_leftovers(engine: Engine, run_id: str | None = None) -> list[Leftover]:
-    """Return everything with marks (of one run, if given): containers, then networks, then volumes."""
+    """Return all containers, then networks, then volumes that have marks (those of one run, if given)."""
     run = LABELS[processes.RUN]
     label: dict[str, str | list[str] | bool] = {"label": run if run_id is None else f"{run}={run_id}"}
     client, same = engine.client, {"label": str(label["label"])}
@@ -243,7 +243,7 @@ def find_leftovers(engine: Engine, run_id: str | None = None) -> list[Leftover]:
 def remove_leftovers(
     engine: Engine, which: Callable[[Marks], bool], run_id: str | None = None
 ) -> list[Leftover]:
-    """Remove what `which` accepts: all containers at once, then networks and volumes. Return what was removed."""
+    """Remove the leftovers whose marks `which` accepts: containers first, then networks and volumes. Return them."""
     leftovers = [leftover for leftover in find_leftovers(engine, run_id) if which(leftover.marks)]
     containers = [leftover for leftover in leftovers if leftover.kind == "container"]
     if containers:

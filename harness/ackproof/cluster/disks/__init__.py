@@ -1,1 +1,1 @@
-"""What nodes keep their data on: file systems of their own, log dirs, and logs as they lie on disk."""
+"""Disks of nodes: their own file systems, their log dirs, and Kafka's logs on disk."""

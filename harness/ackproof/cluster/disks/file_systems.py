@@ -67,12 +67,12 @@ class FileSystem:
         self.at.mkdir(parents=True, exist_ok=True)
         with self.image.open("wb") as image:
             image.truncate(size)
-        # Nothing that can be left for later is written now; no blocks are kept back for root, who runs the nodes.
+        # Delay all writes that mkfs can delay. Reserve no blocks for root, because root runs the nodes.
         options = ["-q", "-F", "-t", "ext4", "-m", "0", "-J", "size=8"]
         lazy = "lazy_itable_init=1,lazy_journal_init=1,nodiscard"
         _call(["mke2fs", *options, "-E", lazy, str(self.image)])
         self.mount()
-        # Kafka takes every folder of a log dir for a partition.
+        # Remove lost+found: Kafka takes every folder of a log dir for a partition.
         (self.at / "lost+found").rmdir()
         self.sync()
 
@@ -84,7 +84,7 @@ class FileSystem:
             device = _BUSY_LOOP.search(str(error))
             if device is None or not _forget_loop(int(device[1])):
                 raise
-            self.mount()  # on another, of which there is one fewer to fail
+            self.mount()  # mount through another loop device: the broken one is removed
 
     @property
     def mounted(self) -> bool:
@@ -267,7 +267,7 @@ def require(needs: Set[Need]) -> None:
 
 
 def to_be_made(needs: Set[Need]) -> bool:
-    """Return True if nodes need their own file systems."""
+    """Return True if these needs require that nodes have their own file systems."""
     return Need.DISKS in needs or (Need.DISKS_WHERE_ROOT in needs and refusal() is None)
 
 

@@ -21,7 +21,7 @@ _HEADER: Final = struct.Struct(">qiibIhiqqqhii")
 max timestamp (ms), producer id, producer epoch, base sequence, count of records."""
 SMALLEST: Final = _HEADER.size
 CRC_FROM: Final = 21
-"""The CRC covers all from the attributes on."""
+"""The CRC of a batch covers its bytes from this position on, where the attributes begin."""
 _BEFORE_LENGTH: Final = 12
 _MAGIC: Final = 2
 _COMPRESSION, _TRANSACTIONAL, _CONTROL = 0x07, 0x10, 0x20
@@ -89,7 +89,7 @@ def scan(path: Path) -> tuple[tuple[Batch, ...], int]:
 
 
 def batch_at(data: bytes | mmap.mmap, position: int, length: int) -> Batch | None:
-    """Return the batch that begins at a position, None if no whole one does."""
+    """Return the batch that begins at a position, None if no complete batch does."""
     if position + SMALLEST > length:
         return None
     first, follows, epoch, magic, crc, attributes, delta, *others = _HEADER.unpack_from(data, position)

@@ -1,4 +1,4 @@
-"""What a node keeps its data on: its log dirs, as this machine sees them, and the file systems below them.
+"""The disk of a node: its log dirs, by their paths on this machine, and the file systems that are mounted there.
 
 ::
 
@@ -55,7 +55,7 @@ def metadata_dir(spec: ClusterSpec, data: str, *, broker: bool) -> str:
 
 @dataclass(frozen=True)
 class NodeDisk:
-    """One node's disk. `lay` formats empty folders for the node's first start."""
+    """One node's disk. `lay` formats its empty folders before the node's first start."""
 
     data: Path
     log_dirs: tuple[Path, ...]
@@ -98,7 +98,7 @@ class NodeDisk:
 
     @property
     def copies(self) -> dict[Path, Path]:
-        """Return the paths of possible copies of its folders."""
+        """Return the path where a fault may keep a copy, by folder."""
         return {folder: self.data.with_name(COPY) / folder.name for folder in self.folders}
 
     def remove_copies(self) -> None:
@@ -204,7 +204,7 @@ def orphans() -> Iterator[Path]:
         try:
             owner = Owner.load(folder / OWNER_FILE)
         except BadInput:
-            continue  # not ours: somebody else's image of that name
+            continue  # an image of that name that ackproof did not make
         if not is_alive(owner.owner_pid, owner.owner_started):
             yield folder
 

@@ -1,4 +1,6 @@
-"""Metadata of a cluster, as a backend uses it: `Metadata` before the cluster runs, `MetadataQuorum` while it does."""
+"""Interfaces of a metadata mode (KRaft or ZooKeeper). A backend uses `Metadata` to set up nodes, and `MetadataQuorum`
+to ask the running servers.
+"""
 
 from __future__ import annotations
 
@@ -65,9 +67,9 @@ class MetadataQuorum(Protocol):
         return None
 
     def bars(self, broker: int) -> bool:
-        """Return True if an ended process of this broker still keeps a new one from starting.
+        """Return True if the session of this broker's ended process still prevents a new process from starting.
 
-        A KRaft broker waits by itself until its old session has ended.
+        With KRaft always False: a new broker waits by itself until the old session has ended.
         """
         return False
 
@@ -76,7 +78,7 @@ class MetadataQuorum(Protocol):
 
 
 class Metadata(Protocol):
-    """A metadata mode: its consequences for settings, data and ports of nodes."""
+    """A metadata mode: it determines settings, data folders and ports of nodes."""
 
     @property
     def access(self) -> Access:

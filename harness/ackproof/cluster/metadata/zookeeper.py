@@ -104,7 +104,7 @@ def _of_server(layout: Layout, node_id: int, data: str) -> dict[str, str]:
         "clientPortAddress": addresses.node(node_id),
         "maxClientCnxns": "0",
         "admin.enableServer": "false",
-        # How it is looked at from outside: its mode, and who is connected.
+        # Four-letter commands that a server answers: its mode, and its connections.
         "4lw.commands.whitelist": "srvr,cons",
     }
     if len(servers) > 1:
@@ -328,7 +328,7 @@ def end_session(addresses: Mapping[int, Address], session: int, password: bytes 
     except KazooTimeoutError as error:
         raise Unreachable("ZooKeeper: no session") from error
     finally:
-        # Closing is what ends the session; one of our own, made because the other was refused, goes with it.
+        # Closing ends the session, also a new session that kazoo made because the server refused the other one.
         client.stop()
         client.close()
     return bool(taken)

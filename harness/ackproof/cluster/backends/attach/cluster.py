@@ -84,7 +84,7 @@ class AttachedNode:
         return NodeState.RUNNING
 
     def await_ready(self, timeout_s: float) -> None:
-        """Wait until it answers and is in its own view of the brokers."""
+        """Wait until the broker answers and lists itself in its metadata. Raises `WaitTimeout`."""
 
         def ready() -> bool:
             with contextlib.suppress(WireError):
@@ -120,7 +120,7 @@ class AttachedCluster(Cluster):
         racks = {row.node_id: row.rack for row in answer.brokers}
         met = tuple(racks.get(broker) for broker in self.spec.broker_ids)
         mode = "kraft" if _QUORUM in known else "zookeeper"
-        # What the file says of racks is not what the cluster has.
+        # Take racks from the cluster: the experiment file may name others.
         self.spec = self.spec.model_copy(update={"mode": mode, "racks": met if all(met) else ()})
         for row in sorted(answer.brokers, key=lambda row: int(row.node_id)):
             address = Address(row.host, row.port)
@@ -204,7 +204,7 @@ class AttachedCluster(Cluster):
     # -- what it says -------------------------------------------------------------------------------------------------
 
     def check(self) -> None:
-        """Do nothing: ends of processes are out of reach."""
+        """Do nothing: this backend cannot see the end of a process."""
 
     def controller(self) -> int | None:
         """Return the quorum's leader, if a broker tells it; in ZooKeeper mode the controller broker."""
@@ -266,7 +266,7 @@ _SETTINGS: Final = (
 
 
 def facts_of(metadata: Any, links: Mapping[int, Connection], *, zookeeper: bool) -> dict[str, str]:  # noqa: ANN401
-    """Return facts by name, from a Metadata answer and each broker's answers; `not told` lists refusals."""
+    """Return facts by name, from a Metadata response and each broker's answers. `not told` lists refused questions."""
     told: dict[str, dict[int, str]] = {}
     refused: dict[str, None] = {}
 

@@ -19,8 +19,8 @@ def attachment(
 ) -> Attachment | None:
     """Return address and settings of the cluster, None without `--bootstrap`.
 
-    `file` holds lines `key=value` in the words of librdkafka or of Java clients; `settings` holds more of them, which
-    win. Raises `BadInput` that never shows a value.
+    `file` has lines `key=value` with setting names of librdkafka or of Java clients. `settings` are further ones, which
+    override the file. Raises `BadInput`, whose text never shows a value.
     """
     if bootstrap is None:
         if file is not None or settings:
@@ -50,7 +50,7 @@ def attachment(
 
 
 Entry: TypeAlias = tuple[str, str, str]
-"""One setting: where it stands (`client.properties:4`, `-X`), name and value."""
+"""One setting: its source (`client.properties:4`, `-X`), name and value."""
 
 _PAIR: Final = re.compile(r"\s*([^\s=:]+)\s*[=:]\s*(.*)", re.DOTALL)
 _JAAS: Final = "sasl.jaas.config"
@@ -119,7 +119,7 @@ def _continued(line: str) -> bool:
 
 
 def librdkafka_settings(every: Sequence[Entry]) -> dict[str, str]:
-    """Return all settings in the words of librdkafka; later ones win. Raises `BadInput`, one line for each refusal."""
+    """Return all settings under librdkafka's names; later ones win. Raises `BadInput`, one line for each refusal."""
     pem = {
         store
         for store in _STORES
@@ -138,7 +138,7 @@ def librdkafka_settings(every: Sequence[Entry]) -> dict[str, str]:
 
 
 def _translate(name: str, value: str, pem: set[str]) -> Iterator[tuple[str, str]]:
-    """Yield the settings of librdkafka for one setting. Raises `BadInput` that says what to write instead."""
+    """Yield the librdkafka settings that replace one setting. Raises `BadInput` that says what to write instead."""
     store, _, part = name.rpartition(".")
     if name == _JAAS:
         yield from _login(value.replace("\\\n", " "))

@@ -29,9 +29,9 @@ OAUTH: Final = "sasl.oauthbearer."
 OAUTH_SETTINGS: Final = (f"{OAUTH}token.endpoint.url", f"{OAUTH}client.id", f"{OAUTH}client.secret")
 _ASK_S: Final = 10.0
 _SHARE: Final = 0.8
-"""Share of a token's lifetime after which a new one is fetched."""
+"""Fraction of a token's lifetime after which a new one is fetched."""
 _UNKNOWN_S: Final = 60.0
-"""Lifetime of a token whose endpoint does not tell it."""
+"""Assumed lifetime in seconds of a token whose endpoint sends none."""
 
 _PROTOCOLS: Final = ("plaintext", "ssl", "sasl_plaintext", "sasl_ssl")
 _BEARER: Final = "OAUTHBEARER"
