@@ -1,4 +1,4 @@
-"""Links of a cluster: how each is broken, and how that is seen.
+"""Links of a cluster: how each link is broken, and how witnesses observe that.
 
 A link `A -> B` is every connection that A opens to B, with its traffic in both directions. Cutting it keeps A from
 asking B; B may still ask A over connections of its own.

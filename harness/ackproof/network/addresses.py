@@ -6,7 +6,7 @@
 127.C.50.j       where clients reach broker j when these links go through proxies
 127.C.4.1        the server of the proxies, and the request proxy
 
-A link that goes through both proxies goes through that of requests last, at the same address and other ports.
+A link may go through both proxies: first Toxiproxy, then the request proxy at the same address and other ports.
 """
 
 from __future__ import annotations
@@ -68,12 +68,12 @@ class Addresses:
 
     @property
     def proxies(self) -> Address:
-        """Address where the Toxiproxy server takes orders."""
+        """Address at which the Toxiproxy server takes commands."""
         return Address(f"127.{self.block}.4.1", self.base_port)
 
     @property
     def requests(self) -> Address:
-        """Address where the request proxy takes orders."""
+        """Address at which the request proxy takes commands."""
         return Address(self.proxies.host, self.base_port + 1)
 
     @staticmethod
@@ -153,7 +153,7 @@ class Layout:
     """True if clients are sent to proxies in front of the brokers."""
 
     def advertised(self, broker: int) -> Address:
-        """Return the address of a broker that clients are given."""
+        """Return the address at which clients reach a broker: that of its proxy if there is one."""
         return self.addresses.for_clients(broker) if self.clients_by_proxy else self.addresses.client(broker)
 
     @property
@@ -166,7 +166,7 @@ class Layout:
         return {node: self.addresses.exporter(node) for node in self.spec.kafka_ids}
 
     def listens(self, node_id: int) -> Address:
-        """Return the address where a node is asked: of a broker, the clients' one."""
+        """Return the address at which the harness asks a node: of a broker, its client listener."""
         where = self.addresses.client if self.is_broker(node_id) else self.addresses.controller
         return where(node_id)
 
@@ -184,9 +184,9 @@ class Layout:
 
 
 BLOCKS: Final = range(1, 255)
-"""127.0.x.y is left to the machine itself."""
+"""Blocks that can be leased. 127.0.x.y is reserved for the machine itself."""
 _BASE_PORTS: Final = (29092, 27092, 25092, 23092, 21092)
-"""First ports to try: a stranger who listens at one port of *all* addresses takes that port from every block."""
+"""First ports to try. Another program that listens on *all* addresses makes its port unusable in every block."""
 _EPHEMERAL: Final = Path("/proc/sys/net/ipv4/ip_local_port_range")
 
 
@@ -273,7 +273,7 @@ def _claim(block: int) -> socket.socket | None:
 
 
 def _lock(descriptor: int, block: int, nodes: tuple[int, ...]) -> Addresses | None:
-    """Return the addresses if the lock is free and nobody listens there, else None."""
+    """Lock the block. Return its addresses if the lock was free and no process listens there, else None."""
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -286,7 +286,7 @@ def _lock(descriptor: int, block: int, nodes: tuple[int, ...]) -> Addresses | No
 
 
 def _base_ports() -> list[int]:
-    """Return ports that the kernel does not give to outgoing connections."""
+    """Return the base ports below the range that the kernel uses for outgoing connections; all if none is."""
     try:
         lowest = int(_EPHEMERAL.read_text().split()[0])
     except (OSError, ValueError, IndexError):

@@ -1,6 +1,6 @@
 """Packet rules (nft) and network namespaces of the kernel. Both need root.
 
-The rules of a run are in a table of its own, which is removed by its name; the ruleset of others is never touched.
+The rules of a run are in a separate table, which is removed by its name. Rules of other programs are never touched.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ OUTPUT: Final = "outgoing"
 _REDIRECTED: Final = "redirected"
 _DIRECT: Final = "direct"
 _PRIORITIES: Final = ((OUTPUT, "output", -150), (INPUT, "input", 150), (_DIRECT, "output", 0))
-"""Destinations are translated at -100 and answers back at 100. Packets are seen as their sender sees them; the last
-chain sees them as they leave."""
+"""Name, hook and priority of each chain. The kernel translates destinations at priority -100 and answers at 100. So the
+chains see the addresses that the sender of a packet sees; the last chain sees the translated ones."""
 _REJECT: Final = "tcp flags & rst == 0x0 counter reject with tcp reset"
-"""Resets, our own among them, are let through."""
+"""Rule that resets a connection. It lets resets pass, also those that it sends itself."""
 _TO_BE_RESET: Final = 60
 """Bytes of the largest packet of a TCP connection that carries no data: a SYN with its options."""
 _NAME: Final = re.compile(rf"{PREFIX}([0-9]{{1,9}})_([0-9]{{1,18}})_")

@@ -1,4 +1,4 @@
-"""Mesh: the links that a backend offers, their effects, and what every mesh can do."""
+"""The interface `Mesh` of the links that a backend offers, and the effects that a link can get."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ CLIENTS: Final = 0
 
 
 class LinkError(AckproofError):
-    """A link could not be broken, mended or looked at, for a reason outside the caller."""
+    """A link could not be broken, mended or observed, for a reason that the caller did not cause."""
 
 
 class Link(NamedTuple):
@@ -36,7 +36,7 @@ class Cut:
 
 @dataclass(frozen=True)
 class BlackHole:
-    """Nothing arrives any more, in either direction, and no connection is closed."""
+    """No data arrives any more, in either direction, and no connection is closed."""
 
     def __str__(self) -> str:
         return "black hole"
@@ -117,17 +117,18 @@ class Mesh(Protocol):
         """Return the links that can be broken."""
 
     def impose(self, owner: str, link: Link, effect: Effect) -> None:
-        """Lay an effect on a link. Several owners may; each has at most one on a link.
+        """Put an effect on a link. Each owner has at most one effect on a link; effects of several owners add up.
 
         Raises `LinkError` if that fails.
         """
 
     def lift(self, owner: str, link: Link) -> None:
-        """Take this owner's effect from a link, if there is one. Raises `LinkError`."""
+        """Remove this owner's effect from a link, if there is one. Raises `LinkError`."""
 
     def imposed(self, link: Link) -> tuple[str, ...]:
-        """Return the effects in force on a link, in words, as read back from proxies and kernel; empty if it is
-        whole."""
+        """Return the effects in force on a link, in words, as read back from proxies and kernel; empty if it has
+        none.
+        """
 
     def probe(self, link: Link, *, timeout_s: float = 1.0, size: int = 0, asks: int = 1) -> ProbeAnswer:
         """Connect as `source` would, and ask `asks` small questions of `size` bytes each."""

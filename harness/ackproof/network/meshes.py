@@ -1,4 +1,4 @@
-"""Meshes of our own clusters: links that can be broken.
+"""Meshes of the clusters that ackproof starts: `ProxyMesh` for processes, `KernelMesh` for containers.
 
 On processes each link goes through Toxiproxy, one proxy per listening address. In containers packet rules in the
 network namespace of its source break it, laid from outside; nothing goes through a proxy until traffic is held back
@@ -37,7 +37,7 @@ from ackproof.network.toxiproxy import STREAMS, ProxyRoute, ProxyServer, Toxic
 KILOBYTE: Final = 1000
 """Bytes of a kilobyte, in Toxiproxy's bandwidth."""
 HELD_BACK: Final = (Throttle, Delay, SlowClose)
-"""Effects that hold traffic back."""
+"""Effects that delay traffic. Packet rules cannot make them, only a proxy can."""
 
 T = TypeVar("T")
 
@@ -49,7 +49,7 @@ class PeerView(Protocol):
         """Return every link that can exist among nodes."""
 
     def reaches(self, link: Link) -> tuple[Address, ...]:
-        """Return the addresses at which `source` looks for `target`, the main one first."""
+        """Return the addresses to which `source` connects in order to reach `target`, the main one first."""
 
     def listens(self, link: Link) -> tuple[Address, ...]:
         """Return the addresses where `target` listens for the node `source`, the most used one first."""
@@ -88,7 +88,7 @@ class ProxyMesh:
     # -- its life, within that of a cluster -------------------------------------------------------------------------
 
     def start(self, lease_descriptor: int) -> None:
-        """Lay what must exist before any node. Raises `LinkError`."""
+        """Start the proxies and lay the rules that must exist before any node starts. Raises `LinkError`."""
         self._server.start(lease_descriptor=lease_descriptor)
         self._server.api.add(way for ways in self._ways.values() for way in ways)
 
@@ -98,7 +98,7 @@ class ProxyMesh:
         return ways[0].listen.host if ways else None
 
     def renew(self, node: int) -> None:
-        """Break again what is broken on the links of a node that was started. Proxies do not end with a node."""
+        """Restore the effects on the links of a node that was restarted. Does nothing here: proxies outlive a node."""
 
     def end(self) -> None:
         """Mend everything, and end what `start` began."""
@@ -167,7 +167,7 @@ class ProxyMesh:
         for way in self._ways[link]:
             for toxic in _toxics(owner, effect):
                 api.add_toxic(way.name, toxic)
-            # Toxiproxy resets only connections made after the toxic was laid: end the present ones.
+            # Toxiproxy resets only connections made after the toxic was added: close the existing ones.
             if isinstance(effect, Cut | Reset):
                 api.enable(way.name, enabled=False)
                 api.enable(way.name, enabled=not self._is_cut(link))
@@ -207,7 +207,7 @@ class ProxyMesh:
         pid = os.getpid() if of_clients else self._sight.pid(link.source)
         wanted = set(self._sight.reaches(link))
         if not of_clients:
-            # A node that bypasses its proxy must be seen.
+            # Also count connections to the node itself: they show a node that bypasses its proxy.
             wanted.update(self._sight.listens(link))
 
         def own() -> frozenset[int]:
@@ -260,7 +260,7 @@ class KernelMesh(ProxyMesh):
             super().end()
 
     def renew(self, node: int) -> None:
-        """Lay the rules in force again: a node that was started has a namespace without rules."""
+        """Lay the rules in force again: a restarted node has a new namespace without rules."""
         with self._lock:
             for (owner, link), effect in self._laid.items():
                 if link.source == node and self._by_packets(link, effect):

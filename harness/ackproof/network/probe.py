@@ -40,7 +40,7 @@ _EXISTS: Final = 3
 
 @dataclass(frozen=True)
 class ProbeAnswer:
-    """Result of a probe. `seconds` until the last answer or the failure; `resent`: packets sent again."""
+    """Result of a probe. `seconds`: time until the last answer or the failure; `resent`: retransmitted packets."""
 
     how: How
     seconds: float
@@ -147,7 +147,7 @@ def _remaining_s(deadline: float) -> float:
 
 
 def _resent(line: socket.socket) -> int:
-    """Return how many packets of ours the kernel sent again."""
+    """Return the number of packets of this connection that the kernel retransmitted."""
     with contextlib.suppress(OSError):
         info = line.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 232)
         if len(info) >= _TOTAL_RETRANS + 4:
@@ -190,16 +190,17 @@ class Traffic:
     flows: Mapping[int, TcpFlow] = field(default_factory=dict)
 
     def received_since(self, earlier: Traffic) -> int:
-        """Return the bytes that came back between two looks, over old connections and new ones.
+        """Return the bytes that `source` received between two looks, on old connections and on new ones.
 
-        Bytes sent say little: a proxy may take them and drop them. An inode may belong to another connection by now.
+        Bytes sent are no evidence: a proxy may accept and drop them. The kernel may reuse an inode for another
+        connection.
         """
         before = {inode: flow.received for inode, flow in earlier.flows.items()}
         return sum(max(0, flow.received - before.get(inode, 0)) for inode, flow in self.flows.items())
 
 
 def read_tcp_flows() -> list[TcpFlow]:
-    """Return every established TCP connection of this thread's network namespace; both ends of one are separate
+    """Return every established TCP connection of this thread's network namespace. The two ends of a connection are two
     flows.
 
     Raises OSError if the kernel has no sock_diag.

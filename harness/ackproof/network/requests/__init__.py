@@ -1,9 +1,9 @@
 """The request proxy: it understands Kafka's frames, and passes frames without a rule on untouched.
 
-It is a process of its own, laid only on links of which a fault asks for it. One loop serves all connections (`relay`,
-`line`), each of them two streams of frames (`frames`) to which rules (`rules`) may do something; the content of a frame
-is read (`contents`) only if a rule asks. The harness controls it over a socket (`links`). A witness sends `questions`
-through it: requests of each API that a node answers and that change nothing.
+It is a separate process, only on links whose requests a fault can change. One loop serves all connections (`relay`,
+`line`). Each connection is two streams of frames (`frames`), on which rules (`rules`) act: they delay, drop, repeat or
+replace a frame. The content of a frame is decoded (`contents`) only if a rule needs it. The harness controls the proxy
+over a socket (`links`). A witness sends `questions` through it: requests of each API that change nothing on a node.
 
 No module imports a heavy library before its first use: the process starts in a tenth of a second.
 """

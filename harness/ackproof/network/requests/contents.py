@@ -1,9 +1,9 @@
 """Contents of frames: the partitions that a request names, and the errors of a response, read and written.
 
-The messages are kafka-python's, by the frame's own version. A few responses of brokers and controllers that it lacks
-are laid out here by hand: those with one error for the whole. Fields by version are those of
-https://kafka.apache.org/protocol#protocol_messages, releases 3.9 to 4.3. A frame that cannot be read raises
-`UnreadableFrame`: the rule notes it, and the frame passes.
+kafka-python decodes the messages, by the version in the frame. It lacks a few responses of brokers and controllers:
+this module encodes those that have one error for the whole response. Fields by version are those of
+https://kafka.apache.org/protocol#protocol_messages, releases 3.9 to 4.3. A frame that cannot be decoded raises
+`UnreadableFrame`: the rule counts it, and the frame passes unchanged.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ NAMING: Final = (
 )
 """APIs whose requests name partitions."""
 OF_PARTITIONS: Final = tuple(api for api in NAMING if api not in ("Fetch", "AlterPartition"))
-"""Those whose responses have an error for each partition."""
+"""APIs of `NAMING` whose responses have an error for each partition."""
 OF_MEMBERS: Final = ("JoinGroup", "LeaveGroup", "SyncGroup")
 """APIs whose responses have one error for the whole, known to kafka-python."""
 _FETCH: Final = 1
@@ -58,7 +58,7 @@ def _names() -> dict[int, str]:
 
 
 def import_messages() -> None:
-    """Import what the first look into a frame needs: half a second that no frame should wait for."""
+    """Import the message classes (half a second), so that the first frame does not wait for it."""
     _kind("Request", _FETCH, SESSIONS)
 
 
@@ -93,7 +93,7 @@ def make_error_response(api: int, version: int, frame: memoryview, code: int) ->
 def put_error(
     api: int, version: int, frame: memoryview, code: int, among: Callable[[PartitionKey], bool] | None
 ) -> bytes:
-    """Return a framed response in which the whole, or each partition that is `among`, has this error."""
+    """Return the framed response with this error, set for the whole or for each partition for which `among` is True."""
     if (at := error_offset(_names()[api], version)) is not None:
         if len(frame) < at + 2:
             raise UnreadableFrame(f"a response of {len(frame)} bytes")
@@ -109,7 +109,7 @@ def put_error(
 
 
 def read_error(api: str, version: int, frame: bytes) -> int | None:
-    """Return the error of a framed response, of the whole or of the first partition; None if it has none."""
+    """Return the error code of a framed response, or of its first partition; None if it has no such field."""
     if (at := error_offset(api, version)) is not None:
         return int(struct.unpack_from(">h", frame, at)[0]) if len(frame) >= at + 2 else None
     try:
@@ -147,9 +147,9 @@ def topic_word(topic: object) -> str:
 
 
 def _rows(value: Any, version: int) -> Iterator[tuple[PartitionKey, object, Any]]:  # noqa: ANN401
-    """Yield each partition that is named anywhere in a message, its topic's name or id there, and the row.
+    """Yield (partition, topic name or id, row) for each partition that a message names at any depth.
 
-    The row is the partition's number where there is no row.
+    `row` is the partition's entry in the message, or its number if the message only lists numbers.
     """
     if isinstance(value, list):
         for item in value:
@@ -191,7 +191,7 @@ def _fill(made: Any, asked: Any, version: int, code: int) -> None:  # noqa: ANN4
     """Give a response with errors per partition a row for each partition that the request names."""
     for name, array in _fields(made, version).items():
         within = _fields(array, version)
-        if "group_id" in within:  # several groups: each has an error
+        if "group_id" in within:  # an entry for a group: each group has its own error
             groups = [array.data_class(version=version, group_id=group.group_id) for group in asked.groups]
             for group in groups:
                 _stamp(group, version, code)

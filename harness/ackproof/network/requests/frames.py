@@ -1,4 +1,4 @@
-"""Kafka's framing, read from a stream of bytes in pieces of any size: heads of frames, and decisions about them.
+"""Kafka's framing: splits a stream of bytes, in pieces of any size, into frames, and asks for a decision about each.
 
 A frame is a length of four bytes and its content. A request begins with its header (RequestHeader v1 and v2): API key,
 version, correlation id, client id. A response begins with its correlation id. Only one further field is read: a Produce
@@ -14,7 +14,9 @@ from typing import Final, Generic, NamedTuple, TypeAlias, TypeVar
 
 PRODUCE: Final = 0
 LARGEST: Final = 1 << 30
-"""No frame is longer: Kafka's socket.request.max.bytes is 100 MB, and a client's largest fetch is half of that."""
+"""Greatest length of a frame in bytes. Kafka's socket.request.max.bytes is 100 MB, a client's largest fetch half of
+it.
+"""
 PROBE: Final = b"ackproof-probe"
 """Prefix of a witness's client id: rules act on such requests, and do not count them."""
 _REQUEST: Final = struct.Struct(">ihhih")
@@ -26,7 +28,7 @@ _NAMED_PRODUCE: Final = 3
 
 
 class UnreadableFrame(ValueError):
-    """Bytes that are no frame of Kafka's, or a frame that lacks what is wanted. The text says why."""
+    """Bytes that are no Kafka frame, or a frame without the field that is read. The text has the reason."""
 
 
 class RequestHead(NamedTuple):
@@ -121,13 +123,13 @@ class FrameFate(Enum):
 
     PASS = auto()
     DROP = auto()
-    """The frame vanishes, alone."""
+    """Drop this frame only."""
     SILENCE = auto()
-    """The frame vanishes, and all later ones."""
+    """Drop this frame and all later ones."""
     STOP = auto()
-    """The frame waits, and all later ones: nothing more is read until `FrameStream.go_on`."""
+    """Hold this frame and all later ones: nothing more is read until `FrameStream.go_on`."""
     LOOK = auto()
-    """The frame is gathered, and decided as a whole."""
+    """Collect the whole frame, and decide again with its content."""
 
 
 Decide: TypeAlias = Callable[[FrameHead, "memoryview | None"], "FrameFate | bytes"]

@@ -1,8 +1,8 @@
 """A connection through the request proxy: two streams of frames, unanswered requests, and the effects of rules.
 
-A broker takes the requests of a connection one after the other, and answers in that order; its clients count on it. All
-effects keep that order: frames behind a held or late one wait too, and behind a lost one nothing comes any more, as on
-a line that lost a packet for good. Other connections go on.
+A broker processes the requests of a connection one after the other and answers in that order, and clients rely on it.
+All effects keep that order: frames after a held or delayed frame wait, too. After a silenced frame no further frame
+passes, as on a TCP connection that lost a packet for good. Other connections go on.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class RelayRoute:
     rules: dict[FrameSide, list[ActiveRule]] = field(default_factory=lambda: {side: [] for side in FrameSide})
 
     def reading(self, api: int) -> list[ActiveRule]:
-        """Return the rules here that ask which partitions requests of this API name."""
+        """Return the rules on this route that depend on the partitions that a request of this API names."""
         return [
             acting
             for acting in (*self.rules[FrameSide.REQUEST], *self.rules[FrameSide.RESPONSE])
@@ -54,18 +54,18 @@ class RelayRoute:
 
 @dataclass(eq=False)
 class PendingRequest:
-    """Request that awaits its response. `places`: the partitions that it names, if a rule asks."""
+    """Request without a response yet. `places`: the partitions that it names, if a rule needs them."""
 
     head: RequestHead
     places: frozenset[PartitionKey] = frozenset()
     swallowed: bool = False
-    """The response is dropped: the request was sent a second time."""
+    """True: drop the response, because the request was sent twice."""
     response: bytes = b""
-    """The response, made here or before its turn."""
+    """The response, if the proxy made it itself or it came before its turn."""
 
 
 class ConnectionHalf:
-    """Flow from one socket of a connection to the other. `unsent`: bytes that the other would not take yet."""
+    """Flow from one socket of a connection to the other. `unsent`: bytes that the other socket does not accept yet."""
 
     def __init__(self, source: socket.socket, sink: socket.socket) -> None:
         self.source = source
@@ -110,7 +110,7 @@ class ConnectionHalf:
 
 
 class RelayConnection:
-    """Connection that was accepted, and the one that was made for it."""
+    """An accepted connection of a client, together with the connection to the node that was opened for it."""
 
     def __init__(self, loop: Relay, way: RelayRoute, client: socket.socket, node: socket.socket) -> None:
         self._loop = loop
@@ -124,16 +124,16 @@ class RelayConnection:
         self.serves: dict[int, Callable[[int], None]] = {}
         """Handlers of the loop for the sockets' events, by descriptor."""
         self._pending: deque[PendingRequest] = deque()
-        """In the order in which the client asked."""
+        """Unanswered requests, in the order in which the client sent them."""
         self._asked: deque[PendingRequest] = deque()
-        """In the order in which the node was asked; the node has not answered yet."""
+        """Requests that the node has not answered, in the order in which they were sent to the node."""
         self._session: frozenset[PartitionKey] | None = None
         """Partitions of the client's fetch session; None: unknown."""
         self._done: dict[FrameSide, set[str]] = {side: set() for side in FrameSide}
         """Names of the rules that were applied to the next frame."""
         self._waits: dict[FrameSide, HeldFrame | None] = dict.fromkeys(FrameSide)
         self._aside: list[HeldFrame] = []
-        """Requests that wait while others go on."""
+        """Held requests that do not block later ones."""
         self._lost: set[str] = set()
         """Names of the rules that silenced the connection."""
 
@@ -144,7 +144,7 @@ class RelayConnection:
 
     @property
     def over(self) -> bool:
-        """True if both ends have ended the connection, and all is passed on."""
+        """True if both ends have closed the connection and all bytes are passed on."""
         return all(half.ended and not half.unsent for half in (self.asking, self.answering))
 
     @property
@@ -173,8 +173,8 @@ class RelayConnection:
         return fate
 
     def _read(self, asks: PendingRequest, frame: memoryview, reading: list[ActiveRule]) -> bool:
-        """Read the partitions that the request names; return False if its fetch session began unseen: the client gets
-        the error that makes it begin a new one."""
+        """Read the partitions that the request names. Return False if the proxy did not see its fetch session begin:
+        then answer the client with the error that makes it begin a new session."""
         head = asks.head
         places: frozenset[PartitionKey] | None = frozenset()
         try:
@@ -250,7 +250,8 @@ class RelayConnection:
                 return FrameFate.STOP
             case RuleKind.LOSE:
                 if not head.answered:
-                    return FrameFate.DROP  # acks=0: no client waits for it, or would close the connection
+                    # acks=0: no client waits for a response, so none would close a silenced connection
+                    return FrameFate.DROP
                 self._lost.add(acting.rule.name)
                 return FrameFate.SILENCE
             case RuleKind.CLOSE:
@@ -287,7 +288,7 @@ class RelayConnection:
         return FrameFate.DROP
 
     def insert(self) -> None:
-        """Send the requests that were set aside, and the responses whose turn it is. Raises OSError."""
+        """Send the requests that were set aside and are due, and the responses whose turn it is. Raises OSError."""
         self.asking.insert()
         stream = self.answering.stream
         while self._pending and self._pending[0].response and not self._waits[FrameSide.RESPONSE]:
@@ -316,7 +317,7 @@ class RelayConnection:
     def _set_aside(
         self, acting: ActiveRule, asks: PendingRequest, frame: bytes, *, counted: bool
     ) -> HeldFrame:
-        """Hold the frame alone. Responses come in the order of their requests; a copy counts from when it goes."""
+        """Hold this frame only. Responses keep the order of their requests; a copy counts when it is sent."""
 
         def go() -> None:
             if wait in self._aside:
@@ -348,7 +349,7 @@ class RelayConnection:
     # -- what ends it -------------------------------------------------------------------------------------------------
 
     def without(self, rule: Rule) -> None:
-        """End a rule's effects: held frames go on, silenced connections are closed."""
+        """End the effects of a rule: pass on held frames, close silenced connections."""
         if rule.name in self._lost:
             self._loop.to_close(self)
         for wait in (*self._aside, self._waits[rule.side]):

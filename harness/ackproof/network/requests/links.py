@@ -1,4 +1,4 @@
-"""Links whose requests can be touched, and the proxy process that they go through, as the harness sees it.
+"""Links whose requests faults can change, and the harness's control of the request proxy that serves them.
 
 In containers the proxy listens on a host that all nodes reach. In the namespace of a link's source new connections to
 the target are redirected there; packet rules of the mesh see them as before, and a relay of the mesh leads there too.
@@ -44,7 +44,7 @@ class RequestWiring:
 
 
 class RequestLinks:
-    """Links whose requests can be touched, of nodes on this machine."""
+    """Links whose requests faults can change, between nodes that are processes of this machine."""
 
     def __init__(self, wiring: RequestWiring) -> None:
         self.proxy = wiring.proxy
@@ -52,7 +52,7 @@ class RequestLinks:
         self._sight = wiring.sight
 
     def start(self, lease_descriptor: int, on_death: Callable[[str], None]) -> None:
-        """Lay what must exist before any node. `on_death` is called if a proxy ends by itself.
+        """Start the proxy, before any node starts. `on_death` is called if a proxy ends by itself.
 
         Raises `LinkError`.
         """
@@ -61,11 +61,11 @@ class RequestLinks:
         self.proxy.keep(on_death)
 
     def renew(self, node: int) -> None:
-        """Lead the connections of a node that was started through the proxy. Raises `LinkError`."""
+        """Redirect the connections of a restarted node through the proxy. Raises `LinkError`."""
 
     def route(self, viewer: int, peer: int) -> str | None:
-        """Return the host where a node must look for a peer so that its requests can be touched; None: the peer's
-        own."""
+        """Return the host to which a node must connect so that its requests to a peer go through the proxy; None: the
+        peer's own host."""
         ways = self._ways.get(Link(viewer, peer))
         return ways[0].listen.host if ways else None
 
@@ -141,14 +141,14 @@ _MODULE: Final = "ackproof.network.requests.relay"
 
 @dataclass(frozen=True)
 class ProxyReply:
-    """Answer of the proxy to an order: its present state."""
+    """Response of the proxy to a command: its current state."""
 
     ways: Mapping[str, tuple[str, int]]
     rules: Mapping[str, RuleCounts]
     held: Mapping[str, Mapping[str, int]]
     """How many frames each rule holds on each route."""
     trouble: str
-    """First bytes that were no protocol of Kafka's; '' if there were none."""
+    """Description of the first bytes that were not Kafka's protocol; '' if there were none."""
     error: str = ""
     lifted: RuleCounts = field(default_factory=RuleCounts)
     released: bool = False

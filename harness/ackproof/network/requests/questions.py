@@ -76,7 +76,7 @@ NOWHERE: Final = NamedPartition(_TEXT.decode(), "5" * 32, 0)
 
 
 def _rows(of_partition: Callable[[int], bytes], named: NamedPartition | None) -> bytes:
-    """Return one row of one topic, or none."""
+    """Return the encoded array of topics with one row of the named partition; an empty array for None."""
     if named is None:
         return _NO_ROWS
     one = struct.pack(">i", 1)
@@ -181,17 +181,17 @@ _SIZES: Final = range(12_000, 23_000)
 """Bytes of the client id, drawn for each question: a request of exactly this size, or twice that, is the question. No
 size is twice another."""
 _ARRIVES_WITHIN_S: Final = 0.3
-"""Loopback takes a millisecond, a busy machine's proxy some more."""
+"""Seconds within which a request arrives at the node. Loopback takes 1 ms, the proxy on a busy machine some more."""
 
 
 @dataclass(frozen=True)
 class QuestionOutcome:
-    """Outcome of a question. `seconds` until the answer, or the end of waiting."""
+    """Outcome of a question. `seconds`: time until the answer, or until the witness stopped waiting."""
 
     how: How
     seconds: float
     arrived: int
-    """How often a request of that size arrived at the node; 0 if its connection was closed."""
+    """Number of requests of that size that arrived at the node; 0 if its connection was closed."""
     error: int | None = None
     """Kafka's code in the answer, if its API has one for the whole."""
     arrived_s: float = 0.0

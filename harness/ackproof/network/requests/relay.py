@@ -128,15 +128,15 @@ class Relay:
         self._serves[descriptor], self._wanted[descriptor] = serve, events
 
     def later(self, seconds: float, act: Callable[[], object]) -> None:
-        """Call `act` after this time."""
+        """Call `act` after this many seconds."""
         heapq.heappush(self._timers, (time.monotonic() + seconds, next(self._count), act))
 
     def to_close(self, line: RelayConnection) -> None:
-        """Close a connection once earlier frames are on their way."""
+        """Close a connection after its earlier frames were sent."""
         self._closing.append(line)
 
     def complain(self, why: str) -> None:
-        """Note bytes that are no protocol of Kafka's."""
+        """Record the first bytes that are not Kafka's protocol in `trouble`."""
         self.trouble = self.trouble or why
 
     def turn(self, longest_s: float = -1.0) -> None:
@@ -183,7 +183,7 @@ class Relay:
         try:
             client, _ = listening.accept()
         except OSError:
-            return  # gone before it was taken
+            return  # the client closed it before it was accepted
         node = socket.socket()
         for sock in (client, node):
             sock.setblocking(False)
@@ -228,8 +228,8 @@ class Relay:
         self.guarded(line, move)
 
     def _await(self, line: RelayConnection) -> None:
-        """Wait for what each socket can do. One that can do nothing is not listened to: epoll would report a closed
-        end again and again."""
+        """Register each socket for the events that can be served now. Remove a socket without any: epoll would report
+        its closed end again and again."""
         for reads, writes in ((line.asking, line.answering), (line.answering, line.asking)):
             events = (select.EPOLLIN if reads.may_read else 0) | (select.EPOLLOUT if writes.unsent else 0)
             descriptor = reads.source.fileno()
