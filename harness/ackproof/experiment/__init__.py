@@ -1,5 +1,5 @@
-"""An experiment as data: its parts, roles, triggers, links, and what every fault of it has in common.
+"""An experiment as data: its parts, roles, triggers and links, and the base class of its faults.
 
-Belongs here: frozen types and the words that they are written in. Does not belong here: reading a file (plan),
-the kinds of faults (faults).
+This package holds frozen types and the grammar of their texts. Files are read by `plan`; the kinds of faults are in
+`faults`.
 """

@@ -1,6 +1,7 @@
-"""Backends of cases: a row for each, with its lacks and their reasons; and the ground that faults need.
+"""The backends on which a case can run, one row each, and what faults need to be prepared before a cluster starts.
 
-A new backend is a row here (and a word of `Backend`), and a folder in `ackproof.cluster.backends`.
+A backend's row says which abilities it lacks, and why. A new backend takes a row here, a word of `Backend`, and a
+folder in `ackproof.cluster.backends`.
 """
 
 from __future__ import annotations
@@ -15,7 +16,8 @@ Backend: TypeAlias = Literal["process", "docker", "auto", "attach", "model"]
 
 
 class Need(StrEnum):
-    """Ground that a fault or an observer needs; laid before a cluster starts, as the union over its case."""
+    """Something that a fault or an observer needs to be prepared before the cluster starts. A cluster is prepared for
+    all needs of its case."""
 
     BROKER_LINKS = "links among brokers, and from brokers to controllers"
     CONTROLLER_LINKS = "links among controllers"
@@ -31,7 +33,7 @@ class Need(StrEnum):
 
 
 LINKS: Final = frozenset({Need.BROKER_LINKS, Need.CONTROLLER_LINKS, Need.CLIENT_LINKS})
-"""Needs of which each is a class of links."""
+"""The needs that are classes of links."""
 REQUESTS: Final[Mapping[Need, Need]] = MappingProxyType(
     {
         Need.BROKER_REQUESTS: Need.BROKER_LINKS,
@@ -39,9 +41,9 @@ REQUESTS: Final[Mapping[Need, Need]] = MappingProxyType(
         Need.CLIENT_REQUESTS: Need.CLIENT_LINKS,
     }
 )
-"""Needs of links whose requests can be touched, each with its class of links."""
+"""The need for touching single requests on a class of links → that class."""
 DISKS: Final = frozenset({Need.DISKS, Need.DISKS_WHERE_ROOT})
-"""Needs of disks; the second is met in part on any machine."""
+"""The needs for disks of their own. `DISKS_WHERE_ROOT` prepares what the machine permits."""
 
 
 class Ability(StrEnum):
@@ -61,16 +63,18 @@ class Ability(StrEnum):
 
 @dataclass(frozen=True)
 class BackendRow:
-    """Capabilities of a backend, read by planning, running and judging."""
+    """Capabilities of a backend. Planning, running and judging read them."""
 
     lacks: Mapping[Ability, str] = field(default_factory=dict)
-    """Abilities that it lacks, each with the reason: "not possible on this backend, because …"."""
+    """Abilities that the backend lacks, each with the reason; it completes "not possible on this backend, because
+    …"."""
     lays: frozenset[Need] = frozenset()
-    """What it can lay before a cluster starts."""
+    """Needs that the backend can prepare before a cluster starts."""
     simulated: bool = False
-    """True if its nodes are virtual, which not every fault can hit (`FaultSpec.NOT_SIMULATED`)."""
+    """True if the nodes are virtual. Some faults cannot hit virtual nodes (`FaultSpec.NOT_SIMULATED`)."""
     foreign: bool = False
-    """True if someone else runs the cluster: only the topics of the case are ours, and none of its files are here."""
+    """True if ackproof does not own the cluster: it owns only the topics of the case, and has none of the nodes'
+    files."""
 
 
 _LAID: Final = LINKS | DISKS | {Need.PACKETS, Need.CLOCKS, Need.METRICS} | REQUESTS.keys()

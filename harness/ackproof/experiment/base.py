@@ -1,4 +1,4 @@
-"""What all specs have in common."""
+"""The base class of all parts of an experiment, and field types that several of them use."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ SETTING_NAME: Final = re.compile(r"[A-Za-z0-9._-]{1,249}\Z")
 
 
 class Spec(BaseModel):
-    """A part of an experiment: immutable, and without room for a name that nobody knows."""
+    """A part of an experiment. It is immutable, and unknown fields are refused."""
 
     model_config = ConfigDict(
         frozen=True, extra="forbid", validate_default=False, str_max_length=10_000, defer_build=True
@@ -24,7 +24,8 @@ class Spec(BaseModel):
 
 
 def config_text(value: object) -> str:
-    """A setting's value as Kafka and librdkafka read it. Raises the room's refusal for what is no scalar."""
+    """Return a setting's value as the text that Kafka and librdkafka parse. Raises `PydanticCustomError` for a value
+    that is no scalar."""
     if value is None:
         raise wrong("expected a value; an empty one is written ''")
     if isinstance(value, bool):
@@ -38,7 +39,8 @@ def config_text(value: object) -> str:
 
 
 def matching(pattern: re.Pattern[str], what: str) -> BeforeValidator:
-    """Return pydantic's reader of a text that must match; `what` names it in the refusal."""
+    """Return a pydantic validator for a text that must match `pattern`. `what` names the expected text in its
+    error."""
 
     def read(value: object) -> object:
         if not isinstance(value, str) or not pattern.match(value):
@@ -60,7 +62,7 @@ Config: TypeAlias = dict[
         WithJsonSchema({"type": ["string", "number", "boolean"], "title": "Value of the setting"}),
     ],
 ]
-"""Settings by name. A file may give text, numbers, true and false; here all are text."""
+"""Settings by name. A file may have texts, numbers, true and false; the values here are always texts."""
 
 Whole: TypeAlias = Annotated[int, Field(strict=True)]
 Flag: TypeAlias = Annotated[bool, Field(strict=True)]
@@ -70,9 +72,9 @@ Text: TypeAlias = Annotated[str, Field(strict=True)]
 def text_field(
     parse: Callable[[str], T], kind: type[T], what: str
 ) -> tuple[BeforeValidator, PlainSerializer]:
-    """Return pydantic's reader and writer of a `kind` that a file writes as text.
+    """Return a pydantic validator and serializer for a `kind` that a file writes as text.
 
-    `parse` raises ValueError with the sentence to show; `what` names the thing for values that are no text.
+    `parse` raises ValueError with the message to show. `what` names the expected value in the error for other types.
     """
 
     def read(value: object) -> object:

@@ -1,4 +1,4 @@
-"""A case: one cell of the matrix × one repeat, every random choice drawn beforehand."""
+"""A case: one repeat of one cell of the matrix, with every random choice drawn before it starts."""
 
 from __future__ import annotations
 
@@ -16,38 +16,38 @@ from ackproof.rundir.documents import Scalar
 
 @dataclass(frozen=True)
 class StormDraw:
-    """Faults that one storm drew for one case."""
+    """The faults that one storm drew for one case."""
 
     faults: tuple[FaultSpec, ...]
     left_out: tuple[str, ...]
-    """Kinds that this seed switched off."""
+    """Kinds that this seed leaves out."""
     unable: Mapping[int, str] = field(default_factory=dict)
-    """Why this machine cannot do one of these faults, by its number: it is missed."""
+    """Number of a drawn fault → why this machine cannot do it. Such a fault counts as missed."""
 
 
 @dataclass(frozen=True)
 class Case:
-    """One cell of the matrix, one repeat of it: everything is resolved."""
+    """One repeat of one cell of the matrix, with all settings and random choices resolved."""
 
     id: str
     settings: dict[str, Scalar]
-    """The matrix's values for this case by their full paths."""
+    """The values of the settings that the matrix varies, by their full paths."""
     repeat: int
-    """Counts from 1."""
+    """Number of the repeat, from 1."""
     seed: int
-    """Of this case alone: all random choices of its run follow from it."""
+    """Seed of this case alone. All random choices of its run follow from it."""
     experiment: ExperimentSpec
-    """This cell, without a matrix; `expect` holds what is expected of this case."""
+    """The experiment of this cell, without a matrix. Its `expect` has the expectations that apply to this case."""
     cell: str = ""
-    """The part of its name that stands for settings which go together: their name where the file gives one."""
+    """The part of the case's name for settings that vary together; it is their name if the file gives one."""
     orders: dict[int, tuple[int, ...]] = field(default_factory=dict)
-    """The draw of each fault, by its number: all brokers in a random order (`Role.resolve`)."""
+    """Draw of each fault, by the fault's number: all brokers in a random order (see `Role.resolve`)."""
     drawn: dict[int, StormDraw] = field(default_factory=dict)
-    """What each storm came to, by the storm's number."""
+    """Faults of each storm, by the storm's number."""
 
     @property
     def faults(self) -> tuple[FaultSpec, ...]:
-        """Every fault of the case: those of the file, each storm followed by what it drew."""
+        """Return every fault of the case: those of the file, each storm followed by the faults that it drew."""
         return tuple(
             one
             for fault in self.experiment.faults
@@ -56,7 +56,7 @@ class Case:
 
     @property
     def needs(self) -> frozenset[Need]:
-        """Union of the needs of its faults and observers."""
+        """Return all needs of its faults and observers."""
         seen = frozenset({Need.METRICS} if self.experiment.observe.metrics else ())
         return seen.union(*(fault.needs for fault in self.faults if fault.number not in self.unable))
 
@@ -66,13 +66,13 @@ class Case:
 
     @property
     def builds(self) -> tuple[KafkaBuild, ...]:
-        """Every Kafka that a node runs at any time: the cluster's own, and those that faults install."""
+        """Return every Kafka that a node runs at any time: the cluster's, and those that faults install."""
         others = (build for fault in self.faults for build in fault.builds)
         return tuple(dict.fromkeys((self.experiment.cluster.kafka, *others)))
 
     @property
     def assumptions(self) -> tuple[str, ...]:
-        """One sentence for each unknown Kafka: whose rules are assumed."""
+        """Return, for each Kafka that is not a known release, a sentence on whose rules are assumed."""
         return tuple(build.assumption for build in self.builds if build.assumption)
 
     @property
@@ -81,7 +81,7 @@ class Case:
 
     @property
     def unable(self) -> dict[int, str]:
-        """Why this machine cannot do a fault that a storm drew, by its number."""
+        """Return the drawn faults that this machine cannot do: number → reason."""
         return {number: why for drawn in self.drawn.values() for number, why in drawn.unable.items()}
 
     def order(self, fault: FaultSpec) -> tuple[int, ...]:
@@ -89,12 +89,13 @@ class Case:
 
 
 def cell_of(case_id: str) -> str:
-    """The id of a case without its repeat."""
+    """Return the id of a case without its repeat: `acks=all#1` → `acks=all`."""
     return case_id.rpartition("#")[0] or case_id
 
 
 def find_cases(name: str, ids: Sequence[str]) -> list[str]:
-    """Return the ids that `name` chooses: an id, a cell, or the only cell that begins so; of cells all repeats.
+    """Return the ids of cases that `name` selects. `name` is an id, the name of a cell, or the beginning of exactly
+    one cell's name. A cell selects all its repeats.
 
     Raises `BadInput` if no cell fits, or several do.
     """

@@ -1,4 +1,4 @@
-"""An experiment as a type: its parts, its faults, and what is expected of it."""
+"""An experiment as a type: its parts, its faults, its matrix, and its expectations and claims."""
 
 from __future__ import annotations
 
@@ -64,7 +64,8 @@ def _read_values(value: object) -> object:
 
 
 def _name_bounds(bounds: object) -> object:
-    """Give each bound of a file the name of its quantity, and whether another spelling of that has a bound too."""
+    """Return the bounds of a file, each with the name of its quantity, and with True if two spellings of that
+    quantity have a bound."""
     if not isinstance(bounds, dict):
         return bounds
     names = [spelt(str(name)) for name in bounds]
@@ -75,7 +76,7 @@ def _name_bounds(bounds: object) -> object:
 
 
 def spelt(name: str) -> str:
-    """A quantity as `Ask` writes it; what is none as it stands."""
+    """Return a quantity in the spelling of `Ask`; a name that is no quantity is returned unchanged."""
     try:
         return str(parse_ask(name))
     except ValueError:
@@ -92,7 +93,7 @@ def _read_ask(name: object) -> object:
 
 
 def _find_quantity(name: str, twice: bool) -> Quantity | None:
-    """Return the quantity that a bound is of; None if its name is refused."""
+    """Return the quantity that a bound limits; None if its name is refused."""
     try:
         quantity = parse_ask(name).quantity
     except ValueError:
@@ -122,7 +123,7 @@ def _check_window(window: Window, quantity: Quantity) -> None:
 
 
 def is_over_repeats(bound: object) -> bool:
-    """Return True if a bound begins with a statistic, or with a misspelling of one."""
+    """Return True if a bound begins with a statistic (`p95`) or with a misspelling of one."""
     match = _FIRST_WORD.match(bound) if isinstance(bound, str) else None
     if match is None or match[1] in list(Mode):
         return False
@@ -163,7 +164,7 @@ TOGETHER: Final[dict[str, JsonValue]] = {
     "properties": {"name": {"type": "string", "description": "What cases with these settings are called."}},
     "additionalProperties": _VALUE,
 }
-"""Settings that go together, in the JSON schema."""
+"""JSON schema of settings that vary together."""
 Values: TypeAlias = Annotated[
     tuple[JsonValue, ...],
     BeforeValidator(_read_values),
@@ -171,9 +172,9 @@ Values: TypeAlias = Annotated[
         {"anyOf": [{"type": "array", "minItems": 1, "items": each} for each in (_VALUE, TOGETHER)]}
     ),
 ]
-"""The values of one axis, or mappings of settings that go together; `ackproof.plan.axes` reads them."""
+"""The values of one axis: single values, or mappings of settings that vary together. See `ackproof.plan.axes`."""
 AskText: TypeAlias = Annotated[str, BeforeValidator(_read_ask)]
-"""A quantity with what it is asked of, as `Ask` writes it."""
+"""A quantity with its arguments, in the spelling of `Ask`."""
 Bounds: TypeAlias = Annotated[
     dict[AskText, Annotated[Bound, BeforeValidator(_read_bound)]], BeforeValidator(_name_bounds)
 ]
@@ -186,8 +187,8 @@ Demands: TypeAlias = Annotated[
 class ExpectSpec(Spec):
     """Bounds for the cases that have the `given` settings; without `given`, for every case.
 
-    A setting is named by its path or by the end of it (`acks`, `min.insync.replicas`). In a file the bounds
-    are siblings of `given`.
+    A setting is named by its path or by the end of it (`acks`, `min.insync.replicas`). In a file the bounds are
+    siblings of `given`.
     """
 
     given: dict[str, Single] = Field(
@@ -197,11 +198,12 @@ class ExpectSpec(Spec):
     )
     bounds: Bounds = Field(default_factory=dict)
     over_repeats: Demands = Field(default_factory=dict)
-    """Bounds on all repeats of each case, and on one case compared with another; no run is judged by them."""
+    """Bounds on all repeats of a case, or on one case compared with another. They do not affect the verdict of a
+    run."""
 
     @property
     def counts(self) -> dict[str, Bound]:
-        """Those of classes of anomalies, by their names."""
+        """Return the bounds on classes of anomalies, by class."""
         return {name: bound for name, bound in self.bounds.items() if is_count(name)}
 
     @model_validator(mode="before")
@@ -234,11 +236,11 @@ Showings: TypeAlias = Annotated[tuple[ExpectSpec, ...], Field(max_length=100)]
 
 
 class ClaimSpec(Spec):
-    """A sentence about Kafka, and the rule by which the cases of this experiment answer it.
+    """A statement about Kafka, and the rule by which the cases of this experiment answer it.
 
-    What is seen on both sides of a condition qualifies the claim; what is seen on one side alone confirms or refutes
-    it; of one that asks how much the effect is measured over repeats. A showing is no expectation: a run in which it is
-    not seen breaks nothing.
+    If the expected observations were made on both sides of a condition, they qualify the claim. If they were made on
+    one side alone, they confirm or refute it. A claim that asks for a size is answered by an effect, measured over
+    repeats. An observation that is not made does not affect the verdict of its run.
     """
 
     says: Text = Field(description="The claim, one sentence.")
@@ -254,7 +256,7 @@ class ClaimSpec(Spec):
     )
 
     def sides(self) -> dict[str, tuple[ExpectSpec, ...]]:
-        """Its showings, by the side that they are on."""
+        """Return the showings (expected observations) of each side of the claim."""
         return {"holds": self.holds, "fails": self.fails, "measured": self.measured}
 
 
@@ -347,10 +349,10 @@ class ExperimentSpec(Spec):
         return BACKENDS[self.backend]
 
     def data(self) -> dict[str, Data]:
-        """All of it, defaults filled in, in the grammar of a file; a field that is unset (None) is left out."""
+        """Return the experiment in the grammar of a file, with all defaults; fields that are None are left out."""
         data: dict[str, Data] = self.model_dump(mode="json", exclude_none=True)
         return data
 
     def topic_names(self) -> tuple[str, ...]:
-        """The topics that producers write to, in file order."""
+        """Return the topics that producers write to, in file order."""
         return self.workload.producers.topics or tuple(self.topics)

@@ -1,6 +1,5 @@
-"""Input and output of a fault kind: the generator that a storm draws it with, the exposure of a partition to it, and
-the incidents that it amounts to.
-"""
+"""Types that a kind of fault works with: `Draw` (input of a storm's draw), `Exposure` (how a topic is exposed to the
+fault) and `Incidents` (what the fault amounts to for the model)."""
 
 from __future__ import annotations
 
@@ -21,12 +20,12 @@ if TYPE_CHECKING:
     from ackproof.experiment.experiment import ExperimentSpec
 
 AS_KRAFT: Final = "it knows reassignments as KRaft makes them, not as ZooKeeper's controller does"
-"""Why the model does not play some planned work in ZooKeeper mode."""
+"""Reason why the model does not simulate some planned work in ZooKeeper mode."""
 LAG: Final = "replica.lag.time.max.ms"
 
 
 class Incidents(NamedTuple):
-    """Counts of events that happen to brokers with a replica of the partition (`explore.scope.Budget`)."""
+    """Numbers of events that hit brokers with a replica of one partition (`explore.scope.Budget`)."""
 
     kills: int = 0
     power_losses: int = 0
@@ -55,9 +54,10 @@ NOTHING: Final = Incidents()
 
 @dataclass(frozen=True)
 class Exposure:
-    """A topic of a case, as its faults look at it. `time_out`: the shortest in force at any broker, in ms.
+    """A topic of a case, as a fault's prediction needs it. `time_out`: name of a setting → the shortest value in
+    force at any broker, in ms.
 
-    `faults`: how many the case has. How long a fault lasts is `FaultSpec.hold`.
+    `faults`: number of faults in the case. The duration of a fault is `FaultSpec.hold`.
     """
 
     experiment: ExperimentSpec
@@ -65,19 +65,19 @@ class Exposure:
     topic: str
     time_out: Callable[[str], int]
     session: str
-    """The setting after which a broker that is silent is fenced."""
+    """Name of the setting after which a silent broker is fenced."""
 
     @property
     def replicas(self) -> int:
         return self.experiment.topics[self.topic].replication_factor
 
     def brokers(self, role: Role) -> int:
-        """Return how many brokers with a replica of the topic can hold this role at once."""
+        """Return the maximum number of brokers with a replica of the topic that can hold this role at once."""
         cluster, rf = self.experiment.cluster, self.replicas
         if role.kind is RoleKind.LIST:
             return self.aimed_at(role.parts)
         if role.kind is RoleKind.RACK:
-            # Of several holders each may be in a rack of its own.
+            # With several holders, each may be in a rack of its own.
             if any(part.kind not in HELD_BY_ONE for part in role.parts):
                 return rf
             racks = Counter(cluster.members.racks.get(broker) for broker in cluster.broker_ids)
@@ -100,15 +100,17 @@ class Exposure:
         return min(holders.get(role.kind, 1), rf)
 
     def aimed_at(self, targets: Iterable[Role]) -> int:
-        """Return how many brokers with a replica a fault of these roles can hit."""
+        """Return the maximum number of brokers with a replica that a fault aimed at these roles can hit."""
         return min(sum(map(self.brokers, targets)), self.replicas)
 
     def lasts(self, hold: float | None, setting: str) -> bool:
-        """Return True if a fault of this duration outlasts the time-out (None: it lasts to the end of the run)."""
+        """Return True if a fault of `hold` seconds lasts at least as long as the time-out `setting`. None: to the end
+        of the run."""
         return hold is None or hold * 1000 >= self.time_out(setting)
 
     def noticed(self, hold: float | None, nodes: int) -> Incidents:
-        """Brokers that stand still: fenced when their session ends, or dropped from the ISR as slow."""
+        """Return the incidents if `nodes` brokers stand still for `hold` seconds: they are fenced when their session
+        ends, or drop out of the ISR as slow."""
         if self.lasts(hold, self.session):
             return Incidents(cuts=nodes)
         return Incidents(shrinks=nodes) if self.lasts(hold, LAG) else NOTHING
@@ -121,14 +123,14 @@ _DOTS: Final = re.compile(r" *\.\. *")
 
 @dataclass(frozen=True)
 class DurationRange:
-    """Range of durations in seconds, both ends included."""
+    """A range of durations in seconds, both ends included."""
 
     low: float
     high: float
 
     @classmethod
     def parse(cls, text: str) -> DurationRange:
-        """Read `0.5s..3s`, or `2s` for exactly that. Raises ValueError."""
+        """Parse `0.5s..3s`, or `2s` for a single duration. Raises ValueError."""
         parts = _DOTS.split(text.strip())
         try:
             ends = [parse_duration(part) for part in parts]
@@ -150,35 +152,35 @@ RangeField: TypeAlias = Annotated[
         {"type": "string", "pattern": RANGE_PATTERN, "title": "Range", "examples": ["0.5s..3s", "2s"]}
     ),
 ]
-"""A range of durations. In a file: `0.5s..3s`; one duration alone is always drawn as it is."""
+"""A range of durations. In a file: `0.5s..3s`, or one duration."""
 
 
 @dataclass(frozen=True)
 class Draw:
-    """Input of `FaultSpec.draw_fields` while a storm draws a fault.
+    """Input of `FaultSpec.draw_fields` when a storm draws a fault.
 
     All choices come from `random`, which follows from the case's seed and the storm's number.
     """
 
     random: Random
     roles: Sequence[str]
-    """The storm's `roles`, as a file writes them."""
+    """The storm's `roles`, in the grammar of a file."""
     experiment: ExperimentSpec
     more: Random = field(default_factory=lambda: Random(0))
-    """For what a file may leave out: a generator of each fault's own, so that what it draws changes no other draw."""
+    """Generator for optional fields. Each fault has its own, so that these draws change no other draw."""
 
     def role(self) -> str:
         return self.random.choice(list(self.roles))
 
     def place(self) -> str:
-        """A partition that producers write to, as `orders/0`."""
+        """Draw a partition that producers write to, such as `orders/0`."""
         return self.random.choice(places_of(self.experiment))
 
     def other_place(self) -> str:
         return self.more.choice(places_of(self.experiment))
 
     def link(self) -> str:
-        """A link that carries something, as a file writes it."""
+        """Draw a link that carries traffic, in the grammar of a file."""
         place, cluster = self.other_place(), self.experiment.cluster
         links = [f"{who}({place}) -> leader({place})" for who in ("follower", "followers")]
         links += [f"clients -> leader({place})", f"leader({place}) -> follower({place})"]
@@ -193,7 +195,8 @@ class Draw:
         return self.more.choice(links)
 
     def request(self, *apis: str) -> tuple[str, str]:
-        """A link and one of these APIs (any, without them) whose requests go over it all the time."""
+        """Draw a link, and an API whose requests it carries all the time. `apis`: the APIs to choose from; empty:
+        any."""
         place, cluster = self.other_place(), self.experiment.cluster
         asked = [(f"clients -> leader({place})", "Produce")]
         if self.experiment.workload.consumers.live:
@@ -207,20 +210,20 @@ class Draw:
         return self.more.choice([one for one in asked if not apis or one[1] in apis] or asked)
 
     def between(self, low: int, high: int) -> int:
-        """A whole number, both ends possible, from the fault's own generator."""
+        """Draw a whole number from `low` to `high` (both included), with the fault's own generator."""
         return self.more.randint(low, high)
 
     def seconds(self, within: DurationRange) -> str:
-        """A duration in this range, in whole milliseconds, as a file writes it."""
+        """Draw a duration in this range, in whole milliseconds, in the grammar of a file."""
         return duration_text(self.pick_seconds(within))
 
     def pick_seconds(self, within: DurationRange) -> float:
-        """A duration in this range, in seconds, rounded to milliseconds."""
+        """Draw a duration in this range; return seconds, rounded to milliseconds."""
         return round(within.low + (within.high - within.low) * self.random.random(), 3)
 
 
 def places_of(experiment: ExperimentSpec) -> list[str]:
-    """The partitions that producers write to, as `orders/0`."""
+    """Return the partitions that producers write to, such as `orders/0`."""
     topics = experiment.topics
     return [
         f"{name}/{number}"

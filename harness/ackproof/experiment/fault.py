@@ -1,8 +1,8 @@
-"""Faults as data: what every fault has.
+"""`FaultSpec`, the base class of all faults, as data.
 
-A kind is a subclass of `FaultSpec` with a `KIND` in a module of `ackproof.faults`, found there by
-`ackproof.faults.registry`. Its own fields (those in the braces after the kind) are the fields that the subclass adds;
-everything else here reads them from the class.
+A kind of fault is a subclass with a `KIND`, in a module of `ackproof.faults`; `ackproof.faults.registry` finds it.
+The fields that the subclass adds are those in the braces after the kind. The class attributes tell planning, running
+and judging everything else about the kind.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ HoldKey = Literal["for", "restart_after"]
 
 
 class Grip(Enum):
-    """State into which a fault puts a node; the value completes "the node is …"."""
+    """State of a node that a fault causes. The value completes "the node is …"."""
 
     DOWN = "down"
-    """No process."""
+    """The node has no process."""
     STILL = "at a standstill"
-    """A process that stands still."""
+    """The node's process is stopped."""
     SLOW = "slow"
-    """A process that is stopped and continued again and again; it stays stopped while another wants it `STILL`."""
+    """The node's process is stopped and continued in turn. It stays stopped while another fault wants it `STILL`."""
 
 
 WHERE_IT_RUNS: Final = frozenset({Grip.SLOW})
@@ -48,16 +48,16 @@ WHERE_IT_LIVES: Final = frozenset({Grip.SLOW, Grip.STILL})
 
 
 class Complaints(Protocol):
-    """Collector of problems between a fault and its experiment. Paths begin inside the braces after the kind."""
+    """Collector of conflicts between a fault and its experiment. Paths begin inside the braces after the kind."""
 
     def sound(self, *paths: Path, cluster: bool = False) -> bool:
-        """Return True if these fields (and with `cluster` those of the cluster) have no problem yet."""
+        """Return True if these fields have no problem yet; with `cluster` also the fields of the cluster."""
 
     def report(self, path: Path, message: str, suggestion: str | None = None, *, key: bool = False) -> None:
-        """Note a problem of a field's value, or with `key` of its name."""
+        """Report a problem with a field's value, or with `key` with its name."""
 
     def unknown_value(self, path: Path, what: str, name: str, valid: Iterable[str]) -> None:
-        """Note a value that names something which does not exist; the nearest of `valid` is suggested."""
+        """Report a value that names something that does not exist. The nearest of `valid` is suggested."""
 
 
 class FaultSpec(Spec):
@@ -65,46 +65,46 @@ class FaultSpec(Spec):
 
     KIND: ClassVar[str] = ""
     SUMMARY: ClassVar[str] = ""
-    """What it does, in a sentence."""
+    """Effect of the fault, in a sentence."""
     DONE: ClassVar[str] = ""
-    """What befell those whom it hit, as the participle of a sentence: "killed"; '' where no node or client is hit."""
+    """Effect on a node or client that was hit, as a participle: "killed". '' if the fault hits neither."""
     HEALING: ClassVar[str] = ""
-    """What ends it, as a verb for the schedule: "resume", "start again"."""
+    """Action that ends the fault, as a verb: "resume", "start again"."""
     HOLD_KEY: ClassVar[HoldKey | None] = None
-    """The field that says how long it lasts; None for a fault that ends by itself."""
+    """Name of the field for the fault's duration; None if the fault ends by itself."""
     SHORT: ClassVar[tuple[str, ...]] = ()
-    """The fields that a value without braces stands for: one, or for a list of three the groups and what connects
-    them."""
+    """Fields that a value without braces stands for: one field, or two for a list of three (the groups, and the node
+    that connects them)."""
     ASKS: ClassVar[frozenset[Ability]] = frozenset()
-    """Abilities that it uses apart from Kafka's protocol; the backend's row names those that it lacks."""
+    """Abilities that the fault uses apart from Kafka's protocol. It is refused on backends that lack one."""
     NOT_SIMULATED: ClassVar[str] = ""
-    """Why the reference implementation has no such fault, whatever its fields say; empty where it has."""
+    """Reason why the reference implementation has no such fault, whatever its fields; empty if it has."""
     NOT_IN: ClassVar[Mapping[str, str]] = MappingProxyType({})
-    """Modes of a cluster (`cluster.mode`) in which there is nothing that it could do, and why."""
+    """Cluster modes (`cluster.mode`) in which the fault can do nothing, each with the reason."""
     UNPREDICTABLE: ClassVar[str] = ""
-    """Why no prediction can be made with it; empty where one can. One that says nothing of it and neither has a
-    `PER_NODE` nor a `planned` of its own has none either (`unpredictable`)."""
+    """Reason why no prediction can be made for a case with this fault; empty if one can. A kind with neither this
+    reason nor `PER_NODE` nor its own `planned` has no prediction either (see `unpredictable`)."""
     PER_NODE: ClassVar[Incidents | None] = None
-    """Incidents for each broker that it hits, without those that the metadata log records; NOTHING for a kind that
+    """Incidents for each broker that is hit, without those that the metadata log records. `NOTHING` for a kind that
     touches no replica."""
     ENDS_NODES: ClassVar[bool] = False
-    """Whether the process of each node at which it is aimed ends."""
+    """True if the process of each targeted node ends."""
     GRIP: ClassVar[Grip | None] = None
-    """What it wants of each node at which it is aimed."""
+    """State that the fault causes on each targeted node."""
     OVER: ClassVar[frozenset[Grip]] = frozenset(Grip)
-    """Grips of other faults on a node that leave it something to break there."""
+    """States, caused by other faults on a node, in which this fault still finds something to break there."""
     IN_FORCE_S: ClassVar[float] = 60.0
-    """So many seconds after its time it is in force, unless it failed."""
+    """Seconds after its time by which the fault is in force, unless it failed."""
     NEEDS: ClassVar[frozenset[Need]] = frozenset()
-    """What must be laid before the cluster starts so that it can be done, whatever its fields say."""
+    """Needs that must be prepared before the cluster starts, whatever the fault's fields."""
 
     SENDS: ClassVar[bool] = False
-    """Whether producers send what it asks for, and nothing else, until it lets them."""
+    """True if producers send only on request of this fault, until it lets them send freely."""
 
     number: int = Field(ge=1)
     trigger: Trigger
     hold: Duration | None = None
-    """Seconds from its confirmation to its healing; None: until the healing phase at the end of the run."""
+    """Seconds from the fault's confirmation to its healing; None: until the healing phase at the end of the run."""
 
     @property
     def kind(self) -> str:
@@ -116,27 +116,28 @@ class FaultSpec(Spec):
 
     @property
     def targets(self) -> tuple[Role, ...]:
-        """Every role that it mentions; they are resolved once, together, when it is due. Empty: it needs none."""
+        """Return every role that the fault's fields name. They are resolved together when the fault is due."""
         return ()
 
     @property
     def needs(self) -> frozenset[Need]:
-        """Ground that must be laid for it; depends on its fields where a kind overrides `NEEDS`."""
+        """Return the needs that must be prepared. A kind overrides this method if they depend on its fields."""
         return self.NEEDS
 
     @property
     def course(self) -> tuple[str, ...]:
-        """Steps in order, one line each, for faults that one line cannot describe."""
+        """Return the steps in order, one line each, for faults that one line cannot describe."""
         return ()
 
     @property
     def builds(self) -> tuple[KafkaBuild, ...]:
-        """Builds of Kafka that it installs, besides the cluster's own."""
+        """Return the builds of Kafka that the fault installs, in addition to the cluster's own."""
         return ()
 
     @classmethod
     def not_on(cls, backend: str) -> str | None:
-        """Why it cannot be injected on this backend: "not possible on it, because …"; None where it can be."""
+        """Return why this kind cannot be injected on a backend, to complete "not possible, because …"; None if it
+        can."""
         row = BACKENDS[backend]
         if row.simulated and cls.NOT_SIMULATED:
             return cls.NOT_SIMULATED
@@ -144,39 +145,41 @@ class FaultSpec(Spec):
 
     @classmethod
     def unpredictable(cls) -> str:
-        """Why no prediction can be made with it; empty where one can."""
+        """Return why no prediction can be made for a case with this kind; empty if one can."""
         says = cls.PER_NODE is not None or cls.planned is not FaultSpec.planned
         return cls.UNPREDICTABLE or ("" if says else "the model has no such fault")
 
     def not_simulated(self, spec: ExperimentSpec) -> tuple[str, str] | None:
-        """Return the field that the model cannot do in this experiment ("": the whole fault), and why."""
+        """Return the field that the model cannot do in this experiment ("": the whole fault), and why; None if it
+        can."""
         return None
 
     @property
     def grip(self) -> Grip | None:
-        """State into which it puts its nodes."""
+        """Return the state that the fault causes on its nodes; None for none."""
         return self.GRIP
 
     def reach(self, spec: ExperimentSpec) -> tuple[frozenset[int], int]:
-        """The nodes that it may hit, and how many of them it hits at least."""
+        """Return the nodes that the fault may hit, and the minimum number of nodes that it hits."""
         each = [role.reach(spec.cluster.members) for role in self.targets]
         return frozenset().union(*(nodes for nodes, _ in each)), max((least for _, least in each), default=0)
 
     def keeps(self, spec: ExperimentSpec) -> Grip | None:
-        """Return the state of each of its nodes from confirmation to healing; None if it is not certain."""
+        """Return the state of each targeted node from confirmation to healing; None if it is not certain."""
         return None if self.HOLD_KEY is None else self.grip
 
     def at_odds(self, first: FaultSpec, spec: ExperimentSpec) -> str:
-        """Return why this fault certainly finds nothing to break while `first` is in force; '' if that is not certain.
+        """Return why this fault certainly finds nothing to break while `first` is in force; '' if that is not
+        certain.
 
-        Otherwise the run decides: the two compose, or this one does not bite.
+        If it is not certain, the run decides: both take effect, or this fault has no effect.
         """
         grip = first.keeps(spec)
         met = "" if grip is None or grip in self.OVER else self.meets(first, spec)
         return f"keeps {met} {grip.value}" if grip and met else ""
 
     def meets(self, other: FaultSpec, spec: ExperimentSpec) -> str:
-        """The nodes among which is one that both surely hit, in words; '' where none surely is."""
+        """Return, in words, the nodes of which at least one is certainly hit by both faults; '' if there is none."""
         (mine, least), (its, most) = self.reach(spec), other.reach(spec)
         if least + most <= len(mine | its):
             return ""  # only if they hit more nodes than there are, one is hit by both
@@ -184,35 +187,36 @@ class FaultSpec(Spec):
 
     @property
     def lasts(self) -> float:
-        """Seconds from its confirmation for which its effect certainly lasts."""
+        """Return the seconds from confirmation for which the effect certainly lasts; infinite without a duration."""
         if self.HOLD_KEY is None:
             return 0.0
         return inf if self.hold is None else self.hold
 
     def observed(self, nodes: int) -> Incidents:
-        """Return the incidents that it amounts to after hitting this many brokers."""
+        """Return the incidents that the fault amounts to after it hit `nodes` brokers."""
         return (self.PER_NODE or NOTHING).times(nodes)
 
     def planned(self, exposure: Exposure) -> Incidents | None:
-        """Return the incidents that it may cause to a partition, given its duration; None: it touches no replica."""
+        """Return the incidents that the fault may cause to a partition; None if it touches no replica."""
         return self.observed(exposure.aimed_at(self.targets)) if self.PER_NODE else None
 
     def check(self, spec: ExperimentSpec, say: Complaints) -> None:
-        """Say what does not fit the experiment, beyond roles and partitions, which are checked for every fault."""
+        """Report conflicts with the experiment. Roles and partitions are checked elsewhere, for every fault."""
 
     def may_set(self, spec: ExperimentSpec, topic: str) -> Mapping[str, str]:
-        """Settings of the topic that are in force for a while because of it: a run is judged by the weakest."""
+        """Return the topic's settings that this fault puts in force for a while. The weakest promise in force
+        counts."""
         return {}
 
     @property
     def clock_shift(self) -> float:
-        """Seconds by which it sets the clocks of its nodes forwards; negative is backwards."""
+        """Return the seconds by which the fault advances the clocks of its nodes; negative: sets them back."""
         return 0.0
 
     def rots(self, place: TopicPartition) -> bool:
-        """Return True if it damages what the protocol relies on in this partition's log.
+        """Return True if the fault damages parts of this partition's log that the protocol relies on.
 
-        That is the end, as a loss of power does, or the middle, for which no protocol defines the outcome.
+        That is the end of the log after a power loss, or its middle, for which no protocol defines the outcome.
         """
         del place
         return False
@@ -227,17 +231,18 @@ class FaultSpec(Spec):
         return True
 
     def may_shrink_to(self, topic: str) -> int | None:
-        """The fewest replicas that a partition of the topic has because of it; None: as many as before."""
+        """Return the minimum number of replicas of the topic's partitions after this fault; None: unchanged."""
         return None
 
     @classmethod
     def draw_fields(cls, draw: Draw) -> Mapping[str, Data] | None:
-        """Its own fields as a storm draws them, in the words of a file; None: a storm's menu must give them."""
+        """Return the kind's fields as a storm draws them, in the grammar of a file. None: the storm's menu must give
+        them."""
         own = (field for name, field in cls.model_fields.items() if name not in COMMON)
         return None if any(field.is_required() for field in own) else {}
 
     def entry(self) -> dict[str, Data]:
-        """Itself in the words of a file, as one of `faults:`; a field that is unset (None) is left out."""
+        """Return the fault as an entry of `faults:`, in the grammar of a file; fields that are None are left out."""
         body: Data = self.model_dump(mode="json", exclude_none=True, exclude=set(COMMON), by_alias=True)
         data = {
             self.KIND: body,
@@ -252,7 +257,7 @@ class FaultSpec(Spec):
 
 
 class NodeFault(FaultSpec):
-    """A fault of whole nodes, those that hold a role."""
+    """A fault of whole nodes: those that hold the role `target`."""
 
     SHORT: ClassVar[tuple[str, ...]] = ("target",)
 
@@ -268,11 +273,11 @@ class NodeFault(FaultSpec):
 
 
 COMMON: Final = frozenset({"number", "trigger", "hold"})
-"""Fields of a fault that are not written inside the braces after its kind."""
+"""Fields that are outside the braces after a fault's kind."""
 
 
 def trigger_text(fault: FaultSpec) -> str:
-    """When a fault begins, in words; one that a storm drew counts from the storm's own beginning."""
+    """Return when a fault begins, in words. A fault that a storm drew counts from the storm's beginning."""
     if fault.is_drawn and isinstance(fault.trigger, ChainTrigger):
         by, first = duration_text(fault.trigger.by), fault.trigger.fault
         return f"{by} into storm {first}" if first < DRAWN_FROM else f"{by} with fault {fault_name(first)}"

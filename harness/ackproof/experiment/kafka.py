@@ -1,12 +1,11 @@
-"""Kafka as an experiment names it: known releases, builds, metadata modes, broker files.
+"""The Kafka that an experiment names: known releases, builds, metadata modes, broker files.
 
-`releases.json` has a row for each line: its releases, and the feature levels that a broker of the line supports
-(ApiVersions). `python tools/new_release.py VERSION` writes the row and the lock of the jars. Any other release runs
-too, with the rules of the newest known line that is not newer.
+`releases.json` has a row for each release line: its releases, and the feature levels that its brokers support
+(ApiVersions). `python tools/new_release.py VERSION` writes the row and the lock file of the jars. Any other release
+runs too, under the rules of the newest known line that is not newer.
 
 A file writes `"4.4.0"`, `newest`, `{path: ../kafka}`, `{version: "4.3.1", patch: fix.jar}` or `{image:
-my/kafka:tag}`. `ackproof.plan.builds` fills in what the file leaves open: the version of a build, the newest release,
-absolute paths.
+my/kafka:tag}`. `ackproof.plan.builds` fills in the rest: the version of a build, the newest release, absolute paths.
 """
 
 from __future__ import annotations
@@ -25,26 +24,26 @@ from ackproof.base.units import wrong
 from ackproof.experiment.base import Config, Spec, Text
 
 ELR: Final = "eligible.leader.replicas.version"
-"""1: the controller remembers who was in sync last (eligible leader replicas, KIP-966)."""
+"""Feature of eligible leader replicas (KIP-966). At level 1 the controller remembers the last in-sync replicas."""
 KRAFT: Final = "kraft.version"
 METADATA: Final = "metadata.version"
 ELR_NEEDS: Final = 23
-"""The metadata.version below which no cluster is formatted with eligible leader replicas (4.0-IV1)."""
+"""Lowest metadata.version with which a cluster can be formatted with eligible leader replicas (4.0-IV1)."""
 ROWS: Final = Path(__file__).with_name("releases.json")
 
 
 class ReleaseLine(NamedTuple):
-    """A line of releases, such as 4.3."""
+    """A release line, such as 4.3."""
 
     number: tuple[int, int]
     releases: tuple[str, ...]
-    """Oldest first."""
+    """Releases of the line, oldest first."""
     features: Mapping[str, tuple[int, int]]
-    """The lowest and the highest level of each."""
+    """Lowest and highest level of each feature."""
 
     @property
     def zookeeper(self) -> bool:
-        """True if it has the ZooKeeper mode; 3.9 was the last line with it."""
+        """Return True if the line has the ZooKeeper mode; 3.9 was the last such line."""
         return self.number < (4, 0)
 
     def __str__(self) -> str:
@@ -52,7 +51,7 @@ class ReleaseLine(NamedTuple):
 
 
 def numbers(version: str) -> tuple[int, ...]:
-    """`4.3.1` → (4, 3, 1): versions compare by these."""
+    """Return a version as numbers, to compare versions: `4.3.1` → (4, 3, 1)."""
     return tuple(int(part) for part in version.split("."))
 
 
@@ -69,62 +68,62 @@ def _read_lines() -> tuple[ReleaseLine, ...]:
 
 
 LINES: Final = _read_lines()
-"""Oldest first."""
+"""Known release lines, oldest first."""
 
 RELEASES: Final = tuple(release for line in LINES for release in line.releases)
 """Every known release, oldest first."""
 NEWEST: Final = tuple(line.releases[-1] for line in LINES)
 """The newest release of each line."""
 DEFAULT: Final = RELEASES[-1]
-"""What an experiment has that names none."""
+"""Release of an experiment that names none."""
 LAST_WITH_ZOOKEEPER: Final = next(line.releases[-1] for line in reversed(LINES) if line.zookeeper)
 KNOWN_FEATURES: Final = tuple(dict.fromkeys(name for line in LINES for name in line.features))
-"""Every feature that any release has."""
+"""Every feature that any known release has."""
 
 
 def too_old(version: str) -> str | None:
-    """Why no experiment can have this version; None if it is not older than the oldest known line."""
+    """Return why this version is too old for any experiment; None if it is not older than the oldest known line."""
     if numbers(version)[:2] >= LINES[0].number:
         return None
     return f"Kafka {version} is not supported: {LINES[0]} is the oldest line that is"
 
 
 def line_of(version: str) -> ReleaseLine:
-    """The line of this version, or the newest known one before it."""
+    """Return the release line of this version; for an unknown version the newest known line before it."""
     return next((line for line in reversed(LINES) if line.number <= numbers(version)[:2]), LINES[0])
 
 
 def features_of(version: str) -> Mapping[str, tuple[int, int]]:
-    """The features of this version's line, or of the newest known one before it."""
+    """Return the features of this version's line (see `line_of`)."""
     return line_of(version).features
 
 
 def first_with(feature: str) -> str:
-    """The first release line that has a feature, such as `4.0`."""
+    """Return the first release line that has a feature, such as `4.0`."""
     return str(next(line for line in LINES if feature in line.features))
 
 
 @dataclass(frozen=True)
 class MetadataMode:
-    """A row for one `ClusterSpec.mode`."""
+    """Properties of one `ClusterSpec.mode`."""
 
     server: str
-    """What a node is called that keeps the metadata and holds no partitions."""
+    """Name of a node that keeps the metadata and holds no partitions."""
     broker_controls: bool
-    """Whether the controller is one of the brokers, which the servers elect and which alone takes changes."""
+    """True if one of the brokers is the controller. The servers elect it, and only it takes changes."""
     rules: str
-    """What follows a release's number in the name of its rules (`3.9.2-zk`)."""
+    """Suffix of a release's number in the name of its rules (`3.9.2-zk`)."""
     registers_once: bool
-    """Whether a broker registers once in the life of its process; else with each of its sessions."""
+    """True if a broker registers once in the life of its process; False if it registers with each of its sessions."""
     session: str
-    """The setting that says how long a broker may be silent."""
+    """Name of the setting for how long a broker may be silent."""
     timing: Mapping[str, str]
-    """Short time-outs that suit experiments, in addition to those of both modes."""
+    """Short time-outs for experiments, in addition to those of both modes."""
 
 
 _KRAFT: Final[Mapping[str, str]] = MappingProxyType(
     {
-        # A dead broker is noticed within this session; a paused one keeps its place for as long.
+        # A dead broker is noticed within this session; a paused one stays registered for as long.
         "broker.session.timeout.ms": "3000",
         "broker.heartbeat.interval.ms": "300",
         "controller.quorum.election.timeout.ms": "300",
@@ -140,8 +139,8 @@ _ZOOKEEPER: Final[Mapping[str, str]] = MappingProxyType(
     {
         # As long as a KRaft broker's session above.
         "zookeeper.session.timeout.ms": "3000",
-        # A broker exits when it has no session within this, by default as long as a session lasts: too short for
-        # a machine on which ZooKeeper itself only starts.
+        # A broker exits if it gets no session within this time. The default, the session time-out, is too short on a
+        # machine where ZooKeeper itself is still starting.
         "zookeeper.connection.timeout.ms": "60000",
         "controlled.shutdown.retry.backoff.ms": "500",
     }
@@ -159,18 +158,19 @@ MODES: Final[Mapping[str, MetadataMode]] = MappingProxyType(
 
 IMAGE_ALONE: Final = "an image runs in containers alone: backend: docker"
 NEWEST_RELEASE: Final = "newest"
-"""The newest release that Maven's repositories offer."""
+"""Stands for the newest release that Maven's repositories offer."""
 _VERSION: Final = re.compile(r"[0-9]{1,3}\.[0-9]{1,3}\.[0-9]{1,3}\Z")
 ORIGINS: Final = ("path", "patch", "image")
-"""Where a Kafka comes from that is no release as it was published."""
+"""Fields for the origin of a Kafka that is no published release."""
 
 
 @dataclass(frozen=True)
 class KafkaBuild:
-    """The Kafka that a node runs. At most one of `path`, `patch` and `image` is given; none: the release itself."""
+    """The Kafka that a node runs. At most one of `path`, `patch` and `image` is given; none: a published release."""
 
     version: str
-    """Number of the release, such as 4.3.1; of a build what its jars say, without a suffix such as -SNAPSHOT."""
+    """Number of the release, such as 4.3.1. For a build: the number in its jars, without a suffix such as
+    -SNAPSHOT."""
     path: str | None = None
     """Source tree, distribution folder or .tgz."""
     patch: str | None = None
@@ -178,9 +178,9 @@ class KafkaBuild:
     image: str | None = None
     """Image that follows the conventions of apache/kafka."""
     digest: str | None = None
-    """Of a build, a patch or an image: tells its files apart. Reading a file fills it in."""
+    """Digest of the files of a build, a patch or an image. It is filled in when a file is read."""
     name: str | None = None
-    """What cases, reports and comparisons call it; by default what the file says."""
+    """Name in cases, reports and comparisons; by default the text of the file."""
 
     @classmethod
     def field_names(cls) -> tuple[str, ...]:
@@ -192,7 +192,7 @@ class KafkaBuild:
 
     @property
     def is_known(self) -> bool:
-        """True for a published release that `releases.json` lists."""
+        """Return True for a published release that `releases.json` lists."""
         return self.is_release and self.version in RELEASES
 
     @property
@@ -208,7 +208,7 @@ class KafkaBuild:
 
     @property
     def assumption(self) -> str:
-        """One sentence that says whose rules are assumed for an unknown Kafka; empty for a known one."""
+        """Return a sentence on whose rules are assumed for an unknown Kafka; empty for a known one."""
         if self.is_known:
             return ""
         what = f"Kafka {self}"
@@ -216,7 +216,7 @@ class KafkaBuild:
         return f"{what} {why}: the rules of {line_of(self.version)} are assumed"
 
     def data(self) -> JsonValue:
-        """The value of `kafka` in a file."""
+        """Return the value of `kafka` in the grammar of a file."""
         given: dict[str, JsonValue] = {
             one.name: value for one in fields(self) if (value := getattr(self, one.name)) is not None
         }
@@ -224,14 +224,14 @@ class KafkaBuild:
 
 
 def not_a_version(text: str) -> str | None:
-    """Why no node can run what the command line names as a version; None where one may."""
+    """Return why the version on a command line cannot be run; None if it can."""
     if not _VERSION.match(text):
         return f"expected a full version such as {DEFAULT}, not '{text[:60]}'"
     return too_old(text)
 
 
 def read_build(value: object) -> KafkaBuild:
-    """Read the value of `kafka`. Raises `PydanticCustomError` with the sentence to show."""
+    """Parse the value of `kafka`. Raises `PydanticCustomError` with the message to show."""
     match value:
         case KafkaBuild():
             return value
@@ -289,7 +289,7 @@ Kafka: TypeAlias = Annotated[
         }
     ),
 ]
-"""What a file says of `kafka`."""
+"""The value of `kafka` in a file."""
 
 
 class BrokerFile(Spec):

@@ -1,13 +1,13 @@
 """Links between nodes and clients, and the APIs of Kafka that they carry.
 
-A link `A -> B` is every connection that A opens to B, with what flows over it in both directions:
-`followers(orders/0) -> leader(orders/0)`, `clients -> leader(orders/0)`.
+A link `A -> B` is every connection that A opens to B, with its traffic in both directions: `followers(orders/0) ->
+leader(orders/0)`, `clients -> leader(orders/0)`.
 
-The keys of APIs are those of https://kafka.apache.org/protocol#protocol_api_keys. Their senders are KRaft's (release
-3.9 and later), read from Kafka's sources: clients' requests in `KafkaApis`, a broker's requests to controllers in the
-classes that hold a `NodeToControllerChannelManager`, and to its peers in the fetcher threads and transaction
-coordinators. Left out: requests that only administrators send, and those that cannot be asked without changing
-something (`questions`).
+The keys of APIs are those of https://kafka.apache.org/protocol#protocol_api_keys. The senders are those of KRaft
+(release 3.9 and later), read from Kafka's sources: clients' requests from `KafkaApis`, a broker's requests to
+controllers from the classes that hold a `NodeToControllerChannelManager`, and those to its peers from the fetcher
+threads and transaction coordinators. Two groups are left out: requests that only administrators send, and requests
+that cannot be sent as a probe without changing something (`questions`).
 """
 
 from __future__ import annotations
@@ -39,14 +39,14 @@ OF_CONTROLLERS: Final = frozenset({RoleKind.CONTROLLER, RoleKind.CONTROLLERS})
 
 @dataclass(frozen=True)
 class LinkEnds:
-    """The links from everybody who holds `source` (None: the clients) to everybody who holds `target`."""
+    """The links from every holder of `source` (None: the clients) to every holder of `target`."""
 
     source: Role | None
     target: Role
 
     @classmethod
     def parse(cls, text: str) -> LinkEnds:
-        """Read a link. Raises ValueError with a sentence that says what was expected."""
+        """Parse a link. Raises ValueError with a message on what was expected."""
         left, arrow, right = text.partition(ARROW)
         if not arrow:
             raise ValueError(f"expected a link such as {_EXAMPLE}, not '{text[:60]}'")
@@ -67,7 +67,7 @@ class LinkEnds:
         return (self.target,) if self.source is None else (self.source, self.target)
 
     def needs(self, *, both_ways: bool = False) -> frozenset[Need]:
-        """Return the classes of links to which it belongs, for any holders of the roles."""
+        """Return the classes of links that it may belong to, whoever holds the roles."""
         if self.source is None:
             return frozenset({Need.CLIENT_LINKS})
         return between(self.source, self.target) | (
@@ -76,10 +76,10 @@ class LinkEnds:
 
 
 def between(source: Role, target: Role) -> frozenset[Need]:
-    """The classes of the links from one role's holders to another's."""
+    """Return the classes of the links from the holders of one role to those of another."""
     needs: set[Need] = set()
     for one, other in product(source.roles, target.roles):
-        # Only brokers connect to ZooKeeper, and in its mode the role `controller` is one of them.
+        # Only brokers connect to ZooKeeper. In ZooKeeper mode the holder of the role `controller` is a broker.
         zookeeper = RoleKind.ZOOKEEPER in (one.kind, other.kind)
         if zookeeper or one.kind not in (*OF_CONTROLLERS, RoleKind.RACK):
             needs.add(Need.BROKER_LINKS)
@@ -146,11 +146,11 @@ GroupField: TypeAlias = Annotated[
         }
     ),
 ]
-"""Nodes on one side of a split: all who hold one of these roles."""
+"""Nodes on one side of a split: all holders of these roles."""
 
 
 def roles_in(value: object) -> Iterator[Role]:
-    """Every role that a field of a fault mentions."""
+    """Yield every role that a value of a fault's field names."""
     if isinstance(value, Role):
         yield value
     elif isinstance(value, LinkEnds):
@@ -161,7 +161,7 @@ def roles_in(value: object) -> Iterator[Role]:
 
 
 class Flow(StrEnum):
-    """A kind of connection, by who opens it to whom."""
+    """A kind of connection, by who opens it and to whom."""
 
     CLIENTS = "clients to brokers"
     BROKERS = "brokers to brokers"
@@ -171,7 +171,8 @@ class Flow(StrEnum):
 
 @dataclass(frozen=True)
 class Api:
-    """An API. `since`: the first of the supported lines in which it is sent; '' in all of them."""
+    """An API of Kafka. `since`: the first supported release line in which it is sent; '': it is sent in all of
+    them."""
 
     name: str
     key: int
@@ -179,7 +180,7 @@ class Api:
     since: str = ""
 
     def sent_in(self, release: str) -> bool:
-        """Return True if nodes and clients of this release send it."""
+        """Return True if nodes or clients of this release send the API."""
         return not self.since or numbers(release)[:2] >= numbers(self.since)
 
 
@@ -224,7 +225,7 @@ APIS: Final[Mapping[str, Api]] = MappingProxyType(_table())
 
 
 def flows_of(ends: LinkEnds, cluster: ClusterSpec) -> frozenset[Flow]:
-    """The kinds of connections that a link of these roles has; empty where nobody opens one."""
+    """Return the kinds of connections between the holders of these roles; empty if none of them opens any."""
     if ends.source is None:
         return frozenset({Flow.CLIENTS})
     if cluster.combined:

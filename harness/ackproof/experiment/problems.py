@@ -1,5 +1,6 @@
-"""Documents as nodes that know their line and column, and problems with them: each has its place and the nearest
-valid name.
+"""Nodes of a document (values with their line and column), and the problems that are found in it.
+
+A problem names its place in the file and, where there is one, the nearest valid name.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from ackproof.rundir.documents import Scalar
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """A place in a file; both count from 1."""
+    """A position in a file; both numbers count from 1."""
 
     line: int
     column: int
@@ -24,12 +25,12 @@ class Mark:
 
 START: Final = Mark(1, 1)
 NOWHERE: Final = Mark(0, 0)
-"""Where something is that the file does not say: the command line does."""
+"""Position of a value that is not in the file but on the command line."""
 
 
 @dataclass(frozen=True, slots=True)
 class ScalarNode:
-    """A value without parts. `text` is what the file says, `value` what it means."""
+    """A single value. `text`: as written in the file. `value`: its meaning."""
 
     value: Scalar
     text: str
@@ -40,7 +41,7 @@ class ScalarNode:
 
 @dataclass(slots=True)
 class ListNode:
-    """A list. `nodes` and `depth` measure it with its aliases followed."""
+    """A list. `nodes` and `depth` are its size and depth with all aliases followed."""
 
     mark: Mark = START
     items: list[Node] = field(default_factory=list)
@@ -50,7 +51,7 @@ class ListNode:
 
 @dataclass(slots=True)
 class MapNode:
-    """A mapping: `entries` by the text of the key, `keys` the nodes of the keys."""
+    """A mapping. `entries`: values by the text of their key. `keys`: the nodes of the keys."""
 
     mark: Mark = START
     entries: dict[str, Node] = field(default_factory=dict)
@@ -61,11 +62,11 @@ class MapNode:
 
 Node: TypeAlias = ScalarNode | ListNode | MapNode
 Data: TypeAlias = "dict[str, Data] | list[Data] | Scalar"
-"""What nodes hold, without their places."""
+"""The values of nodes, without positions."""
 
 
 def plain(node: Node) -> Data:
-    """Return the data of a node without marks."""
+    """Return the data of a node, without positions."""
     match node:
         case MapNode():
             return {key: plain(value) for key, value in node.entries.items()}
@@ -76,7 +77,7 @@ def plain(node: Node) -> Data:
 
 
 def nodes_of(data: Data) -> Node:
-    """Data as nodes without a place (all at line 1)."""
+    """Convert data to nodes whose position is line 1."""
     match data:
         case dict():
             return MapNode(
@@ -90,33 +91,33 @@ def nodes_of(data: Data) -> Node:
 
 
 def root_of(data: dict[str, Data]) -> MapNode:
-    """The nodes of a whole document, likewise."""
+    """Convert the data of a whole document to its root node; see `nodes_of`."""
     root = nodes_of(data)
     assert isinstance(root, MapNode)
     return root
 
 
 def printable(text: str) -> str:
-    """Text from a file without what a terminal might obey; as long as before."""
+    """Return text from a file with characters replaced that a terminal might act on. The length stays the same."""
     return "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in text)
 
 
 def shorten(text: str, limit: int = 60) -> str:
-    """Text from a file, fit for one line of a message."""
+    """Return text from a file, shortened to `limit` characters and made printable for a message."""
     shown = printable(text)
     return shown if len(shown) <= limit else shown[: limit - 1] + "…"
 
 
 Path: TypeAlias = tuple[str | int, ...]
-"""A way from the root of a document to a field: names of fields, and list indices counting from 0."""
+"""Path from the root of a document to a field: names of fields, and list indices that count from 0."""
 
 _PLAIN = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-")
 
 
 def path_text(path: Path) -> str:
-    """A path as a user reads it: ``topics.orders.config[min.insync.replicas]``, ``faults[1].kill``.
+    """Return a path as users write it: ``topics.orders.config[min.insync.replicas]``, ``faults[1].kill``.
 
-    List indices are shown counting from 1, as `after: {fault: 1}` counts. The root is the empty text.
+    List indices count from 1 here, as in `after: {fault: 1}`. The root is the empty text.
     """
     text = ""
     for part in path:
@@ -157,11 +158,12 @@ _ALSO_SAID: Final[Mapping[str, tuple[str, ...]]] = {
     "containers": ("docker",),
     "max": ("full",),
 }
-"""What else people call things, and what is meant."""
+"""Names that people also use → the valid names that they may mean."""
 
 
 def nearest(name: str, valid: Iterable[str], cutoff: float = 0.6) -> str | None:
-    """The valid name that `name` was probably meant to be, or None when none is near (`cutoff`: 1 is equal)."""
+    """Return the valid name that `name` probably means; None if none is near. `cutoff`: required similarity, 0 …
+    1."""
     names = list(valid)
     for meant in _ALSO_SAID.get(name.lower(), ()):
         if meant in names:
@@ -176,33 +178,33 @@ def nearest(name: str, valid: Iterable[str], cutoff: float = 0.6) -> str | None:
 
 
 def hint(name: str, valid: Sequence[str], otherwise: str, most: int | None = None) -> str:
-    """Return the end of a message about an unknown name: the name that was meant, else `otherwise` and valid names."""
+    """Return the end of a message about an unknown name: the probable name, else `otherwise` and the valid names."""
     near = nearest(name, valid)
     return f" (did you mean '{near}'?)" if near else f"; {otherwise} {', '.join(valid[:most])}"
 
 
 _REMEDY: Final = re.compile(r"((?:[^';]|(?<=\w)'(?=\w)|'[^']*')*?)(?:; (.+)| \((did you mean .+\?)\))\Z")
-"""A message: what is wrong, and behind a semicolon that is not quoted what to do."""
+"""Pattern of a message: what is wrong, then, after a semicolon outside quotes, what to do."""
 
 
 @dataclass(frozen=True, order=True)
 class Problem:
-    """One thing that is wrong, or doubtful. `line` and `column` count from 1, 0 for what no line of the file says
-    (`--set`); `path` is "" for the document as a whole."""
+    """One error or warning. `line` and `column` count from 1; 0 if it is in no line of the file (`--set`). `path` is
+    "" for the document as a whole."""
 
     file: str
     line: int
     column: int
     path: str
     message: str
-    """What is wrong; mostly also, behind a semicolon, what to do."""
+    """What is wrong; in most messages followed by a semicolon and what to do."""
     suggestion: str | None = field(default=None, compare=False)
     severity: Literal["error", "warning"] = field(default="error", compare=False)
-    """A file with an error is refused."""
+    """A file with an error is refused; one with warnings only is not."""
 
     @property
     def hint(self) -> str | None:
-        """Remedy, None where none is known."""
+        """Return what to do about it; None if that is not known."""
         if self.suggestion:
             return f"did you mean '{self.suggestion}'?"
         remedy = _REMEDY.match(self.message)
@@ -220,7 +222,7 @@ class Problem:
         return f"{place}: {where}{self.message}{hint}"
 
     def as_json(self) -> dict[str, str | int | None]:
-        """Return it for editors and CI; `line` and `column` are null for what is not in the file."""
+        """Return the problem for editors and CI. `line` and `column` are null if it is in no line of the file."""
         return {
             "file": self.file,
             "line": self.line or None,
@@ -232,7 +234,7 @@ class Problem:
         }
 
     def excerpt(self, lines: Sequence[str]) -> str:
-        """The line of the file that it is about, and a caret below its column; empty where there is none."""
+        """Return the line of the file with a caret below the column; empty if it is in no line."""
         if not 0 < self.line <= len(lines):
             return ""
         number, cut = f"{self.line:6} | ", max(0, self.column - _EXCERPT // 2)
@@ -242,16 +244,16 @@ class Problem:
 
 
 _EXCERPT: Final = 100
-"""Most characters of a line that are shown."""
+"""Maximum number of characters of a line that are shown."""
 MOST_PROBLEMS: Final = 100
-"""Most problems reported for one file; more are no typing mistakes."""
+"""Maximum number of problems reported for one file; a file with more has no mere typing mistakes."""
 
 
 class InvalidExperiment(BadInput):
-    """An experiment file cannot be used. `problems` holds what is wrong with it, in file order.
+    """An experiment file cannot be used. `problems` holds its problems in file order.
 
-    At most `MOST_PROBLEMS` of them; the text says when there are more. With `lines` of the file, each problem is shown
-    with its line.
+    There are at most `MOST_PROBLEMS`; the text says if there were more. With the `lines` of the file, each problem is
+    shown with its line.
     """
 
     def __init__(self, problems: Iterable[Problem]) -> None:
@@ -263,7 +265,7 @@ class InvalidExperiment(BadInput):
 
     @property
     def listed(self) -> tuple[Problem, ...]:
-        """The problems, and where there are more a last one that says so."""
+        """Return the problems; if there were more, the last one says so."""
         more = f"and more; only the first {MOST_PROBLEMS} problems are shown"
         return (*self.problems, *([Problem(self.problems[0].file, 0, 0, "", more)] if self._more else ()))
 

@@ -1,4 +1,7 @@
-"""What the settings of a topic's writes promise: the weakest that is in force anywhere, at any time of a case."""
+"""What the settings of a topic's writes promise, and which classes of anomalies they forbid by that.
+
+The weakest settings count that are in force on any broker at any time of a case.
+"""
 
 from __future__ import annotations
 
@@ -18,9 +21,10 @@ _ID_EXPIRY_MS: Final = 86_400_000
 
 @dataclass(frozen=True)
 class Ruling:
-    """Ruling on a class of anomalies on a topic: impossible is forbidden, possible allowed, unknown not judged.
+    """Ruling on a class of anomalies on a topic: impossible means forbidden, possible allowed, unknown not judged.
 
-    `predicted`: what the prediction says, None without one. `excuses`: why single findings are allowed all the same.
+    `predicted`: answer of the prediction; None without one. `excuses`: reasons why single findings are allowed
+    anyway.
     """
 
     chance: Chance
@@ -30,7 +34,8 @@ class Ruling:
 
     @property
     def foreseen(self) -> Chance:
-        """Chance that the class is seen: possible if an excuse applies, unless it is that clients give records up."""
+        """Return the chance that the class occurs. It is possible if an excuse applies, other than clients that give
+        up."""
         return Chance.POSSIBLE if self._foreseen else self.chance
 
     @property
@@ -44,7 +49,7 @@ class Ruling:
 
 @dataclass(frozen=True)
 class Promises:
-    """The settings of one topic's writes that decide what may happen to them."""
+    """The settings that decide what may happen to the records of one topic."""
 
     acks: str
     idempotence: bool
@@ -52,20 +57,20 @@ class Promises:
     min_insync: int
     unclean_election: bool
     dropped: bool = False
-    """The topic is deleted on the way, as the experiment asks."""
+    """True if the experiment deletes the topic during the run."""
     transactional: bool = False
-    """Whether producers write in transactions."""
+    """True if producers write in transactions."""
     forgets_ids: str = ""
-    """How a leader may forget a producer id that is still in use; empty: it may not."""
+    """How a leader may forget a producer id that is still in use; empty if it may not."""
     library: str = LIBRDKAFKA
-    """The producers' client library, as `rundir.guarantees` names it."""
+    """The producers' client library, by its name in `rundir.guarantees`."""
 
     @classmethod
     def from_experiment(cls, spec: ExperimentSpec, topic: str) -> Promises:
-        """Read from a resolved cell. `min_insync` is the effective one, min(min.insync.replicas, RF).
+        """Return the promises of a resolved cell. `min_insync` is the effective value, min(min.insync.replicas, RF).
 
-        Where brokers have settings of their own, or planned work changes some while the run goes on, the weakest
-        promise that was in force anywhere, at any time, counts.
+        Brokers may have different settings, and planned work may change settings during the run. Of all settings that
+        were in force on any broker at any time, the weakest counts.
         """
         producers = spec.workload.producers
         configs = in_force(spec, topic)
@@ -85,13 +90,14 @@ class Promises:
 
     @property
     def durable(self) -> bool:
-        """acks=all on two replicas or more, without unclean elections: nothing acknowledged may go."""
+        """Return True with acks=all, two or more in-sync replicas and no unclean elections: no acknowledged record
+        may be lost."""
         return self.acks == "all" and self.min_insync >= 2 and not self.unclean_election
 
 
 class InForce(NamedTuple):
-    """Settings of a broker and a topic together. `fault`: the number of the fault that sets them for a while, None:
-    they are those of the file."""
+    """Settings of a broker and a topic, merged. `fault`: number of the fault that puts them in force for a while;
+    None: they are those of the file."""
 
     broker: int
     config: Mapping[str, str]
@@ -99,20 +105,20 @@ class InForce(NamedTuple):
 
     @property
     def policies(self) -> frozenset[str]:
-        """Effective `cleanup.policy`: `delete`, `compact`, or both."""
+        """Return the effective `cleanup.policy`: `delete`, `compact`, or both."""
         policy = self.config.get("cleanup.policy", self.config.get("log.cleanup.policy", "delete"))
         cleans = self.config.get("log.cleaner.enable", "true").lower() == "true"
         return frozenset(name.strip() for name in policy.split(",")) - (set() if cleans else {"compact"})
 
     @property
     def stamped_when_sent(self) -> bool:
-        """True if a record's timestamp is its send time (CreateTime), not its append time."""
+        """Return True if a record's timestamp is its send time (CreateTime), not its append time."""
         broker = self.config.get("log.message.timestamp.type", "CreateTime")
         return self.config.get("message.timestamp.type", broker) == "CreateTime"
 
 
 def settings_in_force(spec: ExperimentSpec, topic: str) -> list[InForce]:
-    """The settings as they are on each broker, before and during each planned change."""
+    """Return the settings in force on each broker, before and during each planned change."""
     own = spec.topics[topic].config
     found = [
         InForce(broker, {**spec.cluster.config, **spec.cluster.broker_config.get(broker, {}), **own})
@@ -128,7 +134,7 @@ def settings_in_force(spec: ExperimentSpec, topic: str) -> list[InForce]:
 
 
 def in_force(spec: ExperimentSpec, topic: str) -> list[Mapping[str, str]]:
-    """The settings of brokers and topic together, as they are on each broker, before and after each planned change."""
+    """Return the settings in force on each broker, before and after each planned change; see `settings_in_force`."""
     return [one.config for one in settings_in_force(spec, topic)]
 
 
@@ -143,12 +149,13 @@ def elects_uncleanly(config: Mapping[str, str]) -> bool:
 
 
 def id_expiry_ms(config: Mapping[str, str]) -> int:
-    """After how long a leader with these settings forgets a producer id that appends nothing."""
+    """Return the time in ms after which a leader with these settings forgets a producer id that appends nothing."""
     return int(config.get(ID_EXPIRY, _ID_EXPIRY_MS))
 
 
 def _forgets_ids(spec: ExperimentSpec, configs: list[Mapping[str, str]]) -> str:
-    """A batch that comes again is at most as old as its delivery timeout, and as long as a fault held it."""
+    """Return how a leader may forget a producer id in use. A repeated batch is at most as old as its delivery
+    time-out plus the time for which a fault held it."""
     lead = sum(max(0.0, fault.clock_shift) for fault in spec.faults)  # jumps of brokers' clocks add up
     held = max((fault.hold or 0.0 for fault in spec.faults), default=0.0)
     shortest = min(map(id_expiry_ms, configs), default=_ID_EXPIRY_MS)
@@ -198,7 +205,7 @@ def _guaranteed(anomaly: str, promises: Promises) -> Ruling:
     if not promises.forgets_ids:
         never.add(Excuse.FORGOTTEN_ID)
     if promises.durable and anomaly == Anomaly.DISPLACED:
-        never.add(Excuse.SENT_AGAIN)  # another copy may be there; the acknowledged one may not go
+        never.add(Excuse.SENT_AGAIN)  # another copy may exist; the acknowledged one may not vanish
     excuses = tuple(excuse for excuse in row.excuses if excuse not in never)
     return Ruling(Chance.IMPOSSIBLE, row.words, excuses=excuses)
 

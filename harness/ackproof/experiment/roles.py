@@ -36,7 +36,7 @@ from ackproof.rundir.partition import TopicPartition
 
 
 class RoleKind(StrEnum):
-    """Every role."""
+    """All kinds of roles."""
 
     LEADER = "leader"
     FOLLOWERS = "followers"
@@ -58,13 +58,13 @@ class RoleKind(StrEnum):
 OF_PARTITION: Final = frozenset(
     {RoleKind.LEADER, RoleKind.FOLLOWERS, RoleKind.FOLLOWER, RoleKind.ISR, RoleKind.PREFERRED_LEADER}
 )
-"""Roles that need a topic and a partition."""
+"""Roles of a partition. They need its topic and number."""
 OF_METADATA: Final = frozenset({RoleKind.CONTROLLER, RoleKind.CONTROLLERS, RoleKind.ZOOKEEPER})
 FIRST_CONTROLLER: Final = 101
-"""Id of the first isolated controller; brokers count from 1."""
+"""Id of the first isolated controller. Brokers count from 1."""
 MAY_NAME_NODE: Final = frozenset({RoleKind.CONTROLLER, RoleKind.BROKER, RoleKind.ZOOKEEPER})
 DRAWN: Final = frozenset({RoleKind.FOLLOWER, RoleKind.BROKER, RoleKind.MINORITY, RoleKind.MAJORITY})
-"""Roles that take one of several nodes; which one comes from the case's seed."""
+"""Roles that take one of several nodes. The case's seed decides which one."""
 
 HELD_BY_ONE: Final = frozenset(
     {RoleKind.LEADER, RoleKind.FOLLOWER, RoleKind.PREFERRED_LEADER, RoleKind.CONTROLLER, RoleKind.BROKER}
@@ -81,13 +81,14 @@ _SIMPLE: Final = (
 _ONE: Final = rf"({_SIMPLE}|rack\(({_SIMPLE}|[^(),\[\]]+)\))"
 ROLE_PATTERN: Final = f"^{_ONE}$"
 TARGET_PATTERN: Final = rf"^({_ONE}|\[ *{_ONE}( *, *{_ONE})* *\])$"
-"""A role, or several of them in brackets."""
+"""A role, or several roles in brackets."""
 SEVERAL: Final = "[broker(1), broker(4)]"
 
 
 @dataclass(frozen=True)
 class Members:
-    """Holders of all roles at one moment. The partition's fields are those of the role's own partition."""
+    """The nodes of a cluster, and the holders of roles at one moment. `leader`, `replicas` and `isr` are those of the
+    partition that the role names."""
 
     brokers: tuple[int, ...]
     controllers: tuple[int, ...] = ()
@@ -96,22 +97,23 @@ class Members:
     replicas: tuple[int, ...] = ()
     isr: tuple[int, ...] = ()
     racks: Mapping[int, str] = field(default_factory=dict)
-    """The rack of each node that has one."""
+    """Rack of each node that has one."""
 
     @classmethod
     def in_racks(
         cls, brokers: Sequence[int], controllers: Sequence[int], racks: Sequence[str], own: Sequence[str]
     ) -> Members:
-        """Deal racks in turn to brokers, and to controllers: `own`, or the same without."""
+        """Return members whose racks are assigned round-robin. `own`: racks of the controllers; empty: the same as
+        brokers."""
         by_node: dict[int, str] = {}
-        # A combined node is a broker first.
+        # A combined node gets its rack as a broker.
         for nodes, names in ((controllers, own or racks), (brokers, racks)):
             by_node |= {node: names[at % len(names)] for at, node in enumerate(nodes) if names}
         return cls(tuple(brokers), tuple(controllers), racks=by_node)
 
     @property
     def nodes_by_rack(self) -> dict[str, tuple[int, ...]]:
-        """The nodes of each rack, brokers first."""
+        """Return the nodes of each rack, brokers first."""
         found: dict[str, tuple[int, ...]] = {}
         for node, rack in sorted(self.racks.items()):
             found[rack] = (*found.get(rack, ()), node)
@@ -119,7 +121,7 @@ class Members:
 
     @property
     def rack_text(self) -> str:
-        """Racks with their nodes, in words; empty without racks."""
+        """Return the racks with their nodes in words; empty without racks."""
         return "; ".join(
             f"{rack}: {', '.join(map(str, nodes))}" for rack, nodes in self.nodes_by_rack.items()
         )
@@ -127,8 +129,8 @@ class Members:
 
 @dataclass(frozen=True)
 class Role:
-    """One role, or a list of roles. `topic` and `partition` are set for the roles of one partition, `node` where a node
-    is named, `rack` where a rack is."""
+    """One role, or a list of roles. `topic` and `partition` are set for roles of a partition, `node` if a node is
+    named, `rack` if a rack is named."""
 
     kind: RoleKind
     topic: str | None = None
@@ -136,7 +138,7 @@ class Role:
     node: int | None = None
     rack: str | None = None
     parts: tuple[Role, ...] = ()
-    """The roles of a list; the one role whose holders' racks are meant."""
+    """For a list: its roles. For `rack(role)`: that role."""
 
     @classmethod
     def of_node(cls, node: int) -> Role:
@@ -145,7 +147,7 @@ class Role:
 
     @classmethod
     def parse(cls, text: str) -> Role:
-        """Read a role, or several in brackets. Raises ValueError with a sentence that says what was expected."""
+        """Parse a role, or several in brackets. Raises ValueError with a message on what was expected."""
         bare = text.strip()
         if bare.startswith("[") and bare.endswith("]"):
             return cls.list_of(map(cls.parse, bare[1:-1].split(",")))
@@ -188,7 +190,8 @@ class Role:
 
     @classmethod
     def list_of(cls, roles: Iterable[Role]) -> Role:
-        """All of them as one target; of a single one itself. Raises ValueError for none, or for one that is twice."""
+        """Return all roles as one target; a single role stays as it is. Raises ValueError for none, or for a
+        duplicate."""
         flat = tuple(part for role in roles for part in role.roles)
         if not flat:
             raise ValueError(f"expected a role in the list, such as {SEVERAL}")
@@ -211,27 +214,28 @@ class Role:
 
     @property
     def roles(self) -> tuple[Role, ...]:
-        """The roles of a list; any other role alone."""
+        """Return the roles of a list; for any other role the role alone."""
         return self.parts if self.kind is RoleKind.LIST else (self,)
 
     def walk(self) -> Iterator[Role]:
-        """Every role that is written in it, but for the list itself."""
+        """Yield every role that it names, but not a list itself."""
         for role in self.roles:
             yield role
             if role.kind is RoleKind.RACK:
                 yield from role.parts
 
     def sides(self) -> frozenset[bool]:
-        """True if a node that keeps the metadata may hold it, False if a broker may, by its name alone."""
+        """Return True among the values if a metadata node (controller, ZooKeeper) may hold the role, False if a
+        broker may."""
         racks = {True, False} if any(role.kind is RoleKind.RACK for role in self.roles) else set()
         return frozenset(
             racks | {role.kind in OF_METADATA for role in self.roles if role.kind is not RoleKind.RACK}
         )
 
     def find_nodes(self, find: Callable[[Role], Iterable[int]], racks: Mapping[int, str]) -> tuple[int, ...]:
-        """The nodes that hold it, ascending; empty when nobody holds it, or one role of a list.
+        """Return the nodes that hold it, ascending; empty if nobody holds it, or nobody holds one role of a list.
 
-        `find` says who holds a role that is neither a rack nor a list.
+        `find` returns the holders of a role that is neither a rack nor a list.
         """
         each: list[set[int]] = []
         for role in self.roles:
@@ -243,11 +247,11 @@ class Role:
         return tuple(sorted(set[int]().union(*each))) if all(each) else ()
 
     def resolve(self, members: Members, order: Sequence[int]) -> tuple[int, ...]:
-        """The nodes that hold this role now, ascending; empty when nobody does. All of its roles are of one partition,
-        that of `members`, or of none.
+        """Return the nodes that hold this role now, ascending; empty if nobody does. All partitions that it names
+        must be the one that `members` describes.
 
-        `order` is this fault's draw (`Case.order`): all brokers in a random order. A drawn role takes the first of
-        them that qualify.
+        `order` is the fault's draw (`Case.order`): all brokers in a random order. A drawn role takes the first
+        brokers in it that qualify.
         """
         if self.kind in (RoleKind.RACK, RoleKind.LIST):
             return self.find_nodes(lambda role: role.resolve(members, order), members.racks)
@@ -272,7 +276,7 @@ class Role:
         return tuple(sorted({node for node in holders[self.kind] if node >= 0}))
 
     def reach(self, members: Members) -> tuple[frozenset[int], int]:
-        """Return the nodes that may hold it, and how many hold it at least, for any leader and any draw."""
+        """Return the nodes that may hold it, and the minimum number of holders, for any leader and any draw."""
         brokers, controllers = members.brokers, members.controllers
         few = minority_of(len(brokers))
         if self.kind is RoleKind.LIST:
@@ -298,7 +302,7 @@ class Role:
 
 
 def refuse_racks(target: Role, why: str) -> Role:
-    """Return the target. Raises the refusal of a value if it names a rack, whose controllers are no such target."""
+    """Return the target. Raises `PydanticCustomError` if it names a rack, because a rack may hold controllers."""
     for role in target.roles:
         if role.kind is RoleKind.RACK:
             raise wrong(
@@ -308,7 +312,7 @@ def refuse_racks(target: Role, why: str) -> Role:
 
 
 def refuse_controllers(target: Role, why: str) -> Role:
-    """Return the target. Raises the refusal of a value if it names controllers, or a rack."""
+    """Return the target. Raises `PydanticCustomError` if it names controllers or a rack."""
     for role in refuse_racks(target, why).roles:
         if role.kind in OF_METADATA:
             raise wrong(f"{role} {why}: aim at brokers")
@@ -316,7 +320,7 @@ def refuse_controllers(target: Role, why: str) -> Role:
 
 
 def minority_of(brokers: int) -> int:
-    """The most brokers that are fewer than half of `brokers`."""
+    """Return the largest number of brokers that is less than half of `brokers`."""
     return max(0, (brokers - 1) // 2)
 
 

@@ -1,8 +1,8 @@
 """What each setting of Kafka affects: durability, duplicates, order, visibility, availability, or no promise.
 
-`setting_effects.txt` says it, by patterns; `kafka_settings.tsv` lists the settings that the known releases have
-(`python tools/kafka_settings.py`). `python -m ackproof.experiment.setting_effects` prints `docs/settings.md`; a test
-holds both equal, and fails for a setting that has no row.
+`setting_effects.txt` has the effects, by patterns of names. `kafka_settings.tsv` lists the settings of the known
+releases (`python tools/kafka_settings.py`). `python -m ackproof.experiment.setting_effects` prints
+`docs/settings.md`; a test compares both, and fails for a setting that has no row.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ _EFFECTS: Final = Path(__file__).with_name("setting_effects.txt")
 
 
 _OF_PLUGINS: Final = ("config.providers.", "rsm.config.", "rlmm.config.")
-"""How the names of settings begin that no ConfigDef lists."""
+"""Prefixes of settings of plugins, which no ConfigDef lists."""
 
 
 class Effect(StrEnum):
-    """Guarantee that a setting can weaken."""
+    """A guarantee that a setting can weaken."""
 
     DURABILITY = "durability"
     DUPLICATES = "duplicates"
@@ -40,7 +40,8 @@ class Effect(StrEnum):
 
 
 class SettingRow(NamedTuple):
-    """Effects of settings that match these patterns. `judged`: the part that takes them into account; '' for none."""
+    """Effects of the settings that match these patterns. `judged`: the part of ackproof that takes them into account;
+    '' for none."""
 
     patterns: tuple[str, ...]
     effects: tuple[Effect, ...]
@@ -49,14 +50,14 @@ class SettingRow(NamedTuple):
 
     @property
     def unjudged(self) -> bool:
-        """True if it affects a guarantee and no verdict takes that into account."""
+        """Return True if the settings affect a guarantee and no verdict takes that into account."""
         return bool(self.effects) and not self.judged
 
 
 class KafkaSetting(NamedTuple):
-    """A setting of brokers or topics: the lines of releases that have it ('' as `last`: it is still there).
+    """A setting of brokers or topics. `first`, `last`: release lines that have it; `last` '': the newest line has it.
 
-    `default`: that of the newest of them; `earlier`: those of lines that had another, `3.9=1;4.0=2`.
+    `default`: the default in the newest of these lines. `earlier`: other defaults in earlier lines, `3.9=1;4.0=2`.
     """
 
     scope: Scope
@@ -71,14 +72,15 @@ class KafkaSetting(NamedTuple):
         return others.get(".".join(version.split(".")[:2]), self.default)
 
     def is_in(self, version: str) -> bool:
-        """Return True if a release has it. A release newer than all known lines counts as the newest known line."""
+        """Return True if a release has the setting. A release newer than all known lines counts as the newest known
+        line."""
         line = min(numbers(version)[:2], LINES[-1].number)
         return numbers(self.first) <= line and (not self.last or line <= numbers(self.last))
 
 
 @cache
 def rows() -> tuple[SettingRow, ...]:
-    """The table, in its order."""
+    """Return the rows of `setting_effects.txt`, in file order."""
     found = []
     for line in _EFFECTS.read_text(encoding="utf-8").splitlines():
         if line and not line.startswith("#"):
@@ -90,25 +92,26 @@ def rows() -> tuple[SettingRow, ...]:
 
 @cache
 def kafka_settings() -> Mapping[tuple[Scope, str], KafkaSetting]:
-    """Every setting of the known releases."""
+    """Return every setting of the known releases, by scope and name."""
     lines = (line.split("\t") for line in NAMES.read_text(encoding="utf-8").splitlines()[1:])
     found = [KafkaSetting(Scope(scope), *rest) for scope, *rest in lines]
     return {(one.scope, one.name): one for one in found}
 
 
 def kafka_default(name: str) -> str:
-    """Kafka's own default of a broker setting. Raises KeyError for one that no known release has."""
+    """Return Kafka's default of a broker setting. Raises KeyError if no known release has the setting."""
     return kafka_settings()[Scope.BROKER, name].default
 
 
 @cache
 def row_of(name: str) -> SettingRow | None:
-    """Return the row of a setting or feature; None: it has none."""
+    """Return the row of a setting or feature; None if it has none."""
     return next((row for row in rows() if any(fnmatchcase(name, one) for one in row.patterns)), None)
 
 
 def unknown_setting(name: str, version: str) -> str:
-    """Why brokers of this release pass over a setting of theirs, with what was meant; '' where they know it."""
+    """Return why brokers of this release ignore a setting, with the name that was probably meant; '' if they know
+    it."""
     known = {one.name: one for (scope, _), one in kafka_settings().items() if scope is Scope.BROKER}
     setting = known.get(name)
     if name.startswith(_OF_PLUGINS) or (setting is not None and setting.is_in(version)):
@@ -142,7 +145,7 @@ def unjudged(case: Case) -> Iterator[str]:
 
 
 def _find_settings(spec: ExperimentSpec, case: Case) -> Iterator[tuple[Scope | None, str, str]]:
-    """Scope, name and value of all that a case sets of nodes, topics and features (which have no scope)."""
+    """Yield scope, name and value of all settings of nodes, topics and features in a case. Features have no scope."""
     for config in (spec.cluster.config, *spec.cluster.broker_config.values()):
         yield from ((Scope.BROKER, name, value) for name, value in config.items())
     for topic, asked in spec.topics.items():
@@ -168,7 +171,7 @@ validate`, and not judged either: brokers pass over it.
 
 
 def markdown() -> str:
-    """`docs/settings.md`."""
+    """Return `docs/settings.md`."""
     names_by_row: dict[SettingRow, list[str]] = {row: [] for row in rows()}
     refused: dict[str, list[str]] = {}
     names = [*((setting.scope, setting.name) for setting in kafka_settings().values())]

@@ -1,7 +1,7 @@
 """Settings that an experiment may not give, and the settings of topics with the values that brokers accept.
 
-Validation reads both for a file; the renderers of nodes and clients read the first table once more for what reaches
-them. Topic settings are those of `LogConfig` (releases 3.9 to 4.4). A broker refuses a topic with any other.
+Both tables serve the check of a file. The renderers of nodes and clients check the first one again for the settings
+that reach them. Topic settings are those of `LogConfig` (releases 3.9 to 4.4). A broker refuses a topic with others.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ class Scope(StrEnum):
     """Owner of a setting."""
 
     BROKER = "broker"
-    """A node's: brokers, controllers, and the brokers of ZooKeeper mode."""
+    """Settings of nodes: brokers, controllers, and the brokers of ZooKeeper mode."""
     TOPIC = "topic"
     PRODUCER = "producer"
     CONSUMER = "consumer"
@@ -88,16 +88,16 @@ _RESERVED: Final[tuple[tuple[str, ...], ...]] = (
     ("consumer", "readers assign their partitions themselves", "enable.auto.offset.store"),
     ("consumer", "readers need it as it is", "enable.partition.eof"),
 )
-"""Scopes, reason, names. Settings of clients are those of librdkafka."""
+"""Rows of scopes, reason and names. Settings of clients are those of librdkafka."""
 RESERVED: Final[Mapping[Scope, Mapping[str, str]]] = {
     scope: {name: why for scopes, why, *names in _RESERVED if scope in scopes.split() for name in names}
     for scope in Scope
 }
-"""Why an experiment may not give a setting, by scope and name; with a dot at its end, a name is that of a group."""
+"""Scope → name → why an experiment may not give the setting. A name that ends in a dot stands for a group."""
 
 
 def why_reserved(scope: Scope, name: str) -> str | None:
-    """Why an experiment may not give this setting, without its name; None if it may."""
+    """Return why an experiment may not give this setting, without its name; None if it may."""
     return next(
         (
             why
@@ -109,7 +109,7 @@ def why_reserved(scope: Scope, name: str) -> str | None:
 
 
 def refusal(scope: Scope, name: str) -> str | None:
-    """The same as a sentence."""
+    """Return why an experiment may not give this setting, as a sentence; None if it may."""
     why = why_reserved(scope, name)
     if why is None:
         return None
@@ -121,7 +121,7 @@ def refusal(scope: Scope, name: str) -> str | None:
 
 
 def field_of(name: str) -> str | None:
-    """The field of `workload.producers` that stands for a setting of librdkafka's producer."""
+    """Return the field of `workload.producers` that stands for a setting of librdkafka's producer; None for none."""
     why = why_reserved(Scope.PRODUCER, name) or ""
     return why.removeprefix(_FIELD) if why.startswith(_FIELD) else None
 
@@ -131,7 +131,7 @@ _LONG: Final = 2**63 - 1
 
 
 _Values: TypeAlias = tuple[str, Callable[[str], bool]]
-"""Values of a setting, in words and as a test."""
+"""Accepted values of a setting: in words, and as a test of a text."""
 
 
 def _number(low: int = -_LONG - 1, high: int = _LONG, *, whole: bool = True) -> _Values:
@@ -150,7 +150,7 @@ def _number(low: int = -_LONG - 1, high: int = _LONG, *, whole: bool = True) -> 
 
 
 def _words(*words: str, several: bool = False) -> _Values:
-    """`several`: a comma-separated list of them."""
+    """Return the accepted values for these words. `several`: a comma-separated list of them is accepted too."""
     return (
         f"{'one or more' if several else 'one'} of {', '.join(words)}",
         lambda text: all(part.strip() in words for part in text.split(",")) if several else text in words,
@@ -204,7 +204,7 @@ TOPIC_SETTINGS: Final[Mapping[str, _Values]] = {
     "segment.ms": _number(1),
     "unclean.leader.election.enable": _FLAG,
 }
-"""Every topic setting and its values."""
+"""Every topic setting with its accepted values."""
 
 _UNTIL_3_9: Final = frozenset(
     {"message.downconversion.enable", "message.format.version", "message.timestamp.difference.max.ms"}
@@ -222,9 +222,9 @@ _BEFORE_4_1: Final[Mapping[str, _Values]] = {"segment.bytes": _number(14, _INT)}
 def wrong_topic_setting(name: str, value: str, spec: ExperimentSpec) -> tuple[str, str | None, bool] | None:
     """Return the objection of the experiment's brokers to a topic's setting; None if they accept it.
 
-    The objection is a message, the name that was probably meant, and whether it is about the name. Which release
-    someone else's cluster has is not known, nor which settings an unknown release has: there only a near miss of a
-    known name is wrong.
+    The objection is a message, the name that was probably meant, and True if it is about the name. The release of a
+    cluster that ackproof does not own is not known, nor are the settings of an unknown release. For these only a near
+    miss of a known name is an objection.
     """
     kafka = spec.cluster.kafka
     unknown = spec.ground.foreign or not kafka.is_known

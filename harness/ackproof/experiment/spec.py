@@ -22,7 +22,8 @@ Acks: TypeAlias = Literal["0", "1", "all"]
 LONGEST_TOPIC: Final = 249
 
 AUTO_CREATED: Final = {"partitions": "num.partitions", "replication_factor": "default.replication.factor"}
-"""What a topic has that the brokers create, and by which setting of theirs; both are 1 by default."""
+"""Fields that a topic takes from the brokers if they create it, each with the brokers' setting. Both are 1 by
+default."""
 
 _ACKS: Final = {0: "0", 1: "1", -1: "all", "0": "0", "1": "1", "-1": "all", "all": "all"}
 _TOPIC: Final = re.compile(r"(?!\.{1,2}\Z)[A-Za-z0-9._-]{1,249}\Z")
@@ -49,7 +50,7 @@ def _refuse_kraft(name: str) -> str:
 
 
 def attached_topic(name: str, run_id: str) -> str:
-    """Return the unique name of a topic on a cluster that someone else runs."""
+    """Return the unique name of a topic on a cluster that ackproof does not own."""
     return f"ackproof-{run_id[:10]}-{name}"
 
 
@@ -72,7 +73,7 @@ Features: TypeAlias = dict[
 ]
 NodeId: TypeAlias = Annotated[int, BeforeValidator(_read_node), Field(strict=True, ge=1, le=2**31 - 1)]
 _ONE_OR_MANY: Final = BeforeValidator(lambda value: value if isinstance(value, list | tuple) else (value,))
-"""A single one needs no brackets, and may stand in a matrix."""
+"""Accept a single value without brackets, so that it may be a value of a matrix."""
 NodeIds: TypeAlias = Annotated[
     tuple[NodeId, ...],
     _ONE_OR_MANY,
@@ -155,14 +156,14 @@ class ClusterSpec(Spec):
 
     @property
     def controller_ids(self) -> tuple[int, ...]:
-        """Ids of controllers or ZooKeeper servers: those of the brokers when combined, else from 101."""
+        """Return the ids of controllers or ZooKeeper servers: the brokers' ids in combined mode, else from 101."""
         if self.combined:
             return self.broker_ids
         return tuple(range(FIRST_CONTROLLER, FIRST_CONTROLLER + self.controllers))
 
     @property
     def kafka_ids(self) -> tuple[int, ...]:
-        """Ids of Kafka's own nodes: brokers, and controllers but for ZooKeeper's servers."""
+        """Return the ids of nodes that run Kafka: brokers and controllers, but not ZooKeeper servers."""
         others = () if self.metadata.broker_controls else self.controller_ids
         return tuple(dict.fromkeys((*self.broker_ids, *others)))
 
@@ -172,11 +173,11 @@ class ClusterSpec(Spec):
 
     @property
     def members(self) -> Members:
-        """Its nodes and their racks, before anybody leads."""
+        """Return the nodes and their racks, without a leader or an active controller."""
         return Members.in_racks(self.broker_ids, self.controller_ids, self.racks, self.controller_racks)
 
     def rack_of(self, broker: int) -> str:
-        """The rack that a broker tells Kafka; empty for none."""
+        """Return the rack that a broker is configured with; empty for none."""
         return self.members.racks.get(broker, "") if self.rack_aware else ""
 
 
@@ -210,7 +211,7 @@ class ProducerSpec(Spec):
     """The producers, each a process of its own."""
 
     library: ClassVar[str] = LIBRDKAFKA
-    """Name of their client library in `rundir.guarantees`."""
+    """Name of the producers' client library in `rundir.guarantees`."""
 
     count: Whole = Field(1, ge=1, le=100, description="How many producers.")
     acks: AcksField = Field("all", description="Whose acknowledgement counts: 0, 1 or all.")
@@ -281,7 +282,7 @@ class ConsumerSpec(Spec):
     config: Config = Field(default_factory=dict, description="Further settings of librdkafka.")
 
     def config_of(self, reader: int) -> Config:
-        """Settings of one reader, which count from 0, its rack among them."""
+        """Return the settings of one reader (counted from 0), including its rack."""
         return (
             {"client.rack": self.racks[reader % len(self.racks)], **self.config}
             if self.racks
@@ -308,7 +309,7 @@ Liveness: TypeAlias = Literal[
     "hanging-transaction",
     "no-controller",
 ]
-"""The classes of what does not recover (`rundir.anomalies.LIVENESS`)."""
+"""The classes of things that do not recover (`rundir.anomalies.LIVENESS`)."""
 
 
 class EvidenceSpec(Spec):

@@ -1,6 +1,7 @@
-"""Settings of nodes and the time-outs that follow from them, up to how long a part of the cluster may take to recover.
+"""Settings of nodes, the time-outs that follow from them, and the time that each part of a cluster may take to
+recover.
 
-A later layer wins::
+A later layer overrides an earlier one::
 
     defaults     for a small cluster on one machine
     timing       `chaos`: short time-outs for experiments; `script`: so long that nothing happens by itself;
@@ -8,7 +9,7 @@ A later layer wins::
     cluster      `cluster.config` of the experiment, with the settings of its broker file (`settings_from`)
     node         `cluster.broker_config` of this node
 
-`python -m ackproof.experiment.timing` prints the table of `docs/timing.md`; a test holds both equal.
+`python -m ackproof.experiment.timing` prints the table of `docs/timing.md`; a test compares both.
 """
 
 from __future__ import annotations
@@ -31,17 +32,17 @@ from ackproof.rundir.guarantees import LIBRARIES
 
 _CHAOS: Final[Mapping[str, str]] = MappingProxyType(
     {
-        # Followers paused for less stay in the ISR; it shrinks within 1.5 times this.
+        # Followers that are paused for less stay in the ISR. The ISR shrinks within 1.5 times this.
         "replica.lag.time.max.ms": "4000",
         "replica.fetch.wait.max.ms": "100",
         "replica.fetch.backoff.ms": "100",
-        # Leaders move when a fault moves them, and not by themselves.
+        # Leaders move only when a fault moves them.
         "auto.leader.rebalance.enable": "false",
         "group.initial.rebalance.delay.ms": "0",
         "num.network.threads": "1",
         "num.io.threads": "2",
         "background.threads": "2",
-        # Kafka's own 128 MB are half of the heap.
+        # Kafka's default of 128 MB would be half of the heap.
         "log.cleaner.dedupe.buffer.size": str(4 << 20),
     }
 )
@@ -49,7 +50,7 @@ _CHAOS: Final[Mapping[str, str]] = MappingProxyType(
 
 _SCRIPT: Final[Mapping[str, str]] = MappingProxyType(
     {
-        # Nobody leaves the ISR, gives a request up that waits, or asks for anything that no step lets through.
+        # No replica leaves the ISR, no held request times out, and nodes send only what a step lets through.
         **dict.fromkeys(
             (
                 "replica.lag.time.max.ms",
@@ -62,17 +63,17 @@ _SCRIPT: Final[Mapping[str, str]] = MappingProxyType(
             "600000",
         ),
         "replica.fetch.wait.max.ms": "50",
-        # One batch for each fetch: the first is always sent, however large.
+        # One batch per fetch: the first batch is always sent, however large.
         "replica.fetch.max.bytes": "1",
         "broker.session.timeout.ms": "6000",
         "broker.heartbeat.interval.ms": "500",
     }
 )
-"""In addition to those of `chaos`."""
+"""Settings of `script`, in addition to those of `chaos`."""
 
 
 def configured(spec: ClusterSpec, node_id: int) -> dict[str, str]:
-    """The settings of a node that do not depend on where it stands: all but the necessities."""
+    """Return the settings of a node, without those that depend on its place (addresses, folders)."""
     rack = spec.rack_of(node_id) if node_id in spec.broker_ids else ""
     return {
         **_defaults(spec),
@@ -87,7 +88,7 @@ def _defaults(spec: ClusterSpec) -> dict[str, str]:
     copies = str(min(3, spec.brokers))
     majority = str(min(2, spec.brokers))
     values = {
-        # A topic that somebody misspells must not come into being.
+        # A misspelt topic must not be created.
         "auto.create.topics.enable": "false",
         "offsets.topic.num.partitions": "1",
         "offsets.topic.replication.factor": copies,
@@ -116,13 +117,12 @@ def timing_settings(spec: ClusterSpec) -> dict[str, str]:
 
 
 def time_out(spec: ClusterSpec, name: str) -> int:
-    """The shortest time-out of this name that any node has, in milliseconds. Raises KeyError for a setting that Kafka
-    does not have."""
+    """Return the shortest value of this time-out on any node, in ms. Raises KeyError if Kafka has no such setting."""
     return min(_time_outs(spec, name))
 
 
 def longest_time_out(spec: ClusterSpec, name: str) -> int:
-    """The longest of them, likewise."""
+    """Return the longest value of this time-out on any node, in ms. Raises KeyError if Kafka has no such setting."""
     return max(_time_outs(spec, name))
 
 
@@ -133,7 +133,8 @@ def _time_outs(spec: ClusterSpec, name: str) -> list[int]:
 
 
 def timing_name(spec: ExperimentSpec) -> str:
-    """Return a short name for the time-outs of an experiment's brokers: `chaos`, `Kafka's own + server.properties`."""
+    """Return a short name for the time-outs of an experiment's brokers: `chaos`, `Kafka's own +
+    server.properties`."""
     if spec.ground.foreign:
         return "that of the cluster"
     cluster, file = spec.cluster, spec.cluster.settings_from
@@ -148,7 +149,8 @@ def timing_name(spec: ExperimentSpec) -> str:
 
 
 def timing_of(spec: ExperimentSpec) -> Timing:
-    """The same, with every setting that is not at Kafka's default, and with what of its broker file is ignored."""
+    """Return the timing with its name, every setting that differs from Kafka's default, and the ignored settings of
+    the broker file."""
     changed, file = () if spec.ground.foreign else tuple(_changed(spec.cluster)), spec.cluster.settings_from
     return Timing(name=timing_name(spec), changed=changed, ignored={} if file is None else file.ignored)
 
@@ -169,7 +171,7 @@ def _changed(cluster: ClusterSpec) -> Iterator[ChangedSetting]:
 
 
 def _default(cluster: ClusterSpec, name: str) -> str | None:
-    """Kafka's default of a broker setting; None where the release has no such setting."""
+    """Return Kafka's default of a broker setting; None if the release has no such setting."""
     setting, version = kafka_settings().get((Scope.BROKER, name)), cluster.kafka.version
     return setting.default_in(version) if setting is not None and setting.is_in(version) else None
 
@@ -188,11 +190,12 @@ def markdown() -> str:
 
 
 _ELECTIONS: Final = 10
-"""Candidates may split the vote a few times in a row."""
+"""Elections that are allowed for: candidates may split the vote a few times in a row."""
 
 
 def recovery_bounds(spec: ExperimentSpec) -> Mapping[str, float]:
-    """Seconds by class: how long nothing of it may move before it is called stuck. What the file says goes first."""
+    """Return, for each liveness class, the seconds without progress after which it counts as stuck. Bounds in the
+    file override these."""
     workload = spec.workload
     zookeeper = spec.cluster.mode == "zookeeper"
     session = _longest_s(spec, "zookeeper.session.timeout.ms" if zookeeper else "broker.session.timeout.ms")
@@ -203,10 +206,10 @@ def recovery_bounds(spec: ExperimentSpec) -> Mapping[str, float]:
     replica = lag + session + _longest_s(spec, "replica.socket.timeout.ms")
     transaction = workload.producers.transaction_timeout
     aborts = _longest_s(spec, "transaction.abort.timed.out.transaction.cleanup.interval.ms")
-    # On a connection that broke silently a client tries again after these: a fetch, and a produce request.
+    # On a connection that broke silently, a client retries after these times: a fetch, and a produce request.
     fetched = _socket_timeout_s(workload.consumers, _library_s(workload.consumers, "socket.timeout.ms"))
     request = workload.producers.request_timeout or _library_s(workload.producers, "request.timeout.ms")
-    # A request waits for the broker no longer than the longer of the two, whichever the library goes by.
+    # A request waits for the broker at most as long as the longer of the two, whichever the library uses.
     request = max(request, _socket_timeout_s(workload.producers, request))
     leader = controller + session
     if any(map(elects_uncleanly, (spec.cluster.config, *(topic.config for topic in spec.topics.values())))):

@@ -1,12 +1,12 @@
 """When a fault begins: at a time, in a state, or after another fault.
 
-Times count in seconds from the start of the workload, which is when every partition has acknowledged something. A
+Times count in seconds from the start of the workload, which is when every partition has acknowledged a record. A
 state is a comparison of one gauge:
 
-    acked >= 2000, acked(orders/0) >= 500     records acknowledged so far, in all or of one partition
-    read >= 100, read(orders/0) >= 100        records handed to live readers, all readers together
-    isr(orders/0) == 1, leader(orders/0) < 0  what the newest look at a partition tells: any of `LIVE`
-    metric(under_replicated_partitions) > 0   what the newest scrape told, of all nodes together or of node N
+    acked >= 2000, acked(orders/0) >= 500     records acknowledged so far, in total or of one partition
+    read >= 100, read(orders/0) >= 100        records that live readers got, all readers together
+    isr(orders/0) == 1, leader(orders/0) < 0  newest sample of a partition: any of `LIVE`
+    metric(under_replicated_partitions) > 0   newest scrape, of all nodes together or of node N
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ from ackproof.rundir.metrics import METRICS, Shape
 from ackproof.rundir.partition import TopicPartition
 
 COUNTS: Final = ("acked", "read")
-"""Gauges that only grow: of a partition, a topic's or all together."""
+"""Gauges that only grow: of a partition, of a topic, or of all topics together."""
 METRIC: Final = "metric"
-"""The gauge that nodes tell of themselves."""
+"""Gauge of the nodes' own metrics."""
 GAUGES: Final = (*COUNTS, *LIVE, METRIC)
-"""What a state trigger looks at. All but the counts are quantities of the same name, and are asked as those are."""
+"""All gauges of state triggers. Those that are no counts are quantities of the same name and syntax."""
 
 _CONDITION: Final = re.compile(
     r"\s*([A-Za-z_-]+)\s*(?:\(([^()]*)\))?\s*(>=|<=|==|!=|>|<)\s*(-?[0-9]{1,15})\s*\Z"
@@ -60,7 +60,7 @@ class Condition:
 
     @classmethod
     def parse(cls, text: str) -> Condition:
-        """Read a condition. Raises ValueError with a sentence that says what was expected."""
+        """Parse a condition. Raises ValueError with a message on what was expected."""
         name = _NAME.match(text)
         if name is not None and name[1] not in GAUGES:
             meant = hint(name[1], GAUGES, "there are")
@@ -91,7 +91,7 @@ class Condition:
 
     @property
     def quantity_text(self) -> str:
-        """Its left side, as `parse_ask` takes it of all but the counts."""
+        """Return the left side of the condition. For gauges that are no counts, `parse_ask` accepts it."""
         of = self.metric if self.topic is None else f"{self.topic}/{self.partition}"
         words = [of] if self.node is None else [of, f"node {self.node}"]
         return f"{self.gauge}({', '.join(words)})" if of else self.gauge
@@ -112,10 +112,10 @@ class TimeTrigger:
 
 @dataclass(frozen=True)
 class StateTrigger:
-    """Trigger in a state (`when: acked >= 2000`), or at `at_latest` seconds if the state did not come.
+    """Trigger in a state (`when: acked >= 2000`), or at `at_latest` seconds if the state has not occurred by then.
 
-    Without `at_latest` a state that never comes leaves the fault out, and the case INCONCLUSIVE; for a count the load
-    goes on beyond its duration, for `COUNT_WITHIN_S` at most.
+    Without `at_latest`, if the state never occurs, the fault is left out and the case is INCONCLUSIVE. For a count,
+    the load continues beyond its duration by `COUNT_WITHIN_S` at most.
     """
 
     condition: Condition
@@ -123,7 +123,7 @@ class StateTrigger:
 
     @property
     def awaited(self) -> bool:
-        """True if load alone brings about the state sooner or later."""
+        """Return True if load alone brings about the state sooner or later."""
         counts = self.condition.gauge in COUNTS and self.condition.op in {">", ">="}
         return counts and self.at_latest is None
 
@@ -152,9 +152,9 @@ class ChainTrigger:
 
 Trigger: TypeAlias = TimeTrigger | StateTrigger | ChainTrigger
 COUNT_WITHIN_S: Final = 30.0
-"""So long the load goes on beyond its duration until a count comes that a fault waits for: machines are busy."""
+"""Seconds by which the load continues beyond its duration to reach a count that a fault waits for."""
 TRIGGER_KEYS: Final = ("at", "when", "after")
-"""The keys of a fault that begin a trigger; a fault has exactly one. `at_latest` goes with `when`."""
+"""Keys of an entry that stand for a trigger; a fault has exactly one. `at_latest` goes with `when`."""
 
 ConditionField: TypeAlias = Annotated[
     Condition,
@@ -207,17 +207,17 @@ class Frame(Spec):
 
     @property
     def trigger(self) -> Trigger | None:
-        """Its trigger; the first, where there are several."""
+        """Return the trigger; the first one if there are several, None if there is none."""
         if self.when is not None:
             return StateTrigger(self.when, self.at_latest)
         return self.after if self.at is None else TimeTrigger(self.at)
 
 
 def surely_fires(trigger: Trigger, fate: Callable[[int], bool | Trigger]) -> bool:
-    """Return True if a fault that has not begun certainly begins: a time always comes, a state may not.
+    """Return True if a fault that has not begun will certainly begin. A time always comes; a state may not.
 
-    `fate` of the fault that an `after:` waits for: whether it can still be followed, or, while it waits itself, its
-    trigger.
+    `fate(number)`: for the fault that an `after:` refers to, its trigger while it waits, else True if it can still be
+    followed.
     """
     if not isinstance(trigger, ChainTrigger):
         return isinstance(trigger, TimeTrigger) or trigger.at_latest is not None
