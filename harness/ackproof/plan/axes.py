@@ -1,8 +1,8 @@
-"""`matrix:` as a file writes it → combinations of settings.
+"""The `matrix:` of a file → combinations of settings.
 
-An axis is one setting with its values (`workload.producers.acks: [0, 1, all]`), or several that go together: then its
-items are mappings, its key the group in which their settings are (`workload.producers: [{acks: 1}, …]`) or a name of
-one's own, below which settings stand by their whole path. `exclude` and `include` are those of GitHub Actions.
+An axis is one setting with its values (`workload.producers.acks: [0, 1, all]`), or several settings that vary
+together. In the second case its items are mappings. Its key is then the group of these settings (`workload.producers:
+[{acks: 1}, …]`), or a free name, with full paths in the items. `exclude` and `include` work as in GitHub Actions.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from ackproof.plan.paths import (
 MAX_CELLS: Final = 1000
 MAX_AXES: Final = 20
 MAX_WORK: Final = 500_000
-"""Most values that all cells together may have: each cell is read and checked as a whole experiment."""
+"""Maximum number of values in all cells together. Each cell is read and checked as a whole experiment."""
 NAME: Final = "name"
 INCLUDE: Final = "include"
 EXCLUDE: Final = "exclude"
@@ -41,17 +41,18 @@ _NAMED: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}\Z")
 
 @dataclass(frozen=True, eq=False)
 class Option:
-    """One value of an axis, or what is included: the settings that it gives. Each is another."""
+    """One value of an axis, or one item of `include` or `exclude`: the settings that it gives. Compared by
+    identity."""
 
     settings: Mapping[Path, Node]
     where: Path
-    """Where the file has it."""
+    """Position of the item in the file."""
     name: str = ""
-    """What the file calls it; empty where it does not."""
+    """Name of the item in the file; empty if it has none."""
     together: bool = False
-    """Whether it is a mapping in the file."""
+    """True if it is a mapping in the file."""
     items: tuple[Option, ...] = ()
-    """The items of axes that an `exclude` means by their names, `workload.producers: plain`."""
+    """For an `exclude`: the items of axes that it refers to by name, `workload.producers: plain`."""
 
     @property
     def axis(self) -> str:
@@ -59,21 +60,22 @@ class Option:
 
 
 Axes: TypeAlias = Mapping[str, tuple[Option, ...]]
-"""The options of each axis, by its key in the file: an axis is one setting, or several that go together."""
+"""The options of each axis, by the axis' key in the file."""
 Choice: TypeAlias = tuple[Option | None, ...]
-"""An option of each axis, and of each `include` itself or None. A case that is included has no option of an axis."""
+"""One combination: an option of each axis, then each `include` that applies, else None. A case that an `include` adds
+has no option of any axis."""
 
 
 @dataclass(frozen=True)
 class Matrix:
-    """The axes of a file, and what of their combinations it wants."""
+    """The settings that the matrix of a file varies, and the combinations that it selects."""
 
     paths: tuple[Path, ...]
     """Every setting that varies."""
     choices: tuple[Choice, ...]
 
     def labels(self, choice: Choice) -> tuple[str, str]:
-        """The name of a combination; and its part that stands for settings which go together."""
+        """Return the name of a combination, and the part of that name for settings that vary together."""
         short = dict(zip(self.paths, short_names(self.paths), strict=True))
         whole, together = [], []
         for option in filter(None, choice):
@@ -85,7 +87,7 @@ class Matrix:
 
 
 def matrix_of(found: Problems) -> Matrix:
-    """Return the usable part of the matrix; report problems of the rest."""
+    """Return the usable part of the matrix. Report problems of the rest."""
     node = found.root.entries.get("matrix")
     entries = node.entries if isinstance(node, MapNode) and found.sound(("matrix",)) else {}
     if len(entries) > MAX_AXES:
@@ -154,9 +156,11 @@ def _read_together(
     known: Sequence[Path] = (),
     axes: Axes = MappingProxyType({}),
 ) -> Option | None:
-    """Settings that go together, by their path below `prefix`; or by an end of it that one of `known` has.
+    """Return settings that vary together, by path. A key is a path below `prefix`, or the end of one of the `known`
+    paths.
 
-    An item of one of `axes` is meant by the axis' key and the item's name.
+    A key may also be an axis of `axes`; its value is then the name of one of the axis' items. Returns None after a
+    problem.
     """
     if not isinstance(item, MapNode):
         example = f"{{{(prefix and 'acks') or 'workload.producers.acks'}: 1}}"
@@ -209,11 +213,12 @@ def _path(found: Problems, place: Path, text: str, known: Sequence[Path]) -> Pat
 
 
 def _combine(found: Problems, axes: Axes) -> Matrix:
-    """Return the combinations without those that are excluded, and with what is included."""
+    """Return the combinations of the axes, without those that `exclude` removes, and with those that `include`
+    adds."""
     varied = _paths_of(chain.from_iterable(axes.values()))
     excluded = _read_list(found, EXCLUDE, varied, axes)
     included = _read_list(found, INCLUDE, varied)
-    # As in GitHub Actions: without an axis there is nothing to which something could be added.
+    # As in GitHub Actions: `include` adds nothing if there is no axis.
     rows: list[Choice] = list(product(*axes.values())) if axes else []
     for option in excluded:
         if not any(_is_excluded(row, option) for row in rows) and found.sound_below(("matrix",)):

@@ -1,8 +1,8 @@
-"""What a file leaves open of the Kafka and of the broker file that it names, filled in before the file is checked.
+"""Fills in what a file leaves open about the Kafka and the broker file that it names, before the file is checked.
 
-`newest` becomes the newest release; a path and a patch become absolute; a build gets the version and digest of its
-jars, and a name. A resolved case holds all of it: its verdict can be repeated when the build is gone, and `replay`
-refuses another build.
+`newest` becomes the newest release; a path and a patch become absolute; a build gets a name, and the version and
+digest of its jars. A resolved case holds all of this. So a verdict can be repeated when the build is gone, and
+`replay` refuses another build.
 """
 
 from __future__ import annotations
@@ -36,19 +36,19 @@ from ackproof.provision.jars import identify_build
 from ackproof.provision.releases import find_newest_release
 
 _SECRETS: Final = re.compile("password|secret|jaas|license|credential")
-"""Names of plugins' settings that nobody lists, and whose values are nobody's business."""
+"""Pattern of names of plugins' settings that may hold secrets. Their values are not shown."""
 
 
 def fill_in_builds(file: str, root: MapNode, folder: FilePath) -> MapNode:
-    """The experiment with every Kafka and broker file that it names filled in; paths are relative to `folder`, where
-    the file is.
+    """Return the experiment with every Kafka and broker file filled in. Paths are relative to `folder`, the folder of
+    the file.
 
-    Raises `InvalidExperiment` with all that cannot be.
+    Raises `InvalidExperiment` with all problems.
     """
     found = Problems(file, root)
 
     def fill_in(node: Node, where: Path, key: str = "", above: str = "") -> Node:
-        """`key` is that of the node, `above` that of its parent."""
+        """Return the node, filled in. `key` is the key of the node, `above` the key of its parent."""
         if isinstance(node, ListNode):
             items = [fill_in(item, (*where, at), key, above) for at, item in enumerate(node.items)]
             return replace(node, items=items)
@@ -78,7 +78,7 @@ def fill_in_builds(file: str, root: MapNode, folder: FilePath) -> MapNode:
 def _identify(node: Node, base: FilePath) -> Node:
     """Return the newest release as its version; a build, a patch or an image with its version, digest and a name.
 
-    What is wrong with it otherwise is said when it is read.
+    Other problems with the value are reported when it is read.
     """
     if isinstance(node, ScalarNode) and node.value == NEWEST_RELEASE:
         version = find_newest_release()
@@ -108,14 +108,17 @@ def _identify(node: Node, base: FilePath) -> Node:
 
 
 def read_broker_file(node: ScalarNode, folder: FilePath) -> MapNode:
-    """The value of `settings_from` with what the file holds; its path is relative to `folder`. Raises `BadInput`."""
-    from ackproof.cluster.properties import parse  # what else that loads, only those need who give a file
+    """Return the value of `settings_from` with the content of the file. The path is relative to `folder`. Raises
+    `BadInput`."""
+    from ackproof.cluster.properties import (
+        parse,
+    )  # imported here: it loads much that only users of a broker file need
 
     file, raw = read(folder / FilePath(node.text).expanduser())
     settings: dict[str, Node] = {}
     ignored: dict[str, list[str]] = {}
     try:
-        found = parse(raw[:MAX_BYTES].decode("latin-1"))  # as Kafka reads it
+        found = parse(raw[:MAX_BYTES].decode("latin-1"))  # the encoding in which Kafka reads it
     except ValueError as error:
         raise BadInput(f"{file}: {error}") from error
     for name, value in found.items():
@@ -139,8 +142,8 @@ def _mapping(at: ScalarNode, entries: Mapping[str, Node]) -> MapNode:
 
 
 def with_broker_file(root: MapNode) -> MapNode:
-    """The experiment with the settings of its broker file in `cluster.config`, whose own count more, and with Kafka's
-    own timing unless it says another."""
+    """Return the experiment with the settings of its broker file in `cluster.config`, where the experiment's own
+    settings override them. Its timing is Kafka's own unless the file sets another."""
     cluster = root.entries.get("cluster")
     given = cluster.entries.get("settings_from") if isinstance(cluster, MapNode) else None
     settings = given.entries.get("settings") if isinstance(given, MapNode) else None

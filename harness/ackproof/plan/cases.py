@@ -1,8 +1,8 @@
-"""Cases: cell × repeat, each with its own seed and every random choice drawn beforehand.
+"""Cases: cell × repeat, each with its own seed and every random choice drawn before it starts.
 
-A case's seed depends on the experiment's seed and on the case's id alone, and its draws on that seed alone, so that
-one case can be run again without the others. Settings of the command line come over those of the file; on a cluster
-that someone else runs the topics of a case get names of its own.
+A case's seed depends only on the experiment's seed and on the case's id, and its draws only on that seed. So one case
+can be run again without the others. Settings of the command line override those of the file. On a cluster that
+ackproof does not own, each case has topics of its own.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class _Resolved(Document):
 
 
 def case_to_json(case: Case) -> JsonValue:
-    """All of it as JSON: `case_from_json` gives the same case again. `experiment` is in the grammar of a file."""
+    """Return the whole case as JSON. `case_from_json` restores it. `experiment` is in the grammar of a file."""
     return _Resolved(
         case=case.id,
         settings=case.settings,
@@ -84,16 +84,17 @@ def case_to_json(case: Case) -> JsonValue:
 
 
 def case_from_json(value: JsonValue) -> Case:
-    """The case that `resolved` wrote. Raises `BadInput` (or `InvalidExperiment`) when it is none."""
+    """Return the case that `case_to_json` wrote. Raises `BadInput` or `InvalidExperiment` if the value is no such
+    case."""
     try:
         written = _Resolved.model_validate(value)
     except ValidationError as error:
         first = error.errors()[0]
         where = ".".join(str(part) for part in first["loc"])
         raise BadInput(f"not a resolved case: {where}: {first['msg']}") from error
-    # As it was checked then, whatever this version would refuse.
+    # Keep what was accepted then, even if this version would refuse it.
     experiment = reread(f"case {written.case}", written.experiment)
-    # As they were drawn then, whatever this version would draw.
+    # Keep what was drawn then, even if this version would draw something else.
     drawn = {
         number: StormDraw(
             read_drawn(number, [dict(one) for one in storm.faults]), storm.left_out, storm.unable
@@ -120,12 +121,11 @@ def load(
     repeat: int | None = None,
     soak: Soak | None = None,
 ) -> Plan:
-    """Read and check an experiment file, every cell of its matrix included, `settings` (PATH=VALUE) over it.
+    """Read and check an experiment file with every cell of its matrix. `settings` (PATH=VALUE) override the file.
 
-    With `soak` its load is a window of one that lasts so long.
-
-    `backend` and `repeat` are checked as if the file said them: what cannot be is refused here and not while it runs.
-    Raises `InvalidExperiment` with all that is wrong, or `BadInput` if the file cannot be read at all.
+    `soak`: the load lasts that long, and the load of the file is one window of it. `backend` and `repeat` are checked
+    as if the file had them, so that an impossible combination is refused here. Raises `InvalidExperiment` with all
+    problems, or `BadInput` if the file cannot be read at all.
     """
     file, raw = read(path)
     try:
@@ -154,10 +154,11 @@ def cases(
     repeat: int | None = None,
     only: str | Sequence[str] | None = None,
 ) -> list[Case]:
-    """All cases in the order of the matrix (the last axis varies fastest), the repeats of a cell side by side.
+    """Return all cases in the order of the matrix (the last axis varies fastest), the repeats of a cell next to each
+    other.
 
-    `seed` and `repeat` replace the experiment's. `only` keeps the cases that these names choose (`find_cases`). Raises
-    `BadInput` for a name that chooses none, a repeat below 1, more than `MAX_CASES` cases.
+    `seed` and `repeat` override the experiment's. `only`: names of the cases to keep (`find_cases`). Raises
+    `BadInput` for a name that selects none, a repeat below 1, or more than `MAX_CASES` cases.
     """
     times = plan.spec.repeat if repeat is None else repeat
     own = plan.spec.seed if seed is None else seed
@@ -190,20 +191,20 @@ def cases(
 
 
 def reseeded(case: Case, seed: int) -> Case:
-    """The same cell with all that is random drawn from another seed of the experiment."""
+    """Return the same cell and repeat, with all random choices drawn from another seed of the experiment."""
     dealt = pairs_of(case.experiment)
     own = case_seed(seed, case.id)
     return _make_case(case.id, case.settings, case.repeat, own, case.experiment, case.cell, dealt)
 
 
 def pairs_of(experiment: ExperimentSpec) -> Deal | None:
-    """All pairs of fault kinds in shares, a share for each repeat; None for an experiment without a storm of pairs."""
+    """Return all pairs of fault kinds, one share per repeat; None if the experiment has no storm of pairs."""
     storm = pair_storm_of(experiment)
     return None if storm is None else deal(storm, experiment, able_on(experiment))
 
 
 def case_seed(seed: int, case_id: str) -> int:
-    """The seed of one case: the first 63 bits of SHA-256 over the experiment's seed and the case's id."""
+    """Return the seed of one case: the first 63 bits of SHA-256 over the experiment's seed and the case's id."""
     digest = hashlib.sha256(f"{seed}/{case_id}".encode()).digest()
     return int.from_bytes(digest[:8], "big") >> 1
 
@@ -221,7 +222,7 @@ def _make_case(
     drawn: dict[int, StormDraw] = {}
     for fault in experiment.faults:
         if isinstance(fault, Storm) and fault.pairs is not None and dealt is not None:
-            # By the experiment's seed: a pair is drawn alike whatever share it is in.
+            # Seeded by the experiment: a pair is drawn in the same way in every share.
             drawn[fault.number] = draw_pairs(
                 fault, experiment, dealt.shares[number - 1], experiment.seed, able
             )
@@ -230,7 +231,7 @@ def _make_case(
     case = Case(case_id, settings, number, own, experiment, cell, drawn=drawn)
     orders = {}
     for fault in case.faults:
-        # A generator per fault: a further fault in the file does not change the draws of those before it.
+        # Each fault has its own generator, so that adding a fault at the end of the file changes no other draw.
         brokers = list(experiment.cluster.broker_ids)
         random.Random(f"{own}/fault/{fault.number}").shuffle(brokers)
         orders[fault.number] = tuple(brokers)
@@ -239,13 +240,13 @@ def _make_case(
 
 EXAMPLE: Final = "cluster.kafka=4.2.1"
 _TEXTS: Final = frozenset({"kafka", "settings_from"})
-"""Fields whose value is a text even where it looks like a number: the quotes of a file are lost in a shell."""
+"""Fields whose value is text even if it looks like a number: a shell removes the quotes that a file would have."""
 
 
 def with_settings(root: MapNode, settings: Sequence[str]) -> MapNode:
-    """The experiment with each `PATH=VALUE` in its place, paths as a matrix writes them.
+    """Return the experiment with each `PATH=VALUE` set; paths are written as in a matrix.
 
-    A setting that the file's matrix varies cannot be given: its expectations are about the axis. Raises `BadInput`.
+    Raises `BadInput` if the file's matrix varies the setting: its expectations refer to that axis.
     """
     for setting in settings:
         key, equals, text = setting.partition("=")
@@ -262,7 +263,7 @@ def with_settings(root: MapNode, settings: Sequence[str]) -> MapNode:
         if (wrong := wrong_path(path, root)) is not None:
             message, near = wrong
             raise BadInput(f"--set {setting}: {message}" + (f" (did you mean '{near}'?)" if near else ""))
-        # What is wrong with the matrix is reported when the file is checked.
+        # Problems of the matrix are reported when the file is checked.
         if path in matrix_of(Problems("", root)).paths:
             why = f"the matrix varies {path_text(path)}; choose among its cases with --case"
             raise BadInput(f"--set {setting}: {why}")
@@ -271,7 +272,8 @@ def with_settings(root: MapNode, settings: Sequence[str]) -> MapNode:
 
 
 def _mapping(text: str) -> MapNode:
-    """A build as a file writes it, `{path: ../kafka}`, relative to the working folder. Raises ValueError."""
+    """Parse a build in the grammar of a file, `{path: ../kafka}`, relative to the working folder. Raises
+    ValueError."""
     node = nodes_of(plain(parse(f"value: {text}".encode(), "--set"))["value"])  # type: ignore[index, call-overload]
     if not isinstance(node, MapNode):
         raise ValueError("expected a mapping such as {path: ../kafka}")
@@ -279,15 +281,15 @@ def _mapping(text: str) -> MapNode:
 
 
 def on_foreign_ground(case: Case, run_id: str) -> Case:
-    """The same case with the run's own topics (`attached_topic`), wherever topics are named: roles, triggers,
-    expectations, commands.
+    """Return the case with topics of the run's own (`attached_topic`) wherever it names a topic: in roles, triggers,
+    expectations and commands.
 
-    Its id and settings stay in the words of the file.
+    Its id and settings keep the names of the file.
     """
     names = {name: attached_topic(name, run_id) for name in case.experiment.topics}
     resolved = cast(dict[str, JsonValue], case_to_json(case))
     experiment = cast(dict[str, JsonValue], resolved["experiment"])
-    # Nobody shortened the time-outs of such a cluster: Kafka's own decide what is late.
+    # The time-outs of such a cluster were not shortened: Kafka's defaults decide what is late.
     cast(dict[str, JsonValue], experiment["cluster"])["timing"] = "kafka"
     experiment["topics"] = {
         names[name]: topic for name, topic in cast(dict[str, JsonValue], experiment["topics"]).items()
@@ -307,7 +309,7 @@ def on_foreign_ground(case: Case, run_id: str) -> Case:
 
 
 def _rename_topics(value: JsonValue, names: Mapping[str, str]) -> JsonValue:
-    """Every text that is a topic, and every place `topic/partition` within a text."""
+    """Return a value in which every topic, and every partition `topic/0` in a text, is renamed."""
     match value:
         case str():
             if value in names:

@@ -1,4 +1,4 @@
-"""Checks of faults against their experiment: roles, partitions, triggers, storms, and what the backend lacks."""
+"""Checks of faults against their experiment: roles, partitions, triggers, storms, and abilities of the backend."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ _COORDINATORS: Final = {
     "__transaction_state": "transaction.state.log.num.partitions",
     "__consumer_offsets": "offsets.topic.num.partitions",
 }
-"""Topics of Kafka's coordinators, whose leaders are the coordinators; each with the setting of how many partitions."""
+"""Topics whose leaders are Kafka's coordinators, each with the setting for its number of partitions."""
 _RACKS: Path = ("cluster", "racks")
 _OWN: Path = ("cluster", "controller_racks")
 
 
 def check_fault(spec: ExperimentSpec, fault: FaultSpec, found: Problems) -> None:
-    """Report what does not fit between a fault and its experiment."""
+    """Report conflicts between a fault and its experiment."""
     entry: Path = ("faults", fault.number - 1)
     body: Path = (*entry, fault.kind)
     _check_possible(spec, type(fault), body, found)
@@ -47,7 +47,7 @@ def check_fault(spec: ExperimentSpec, fault: FaultSpec, found: Problems) -> None
 
 
 def _check_fields(spec: ExperimentSpec, fault: FaultSpec, body: Path, found: Problems) -> None:
-    """The roles and partitions among the own fields of a fault; `body` is where these fields stand."""
+    """Check the roles and partitions in a fault's own fields. `body`: path of these fields."""
     for name in type(fault).model_fields:
         value = getattr(fault, name)
         for index, target in enumerate(roles_in(value)):
@@ -70,7 +70,7 @@ def _wrong_in_mode(spec: ExperimentSpec, role: Role) -> str | None:
 
 
 class _Complaints:
-    """Problems of a fault, put at the fields of the file."""
+    """Reports problems of a fault at the fields of the file."""
 
     def __init__(self, found: Problems, body: Path) -> None:
         self._found = found
@@ -128,7 +128,7 @@ def _has_coordinator(spec: ExperimentSpec, topic: str, partition: int) -> bool:
         "__transaction_state": spec.workload.producers.transaction_size is not None,
         "__consumer_offsets": bool(readers.live and readers.commit_every) and not spec.ground.simulated,
     }
-    # Clusters of ours have one partition (`experiment.timing.configured`), Kafka's default is 50.
+    # Clusters that ackproof starts have one partition (`experiment.timing.configured`); Kafka's default is 50.
     default = "50" if spec.ground.foreign else "1"
     count = spec.cluster.config.get(_COORDINATORS.get(topic, ""), default)
     return uses.get(topic, False) and count.isdecimal() and partition < int(count)
@@ -190,7 +190,7 @@ def _check_after(spec: ExperimentSpec, number: int, after: ChainTrigger, path: P
 
 
 def check_on_model(spec: ExperimentSpec, found: Problems) -> None:
-    """Report what an experiment with `backend: model` asks for and the model does not have."""
+    """Report everything that an experiment with `backend: model` uses and the model does not have."""
     if not spec.ground.simulated or not found.sound(("backend",)):
         return
     for path, what, why in _lacking(spec):
@@ -210,12 +210,13 @@ def check_observed(spec: ExperimentSpec, found: Problems) -> None:
 
 
 def lacks(spec: ExperimentSpec) -> str | None:
-    """Why the model cannot run an experiment of another backend; None if it can."""
+    """Return why the model cannot run an experiment of another backend; None if it can."""
     return next((f"{what}: {why}" for _, what, why in _lacking(spec)), None)
 
 
 def _lacking(spec: ExperimentSpec) -> Iterator[tuple[Path, str, str]]:
-    """Yield what the model does not have: its path in the file, its name (or that of a kind on a menu), the reason."""
+    """Yield what the experiment uses and the model does not have: path in the file, name, reason. For a storm, the
+    name is that of the kind on its menu."""
     for fault in spec.faults:
         body: Path = ("faults", fault.number - 1, fault.kind)
         if why := fault.not_on("model"):
@@ -233,13 +234,13 @@ def _lacking(spec: ExperimentSpec) -> Iterator[tuple[Path, str, str]]:
 
 
 def _lack_of_dish(spec: ExperimentSpec, storm: Storm, kind: str) -> str | None:
-    """Why a storm's faults of a kind cannot be done, with the fields that its menu gives."""
+    """Return why the model cannot do a storm's faults of a kind, given the fields of its menu; None if it can."""
     if why := fault_kinds()[kind].not_on("model"):
         return why
     try:
         lack = make_sample(storm, kind, roles_for_kind(storm, kind, spec), spec).not_simulated(spec)
     except ValidationError:
-        return None  # said where the menu is checked
+        return None  # reported where the menu is checked
     return None if lack is None else lack[1]
 
 
@@ -298,7 +299,7 @@ def _check_pairs(spec: ExperimentSpec, storm: Storm, body: Path, found: Problems
 
 
 def able_on(spec: ExperimentSpec) -> Callable[[FaultSpec], bool]:
-    """Return a predicate: can the backend do a fault, on any machine?"""
+    """Return a predicate that is True if the backend can do a fault, whatever the machine."""
 
     def able(fault: FaultSpec) -> bool:
         alone = fault.model_copy(update={"number": 1})

@@ -44,11 +44,11 @@ _NUMBERS: Final = (
     *("min.insync.replicas", "num.io.threads", "timeout.ms", "max.ms", "backoff.ms", "expiration.ms"),
     *("heartbeat.interval.ms", "election.interval.ms", "cleanup.interval.ms"),
 )
-"""How the settings of nodes end that ackproof reckons with."""
+"""Patterns at the end of the names of node settings whose values ackproof uses as numbers."""
 
 
 def check(spec: ExperimentSpec, found: Problems) -> None:
-    """Report what does not fit together. Fields that already have a problem are passed over."""
+    """Report conflicts between the parts of an experiment. Fields that already have a problem are skipped."""
     _check_cluster(spec, found)
     for name, topic in spec.topics.items():
         _check_topic(spec, name, topic, found)
@@ -122,7 +122,7 @@ def _check_mode(spec: ExperimentSpec, found: Problems) -> None:
 def _check_release(spec: ExperimentSpec, found: Problems) -> None:
     """Report a release that is not supported, and feature levels that it does not have.
 
-    Of a release that is not known its own tool says so, before anything is started.
+    For an unknown release, Kafka's own tool refuses wrong levels before anything is started.
     """
     kafka: Path = ("cluster", "kafka")
     if not found.sound(kafka):
@@ -227,14 +227,14 @@ def _check_names_of_topics(spec: ExperimentSpec, found: Problems) -> None:
         if spec.ground.foreign and len(name) > _LONGEST_ATTACHED and found.sound(("backend",)):
             most = f"at most {_LONGEST_ATTACHED} characters"
             found.report(path, f"with the run's own prefix it gets too long; {most}", key=True)
-        # Kafka's metrics write '.' as '_', so it refuses to have both names.
+        # Kafka's metrics replace '.' by '_', so Kafka refuses two topics that differ only in that.
         other = seen.setdefault(name.replace(".", "_"), name)
         if other != name:
             found.report(path, f"Kafka cannot tell '{name}' from '{other}' (. and _ collide)", key=True)
 
 
 def check_settings(found: Problems, path: Path, scope: Scope) -> None:
-    """Report settings that ackproof sets itself, and numbers that are none."""
+    """Report settings that ackproof sets itself, and values that are no numbers where a number is needed."""
     node = found.node(path)
     for name, value in node.entries.items() if isinstance(node, MapNode) else ():
         if (why := refusal(scope, name)) is not None:
@@ -251,12 +251,12 @@ def check_workload(spec: ExperimentSpec, found: Problems) -> None:
     check_settings(found, (*_CONSUMERS, "config"), Scope.CONSUMER)
     _check_producers(spec, found)
     _check_keys(spec, found)
-    # Settings that are refused already are not refused once more in the library's words.
+    # Settings that were refused above are not passed to the library.
     producers, readers = spec.workload.producers, spec.workload.consumers
     if found.sound_below(_PRODUCERS):
         adapter = client_adapter(producers.library)
         config = adapter.producer_config(producers, "", "", "p" if producers.transaction_size else "")
-        # No library refuses acks and idempotence alone, and loading one takes long.
+        # No library refuses acks and idempotence alone, and loading a library takes long.
         plain = ProducerSpec(acks=producers.acks, idempotence=producers.idempotence)
         if config != adapter.producer_config(plain, "", ""):
             _ask_library(found, _PRODUCERS, producers.library, "producer", config)
@@ -272,7 +272,7 @@ def _ask_library(
     kind: Literal["producer", "consumer"],
     config: Mapping[str, ConfigValue],
 ) -> None:
-    """Report the library's objection at the setting of the file that it names."""
+    """Report the library's objection, at the setting of the file that it names."""
     why = _objection(library, kind, tuple(sorted((name, str(value)) for name, value in config.items())))
     if why is None:
         return
@@ -289,7 +289,7 @@ def _ask_library(
 def _objection(
     library: str, kind: Literal["producer", "consumer"], config: tuple[tuple[str, str], ...]
 ) -> str | None:
-    """Return what the library says, which is the same for each cell with these settings."""
+    """Return the library's objection to these settings; None if it accepts them. Cached: many cells have the same."""
     return client_adapter(library).objection(kind, dict(config))
 
 

@@ -1,6 +1,6 @@
-"""Problems of one document while it is being read: their places, and which checks they make meaningless.
+"""Collects the problems of one document while it is read: their places, and which later checks to skip.
 
-An error of pydantic is reported in the words of the file: path, expected shape, value, remedy.
+A validation error of pydantic is reported in the terms of the file: path, expected shape, value, remedy.
 """
 
 from __future__ import annotations
@@ -46,10 +46,10 @@ GROUPS: Final[dict[Path, tuple[str, ...]]] = {
     **dict(_groups(ExperimentSpec)),
     ("topics", "*"): tuple(TopicSpec.model_fields),
 }
-"""The fields of an experiment's groups, by the path of the group; `*` is any name."""
+"""The fields of each group of an experiment, by the path of the group; `*` stands for any name."""
 
 _BOUNDS_AT: Final[Mapping[int | str, int]] = {"expect": 2, "claims": 4}
-"""How deep the bounds of an entry are, by where the entry is."""
+"""Depth at which the bounds of an entry are, by the top-level key of the entry."""
 _EXPECTED: Final = {
     "int_type": "a whole number",
     "int_from_float": "a whole number",
@@ -82,7 +82,7 @@ _TRUTHS: Final = {
 
 
 def group_of(path: Path) -> tuple[str, ...]:
-    """The fields right below `path`; none where they have no fixed names."""
+    """Return the fields directly below `path`; none if they have no fixed names."""
     if path[:1] == ("faults",) and path[2:] == ("after",):
         return tuple(field.name for field in fields(ChainTrigger))
     if path[:1] == ("faults",) and len(path) > 3 and path[2] in fault_kinds():
@@ -91,7 +91,7 @@ def group_of(path: Path) -> tuple[str, ...]:
 
 
 def _below(model: type[BaseModel], path: Path) -> tuple[str, ...]:
-    """The fields of what is at `path` in a model, whose lists hold models; none where that is none."""
+    """Return the fields at `path` of a model (through lists of models); none if there is no model at `path`."""
     for part in path:
         if isinstance(part, int):
             continue
@@ -105,9 +105,9 @@ def _below(model: type[BaseModel], path: Path) -> tuple[str, ...]:
 
 
 class Problems:
-    """Collects problems by the path of their field; the nodes say where that is in the file.
+    """Collects problems by the path of their field. The document's nodes give the position in the file.
 
-    A path that has a problem is marked as broken, so that checks which depend on it keep silent.
+    A path with a problem is marked as broken, so that checks that depend on it are skipped.
     """
 
     def __init__(self, file: str, root: MapNode) -> None:
@@ -121,9 +121,9 @@ class Problems:
     def report(
         self, path: Path, message: str, suggestion: str | None = None, *, key: bool = False, part: Path = ()
     ) -> None:
-        """Note a problem of the field at `path`, or with `key` of its name.
+        """Add a problem with the field at `path`; with `key` with its name.
 
-        `part` continues `path` to where exactly it is, when that has no path of its own for the user.
+        `part` continues `path` to the exact position, if that position has no path that a user would know.
         """
         self._broken.add(path)
         if self.full:
@@ -133,12 +133,12 @@ class Problems:
             self.problems.append(problem)
 
     def complain(self, path: Path, message: str, suggestion: str | None = None, *, key: bool = False) -> None:
-        """`report` it, unless the field or one above it has a problem already."""
+        """Add a problem, unless the field or one of its parents already has one. See `report`."""
         if self.sound(path):
             self.report(path, message, suggestion, key=key)
 
     def warn(self, path: Path, message: str, *, key: bool = False) -> None:
-        """Note a doubt at `path`; only the first of each path, and none of a broken one."""
+        """Add a warning at `path`. Only the first for each path is kept, and none for a broken path."""
         problem = replace(self.problem(path, message, key=key), severity="warning")
         if self.sound(path) and all(problem.path != warning.path for warning in self.warnings):
             self.warnings.append(problem)
@@ -146,20 +146,20 @@ class Problems:
     def problem(
         self, path: Path, message: str, suggestion: str | None = None, *, key: bool = False, part: Path = ()
     ) -> Problem:
-        """A problem of the field at `path`, with its place in the file."""
+        """Return a problem of the field at `path`, with its position in the file."""
         mark, where = self.locate(path + part, key=key), shorten(path_text(path), 250)
         meant = suggestion and shorten(suggestion, 300)
         return Problem(self.file, mark.line, mark.column, where, shorten(message, 500), meant)
 
     @property
     def full(self) -> bool:
-        """True if there are more problems than are reported; checking stops then."""
+        """Return True if there are more problems than are reported. Checking stops then."""
         return len(self.problems) > MOST_PROBLEMS
 
     def unknown(
         self, path: Path, what: str, valid: Iterable[str], *, hint: str = "", said: str | None = None
     ) -> None:
-        """Note a name that nobody knows: `said`, or the last part of `path`, which should be one of `valid`."""
+        """Add a problem about an unknown name: `said`, or the last part of `path`. Valid names are `valid`."""
         if self.full:
             self._broken.add(path)
             return
@@ -183,7 +183,8 @@ class Problems:
         self.report(path, message, near, part=part)
 
     def misspelt(self, path: Path) -> bool:
-        """Return True if an unknown sibling of `path` is probably a misspelling of it, so that it is not missing."""
+        """Return True if an unknown sibling of `path` is probably a misspelling of it. Then `path` is not reported
+        missing."""
         return any(broken[:-1] == path[:-1] and near == path[-1] for broken, near in self._meant)
 
     def breaks(self, path: Path) -> None:
@@ -194,11 +195,11 @@ class Problems:
         return not any(path[:length] in self._broken for path in paths for length in range(len(path) + 1))
 
     def sound_below(self, path: Path) -> bool:
-        """Return True if nothing at `path` or below it has a problem."""
+        """Return True if neither `path` nor anything below it has a problem."""
         return not any(broken[: len(path)] == path for broken in self._broken)
 
     def validated(self, path: Path, model: type[M], data: Mapping[str, object]) -> M | None:
-        """Return the data at `path` as this type; None, with problems reported, if it does not fit."""
+        """Return the data at `path` as this model; None, with problems reported, if it does not fit."""
         try:
             return model.model_validate(data, context=FROM_FILE)
         except ValidationError as error:
@@ -207,7 +208,7 @@ class Problems:
             return None
 
     def refuse(self, detail: ErrorDetails, path: Path) -> None:
-        """Turn one of pydantic's errors into a problem of the field at `path`."""
+        """Convert one of pydantic's errors into a problem of the field at `path`."""
         if self.full or path in self._broken:
             self.breaks(path)
             return
@@ -234,14 +235,14 @@ class Problems:
             self.report(path, f"{message}; {todo}" if todo else message, meant, key=of_key)
 
     def node(self, path: Path) -> Node | None:
-        """The node at `path`, None if the file does not have it."""
+        """Return the node at `path`; None if the file does not have it."""
         node: Node | None = self.root
         for part in path:
             node = _child(node, part)
         return node
 
     def locate(self, path: Path, *, key: bool = False) -> Mark:
-        """Return the mark of `path`; if it is missing, the mark of its nearest existing parent's name."""
+        """Return the position of `path`; if it is missing, the position of the key of its nearest existing parent."""
         node: Node = self.root
         name = self.root.mark
         for part in path:
@@ -262,7 +263,7 @@ def _child(node: Node | None, part: str | int) -> Node | None:
 
 
 def describe(node: Node | None) -> str:
-    """Return the node in words, as the end of "expected …, not …"."""
+    """Return a node in words, to complete "expected …, not …"."""
     match node:
         case None:
             return "nothing"
@@ -281,12 +282,12 @@ def describe(node: Node | None) -> str:
 
 
 def ordered(error: ValidationError) -> list[ErrorDetails]:
-    """Unknown fields before missing ones: what is misspelt is not missing."""
+    """Return the errors with unknown fields before missing ones: a misspelt field is not missing."""
     return sorted(error.errors(include_url=False), key=lambda detail: detail["type"] == "missing")
 
 
 def path_of(detail: ErrorDetails) -> Path:
-    """Return the path of an error as a file has it, where bounds are siblings of `given`."""
+    """Return the path of an error in the grammar of a file, in which bounds are siblings of `given`."""
     path = tuple(part for part in detail["loc"] if part != "[key]")
     at = _BOUNDS_AT.get(path[0], len(path)) if path else 0
     return path[:at] + path[at + 1 :] if path[at : at + 1] in (("bounds",), ("over_repeats",)) else path
@@ -326,7 +327,7 @@ _VARIED: Final = frozenset({"cluster", "topics", "workload", "observe", "evidenc
 
 
 def remedy(kind: str, node: Node | None, path: Path) -> str:
-    """Return the remedy where pydantic refuses `node` with an error of this kind; '' for none."""
+    """Return the remedy for a `node` that pydantic refuses with an error of this kind; '' for none."""
     match node:
         case ListNode() if kind in MAPPING:
             names = [f"{item.text}: …" for item in node.items if isinstance(item, ScalarNode)]

@@ -1,5 +1,7 @@
-"""Consequences of a plan that are known beforehand: faults that find nothing to break (errors), settings and triggers
-that its author will hardly have meant (warnings), and the time that it takes.
+"""Consequences of a plan that are known before it runs.
+
+These are faults that find nothing to break (errors), settings and triggers that the author probably did not mean
+(warnings), and the estimated duration.
 """
 
 from __future__ import annotations
@@ -32,15 +34,16 @@ _MIN_INSYNC: Final = "min.insync.replicas"
 _RUN_S: Final = 12.0
 """Seconds of a run of three brokers in addition to its load, on two idle cores: start, drain, final read, verdict."""
 _AUDIT_S: Final = 20.0
-"""What the audit and the report of a batch take."""
+"""Seconds for the audit and the report of a batch."""
 Since: TypeAlias = Callable[[int | None, int], tuple[float, float] | None]
-"""The least and the most seconds from a fault's confirmation, or the start (None), to another's beginning."""
+"""From the confirmation of a fault (or the start: None) to the beginning of another: fewest and most seconds; None:
+unknown."""
 LATE_S: Final = 1.0
-"""So late a fault may begin on a busy machine."""
+"""Seconds by which a fault may begin late on a busy machine."""
 
 
 def look_for_doubts(spec: ExperimentSpec, found: Problems) -> None:
-    """Warn of what its author will hardly have meant."""
+    """Warn of settings and triggers that the author probably did not mean."""
     for name, topic in spec.topics.items():
         _above_the_factor(spec, name, topic.replication_factor, found)
     builds = [
@@ -71,7 +74,7 @@ def look_for_doubts(spec: ExperimentSpec, found: Problems) -> None:
                 )
                 found.warn((*entry, "at"), message)
         words = " ".join(fault.inject).replace("=", " ").split() if isinstance(fault, CommandFault) else ()
-        if {"--alter", "--partitions"} <= set(words):  # of kafka-topics.sh
+        if {"--alter", "--partitions"} <= set(words):  # arguments of kafka-topics.sh
             found.warn(
                 (*entry, fault.kind, "inject"),
                 "nobody reads partitions that it adds: producers, readers and the final read know those of the file; "
@@ -115,14 +118,14 @@ def _above_the_factor(spec: ExperimentSpec, name: str, factor: int, found: Probl
 
 
 def _warn_of_silence(spec: ExperimentSpec, fault: FaultSpec, path: Path, found: Problems) -> None:
-    """Warn of nodes that are gone for the rest of the run, without which no partition acknowledges anything."""
+    """Warn of nodes that stay down for the rest of the run if no partition can acknowledge anything without them."""
     gone = isinstance(fault, Kill | Stop | Pause) and fault.hold is None and not spec.ground.foreign
     if not gone or begins(spec, fault) >= spec.workload.duration:
         return
     for other in spec.faults:
         starts_none = isinstance(other, Kill | Stop | Pause) and other.hold is None
         if other is not fault and not (starts_none or isinstance(other, LinkFault)):
-            return  # which may start a node, or change a topic or a setting
+            return  # this fault may start a node, or change a topic or a setting
     left = [_count_replicas_left(spec, fault.targets, topic) for topic in spec.topic_names()]
     to_all = spec.workload.producers.acks == "all"
     needed = [
@@ -149,7 +152,8 @@ def _warn_of_lost_quorum(spec: ExperimentSpec, fault: FaultSpec, path: Path, fou
 
 
 def _count_replicas_left(spec: ExperimentSpec, targets: tuple[Role, ...], topic: str) -> int | None:
-    """Return the most replicas that each partition keeps once these roles are gone; None: not known."""
+    """Return the maximum number of replicas that each partition keeps without the holders of these roles; None:
+    unknown."""
     factor, brokers = spec.topics[topic].replication_factor, spec.cluster.brokers
     left = []
     for role in targets:
@@ -163,7 +167,7 @@ def _count_replicas_left(spec: ExperimentSpec, targets: tuple[Role, ...], topic:
 
 
 def begins(spec: ExperimentSpec, fault: FaultSpec) -> float:
-    """Return the earliest moment at which a fault begins, in seconds after the start of the workload."""
+    """Return the earliest time at which a fault can begin, in seconds after the start of the workload."""
     match fault.trigger:
         case TimeTrigger() as trigger:
             return trigger.at
@@ -174,13 +178,13 @@ def begins(spec: ExperimentSpec, fault: FaultSpec) -> float:
 
 
 def load_s(spec: ExperimentSpec) -> float:
-    """Return how long the load lasts at least: as the file says, and until the last fault has healed."""
+    """Return the minimum duration of the load in seconds: as in the file, and until the last fault has healed."""
     healed = (begins(spec, fault) + (fault.hold or 0.0) for fault in spec.faults)
     return max(spec.workload.duration, *healed, 0.0)
 
 
 def out_of_reach(spec: ExperimentSpec, trigger: StateTrigger) -> str | None:
-    """Why a count never comes in the time that the load has for it; None where it may."""
+    """Return why a count cannot be reached in the time that the load gives it; None if it can."""
     condition, rate = trigger.condition, spec.workload.producers.rate
     growing = condition.gauge in COUNTS and condition.op in {">", ">=", "=="}
     if rate is None or not growing or any(fault.SENDS for fault in spec.faults):
@@ -188,7 +192,7 @@ def out_of_reach(spec: ExperimentSpec, trigger: StateTrigger) -> str | None:
     rate *= spec.workload.consumers.live if condition.gauge == "read" else 1
     given_s = load_s(spec) if trigger.at_latest is None else trigger.at_latest
     given_s += COUNT_WITHIN_S if trigger.awaited else 0
-    # Some are acknowledged before every partition has acknowledged something, from when on times count.
+    # Some records are acknowledged before the clock starts, which waits for an acknowledgement on every partition.
     if not rate or rate * (given_s + FIRST_ACKS_BOUND_S) >= condition.value:
         return None
     takes, given, most = rough_duration(condition.value / rate), rough_duration(given_s), rate * given_s
@@ -198,7 +202,8 @@ def out_of_reach(spec: ExperimentSpec, trigger: StateTrigger) -> str | None:
 
 
 def estimate(cases: Iterable[Case]) -> Iterator[str]:
-    """Yield a line that estimates how long the cases on real brokers take in sequence; nothing without any."""
+    """Yield a line with the estimated duration of the cases on real brokers, in sequence; nothing if there are
+    none."""
     loads = [load_s(case.planned) for case in cases if not case.experiment.ground.simulated]
     if loads:
         load, rest = sum(loads), _RUN_S * len(loads) + _AUDIT_S
@@ -209,9 +214,9 @@ def estimate(cases: Iterable[Case]) -> Iterator[str]:
 
 
 def check_meetings(spec: ExperimentSpec, found: Problems) -> None:
-    """Report each fault that finds nothing to break because of another that is surely in force when it begins."""
+    """Report each fault that finds nothing to break because another one is certainly in force when it begins."""
     if any(fault.UNPREDICTABLE for fault in spec.faults) or not found.sound_below(("cluster",)):
-        return  # of your own commands nobody knows what they start and mend
+        return  # the effect of a user's commands on nodes is unknown
     sound = {fault.number: fault for fault in spec.faults if found.sound_below(("faults", fault.number - 1))}
     since = _build_clock(sound)
     for first, second in permutations(sound.values(), 2):
@@ -221,7 +226,7 @@ def check_meetings(spec: ExperimentSpec, found: Problems) -> None:
         try:
             why = second.at_odds(first, spec)
         except FaultNotConfirmed:
-            continue  # one of them is aimed at nothing, as the run will say
+            continue  # one of them is aimed at nothing, which the run will report
         if why:
             until = "for good" if first.hold is None else "by then"
             ends = (
@@ -238,7 +243,7 @@ def _surely_meet(first: FaultSpec, second: FaultSpec, since: Since, spec: Experi
     if first.keeps(spec) is Grip.STILL and any(
         other.GRIP is Grip.DOWN or isinstance(other, Storm) for other in spec.faults if other is not second
     ):
-        return False  # which may end that process, and start another
+        return False  # another fault may end that process and start a new one
     span = since(first.number, second.number)
     if span is None:
         base = first.trigger.fault if isinstance(first.trigger, ChainTrigger) else None
@@ -250,7 +255,8 @@ def _surely_meet(first: FaultSpec, second: FaultSpec, since: Since, spec: Experi
 
 
 def _build_clock(faults: Mapping[int, FaultSpec]) -> Since:
-    """Return a function of the times between these faults. Each waits only for an earlier fault."""
+    """Return a function for the time between two of these faults (see `Since`). Each waits only for an earlier
+    fault."""
 
     @cache
     def since(base: int | None, number: int) -> tuple[float, float] | None:

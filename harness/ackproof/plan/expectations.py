@@ -1,4 +1,4 @@
-"""Expectations matched with the cells that they speak of, and refused where no run can give the quantity."""
+"""Matches expectations with the cells that they apply to. Refuses those whose quantity no run can measure."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from ackproof.rundir.observed import ZNODES
 class Expecting:
     """The expectations of one experiment, matched with its cells.
 
-    Values are compared as the experiment understands them: `-1` and `all` are the same `acks`.
+    Values are compared by their meaning in the experiment: `-1` and `all` are the same `acks`.
     """
 
     def __init__(self, found: Problems, spec: ExperimentSpec, matrix: Matrix) -> None:
@@ -41,24 +41,24 @@ class Expecting:
         self._spec = spec
         self._axes = matrix.paths
         self._named: dict[str, dict[str, None]] = {}
-        """The names of settings that go together, by the key of their axis."""
+        """Names of items (settings that vary together), by the key of their axis."""
         for option in chain.from_iterable(matrix.choices):
             if option is not None and option.name:
                 self._named.setdefault(option.axis, {})[option.name] = None
         self._leaves = leaves(spec.data())
         self._known: dict[tuple[Path, str], tuple[Data, bool]] = {}
         self.hits: dict[Path, Sequence[int]] = {}
-        """The numbers of the cells that each expectation speaks of, by where it stands; filled by `match`."""
+        """Position of an expectation → numbers of the cells that it applies to. `match` fills it in."""
 
     def match(
         self, cells: Sequence[ExperimentSpec], choices: Sequence[Choice], *, complete: bool
     ) -> list[ExperimentSpec]:
-        """The cells, each with the expectations and the showings of claims that speak of it, their settings named by
-        full paths.
+        """Return the cells, each with the expectations and the showings of claims that apply to it. Settings are
+        named by their full paths.
 
-        With `complete` False some cells are missing, so that nothing can be said of what no cell has.
+        `complete` False: some cells are missing, so a setting that no cell has is not reported.
 
-        Reports settings that do not exist, expectations that speak of no cell, and such as contradict each other.
+        Reports unknown settings, expectations that apply to no cell, and contradictions between expectations.
         """
         for name, claim in self._spec.claims.items():
             if not any(claim.sides().values()) and self._found.sound_below(("claims", name)):
@@ -83,7 +83,7 @@ class Expecting:
                 and named.items() <= {(one.axis, one.name) for one in choice if one is not None}
             ]
             self.hits[where] = hits
-            # What is expected over repeats is not of any one run: it stays out of the cases.
+            # Expectations over repeats do not belong to any single run: the cases do not have them.
             full = ExpectSpec(
                 given={
                     **{path_text(path): expectation.given[name] for path, (name, _) in given.items()},
@@ -138,13 +138,14 @@ class Expecting:
                 self._found.report((*where, name), message)
 
     def place_of(self, where: Path, quantity: str) -> Path:
-        """Return the path of a quantity of the expectation at `where`, as the file spells it."""
+        """Return the path of a quantity of the expectation at `where`, in the spelling of the file."""
         node = self._found.node(where)
         written = {spelt(name): name for name in node.entries} if isinstance(node, MapNode) else {}
         return (*where, written.get(quantity, quantity))
 
     def _resolve(self, where: Path, given: dict[str, Scalar]) -> dict[Path, tuple[str, Data]] | None:
-        """The settings' paths, each with its name and its value as the experiment understands it."""
+        """Return the paths of the given settings, each with its name and its value as the experiment understands it.
+        None after a problem."""
         resolved: dict[Path, tuple[str, Data]] = {}
         good = True
         for name, value in given.items():
@@ -165,7 +166,7 @@ class Expecting:
         return resolved if good else None
 
     def _check_names(self, where: Path, named: Mapping[str, str]) -> bool:
-        """Return True if each axis has an item of this name; report the first that has not."""
+        """Return True if each axis has an item of the given name. Report the first that is missing."""
         for axis, name in named.items():
             if name not in self._named[axis]:
                 valid = list(self._named[axis])
@@ -175,8 +176,8 @@ class Expecting:
         return True
 
     def path_of(self, where: Path, name: str, *, key: bool = True) -> Path | None:
-        """The setting that is called so; None, and a problem at `where` (with `key` at its name), if there is not
-        one."""
+        """Return the path of the setting with this name; None, with a problem at `where` (with `key`: at its name),
+        if there is none or there are several."""
         for paths in (self._axes, self._leaves):
             fitting = [path for path in paths if is_called(path, name) or _same(path, name)]
             if len(fitting) == 1:
@@ -193,7 +194,7 @@ class Expecting:
         return None
 
     def understood(self, path: Path, value: Scalar) -> tuple[Data, bool]:
-        """A value as the experiment understands it at `path`, and whether it can stand there."""
+        """Return a value as the experiment understands it at `path`, and True if `path` accepts it."""
         asked = (path, f"{type(value).__name__} {value}")
         if asked not in self._known:
             node = self._find_value(path, value) or ScalarNode(value, value_text(value))
@@ -205,7 +206,7 @@ class Expecting:
         return self._known[asked]
 
     def _find_value(self, path: Path, value: Scalar) -> Node | None:
-        """The build, or the assignment, of this name among the values of the matrix."""
+        """Return the build or the assignment with this name among the values of the matrix; None if there is none."""
         values = self._found.node(("matrix", path_text(path)))
         items = values.items if isinstance(values, ListNode) else ()
         return next((one for one in items if may_be_at(path, one) and label_of(one) == value), None)
@@ -246,7 +247,7 @@ _OUT_OF_REACH: Final = frozenset({Witness.METADATA_LOG, Witness.QUORUM, Witness.
 
 
 def not_given(expectation: ExpectSpec, spec: ExperimentSpec) -> Iterator[tuple[str, str]]:
-    """Yield the quantities that no run of this experiment can give, each with why not."""
+    """Yield the quantities that no run of this experiment can measure, each with the reason."""
     windows = [(name, bound.window) for name, bound in expectation.bounds.items()]
     windows += [(name, demand.window) for name, demand in expectation.over_repeats.items()]
     for name, window in windows:
@@ -259,7 +260,7 @@ def not_given(expectation: ExpectSpec, spec: ExperimentSpec) -> Iterator[tuple[s
 
 
 def not_seen(quantity: str, spec: ExperimentSpec) -> str | None:
-    """Return why no run of this experiment shows it, faults and windows aside; None if one can."""
+    """Return why no run of this experiment can measure a quantity, ignoring faults and windows; None if a run can."""
     ask = parse_ask(quantity)
     if ask.place is not None:
         topic = spec.topics.get(ask.place.topic)

@@ -1,7 +1,7 @@
-"""The matrix: an experiment and its axes → cells, each a whole experiment that is checked as such.
+"""The matrix: an experiment and its axes → cells. Each cell is a whole experiment, and is checked as one.
 
-All problems of a file are found here: those of the file as it stands, those of each cell, those of the
-expectations. A problem that only some cells have is shown at the value of the matrix that brings it about.
+All problems of a file are found here: those of the file itself, of each cell, and of the expectations. A problem that
+only some cells have is reported at the value of the matrix that causes it.
 """
 
 from __future__ import annotations
@@ -35,20 +35,20 @@ from ackproof.rundir.layout import safe_name
 
 MAX_CASES: Final = 10_000
 LONGEST_NAME: Final = 180
-"""Longest name of a case, in characters: it is the name of a folder too."""
+"""Maximum length of a case's name, in characters. It is also the name of a folder."""
 
 
 @dataclass(frozen=True)
 class Cell:
-    """One combination. `name` is that of its cases, without the repeat."""
+    """One combination of the matrix. `name`: the name of its cases without the repeat."""
 
     name: str
     label: str
-    """What of its name stands for settings that go together."""
+    """The part of the name for settings that vary together."""
     settings: dict[str, Scalar]
-    """The values of what varies, by their full paths."""
+    """The values of the settings that vary, by their full paths."""
     experiment: ExperimentSpec
-    """Without a matrix, and with the expectations that hold for this cell."""
+    """The experiment of this cell, without a matrix, and with the expectations that apply to it."""
 
 
 @dataclass(frozen=True)
@@ -56,23 +56,23 @@ class Plan:
     """An experiment that was read and checked."""
 
     spec: ExperimentSpec
-    """What the file says."""
+    """The experiment of the file."""
     cells: tuple[Cell, ...]
-    """Every combination of its matrix."""
+    """All combinations of the matrix."""
     warnings: tuple[Problem, ...]
-    """Doubts, in file order."""
+    """Warnings, in file order."""
     file: Problems = field(repr=False, compare=False)
-    """The file, with the place of everything in it."""
+    """The file, with the position of every value."""
     too_few_repeats: tuple[Problem, ...] = ()
-    """Warnings that more repeats would answer."""
+    """Warnings that more repeats would resolve."""
     over_repeats: tuple[OverRepeats, ...] = ()
-    """Expectations over the repeats of cells, and over cells compared with each other."""
+    """Expectations over the repeats of cells, and over cells that are compared with each other."""
     claimed: tuple[OverRepeats, ...] = ()
     """The same for showings and measurements of claims."""
 
 
 def analyse(file: str, root: MapNode) -> Plan:
-    """The experiment and its cells. Raises `InvalidExperiment` with everything that is wrong."""
+    """Return the experiment and its cells. Raises `InvalidExperiment` with all problems."""
     found = Problems(file, with_broker_file(root))
     spec = read_experiment(found)
     matrix = matrix_of(found)
@@ -116,7 +116,8 @@ def analyse(file: str, root: MapNode) -> Plan:
 
 
 def _find_varied_values(paths: Sequence[Path], choice: Choice, cell: ExperimentSpec) -> dict[str, Scalar]:
-    """Return the values of what varies: as the matrix writes them, and where it does not as the cell has them."""
+    """Return the values of the settings that vary: as written in the matrix; if it does not set one, as in the
+    cell."""
     written: dict[Path, Scalar] = {
         path: node.value if isinstance(node, ScalarNode) else label_of(node)
         for path, node in _settings_of(choice).items()
@@ -157,10 +158,11 @@ def _check_names(found: Problems, matrix: Matrix, names: Sequence[str]) -> None:
 def _read_cells(
     found: Problems, matrix: Matrix, written: MapNode
 ) -> tuple[list[ExperimentSpec | None], list[Problem]]:
-    """Read and check every cell; return them, and the problems and warnings that the file as it stands does not have.
+    """Read and check every cell. Return the cells, and the problems and warnings that the file itself does not have.
 
-    `written` is the file without the settings of its broker file, which a cell may replace. A cell is None if too
-    little of it is left, or once so much is wrong that the file is refused in any case.
+    `written` is the file without the settings of its broker file, because a cell may replace the broker file. A cell
+    is None if too little of it could be read, or if there are already so many problems that the file is refused
+    anyway.
     """
     specs: list[ExperimentSpec | None] = []
     by_problem: dict[Problem, list[Choice]] = {}
@@ -190,7 +192,7 @@ def _read_cells(
 
 
 def _place(found: Problems, matrix: Matrix, problem: Problem, choices: list[Choice]) -> list[Problem]:
-    """Return a problem of some cells, at the values of the matrix that bring it about."""
+    """Return a problem that some cells have, at the values of the matrix that cause it."""
     marks = {
         (node.mark.line, node.mark.column)
         for choice in matrix.choices

@@ -1,4 +1,4 @@
-"""Paths of settings as a matrix and an expectation write them: `workload.producers.acks`,
+"""Paths of settings in a matrix or an expectation: `workload.producers.acks`,
 `topics.orders.config[min.insync.replicas]`, `faults[1].for`."""
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def may_be_at(path: Path, node: Node) -> bool:
 
 
 def may_stand_at(text: str, node: Node) -> bool:
-    """`may_be_at` for a path as it is written; False where it is none."""
+    """Apply `may_be_at` to a path that is given as text; return False if the text is no path."""
     try:
         return may_be_at(parse_path(text), node)
     except ValueError:
@@ -35,8 +35,8 @@ def may_stand_at(text: str, node: Node) -> bool:
 
 
 def label_of(node: Node) -> str:
-    """A value as it stands in the name of a case: of a build its name, of a broker file its path, of an assignment
-    `1-2-3+2-3-1`."""
+    """Return the text of a value in the name of a case: the name of a build, the path of a broker file, `1-2-3+2-3-1`
+    for an assignment."""
     if isinstance(node, ScalarNode):
         return value_text(node.value)
     if isinstance(node, ListNode):
@@ -50,7 +50,7 @@ def label_of(node: Node) -> str:
 
 
 def parse_path(text: str) -> Path:
-    """Read a path. Raises ValueError. The name of a setting may stand in brackets or, as it is, behind a dot."""
+    """Parse a path. A setting's name may be in brackets, or follow a dot. Raises ValueError."""
     parts: list[str | int] = []
     position = 0
     while position < len(text):
@@ -79,7 +79,8 @@ def parse_path(text: str) -> Path:
 
 
 def wrong_path(path: Path, root: MapNode) -> tuple[str, str | None] | None:
-    """Why `path` does not lead to a setting of the experiment `root`: message and suggestion; None if it does."""
+    """Return why `path` does not lead to a setting of the experiment `root`, as message and suggestion; None if it
+    does."""
     if path[0] not in ROOTS:
         near = _find_topic_setting(path, root) or nearest(str(path[0]), ROOTS) or _deep_match(path)
         return f"settings stand below {', '.join(ROOTS)}", near
@@ -102,7 +103,7 @@ def wrong_path(path: Path, root: MapNode) -> tuple[str, str | None] | None:
 
 
 def _find_topic_setting(path: Path, root: MapNode) -> str | None:
-    """Return the full path of a topic's setting that was written without `topics.NAME.config`."""
+    """Return the full path of a topic's setting that was written without `topics.NAME.config`; None for others."""
     topics = root.entries.get("topics")
     first = next(iter(topics.entries), None) if isinstance(topics, MapNode) else None
     below = path[0] == "topics" and len(path) > 2
@@ -137,7 +138,7 @@ def _wrong_below(path: Path) -> tuple[str, str | None] | None:
 
 
 def _deep_match(path: Path) -> str | None:
-    """A full path whose last name is that of `path`: `acks` → `workload.producers.acks`."""
+    """Return a full path that ends in the same name as `path`: `acks` → `workload.producers.acks`; None for none."""
     for above, fields in GROUPS.items():
         there = (*above, path[-1])
         if above and "*" not in above and path[-1] in fields and there not in GROUPS:
@@ -146,7 +147,7 @@ def _deep_match(path: Path) -> str | None:
 
 
 def override(root: MapNode, path: Path, value: Node) -> MapNode:
-    """Return a copy of `root` with `value` at `path`; nodes off the path are shared with `root`."""
+    """Return a copy of `root` with `value` at `path`. Nodes off the path are shared with `root`."""
     result = _override(root, path, value)
     assert isinstance(result, MapNode)
     return result
@@ -161,7 +162,7 @@ def _override(node: Node | None, path: Path, value: Node) -> Node:
         items[part] = _override(items[part], path[1:], value)
         return ListNode(node.mark, items, node.nodes, node.depth)
     if node is not None and not isinstance(node, MapNode):
-        # Not what the path needs: it stays, and is reported where it stands.
+        # The path needs a mapping or a list here: the node stays, and is reported later.
         return node
     old = node or MapNode(value.mark)
     name = str(part)
@@ -171,7 +172,7 @@ def _override(node: Node | None, path: Path, value: Node) -> Node:
 
 
 def value_at(data: Data, path: Path) -> Data:
-    """Return the value of `data` at `path`, None if there is none."""
+    """Return the value of `data` at `path`; None if there is none."""
     for part in path:
         if isinstance(data, dict):
             data = data.get(str(part))
@@ -183,7 +184,7 @@ def value_at(data: Data, path: Path) -> Data:
 
 
 def leaves(data: Mapping[str, Data], above: Path = ()) -> list[Path]:
-    """The paths of all single values in the settings of an experiment."""
+    """Return the paths of all single values in the data of an experiment."""
     found: list[Path] = []
     for name, value in data.items():
         path: Path = (*above, name)
@@ -195,12 +196,12 @@ def leaves(data: Mapping[str, Data], above: Path = ()) -> list[Path]:
 
 
 def is_called(path: Path, name: str) -> bool:
-    """Return True if `name` is `path` or its end: `acks`, `producers.acks`, `config[min.insync.replicas]`."""
+    """Return True if `name` is `path` or the end of it: `acks`, `producers.acks`, `config[min.insync.replicas]`."""
     return any(name == end for end in ends(path))
 
 
 def ends(path: Path) -> list[str]:
-    """All names of a path, the shortest first."""
+    """Return all names of a path (its ends), the shortest first."""
     names = [str(path[-1]) if isinstance(path[-1], str) else path_text(path[-1:])]
     return names + [path_text(path[-length:]) for length in range(2, len(path) + 1)]
 
@@ -216,7 +217,7 @@ def short_names(paths: Sequence[Path]) -> list[str]:
 
 
 def value_text(value: Scalar) -> str:
-    """A value as it stands in the name of a case."""
+    """Return a single value as text for the name of a case."""
     if value is None:
         return "null"
     if isinstance(value, bool):

@@ -1,13 +1,13 @@
-"""Nodes → an `ExperimentSpec`. Reading goes on after a problem, so that one pass finds all of them: a broken field is
-reported, taken out, and has its default in the checks that follow.
+"""Nodes → an `ExperimentSpec`. Reading continues after a problem, so that one pass finds all problems: a broken field
+is reported, removed, and has its default in the checks that follow.
 
-An entry of `faults:` is a mapping with one key that names the kind, whose value holds the kind's own fields, and
-next to it the trigger (`at` | `when` [+ `at_latest`] | `after`) and how long it lasts (`for` or `restart_after`). The
-key is the discriminator, and keys of all kinds are its siblings; pydantic's discriminated unions want a field that
-holds the name. So entries are taken apart here, and pydantic reads the parts.
+An entry of `faults:` is a mapping. One key names the kind, and its value holds the kind's own fields. The siblings of
+that key are the trigger (`at` | `when` [+ `at_latest`] | `after`) and the duration (`for` or `restart_after`).
+Pydantic's discriminated unions need a field that holds the kind's name, which these entries do not have. So entries
+are taken apart here, and pydantic reads the parts.
 
-In the short form (`isolate: leader(t/0)` with `from: clients` next to it) a value without braces stands for the field
-that its kind names (`FaultSpec.SHORT`); the kind's other fields are then its siblings.
+In the short form (`isolate: leader(t/0)` with the sibling `from: clients`) a value without braces stands for the
+field that its kind names (`FaultSpec.SHORT`); the kind's other fields are then its siblings.
 """
 
 from __future__ import annotations
@@ -41,12 +41,13 @@ from ackproof.rundir.timeline import DRAWN_FROM
 
 
 def read_experiment(found: Problems) -> ExperimentSpec | None:
-    """The experiment that the nodes say, problems going into `found`. None when too little of it is left."""
+    """Return the experiment of the document and add its problems to `found`. None if too little of it could be
+    read."""
     data: dict[str, object] = {
         name: plain(node) for name, node in found.root.entries.items() if name != "faults"
     }
     data["faults"] = tuple(fault for fault in read_faults(found) if fault is not None)
-    for _ in range(8):  # each takes out what is broken
+    for _ in range(8):  # each round removes the broken fields
         try:
             return ExperimentSpec.model_validate(data, context=FROM_FILE)
         except ValidationError as error:
@@ -58,9 +59,10 @@ def read_experiment(found: Problems) -> ExperimentSpec | None:
 
 
 def reread(name: str, data: dict[str, Data]) -> ExperimentSpec:
-    """A resolved cell as it was written. Raises `InvalidExperiment`.
+    """Return a resolved cell as it was planned. Raises `InvalidExperiment`.
 
-    It was checked when it was planned; what no longer fits (a setting that is refused by now) ran all the same.
+    It was checked when it was planned. Settings that this version refuses are accepted, because the case ran with
+    them.
     """
     found = Problems(name, root_of(data))
     spec = read_experiment(found)
@@ -72,10 +74,11 @@ def reread(name: str, data: dict[str, Data]) -> ExperimentSpec:
 
 
 def _take_out(data: dict[str, object], path: Path) -> Path:
-    """Remove what is broken, so that its default stands there; what is in a list takes the list with it. Its path.
+    """Remove the broken value at `path`, so that its default applies, and return the removed path. If the value is in
+    a list, the whole list is removed.
 
-    A required field gets a stand-in. A topic that is no mapping becomes one with defaults, so that roles still find
-    it, and so does an expectation, so that the others keep their numbers; a topic whose name is refused goes.
+    A required field gets a substitute. A topic that is no mapping becomes one with defaults, so that roles still find
+    it. An expectation likewise, so that the others keep their numbers. A topic whose name is refused is removed.
     """
     if path == ("name",):
         data["name"] = "unnamed"
@@ -104,15 +107,16 @@ def _take_out(data: dict[str, object], path: Path) -> Path:
 
 MAX_FAULTS: Final = 200
 MAX_OF_SOAK: Final = DRAWN_FROM - 1
-"""Faults of all windows of a soak: their numbers are below those that storms draw."""
+"""Maximum number of faults in all windows of a soak. Higher numbers belong to faults that storms draw."""
 HOLD_KEYS: Final = ("for", "restart_after")
 SIBLINGS: Final = (*TRIGGER_KEYS, "at_latest", *HOLD_KEYS)
-"""Keys that are siblings of the kind."""
+"""Keys that are siblings of the kind in an entry."""
 EXAMPLE: Final = "{kill: {target: leader(orders/0)}, at: 5s, restart_after: 5s}"
 
 
 def own_fields(kind: type[FaultSpec], *, required: bool = False) -> tuple[str, ...]:
-    """The fields inside the braces after a kind, as a file names them; with `required` those that it must give."""
+    """Return the fields inside the braces after a kind, by their names in a file; with `required` only required
+    ones."""
     return tuple(
         field.alias or name
         for name, field in kind.model_fields.items()
@@ -121,14 +125,14 @@ def own_fields(kind: type[FaultSpec], *, required: bool = False) -> tuple[str, .
 
 
 def short_form_fields(kind: type[FaultSpec]) -> tuple[str, ...]:
-    """Return the fields that are siblings of a kind in its short form, as a file names them."""
+    """Return the fields that are siblings of a kind in its short form, by their names in a file."""
     if not kind.SHORT:
         return ()
     return tuple(name for name in own_fields(kind) if name not in kind.SHORT and name not in fault_kinds())
 
 
 def spelt_out(root: MapNode) -> MapNode:
-    """The experiment with each of its faults in its long form. Nodes keep their places."""
+    """Return the experiment with each fault in its long form. Nodes keep their positions."""
     faults = root.entries.get("faults")
     if not isinstance(faults, ListNode):
         return root
@@ -139,7 +143,7 @@ def spelt_out(root: MapNode) -> MapNode:
 def _spelt_out(entry: MapNode) -> MapNode:
     kinds = [name for name in entry.entries if name in fault_kinds()]
     if len(kinds) != 1:
-        return entry  # said when it is read
+        return entry  # reported when the entry is read
     (name,) = kinds
     kind, value = fault_kinds()[name], entry.entries[name]
     fields = _fields_of(kind, value)
@@ -156,13 +160,13 @@ def _spelt_out(entry: MapNode) -> MapNode:
 
 
 def _fields_of(kind: type[FaultSpec], value: Node) -> dict[str, Node]:
-    """Return the fields that a value without braces stands for; empty for none."""
+    """Return the fields that a value without braces stands for; empty for a value with braces or no value."""
     if isinstance(value, MapNode) or (isinstance(value, ScalarNode) and value.value is None):
         return {}
     if len(kind.SHORT) == 1:
         return {kind.SHORT[0]: value}
     if kind.SHORT and isinstance(value, ListNode) and len(value.items) == 3:
-        # two groups, and between them what connects them
+        # two groups, and between them the node that connects them
         groups, over = kind.SHORT
         first, between, second = value.items
         return {groups: replace(value, items=[first, second]), over: between}
@@ -170,7 +174,7 @@ def _fields_of(kind: type[FaultSpec], value: Node) -> dict[str, Node]:
 
 
 def read_faults(found: Problems) -> list[FaultSpec | None]:
-    """One spec per entry; None for one of which too little is right."""
+    """Return one spec per entry; None for an entry of which too little could be read."""
     node = found.root.entries.get("faults")
     if node is None:
         return []
@@ -186,7 +190,7 @@ def read_faults(found: Problems) -> list[FaultSpec | None]:
 
 
 def read_drawn(storm: int, entries: Sequence[Data]) -> tuple[FaultSpec, ...]:
-    """The faults that a storm drew, from their `FaultSpec.entry`. Raises `InvalidExperiment`."""
+    """Return the faults that a storm drew, from their `FaultSpec.entry`. Raises `InvalidExperiment`."""
     found = Problems(f"storm {storm}", MapNode(entries={"faults": nodes_of(list(entries))}))
     faults = read_faults(found)
     if found.problems:
@@ -248,7 +252,7 @@ def _said_elsewhere(found: Problems, path: Path, node: MapNode, name: str, kinds
 
 
 def _read_frame(found: Problems, path: Path, node: MapNode) -> Frame:
-    """Read trigger and duration. Broken fields are left out, since the file is refused anyway."""
+    """Read trigger and duration. Broken fields are left out, because the file is refused anyway."""
     given = [name for name in node.entries if name in TRIGGER_KEYS]
     if not given and not any(found.misspelt((*path, name)) for name in TRIGGER_KEYS):
         why = "when does the fault begin? Give one of at: 5s, when: acked >= 2000, after: {fault: 1}"

@@ -1,8 +1,7 @@
-"""What is expected over repeats, as a file has it → which cells it is of; and the order in which compared runs take
-place.
+"""Expectations over repeats: matches each with its cells, and orders the runs that are compared.
 
-A comparison pairs each cell that its left side chooses with the one that its right side chooses and that is like it
-in every axis which neither of them names.
+A comparison pairs each cell that its left side selects with the cell that its right side selects and that agrees with
+it in every axis which neither side names.
 """
 
 from __future__ import annotations
@@ -53,7 +52,8 @@ class Spanning:
         )
 
     def match(self) -> tuple[OverRepeats, ...]:
-        """Each with the cells that it is of. Reports what speaks of no cell, and what one run cannot show."""
+        """Return the expectations, each with its cells. Reports those that apply to no cell, and those that one run
+        cannot show."""
         return tuple(
             one
             for where, expectation in self._expecting.every()
@@ -85,7 +85,7 @@ class Spanning:
             )
 
     def _check_repeats(self, where: Path, demand: Demand, needed: int) -> None:
-        """Report what one run cannot show, and warn of what these repeats cannot decide."""
+        """Report a demand that one run cannot show. Warn of a demand that this number of repeats cannot decide."""
         name, repeats = demand.statistic.name, self._spec.repeat
         if repeats < 2 and self._found.sound(where, ("repeat",)):
             remedy = self._remedy(max(needed, USUAL), "--repeat 2 ")
@@ -129,7 +129,7 @@ class Spanning:
         return f"{name} could be compared with {both}; name the other settings, too"
 
     def _chosen(self, where: Path, items: Sequence[str], hits: Sequence[int]) -> list[int] | None:
-        """The cells that have all of these; None, and a problem, where there is none."""
+        """Return the cells that have all these settings; None, with a problem reported, if there is none."""
         chosen = list(hits)
         for item in items:
             name, equals, text = item.partition("=")
@@ -184,9 +184,9 @@ def _scalar(text: str) -> Scalar:
 
 
 def in_rounds(cases: Sequence[Case], seed: int) -> list[Case]:
-    """Return compared cases in run order: a round for each repeat of all cells, each shuffled by the seed.
+    """Return compared cases in run order: one round per repeat with all cells, each round shuffled by the seed.
 
-    Changes over time, such as other load on the machine, then affect all cells alike.
+    So changes over time, such as other load on the machine, affect all cells alike.
     """
     order: list[Case] = []
     for repeat, group in groupby(sorted(cases, key=lambda case: case.repeat), key=lambda case: case.repeat):

@@ -1,4 +1,4 @@
-"""The schedule of a case in words, before anything starts (`ackproof plan`). Pure: it follows from the case alone."""
+"""The schedule of a case in words, before anything starts (`ackproof plan`). It depends on the case alone."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from ackproof.rundir.documents import group_timings
 from ackproof.rundir.timeline import fault_name
 
 PAIR_S: Final = 15.0
-"""Seconds that a pair of faults takes on two cores, from the first fault to when what both broke is whole again."""
+"""Seconds for a pair of faults on two cores, from the first fault until the cluster has recovered from both."""
 RUN_S: Final = 50.0
 """Further seconds of each run: start, final read, logs, audit and judgement."""
 
 
 def describe_fault(case: Case, fault: FaultSpec) -> str:
-    """Return one fault of a case in words: its target, what the seed drew, what begins and what ends it."""
+    """Return one fault of a case in words: its target, the seed's draw, its trigger and its end."""
     begins = trigger_text(fault)
     if isinstance(fault, Storm):
         left_out = case.drawn[fault.number].left_out if fault.number in case.drawn else ()
@@ -68,7 +68,7 @@ def _draw(case: Case, fault: FaultSpec) -> str:
 
 
 def describe(case: Case) -> list[str]:
-    """The case as lines of text: its id and seed, what runs, each fault, what is expected."""
+    """Return the case as lines of text: id and seed, cluster and workload, each fault, expectations."""
     experiment = case.experiment
     cluster, producers = experiment.cluster, experiment.workload.producers
     controllers = "combined" if cluster.combined else f"{cluster.controllers} controller(s)"
@@ -105,7 +105,8 @@ def describe(case: Case) -> list[str]:
 
 
 def describe_timing(cases: Iterable[Case]) -> Iterator[str]:
-    """Yield lines: the time-outs of these cases, settings that differ from Kafka's defaults, ignored settings."""
+    """Yield lines on the time-outs of these cases, the settings that differ from Kafka's defaults, and ignored
+    settings."""
     cells = {(case.experiment.name, cell_of(case.id)): case.experiment for case in cases}
     for timing, names in group_timings((cell, timing_of(spec)) for (_, cell), spec in cells.items()):
         first, *rest = timing.lines()
@@ -114,7 +115,8 @@ def describe_timing(cases: Iterable[Case]) -> Iterator[str]:
 
 
 def describe_pairs(plan: Plan, chosen: int) -> Iterator[str]:
-    """Yield lines: runs for all pairs of fault kinds, their duration, refused pairs. `chosen`: cases of this call."""
+    """Yield lines on pairs of fault kinds: runs that all pairs need, their duration, refused pairs. `chosen`: number
+    of cases of this call."""
     for cell in plan.cells:
         if (dealt := pairs_of(cell.experiment)) is None:
             continue

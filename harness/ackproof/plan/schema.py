@@ -1,8 +1,8 @@
-"""The JSON Schema of experiment files, by which editors complete and check while one is being written.
+"""The JSON Schema of experiment files, which editors use for completion and checks.
 
-Made from the types themselves. It accepts whatever `ackproof.plan.load` accepts; what it cannot say (roles that name
-topics, factors above the number of brokers, …) is left to `ackproof validate`. How the fields of a kind and its frame
-stand together in an entry, the short forms and the classes of an expectation are written here.
+It is generated from the types. It accepts everything that `ackproof.plan.load` accepts. Rules that it cannot express
+(roles that name topics, factors above the number of brokers, …) are left to `ackproof validate`. This module adds the
+rules for the fields of a kind and its frame in one entry, the short forms, and the classes of an expectation.
 """
 
 from __future__ import annotations
@@ -37,12 +37,12 @@ _NOTHING_FOUND: Final = r"^ *((==|<=)? *0+|< *0*1) *$"
 
 
 def schema_text() -> str:
-    """The schema as the text of `experiments/experiment.schema.json`."""
+    """Return the schema as the text of `experiments/experiment.schema.json`."""
     return json.dumps(experiment_schema(), indent=2, ensure_ascii=False) + "\n"
 
 
 def experiment_schema() -> Schema:
-    """The schema (Draft 2020-12)."""
+    """Return the schema (Draft 2020-12)."""
     models: tuple[type[BaseModel], ...] = (ExperimentSpec, Frame, *fault_kinds().values())
     whole = cast(Schema, models_json_schema([(model, "validation") for model in models])[1])
     parts = _mapping(whole, "$defs")
@@ -50,7 +50,7 @@ def experiment_schema() -> Schema:
     schema, frame = _mapping(parts, "ExperimentSpec"), _mapping(_mapping(parts, "Frame"), "properties")
     for kind in fault_kinds().values():
         _inside_braces(kind, _mapping(parts, kind.__name__))
-    for name in frame:  # each may be left out but not be empty
+    for name in frame:  # each may be left out, but not be null
         field = _mapping(frame, name)
         (given,) = (choice for choice in _choices(field) if choice.get("type") != "null")
         frame[name] = {**given, "title": name, "description": field["description"]}
@@ -71,7 +71,8 @@ def _mapping(schema: Schema, name: str) -> Schema:
 
 
 def _mend_texts(schema: JsonValue) -> None:
-    """Durations, sizes and rates are texts in a file: bounds of their numbers mean nothing, defaults become texts."""
+    """Adapt durations, sizes and rates, which are texts in a file: drop the bounds of their numbers, write defaults
+    as texts."""
     if isinstance(schema, list):
         for item in schema:
             _mend_texts(item)
@@ -110,7 +111,7 @@ def _find_used_parts(schema: Schema, parts: Schema) -> Schema:
 
 
 def _inside_braces(kind: type[FaultSpec], part: Schema) -> None:
-    """Leave what stands inside the braces after a kind."""
+    """Reduce the schema of a kind, in place, to the fields inside the braces after it."""
     own = own_fields(kind)
     part |= {"title": kind.KIND, "description": kind.SUMMARY, "required": [*own_fields(kind, required=True)]}
     part["properties"] = {name: field for name, field in _mapping(part, "properties").items() if name in own}
@@ -125,7 +126,7 @@ def _fault(parts: Schema, frame: Schema) -> Schema:
         }
         for name, kind in fault_kinds().items()
     }
-    # what may stand there is said by the kind
+    # the kind's own schema says what these keys accept
     loose: Schema = {
         name: {"title": name, "description": "Of a kind in its short form."}
         for kind in fault_kinds().values()
@@ -149,7 +150,8 @@ def _fault(parts: Schema, frame: Schema) -> Schema:
 
 
 def _siblings_schema(kind: type[FaultSpec], parts: Schema, loose: set[str]) -> Schema:
-    """Schema of keys that may not be siblings of a kind: other duration keys, fields outside of the short form."""
+    """Return the schema of keys that may not be siblings of a kind: other duration keys, fields outside the short
+    form."""
     siblings = short_form_fields(kind)
     closed: Schema = {
         key: False for key in (*HOLD_KEYS, *sorted(loose - set(siblings))) if key != kind.HOLD_KEY

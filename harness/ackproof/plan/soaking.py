@@ -27,14 +27,14 @@ _DURATION: Final = ("workload", "duration")
 
 @dataclass(frozen=True)
 class Soak:
-    """Options of `--soak`. `keep`: number of newest windows that stay on disk; None: all."""
+    """Options of `--soak`. `text`: duration. `keep`: number of newest windows that stay on disk; None: all."""
 
     text: str
     keep: int | None = None
 
     @property
     def seconds(self) -> float:
-        """Duration in seconds. Raises `BadInput`."""
+        """Return the duration in seconds. Raises `BadInput`."""
         try:
             return parse_duration(self.text)
         except ValueError as error:
@@ -42,9 +42,10 @@ class Soak:
 
 
 def soaked(file: str, root: MapNode, soak: Soak) -> MapNode:
-    """Return the experiment as one load of whole windows, each as long as the file's load and with its faults.
+    """Return the experiment as one load of whole windows. Each window is as long as the file's load and repeats its
+    faults.
 
-    Raises `BadInput` if something in the file cannot be done window by window.
+    Raises `BadInput` if something in the file cannot be repeated window by window.
     """
     backend = root.entries.get("backend")
     ground = BACKENDS.get(backend.text) if isinstance(backend, ScalarNode) else None

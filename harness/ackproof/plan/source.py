@@ -1,11 +1,11 @@
-"""YAML as data only: text → nodes that know their line and column.
+"""YAML as data only: text → nodes with their line and column.
 
-The nodes are built here from the events of ruamel.yaml's pure-Python parser, not by its constructors: no object is
-ever made from a tag, and every bound holds while the text is being read, not after. Its round-trip loader has marks
-too, but drops the text of a scalar (`4.10`), ends at the first key that occurs twice, and bounds nothing. Plain
-scalars are understood by the core schema of YAML 1.2 (so `yes` and `on` are text, and `010` is ten).
+The nodes are built here from the events of ruamel.yaml's pure-Python parser, not by its constructors: a tag never
+creates an object, and every limit is enforced while the text is read. The library's round-trip loader has positions
+too, but it drops the text of a scalar (`4.10`), stops at the first duplicate key, and has no limits. Plain scalars
+follow the core schema of YAML 1.2 (`yes` and `on` are text, `010` is ten).
 
-Refused, each with its line: files above 1 MiB, other encodings than UTF-8, NUL and other control characters, more
+Refused, each with its line: files above 1 MiB, encodings other than UTF-8, NUL and other control characters, more
 than one document, tags outside the core schema, merge keys, keys that occur twice or are no scalars, nesting deeper
 than `MAX_DEPTH`, more than `MAX_NODES` nodes after aliases are followed, aliases inside their own anchor.
 """
@@ -52,7 +52,7 @@ MAX_BYTES: Final = 1 << 20
 MAX_DEPTH: Final = 32
 MAX_NODES: Final = 20_000
 MAX_NUMBER: Final = 40
-"""Longest plain scalar, in characters, that is read as a number."""
+"""Maximum length, in characters, of a plain scalar that is read as a number."""
 
 _CORE_TAG: Final = "tag:yaml.org,2002:"
 _SCALARS: Final[dict[str, tuple[type, ...]]] = {
@@ -72,7 +72,7 @@ _FLOAT: Final = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?
 
 
 def read(path: Path) -> tuple[str, bytes]:
-    """The name to show for a file, and its content as far as `parse` looks at it. Raises `BadInput`."""
+    """Return the name to show for a file, and as much of its content as `parse` needs. Raises `BadInput`."""
     name = str(path)
     try:
         with path.open("rb") as file:
@@ -84,12 +84,13 @@ def read(path: Path) -> tuple[str, bytes]:
 
 
 def parse(raw: bytes, file: str) -> MapNode:
-    """The mapping that `raw` holds. Raises `InvalidExperiment`, never anything else."""
+    """Return the mapping that `raw` holds. Raises `InvalidExperiment`, and nothing else."""
     return _Composer(file, _decode(raw, file)).document()
 
 
 def plain_scalar(text: str) -> Scalar:
-    """Return the value of an unquoted scalar in YAML 1.2's core schema. Raises ValueError for too large a number."""
+    """Return the value of an unquoted scalar in YAML 1.2's core schema. Raises ValueError for a number that is too
+    large."""
     if text in _NULLS:
         return None
     if text in _BOOLS:
@@ -110,7 +111,7 @@ def plain_scalar(text: str) -> Scalar:
 
 
 def lines_of(raw: bytes) -> list[str]:
-    """The lines of a file as an editor shows them, whatever is wrong with it."""
+    """Return the lines of a file as an editor shows them, even if the file is invalid."""
     return raw.decode("utf-8", "replace").removeprefix("\ufeff").replace("\r\n", "\n").split("\n")
 
 
@@ -131,7 +132,7 @@ def _problem_after(before: str, file: str, message: str) -> Problem:
 
 
 class _Composer:
-    """Builds the nodes of one document; all bounds are checked as the parser goes along."""
+    """Builds the nodes of one document. All limits are checked while the parser runs."""
 
     def __init__(self, file: str, text: str) -> None:
         self._file = file
@@ -170,7 +171,7 @@ class _Composer:
             TypeError,
             AssertionError,
         ) as error:
-            # A foreign parser on arbitrary text: what it did not foresee is still only a broken file.
+            # The parser may fail in unforeseen ways on arbitrary text: any error means a broken file.
             message = f"not YAML: {type(error).__name__}: {error}"
             self._report(self._last, message)
             raise InvalidExperiment(self._problems) from error
@@ -237,7 +238,7 @@ class _Composer:
             value = self._node(value_event, events, depth + 1)
             if isinstance(value_event, ScalarEvent) and value_event.value == "" and not value_event.style:
                 assert isinstance(value, ScalarNode)
-                # The parser places what is not there at the next thing that is, lines below.
+                # For a missing value the parser reports the position of the next token, lines below.
                 value = replace(value, mark=key.mark)
             node.nodes += key.nodes + value.nodes
             node.depth = max(node.depth, value.depth + 1)
@@ -284,7 +285,8 @@ class _Composer:
         return ScalarNode(value, text, mark)
 
     def _characters(self, text: str, mark: Mark) -> str:
-        """The text with JSON's pairs of escapes (`\\ud83d\\ude00`) made one character; half a pair is refused."""
+        r"""Return the text with JSON's surrogate pairs (`\\ud83d\\ude00`) as one character. An unpaired surrogate is
+        refused."""
         if not any("\ud800" <= character <= "\udfff" for character in text):
             return text
         try:
@@ -294,7 +296,7 @@ class _Composer:
             return ""
 
     def _check_tag(self, event: NodeEvent, *kinds: str) -> str | None:
-        """The kind that an explicit core tag names, None without a tag. Any other tag is refused."""
+        """Return the kind that an explicit core tag names; None without a tag. Any other tag is refused."""
         tag = getattr(event, "tag", None)
         if tag is None or str(tag) in ("", "!") or getattr(event, "implicit", None) is True:
             return "str" if str(tag) == "!" and "str" in kinds else None
@@ -319,11 +321,12 @@ class _Composer:
     def _mark(self, mark: StringMark | None) -> Mark:
         if mark is None:
             return self._last
-        # The parser counts other line breaks than the ones an editor shows; never point outside the file.
+        # The parser counts more kinds of line breaks than an editor does: never point outside the file.
         return Mark(mark.line + 1, mark.column + 1) if mark.line < self._end.line else self._end
 
     def _unreadable(self, error: ReaderError) -> Problem:
-        """A character that YAML does not allow; the parser says only where in the text."""
+        """Return a problem for a character that YAML does not allow. The parser gives only its position in the
+        text."""
         position = getattr(error, "position", None)
         character = getattr(error, "character", None)
         before = self._text[:position] if isinstance(position, int) else ""

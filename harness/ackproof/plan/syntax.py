@@ -1,6 +1,7 @@
-"""What is wrong with the YAML of a file, in our words: where it is, what stands there, and what to do.
+"""YAML syntax errors in terms that users know: where the error is, what is there, and what to do.
 
-The parser says at which token it gave up; what was mistyped is mostly seen in the lines around it.
+The parser reports the token at which it gave up. The mistake is mostly in the lines around it, which is where the
+rules here look.
 """
 
 from __future__ import annotations
@@ -21,31 +22,31 @@ _CLOSING: Final = {"[": "]", "{": "}"}
 
 
 SyntaxProblem: TypeAlias = tuple[Mark, str]
-"""Where, and what is wrong; behind a semicolon what to do."""
+"""Position, and the message: what is wrong, and after a semicolon what to do."""
 
 
 class _Place(NamedTuple):
-    """Position at which the parser stopped, and its token."""
+    """Position at which the parser stopped, and the token there."""
 
     lines: Sequence[str]
     at: Mark
     opened: Mark
-    """Where that began in which it gave up: a bracket, a quote, a mapping."""
+    """Beginning of the construct in which it stopped: a bracket, a quote, a mapping."""
     token: str
-    """What stands there, in the parser's words."""
+    """The token, in the parser's words."""
 
     @property
     def line(self) -> str:
         return self.lines[self.at.line - 1]
 
     def above(self) -> int:
-        """Number of the last line above that says something, 0 for none."""
+        """Return the number of the nearest line above that has content; 0 for none."""
         said = (at for at in range(self.at.line - 1, 0, -1) if _has_content(self.lines[at - 1]))
         return next(said, 0)
 
 
 def explained(error: MarkedYAMLError, lines: Sequence[str]) -> SyntaxProblem:
-    """The parser's error in our words; in its own where no rule is about it."""
+    """Return the parser's error in our words; in the parser's own if no rule fits."""
     problem, context = str(error.problem or ""), str(error.context or "")
     found = re.search(r"(?:found|got) (?:character )?'(.+?)'(?: that|$)", problem)
     at = _mark(error.problem_mark or error.context_mark, lines)
@@ -61,7 +62,8 @@ def explained(error: MarkedYAMLError, lines: Sequence[str]) -> SyntaxProblem:
 
 
 def _mark(mark: StringMark | None, lines: Sequence[str]) -> Mark:
-    """The parser counts other line breaks than the ones an editor shows: never point outside the file."""
+    """Convert a position of the parser. It counts more kinds of line breaks than an editor does, so the result is
+    limited to the file."""
     line = min(mark.line if mark is not None else 0, len(lines) - 1)
     column = mark.column if mark is not None and mark.line == line else len(lines[line])
     return Mark(line + 1, min(column, len(lines[line])) + 1)
@@ -82,7 +84,7 @@ def _conflict(lines: Sequence[str]) -> SyntaxProblem | None:
 
 
 def _strange_blank(place: _Place) -> SyntaxProblem | None:
-    """A tab before the first word of a line, or a blank that is none for YAML."""
+    """Report a tab before the first word of a line, or a blank that YAML does not accept."""
     for number in (place.at.line, place.above()):
         line = place.lines[number - 1] if number else ""
         tab = line[: _indent(line)].find("\t")
@@ -168,7 +170,7 @@ def _out_of_place(place: _Place) -> SyntaxProblem:
 
 
 def _below_braces(place: _Place) -> SyntaxProblem | None:
-    """A line that would go on with an item of a list which its braces have closed: `- {kill: {…}}`, then `at: 5s`."""
+    """Report a line that continues a list item after its braces were closed: `- {kill: {…}}`, then `at: 5s`."""
     above = place.lines[: place.above()]
     number = next((at for at in range(len(above), 0, -1) if above[at - 1].lstrip().startswith("- ")), 0)
     item = re.match(r"(\s*)(?:- +)+\{", above[number - 1]) if number else None
@@ -187,7 +189,7 @@ def _or(numbers: Sequence[int]) -> str:
 
 
 def _open_indents(place: _Place) -> tuple[list[int], list[int]]:
-    """Return the indents of open lists and open mappings above, outermost first."""
+    """Return the indents of open lists and of open mappings above, outermost first."""
     dashes: list[int] = []
     keys: list[int] = []
     least = 1 << 20
@@ -294,4 +296,5 @@ _RULES: Final[tuple[tuple[str, _Rule], ...]] = (
     ("unexpected ':'", "a ':' inside brackets; put the text in quotes"),
     ("expected '<document start>'", _below_the_root),
 )
-"""What the parser says (in its context or its problem) and what is said instead; the first that fits."""
+"""Pattern of the parser's context or problem → our message, or the function that makes it. The first that fits
+counts."""
