@@ -1,6 +1,6 @@
-"""Book of what the code under test did with its clients: every produce attempt, every record that it read.
+"""Record of what the code under test did with its clients: every produce attempt, and every record that it read.
 
-Each record carries the header `ackproof`, which says who wrote it and leaves its value untouched. Layout, big-endian::
+Each produced record gets a header `ackproof` with its identity; its value stays unchanged. Layout, big-endian::
 
     magic      4 B   b"AKH1"
     run        8 B   the run's id; records of other runs have another
@@ -39,7 +39,7 @@ class Content(NamedTuple):
 
 
 def or_unknown(number: int | None) -> int:
-    """Return the number, -1 for None."""
+    """Return `number`, or -1 for None."""
     return -1 if number is None else number
 
 
@@ -87,11 +87,11 @@ class ProducerBook:
     attempts: list[Attempt] = field(default_factory=list)
     not_taken: list[Attempt] = field(default_factory=list)
     offsets_lie: bool = False
-    """True with acks=0: librdkafka invents offsets, except for the first record of a partition, which has none."""
+    """True with acks=0: librdkafka then reports invented offsets, and none for the first record of a partition."""
 
 
 class Book:
-    """Attempts and reads of all clients of a test. `changes` counts everything that an audit would see."""
+    """Attempts and reads of all clients of a test. `changes` grows with each change that could alter an audit."""
 
     def __init__(self, run_id: str, origin_ns: int) -> None:
         self.run_id = run_id
@@ -154,7 +154,7 @@ class Book:
         offset: int | None,
         resend_after_s: float,
     ) -> None:
-        """Note a delivery report. `resend_after_s`: see the adapter of librdkafka; 0: resends at any age."""
+        """Record a delivery report. `resend_after_s`: age from which librdkafka may have sent the record twice."""
         may_resend = (self.now() - attempt.sent_ns) / 1e9 >= resend_after_s
         outcome = classify_report(code, may_resend=may_resend)
         if partition >= 0:
@@ -221,7 +221,7 @@ def identity_of(
 
 
 def others(headers: Headers) -> list[tuple[str, HeaderValue]]:
-    """Return the headers without `ackproof`: a record that is passed on gets an identity of its own."""
+    """Return the headers without `ackproof`: a record that is produced again gets a new identity."""
     if headers is None:
         return []
     pairs = headers.items() if isinstance(headers, Mapping) else headers

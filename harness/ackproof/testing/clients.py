@@ -36,7 +36,9 @@ Client = TypeVar("Client", Producer, Consumer)
 
 
 class EndedClient:
-    """Replaces a client after its test: threads that the code under test left running get nothing, and no error."""
+    """Stand-in for a client after its test. Threads that the code under test left running get no records and no
+    error.
+    """
 
     def poll(self, timeout: float = -1) -> None:
         threading.Event().wait(timeout if timeout >= 0 else None)
@@ -65,7 +67,7 @@ class EndedClient:
 
 
 class AuditedClient(Generic[Client]):
-    """Proxy of a client: everything that a subclass does not define goes to the client unchanged."""
+    """Proxy of a client. Calls of methods that a subclass does not define go to the client unchanged."""
 
     _real: Client
     _kind: type
@@ -126,9 +128,9 @@ _UNASSIGNED = -1
 def configured_callback(producer: Producer) -> OnDelivery | None:
     """Return the `on_delivery` of the configuration that the producer was made with, None if it has none.
 
-    The client library has no way to ask. But the garbage collector knows what a producer refers to: its delivery
-    callback, then those for errors, throttling and statistics. Only the first is called with two arguments. Raises
-    TypeError if that does not decide.
+    The client library has no method for this. But the garbage collector lists what a producer refers to: its delivery
+    callback, then those for errors, throttling and statistics. Only the delivery callback takes two arguments. Raises
+    TypeError if this does not identify it.
     """
     # A subclass in Python refers to its class and its attributes too.
     held = [one for one in gc.get_referents(producer) if callable(one) and not isinstance(one, type)]
@@ -148,7 +150,7 @@ def _takes(callback: Callable[..., object], arguments: int) -> bool:
         inspect.signature(callback).bind(*[None] * arguments)
     except TypeError:
         return False
-    except ValueError:  # a builtin that does not say
+    except ValueError:  # a builtin without a signature
         return True
     return True
 
@@ -165,7 +167,7 @@ class AuditedProducer(AuditedClient[Producer]):
         self._resend_after_s = 0.0
         if isinstance(given, Mapping):
             config = dict(given)
-            # The book needs reports of success; the user's callback does not get them, as configured.
+            # The book needs reports of success. The user's callback gets them only as the user configured.
             self._only_errors = str(config.pop(ONLY_ERRORS, False)).lower() == "true"
             self._default: OnDelivery | None = config.get("on_delivery")
             plain_values = {
@@ -198,7 +200,7 @@ class AuditedProducer(AuditedClient[Producer]):
             options["partition"] = partition
         if timestamp:
             options["timestamp"] = timestamp
-        # The next attempt's seq is known only when this one is accepted, or refused for good.
+        # Hold the lock: the next attempt gets its seq after the library has accepted or refused this one.
         with book.lock:
             attempt = Attempt(
                 own.number, len(own.attempts), content, partition, book.now(), transaction=self._transaction
@@ -258,7 +260,9 @@ class AuditedProducer(AuditedClient[Producer]):
         self._transaction += 1
 
     def abort_transaction(self, *timeout: float) -> None:
-        """Abort the transaction: see `Producer.abort_transaction`. Its records are given up on purpose."""
+        """Abort the transaction: see `Producer.abort_transaction`. Its records count as given up by the code under
+        test.
+        """
         for attempt in self._own.attempts:
             if attempt.transaction == self._transaction >= 0:
                 attempt.given_up = True

@@ -1,7 +1,7 @@
 """A real cluster for a test: faults by role, each confirmed by an independent witness.
 
-Every method that breaks or mends returns the numbers of the nodes that it hit, and raises `AckproofError` if its effect
-cannot be confirmed.
+Every method that injects or heals a fault returns the ids of the affected nodes. It raises `AckproofError` if its
+effect cannot be confirmed.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from ackproof.testing.marker import ClusterRequest, read_fault, read_topic
 Target: TypeAlias = str | int | Iterable[int]
 """A role such as `leader(orders/0)`, a node's number, or several."""
 _LOG_TAIL: Final = 100_000
-"""Lines of a node's log that are looked through."""
+"""Number of last lines of a node's log that are searched for warnings."""
 
 
 class KafkaCluster:
@@ -286,7 +286,7 @@ class KafkaCluster:
             self._timeline.add(event, fault=step.life.number)
 
     def _holders(self, nodes: Iterable[int]) -> set[int]:
-        """Return the faults that keep one of these nodes from running."""
+        """Return the numbers of the faults that keep any of these nodes from running."""
         return {number for node in nodes for number in self._holds.others(node, 0)}
 
     def _injection(self, fault: NodeFault, nodes: Iterable[int]) -> Injection[Any]:

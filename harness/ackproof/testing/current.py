@@ -1,4 +1,5 @@
-"""What the plugin needs of every pytest process: its session, its keys in pytest's stash, and which YAML is ours.
+"""State of the plugin in a pytest process: its session and its stash keys; and the check if a YAML file is an
+experiment.
 
 Light to import: pytest loads it for every YAML file that it meets.
 """
@@ -21,9 +22,9 @@ if TYPE_CHECKING:
 
 _SESSION: Final = pytest.StashKey["PluginSession"]()
 CLUSTERS: Final = pytest.StashKey[list["KafkaCluster"]]()
-"""Key of a test's clusters, started by its fixtures."""
+"""Stash key of the clusters that the fixtures of a test have started."""
 PASSED: Final = pytest.StashKey[bool]()
-"""Key of a test's last report: True if it is no failure."""
+"""Stash key: True if the last report of a test is no failure."""
 
 
 def session_of(config: pytest.Config) -> PluginSession:
@@ -77,9 +78,9 @@ _TELLING: Final = frozenset({b"workload", b"faults"})
 def is_experiment(path: Path) -> bool:
     """Return True if the file is meant to be an experiment, valid or not; False if it cannot be read.
 
-    It has `topics` and one of `cluster`, `workload`, `faults` at its top level, and more of an experiment's fields
-    than of others (`cluster` and `topics` alone are those of any service that talks to Kafka: a third is asked for);
-    or it names the schema of experiments.
+    Such a file names the schema of experiments, or its top level has `topics` and one of `cluster`, `workload`,
+    `faults`, and more fields of an experiment than other fields. `cluster` and `topics` alone are not enough: any
+    service that uses Kafka may have them.
     """
     try:
         if path.stat().st_size > _MOST_BYTES:

@@ -38,7 +38,7 @@ _IDLE_S: Final = 20.0
 
 @dataclass(frozen=True)
 class Finding:
-    """One finding of the audit. `attempt`: the attempt of its record, None for a record of nobody."""
+    """One finding of the audit. `attempt`: the attempt that produced its record, None if no attempt did."""
 
     anomaly: str
     topic: str
@@ -81,7 +81,7 @@ def gather(cluster: KafkaCluster, book: Book, audit: Audit, settle_s: float) -> 
 def _describe(
     cluster: KafkaCluster, topics: set[str]
 ) -> tuple[tuple[TopicPartition, ...], Mapping[str, int]]:
-    """Return the partitions of these topics, and the replicas of each topic. Unknown topics have none."""
+    """Return the partitions of these topics, and the replication factor of each topic. Unknown topics are missing."""
     known = set(topics)
 
     def look() -> dict[TopicPartition, int] | None:
@@ -244,7 +244,7 @@ def _consumed(reader: int, phase: ReadPhase, rows: Sequence[Read]) -> ConsumedRo
 
 
 def _numbered(values: Iterable[T]) -> tuple[list[T], list[int]]:
-    """Return the distinct values, and the index of each value among them."""
+    """Return the distinct values, and for each given value its index among these."""
     number: dict[T, int] = {}
     indices = [number.setdefault(value, len(number)) for value in values]
     return list(number), indices

@@ -1,6 +1,6 @@
-"""A fault of the catalogue for the length of a test's `with` block, and what the nodes logged around it.
+"""A fault of the catalogue for the duration of a test's `with` block, and the warnings that nodes logged around it.
 
-It is carried through its life as in an experiment, by the same driver: due at once, healed when the block is over.
+The driver of experiments runs it, too: it injects the fault at once, and heals it at the end of the block.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from ackproof.rundir.observed import Sample
 from ackproof.rundir.timeline import Timeline
 
 LONGEST_S: Final = 3600.0
-"""Longer than the bound of any fault."""
+"""Time limit of a block in seconds: longer than the limit of any fault."""
 
 
 class _NoLoad:
-    """Gauges without a load: a fault in a block begins at once."""
+    """Gauges of a test, which has no load. They are never read, as a fault in a block begins at once."""
 
     def acked(self, topic: str | None, partition: int | None) -> int:
         return 0
@@ -65,7 +65,7 @@ class FaultBlock:
             timeout_s=LONGEST_S,
             stop=self._context.stop,
         )
-        # A fault that failed was undone already.
+        # The driver has already undone a fault that failed.
         self._over = bool(self._driver.failures())
         self._raise_failures()
         return tuple(sorted(self._hit))
@@ -81,9 +81,10 @@ class FaultBlock:
             error.add_note(str(trouble))
 
     def end(self, *, awaited: bool = True) -> None:
-        """Wait for the fault's end, heal it, and confirm the healing. May be called twice. Raises `AckproofError`.
+        """Wait for the fault's end, heal the fault, and confirm the healing. May be called twice. Raises
+        `AckproofError`.
 
-        Without `awaited` it is healed at once and not confirmed: the cluster is about to stop.
+        With `awaited=False` heal it at once without confirmation, because the cluster is about to stop.
         """
         if self._over:
             return
@@ -110,17 +111,17 @@ class FaultBlock:
 
 
 MOST: Final = 10
-"""Lines of all nodes together."""
+"""Greatest number of log lines in a report, over all nodes."""
 BEFORE_S: Final = 0.5
 AFTER_S: Final = 5.0
-"""What a fault brings about is logged so long after it: a session of a broker ends after 3 s and more."""
+"""Seconds after a fault in which its effects are logged: a broker's session ends after 3 s or more."""
 _WIDTH: Final = 240
 _BAD: Final = re.compile(r"\[(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3})\] (WARN|ERROR|FATAL) (.*)")
 _NUMBERS: Final = re.compile(r"\d+")
 
 
 class BadLine(NamedTuple):
-    """A line at WARN or above. Those of a node that differ in their numbers alone have one `kind`."""
+    """A log line at WARN or above. Lines of one node that differ only in numbers have the same `kind`."""
 
     at: float
     severe: bool

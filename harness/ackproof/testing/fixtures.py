@@ -1,4 +1,4 @@
-"""The fixtures `kafka_cluster` and `ledger`: all that they start is ended, whatever the test does."""
+"""The fixtures `kafka_cluster` and `ledger`. They end all that they started, whatever the test does."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ _LONGEST: Final = 120
 def cluster_of(request: pytest.FixtureRequest) -> Iterator[KafkaCluster]:
     """Yield the cluster of a test.
 
-    Its run directory is removed if the test passes, unless --ackproof-out or --ackproof-keep-data keep all. That of a
-    failed test is removed before its next run. A cluster that does not start, or a dying node, is an ERROR.
+    The run directory is removed if the test passes, unless --ackproof-out or --ackproof-keep-data is given. After a
+    failure it is kept until the next run of the test. A cluster that does not start, or a node that dies, is an ERROR.
     """
     config = request.config
     session = session_of(config)
@@ -85,7 +85,7 @@ def note_end(item: pytest.Item, report: pytest.TestReport, error: BaseException 
 
 
 def _new_folder(home: Path, test: str, keep_all: bool) -> Path:
-    """Make a folder that no other test has, on any worker, nor an earlier run of this one."""
+    """Make a new folder for a test, different from those of other tests, xdist workers and earlier runs."""
     name = safe_name(test)[:_LONGEST]
     alive = {Path(entry.case_dir) for _, entry in read_entries()}
     for number in itertools.count(1):
@@ -101,6 +101,6 @@ def _new_folder(home: Path, test: str, keep_all: bool) -> Path:
 def _remove(folder: Path) -> None:
     """Remove a run directory, and its parents if they are empty."""
     shutil.rmtree(folder)
-    with suppress(OSError):  # others are there
+    with suppress(OSError):  # it has folders of other tests
         folder.parent.rmdir()
         folder.parent.parent.rmdir()

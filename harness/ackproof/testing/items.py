@@ -1,7 +1,7 @@
-"""An experiment file as a pytest file, each of its cases as a test.
+"""Collect an experiment file as a pytest file, and each of its cases as a test.
 
-The run takes place in the setup of a test, so that pytest says ERROR where there is no verdict to speak of
-(INCONCLUSIVE, a failed harness) and FAILED where there is one and it is FAIL.
+A case runs in the setup of its test. So pytest reports ERROR for a case without a usable verdict (INCONCLUSIVE, a
+failure of the harness), and FAILED for the verdict FAIL.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class ExperimentFile(pytest.File):
         except BadInput as error:
             raise self.CollectError(str(error)) from None
         if plan.over_repeats:
-            # Each case is a test of its own, maybe in another process: they cannot be compared here.
+            # Each case is a separate test, perhaps in another process, so cases cannot be compared here.
             raise self.CollectError(
                 f"{file}: {plan.over_repeats[0].title}: pytest cannot judge expectations over repeats. "
                 f"Use: ackproof run {file}"
@@ -65,13 +65,13 @@ class ExperimentItem(pytest.Item):
         self.case = case
         self.ran: PlannedCase | None = None
         self.add_marker("ackproof")
-        # `-k` knows no '=': -k "acks:1" finds what acks=1 would.
+        # The expression of `-k` cannot contain '=': -k "acks:1" selects acks=1.
         self.extra_keyword_matches.update((case.experiment.name, case.id.replace("=", ":")))
 
     def setup(self) -> None:
         """Run, audit and judge the case. Fails if there is no verdict."""
         self.ran = None
-        # A plugin may run a failed test again: its properties are set again.
+        # Another plugin may run a failed test again: then set its properties again.
         self.user_properties = [one for one in self.user_properties if not one[0].startswith("ackproof.")]
         self.user_properties += [
             ("ackproof.seed", str(self.case.experiment.seed)),
@@ -133,7 +133,7 @@ def _verdict(ran: PlannedCase) -> Verdict | None:
 class PluginSession:
     """Runs cases one after another, each audited and judged at once. `finish` writes the report and ends Spark.
 
-    What pytest was told: `worker` is the xdist worker's name or ''; `command` the call that repeats all of it.
+    `worker`: name of the xdist worker, '' without xdist. `command`: command line that repeats the whole session.
     """
 
     out: Path
@@ -154,7 +154,7 @@ class PluginSession:
         return self._installed[build]
 
     def run(self, file: Path, case: Case) -> PlannedCase:
-        """Run a case, audit it, judge it. What went wrong is its `error`; raises `BadInput` if nothing was started."""
+        """Run a case, audit it, judge it. A failure is its `error`. Raises `BadInput` if nothing was started."""
         ((_, case),) = fit_to_machine([(file, case)])
         installed = self.installed(case.experiment.cluster.kafka)
         if self._batch is None:
@@ -199,19 +199,19 @@ class PluginSession:
         return batch.directory.report_html
 
     def with_spark(self) -> None:
-        """Have a context, which every audit in this process then finds by itself."""
+        """Start a Spark context, which every later audit in this process uses."""
         if not self._has_spark:
             self._spark.enter_context(spark_context(SparkTarget(), lambda _: None))
             self._has_spark = True
 
 
 def replay_of(file: Path, case: Case) -> str:
-    """The one command that runs this case again."""
+    """Return the command that runs this case again."""
     return command_of(BatchOptions((file,)), case.experiment.seed, only=case.id)
 
 
 def _folder(batch: Batch, case: Case) -> CaseDir:
-    """A folder that no other case has, nor an earlier run of this one."""
+    """Return a new folder for a case, different from those of other cases and of its earlier runs."""
     home = batch.directory.path / safe_name(case.experiment.name)
     name = safe_name(case.id)
     taken = {one.run.path for one in batch.planned}

@@ -1,4 +1,4 @@
-"""The fixture `ledger`: your own producer and consumer are audited, and what they did is held against the truth."""
+"""The fixture `ledger`: records what your own producers and consumers do, and compares it with the cluster's logs."""
 
 from __future__ import annotations
 
@@ -174,7 +174,7 @@ class Ledger:
                 if left:
                     real.purge()
                     real.flush(1.0)
-            except RuntimeError:  # it was closed
+            except RuntimeError:  # the producer was closed
                 continue
             if not len(real) and (silent := producer.count_unreported()):
                 raise BadInput(

@@ -1,4 +1,4 @@
-"""What `@pytest.mark.kafka(…)` and `kafka_cluster.fault(…)` ask for, read and checked as an experiment file is."""
+"""Read and check the arguments of `@pytest.mark.kafka(…)` and `kafka_cluster.fault(…)`, as an experiment file is."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _ON_DEMAND: Final = (
     "experiment file, which pytest runs as a test"
 )
 _SHOWN: Final = re.compile(r"cluster\.|faults\[1\]\.")
-"""How the paths of problems begin, which nobody wrote."""
+"""Prefixes of paths in problems that the test did not write: they are removed from messages."""
 
 
 @dataclass(frozen=True)
@@ -69,9 +69,10 @@ def read_fault(
     number: int,
     seed: int,
 ) -> Case:
-    """A case with this one fault and the topics of a cluster that runs, all that is random drawn from `seed`.
+    """Return a case with this one fault and the topics of a running cluster. Random choices are drawn from `seed`.
 
-    Raises `BadInput` for what an experiment may not say either, and for what was not laid.
+    Raises `BadInput` for a fault that is invalid in an experiment, too, and for a fault whose needs the cluster was not
+    started with.
     """
     what = f"fault({kind!r})"
     if (known := fault_kinds().get(kind)) is not None and known.SENDS:
@@ -88,7 +89,7 @@ def read_fault(
     fault = case.experiment.faults[0].model_copy(update={"number": number})
     own = case.experiment.model_copy(update={"faults": (fault,), "topics": dict(topics)})
     case = mark_missed(reseeded(replace(case, experiment=own), seed))
-    # Where a file system can be mounted, it was.
+    # Nodes have their own file systems wherever these can be mounted.
     laid = wanted.needs | ({Need.DISKS} if Need.DISKS_WHERE_ROOT in wanted.needs else set())
     lacking = {one.kind: one.needs - laid for one in case.faults if one.needs - laid}
     if lacking:
@@ -101,7 +102,7 @@ def read_fault(
 
 
 def _role(whom: object) -> object:
-    """Return a node's number, or several, as roles of an experiment file."""
+    """Return node ids as roles of an experiment file; any other value unchanged."""
     if isinstance(whom, (list, tuple)):
         return [_role(one) for one in whom]
     if isinstance(whom, int):

@@ -21,7 +21,7 @@ _WORKER_SAYS: Final = "ackproof_reports"
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Options of experiments and clusters."""
+    """Add the command-line options for experiments and clusters."""
     group = parser.getgroup("ackproof", "experiments and clusters of ackproof")
     group.addoption(
         "--ackproof-seed", type=int, metavar="N", help="Seed of every random choice, instead of the files'."
@@ -35,7 +35,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Make the markers known."""
+    """Register the markers."""
     config.addinivalue_line("markers", "ackproof: a case of an experiment file (set by the plugin)")
     config.addinivalue_line(
         "markers",
@@ -45,7 +45,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> pytest.Collector | None:
-    """Experiment files are files of tests. Other YAML is left alone."""
+    """Return a collector for an experiment file, None for any other file."""
     if file_path.suffix not in (".yaml", ".yml"):
         return None
     from ackproof.testing.current import is_experiment
@@ -111,14 +111,14 @@ def pytest_sessionfinish(session: pytest.Session, exitstatus: int | pytest.ExitC
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_testnodedown(node: Any, error: object) -> None:  # noqa: ANN401 — xdist's WorkerController
-    """An xdist worker has ended: take over the path of its report."""
+    """Take over the path of the report that an ended xdist worker wrote."""
     report = getattr(node, "workeroutput", {}).get(_WORKER_SAYS)
     if report:
         node.config.stash.setdefault(_REPORTS, []).append(report)
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
-    """Say where the reports of experiments are."""
+    """Print the paths of the experiments' reports."""
     reports = config.stash.get(_REPORTS, [])
     if not reports:
         return
