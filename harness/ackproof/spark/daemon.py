@@ -1,7 +1,7 @@
 """Spark's daemon of Python workers, on this machine and on a standalone cluster, with the installed pyspark.
 
-Spark puts a zip of the same pyspark first, in which nothing is compiled: 1 s of each audit, and 2 s of the
-start of each worker with a core of its own.
+Spark puts a zip of the same pyspark first in the module search path. The zip has no compiled modules, which costs 1 s
+of each audit, and 2 s of the start of each worker that has its own core.
 """
 
 from __future__ import annotations

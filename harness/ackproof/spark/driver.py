@@ -1,4 +1,4 @@
-"""Our own JVM: Spark's settings that the user left open, `spark-env.sh`, and the class-data archive.
+"""The JVM that ackproof starts for Spark: settings that the user left open, `spark-env.sh`, and the class-data archive.
 
 A setting of the user (`--conf`, spark-defaults.conf) replaces ours as a whole.
 """
@@ -42,8 +42,8 @@ _MEMORY = {
     "ARROW_DEFAULT_MEMORY_POOL": "system",
     "GLIBC_TUNABLES": "glibc.malloc.hugetlb=1",
 }
-"""Environment of the workers: one heap for numpy and Arrow, in huge pages, that keeps freed memory. Otherwise
-the kernel takes each large array back, and clears its pages for the next one."""
+"""Environment variables of the workers: numpy and Arrow share one heap in huge pages that keeps freed memory. Otherwise
+the kernel would take back the memory of each large array, and clear its pages for the next one."""
 
 
 def spark_home() -> Path:
@@ -60,7 +60,7 @@ def _conf_dir() -> Path:
 
 
 def _defaults() -> dict[str, str]:
-    """Return spark-defaults.conf: key, then blanks, `=` or `:`, then the value."""
+    """Return the settings of spark-defaults.conf. A line has a key, then blanks, `=` or `:`, then the value."""
     file = _conf_dir() / "spark-defaults.conf"
     lines = file.read_text(encoding="utf-8").splitlines() if file.exists() else []
     found = (re.match(r"\s*([^\s#!=:][^\s=:]*)[\s=:]+(.*)", line) for line in lines)
@@ -84,7 +84,7 @@ def spark_settings(
     ours = {
         "spark.master": master,
         "spark.app.name": "ackproof audit",
-        "spark.driver.memory": "1g",  # records never enter the JVM; what it shuffles are a few bits an identity
+        "spark.driver.memory": "1g",  # records never enter the JVM, which shuffles only a few bits per identity
         options: ""
         if options in known
         else " ".join(
@@ -112,7 +112,7 @@ def spark_settings(
             **_DAEMON,
         }
     elif master.startswith("spark://") and _PYTHONPATH not in known:
-        # Files that are sent along lie in the executor's folder before it starts its Python there.
+        # Spark puts files that a job sends into the executor's folder before it starts Python there.
         ours |= {_PYTHONPATH: code_archive().name, **_DAEMON}
     return {name: value for name, value in ours.items() if name not in known} | dict(given)
 
@@ -156,14 +156,17 @@ def own_folder() -> Path:
 def driver_environment(java: Java, folder: Path, *, local: bool) -> Iterator[Path]:
     """Make spark-submit use our spark-env.sh, which sources the user's. Yields the file of its output.
 
-    So the JVM carries our marks, runs on the Java that was found, and does not write into our output.
+    So the JVM has the marks by which `ackproof clean` finds it, runs on the Java that was found, and does not write
+    into our output.
     """
     log, theirs = folder / "spark.log", _conf_dir()
     exported = processes.RunTag("audit", Path(tempfile.gettempdir()), folder).environment("spark") | {
         "JAVA_HOME": str(java.path.resolve().parents[1]),
         "SPARK_CONF_DIR": str(theirs),
         "SPARK_LAUNCHER_OPTS": _LEAN,
-        **({"SPARK_LOCAL_IP": "127.0.0.1"} if local else {}),  # whatever the name of this machine resolves to
+        **(
+            {"SPARK_LOCAL_IP": "127.0.0.1"} if local else {}
+        ),  # do not depend on how this machine's name resolves
     }
     lines = [f"export {name}={shlex.quote(value)}" for name, value in exported.items()]
     script = shlex.quote(str(theirs / "spark-env.sh"))
@@ -183,8 +186,8 @@ def driver_environment(java: Java, folder: Path, *, local: bool) -> Iterator[Pat
 def archive_options(java: Java, progress: Progress) -> str:
     """Return JVM options for the class-data archive, made once per pyspark and Java by a separate process.
 
-    Its parsed and linked classes halve the start time. There is none if the JVM cannot make one, as with a
-    folder of settings on its class path. The JVM ignores an archive that does not fit.
+    The archive has parsed and linked classes, which halves the start time. The options are '' if the JVM cannot make an
+    archive, for example with a folder of settings on its class path. The JVM ignores an archive that does not fit.
     """
     if not java.sharing or any(_conf_dir().glob("*")):
         return ""
@@ -220,7 +223,7 @@ def discard_archive(settings: Mapping[str, str], progress: Progress) -> bool:
 
 
 def _train(archive: Path) -> None:
-    """Make the archive. It appears by a rename; it is empty if it cannot be made, so that no one tries again."""
+    """Make the archive, and rename it into place. If that fails, write an empty file, so that it is not tried again."""
     for left in processes.left_behind(archive.parent, f".{archive.name}."):
         left.unlink(missing_ok=True)
     unfinished = archive.with_name(f".{archive.name}.{processes.mark()}")
@@ -229,7 +232,7 @@ def _train(archive: Path) -> None:
     try:
         done = subprocess.run(command, capture_output=True, timeout=_TRAIN_TIMEOUT_S, check=False)
     except subprocess.TimeoutExpired:
-        return  # a busy machine: another time
+        return  # the machine is busy: a later audit will try again
     if done.returncode or not unfinished.exists():
         unfinished.unlink(missing_ok=True)
         unfinished.write_bytes(b"")

@@ -1,4 +1,6 @@
-"""How Spark runs a job: over RDDs (classic), or over Arrow batches of pickled messages (Connect, which has no RDDs)."""
+"""Two ways to run a job on Spark: over RDDs (classic), or over Arrow batches of pickled messages (Connect lacks
+RDDs).
+"""
 
 from __future__ import annotations
 
@@ -28,7 +30,7 @@ class RddEdge:
 
     @property
     def cores_elsewhere(self) -> int:
-        """Return the cores of workers that have come; a master does not say how many will."""
+        """Return the cores of workers that have registered so far; a master does not tell how many will."""
         from py4j.protocol import Py4JError
 
         try:
@@ -74,7 +76,7 @@ _PLAIN = "message binary"
 class FrameEdge:
     """Runs jobs on a session of Spark Connect. Only our code is added to it."""
 
-    cores_elsewhere = 0  # its server does not say
+    cores_elsewhere = 0  # unknown: a Connect server does not tell
 
     def __init__(self, session: SparkSession, tell: Progress) -> None:
         self._session = session
@@ -111,10 +113,10 @@ class FrameEdge:
             self._session.removeProgressHandler(handler)
 
     def _planned(self, job: Job[Group, Message]) -> DataFrame:
-        """Return the plan: a row and a partition per group, whose units are sent with the function; then one
-        call per judging task.
+        """Return the query plan: one row and one Spark partition per group, then one call per judging task.
 
-        The number of partitions and the target of each row are given, so that adaptive execution changes nothing.
+        The units of a group travel with the function. The plan fixes the number of partitions and the target of each
+        row, so that adaptive execution changes nothing.
         """
         units, count = [pickle.dumps(group) for group in job.groups], len(job.groups)
         task, judges = wrap_task(job.task), job.partitions or 1

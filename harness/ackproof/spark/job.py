@@ -1,6 +1,7 @@
-"""A job: groups of work, a task for each, and tasks that judge the messages; and how a job is awaited and cancelled.
+"""A Spark job: one task per group of work, then judging tasks for the messages of the first. Also waits for a job and
+cancels it.
 
-Spark is behind `Edge`, so that tests can use a stand-in.
+Callers use Spark only through the interface `Edge`, so that tests can replace it.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from threading import Thread
 from typing import Generic, Protocol, TypeAlias, TypeVar
 
 Key: TypeAlias = tuple[int, int]
-"""Messages of one key are judged by one call."""
+"""Key of a message. One call of the judge gets all messages of a key."""
 
 Group = TypeVar("Group")
 """The work of one task."""
@@ -24,7 +25,7 @@ Message = TypeVar("Message")
 
 @dataclass(frozen=True)
 class Job(Generic[Group, Message]):
-    """One task per group. With a `judge`, all messages of a key go to one call of it."""
+    """A job: one task per group. With a `judge`, all messages of a key go to one call of it."""
 
     what: str
     """Activity, for progress messages."""
@@ -40,11 +41,11 @@ class Edge(Protocol):
 
     @property
     def cores_elsewhere(self) -> int:
-        """Return the cores of the workers that have come by now; 0 if they are on this machine, or unknown."""
+        """Return the cores of the workers that have registered so far; 0 if unknown, or if they are on this machine."""
         ...
 
     def __call__(self, job: Job[Group, Message]) -> list[Message]:
-        """Return the messages of the judges, or of the tasks if there is no judge."""
+        """Run the job. Return the messages of the judging tasks, or of the tasks if there is no judge."""
         ...
 
 
@@ -76,11 +77,11 @@ T = TypeVar("T")
 _LOOK_S = 0.5
 _TELL_EVERY_S = 5.0
 CANCEL_S = 1.0
-"""Time that a cancelled job may take to end. Spark ends its tasks in any case."""
+"""Seconds to wait for a cancelled job to end. Spark ends its tasks in any case."""
 
 
 def run_in_background(action: Callable[[], T], name: str) -> Future[T]:
-    """Return the future result of a daemon thread. The process does not wait for it, as it would for an executor."""
+    """Run `action` in a daemon thread and return its future. Unlike an executor's, the thread does not delay exit."""
     future: Future[T] = Future()
 
     def run() -> None:
@@ -107,7 +108,8 @@ def await_job(
         while not wait_for([future], _LOOK_S).done:
             if time.monotonic() - reported_at < _TELL_EVERY_S:
                 continue
-            # Not by this thread: py4j prints a traceback for an interrupt within a call, and may raise something else.
+            # Run it in another thread: py4j prints a traceback for an interrupt within a call, and may raise another
+            # error.
             if (now := run_in_background(done, "spark-progress").result()) != reported:
                 reported_at, reported = time.monotonic(), now
                 tell(f"{what}: {now[0]} of {now[1]} tasks done")

@@ -1,6 +1,6 @@
-"""Which Spark is used: an active session, a server of Spark Connect, or a JVM of our own.
+"""Choose and open Spark: an active session, a server of Spark Connect, or a JVM that ackproof starts.
 
-Until its first task our JVM takes about 3 s with the class-data archive, 5 s without.
+Such a JVM runs its first task after about 3 s with the class-data archive, 5 s without.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def open_spark(
 
 @contextmanager
 def sql_session(where: SparkTarget, progress: Progress) -> Iterator[SparkSession]:
-    """Open a session for questions in SQL. Raises as `open_spark` does."""
+    """Open a session for SQL queries. Raises as `open_spark` does."""
     if where.is_connect:
         with _connect_session(where) as session:
             yield session
@@ -128,9 +128,9 @@ def spark_context(
 
 @contextmanager
 def _without_numpy() -> Iterator[None]:
-    """Stop py4j from checking each argument for numpy types: there are none.
+    """Stop py4j from checking each argument for numpy types, as no argument has one.
 
-    pyspark's two converters would import pandas and its testing tools for that, a second of processor time.
+    For this check pyspark's two converters would import pandas and its testing tools: one second of processor time.
     """
     import pyspark.sql.types  # noqa: F401 - which registers them
     from py4j.protocol import INPUT_CONVERTER
@@ -190,7 +190,7 @@ class SparkStart:
     """
 
     def __init__(self, where: SparkTarget, progress: Progress, given: SparkSession | None) -> None:
-        # It remembers the answer, and what it raises is raised again.
+        # The future keeps the result, and raises a stored error at each call.
         java = run_in_background(find_java, "java")
         import pyspark.sql.types  # noqa: F401 - alone first: a JVM cannot begin before it is there
 
@@ -201,7 +201,7 @@ class SparkStart:
         self._spark = run_in_background(lambda: self._stack.enter_context(manager), "spark-start")
 
     def edge(self) -> Edge:
-        """Wait for Spark. Raises what its start raised."""
+        """Wait until Spark has started, and return its edge. Raises the error of the start."""
         spark = self._spark.result()
         from pyspark import SparkContext
 
@@ -220,7 +220,7 @@ class SparkStart:
 
 
 def train_archive(archive: str) -> None:
-    """Run a job of two groups in a JVM that writes its class-data archive when it ends. For a process of its own."""
+    """Run a job of two groups in a JVM that writes its class-data archive at exit. Call it in a separate process."""
     import psutil
 
     from ackproof.spark.edges import RddEdge
