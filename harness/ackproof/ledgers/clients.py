@@ -1,8 +1,8 @@
 """Clients of a ledger: the list in `case.json`, and their parts compared with their `_END`.
 
-The list is read leniently, since other tools write other shapes: a list of objects with `id` (or `client`,
-`name`) and perhaps `producer`; a list of strings; an object from id to such an object, to a producer's
-number, or to nothing. An empty `_END` lists nothing, so nothing is compared with it.
+Other tools write the list in other shapes, so it may be: a list of objects with `id` (or `client`, `name`) and an
+optional `producer`; a list of strings; an object from id to such an object, to a producer's number, or to null. An
+empty `_END` lists no parts: then no part is compared.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ class ListedClient:
     id: str
     producer: int | None
     killed: bool = False
-    """A fault killed it and its journal was converted: a missing `_END` is expected."""
+    """True if a fault killed it and its journal was converted: it is expected to have no `_END`."""
     final_committed: bool = False
-    """It is the final reader at read_committed."""
+    """True for the final reader at read_committed."""
     keys: Keys | None = None
 
 
@@ -103,7 +103,7 @@ def find_hole(spans: Iterable[tuple[int, int, int]]) -> str | None:
     expected = 0
     for first, last, rows in sorted(spans):
         if first < 0:
-            continue  # a footer without statistics: parts of other tools
+            continue  # parts of other tools may have a footer without statistics
         if first != expected and (first % SHARE or first < expected):
             return (
                 f"its rows {expected:,} to {first - 1:,} are in no part"

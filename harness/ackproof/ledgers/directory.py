@@ -1,7 +1,7 @@
 """Examines a directory before any row is read: part files, footers, clients.
 
-Everything that a footer shows is decided here: a missing folder, a missing column, a wrong type, a null that
-the statistics count. Errors in the data (an unreadable page, a null without statistics) are found later.
+Everything that a footer shows is checked here: a missing folder or column, a wrong type, a null that the statistics
+count. Errors in the data (an unreadable page, a null without statistics) are found later, by `load`.
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ CUT_KEYS: dict[LedgerKind, dict[str, tuple[str, ...]]] = {
     "produced": {"seq": ("seq",), "offset": ("offset",), "at_ns": ("sent_ns", "done_ns")},
     "consumed": {"seq": ("seq",), "offset": ("offset",), "read_seq": ("read_seq",), "read_ns": ("read_ns",)},
 }
-"""Keys by which a bucket is cut, with their columns. The least `at_ns` is the least `sent_ns`: a row is reported after
-it is sent, or not at all."""
+"""By ledger: keys by which a bucket can be cut, and the columns that bound each. The least `sent_ns` bounds `at_ns`, as
+a record is sent before its report."""
 
 
 class Rejected(Exception):
@@ -68,7 +68,7 @@ class RowGroup:
     partition: int | None
     phase: int | None
     transactional: bool = True
-    """True if some of its rows may belong to a transaction (produced only)."""
+    """True if some of its rows may belong to a transaction (produced ledger only)."""
     spans: Mapping[str, tuple[int, int]] = field(default_factory=dict, compare=False)
     """Least and greatest value of each of the `CUT_KEYS`; empty if one is unknown."""
 
@@ -82,7 +82,7 @@ class Part:
     client: str
     groups: tuple[RowGroup, ...]
     unsure: tuple[str, ...]
-    """Columns that may hold nulls by the footer: they are always read."""
+    """Columns that may have nulls according to the footer. They are always read."""
     numbers: tuple[int, int] = (-1, -1)
     """Least and greatest row number: seq of a produced part, read_seq of a consumed one. -1: unknown."""
 
@@ -126,7 +126,7 @@ def examine_directory(directory: Path, *, set_aside: dict[str, str]) -> Ledger:
         if not folder.is_dir():
             raise Rejected(f"{directory}: no folder {folder.relative_to(directory)}")
     ledger = Ledger(directory)
-    # Said even of a file that is gone by now: it was there.
+    # Report these files even if they were removed meanwhile: they did exist.
     ledger.reasons += [
         f"{_relative(storage.locate(path), directory)}: {why}" for path, why in sorted(set_aside.items())
     ]
@@ -278,7 +278,7 @@ def _producers_in(ledger: Ledger, client: str) -> set[int]:
                 for batch in file.iter_batches(columns=["producer"]):
                     found.update(batch.column(0).unique().to_pylist())
         except (OSError, pa.ArrowException):
-            continue  # the pass over the data meets the same error and names the file
+            continue  # the pass over the data will report the same error with the file's name
     return found
 
 

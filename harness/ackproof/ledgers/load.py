@@ -1,7 +1,7 @@
-"""Loads rows by bucket, from parts of a ledger or from files in which a task put them aside. A bucket is one
+"""Load rows by bucket, from parts of a ledger or from files into which another task spilled them. A bucket is one
 partition of one topic in one directory.
 
-Each row group is decoded once, and only the columns that its rows need.
+Each row group is decoded once, with only the columns that are needed.
 """
 
 from __future__ import annotations
@@ -60,10 +60,10 @@ _DERIVED = {"at_ns", "latency_ns"}
 
 
 class UnreadablePart(Exception):
-    """A file with a good footer and unreadable data: it must be set aside."""
+    """A file has a valid footer but unreadable data. The audit is repeated without it."""
 
     def __init__(self, path: str, reason: str) -> None:
-        super().__init__(path, reason)  # both, so that it can go from one process to another
+        super().__init__(path, reason)  # pass both, so that the exception can be pickled
         self.path = path
         self.reason = reason
 
@@ -209,12 +209,12 @@ def _check_range(part: Part, column: Array, name: str, most: int) -> None:
 
 
 def _astray(batch: pa.RecordBatch, topics: list[str], topic: Array, partition: Array) -> Bools:
-    """Return which rows have an origin in the payload that differs from their partition. An unknown origin
-    ('' and -1) does not differ."""
+    """Return True for each row whose payload names another partition than the one it was read from. An unknown origin
+    ('' and -1) counts as equal."""
     origins, origin = _distinct_strings(batch.column("origin_topic"))
     origin_partition = _numbers(batch, "origin_partition")
     number = {word: code for code, word in enumerate(topics)}
-    # A topic that is nowhere in this batch gets a number of its own: it differs from every place.
+    # A topic that no row of this batch was read from gets an unused number, so that it differs from every partition.
     code_of_origin = np.asarray([number.get(word, len(topics)) for word in origins], dtype=np.int64)
     topic_known = np.asarray([word != "" for word in origins], dtype=np.bool_)
     other_topic = topic_known[origin] & (code_of_origin[origin] != topic)
@@ -234,7 +234,7 @@ def _split_by_place(
         return
     width = greatest - least + 1
     if width * len(topics) <= 1 << 16:
-        # Sixteen bits are sorted by radix, in order of the file within each place.
+        # numpy sorts 16-bit numbers by radix sort, which keeps the order of the file within each partition.
         code = (topic.astype(np.int64) * width + (partition.astype(np.int64) - least)).astype(np.uint16)
         order = np.argsort(code, kind="stable")
         sorted_code = code[order]
@@ -258,7 +258,7 @@ class SpilledColumn:
     name: str
     type: str
     stored: str | None
-    """None: not in the file, all rows have the value `base`."""
+    """numpy type in the file; None: the column is not stored, as all rows have the value `base`."""
     base: int
     """Number to add to the values in the file."""
 
@@ -275,7 +275,7 @@ class Spilled:
     """Least and greatest value of each of the `CUT_KEYS` among the columns."""
 
     def load(self) -> Rows:
-        """Read back. Raises OSError."""
+        """Read the rows back from the file. Raises OSError."""
         columns: dict[str, Array] = {}
         with locate(self.path).open("rb") as file:
             file.seek(self.start)

@@ -1,5 +1,5 @@
-"""Fast lookup: of keys (by table where they are dense, else by bisection), of identities, of intervals; and
-sets of numbers as runs."""
+"""Fast lookup of keys (by a table if they are dense, else by bisection), of identities and of intervals; sets of
+numbers stored as runs."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ class Identities:
         if sum(spans) < 1 << 62:
             self._bases = np.cumsum([0, *spans], dtype=np.int64)[:-1]
         else:
-            # Seqs too far apart to be laid out one producer after the other: their ranks are not.
+            # The seqs span too much to number all producers' seqs consecutively: number their ranks instead.
             self._ranks = distinct_values(seq)
             self._bases = np.arange(len(spans), dtype=np.int64) * len(self._ranks)
         self._lookup = Lookup(self._keys(np.repeat(np.arange(len(starts)), ends - starts), seq))
@@ -182,7 +182,7 @@ class NumberRuns:
         return NumberRuns(self.stride, self.rest, first[opens], last[closes])
 
     def has(self, numbers: Ints) -> Bools:
-        """Return which of these numbers are in the set."""
+        """Return True for each of these numbers that is in the set."""
         if not len(self.first):
             return np.zeros(len(numbers), dtype=np.bool_)
         a, rest = np.divmod(numbers - self.rest, self.stride)
@@ -192,7 +192,7 @@ class NumberRuns:
 
 
 def are_in_runs(runs: Mapping[int, NumberRuns], producer: Ints, seq: Ints) -> Bools:
-    """Return which of these identities are in the runs of their producers."""
+    """Return True for each identity that is in the runs of its producer."""
     there = np.zeros(len(seq), dtype=np.bool_)
     for number, of_producer in runs.items():
         mine = producer == number

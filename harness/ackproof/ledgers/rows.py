@@ -115,7 +115,7 @@ class Rows:
         return Rows({name: column[start:stop] for name, column in self.columns.items()}, stop - start)
 
     def copied(self) -> Rows:
-        """Return the rows in memory of their own (a slice keeps the whole alive)."""
+        """Return a copy of the rows. (A slice would keep the memory of all rows that it was taken from.)"""
         return Rows(
             {name: column if is_constant(column) else column.copy() for name, column in self.columns.items()},
             self.length,

@@ -46,9 +46,9 @@ class TransactionFiles:
     paths: tuple[str, ...] = ()
     """Readable parts of the table."""
     timeless: bool = False
-    """Some part has no column `commit_ns`."""
+    """True if some part has no column `commit_ns`."""
     committed_read: bool = False
-    """There was a final read at read_committed, perhaps without any record."""
+    """True if there was a final read at read_committed, perhaps without any record."""
 
 
 NO_TRANSACTIONS = TransactionFiles()
@@ -147,7 +147,7 @@ class TransactionTable:
         """
         txn = produced.ints("txn")
         if is_constant(txn) and txn[0] < 0:
-            return None, 0  # without a look at each row
+            return None, 0  # one value for all rows: no need to look at each
         inside = txn >= 0
         if not inside.any():
             return None, 0
