@@ -1,8 +1,8 @@
-"""Child processes that links go through, and Toxiproxy among them.
+"""Proxy servers as child processes (`LinkServer`), and Toxiproxy, which is one, with its client.
 
 This is the only importer of toxiproxy-python, which keeps the server's address in a class, has no time-outs and takes
-an error of the server (a 500) for success. Hence a class of its own per server, a time-out and a status check on every
-call, and what was written is read back.
+an error of the server (a 500) for success. So this module makes one API class per server, gives every call a time-out
+and a status check, and reads back what it wrote.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ STREAMS: Final = ("upstream", "downstream")
 
 
 class ProxyRoute(NamedTuple):
-    """Proxy as it is wanted: where it listens, and where it leads."""
+    """Specification of a proxy: where it listens, and its upstream."""
 
     name: str
     listen: Address
@@ -122,7 +122,7 @@ class Toxiproxy:
             raise LinkError(f"Toxiproxy did not {'open' if enabled else 'close'} {name}")
 
     def add_toxic(self, name: str, toxic: Toxic) -> None:
-        """Lay a toxic on a proxy, present connections included."""
+        """Add a toxic to a proxy. It also acts on existing connections."""
         self._call("post", f"/proxies/{name}/toxics", {**asdict(toxic), "toxicity": 1.0})
         there = {found.name: found for found in self.proxy(name).toxics}.get(toxic.name)
         if there != toxic:
@@ -171,7 +171,7 @@ class LinkServer(ABC):
 
     @abstractmethod
     def _answers(self) -> bool:
-        """Return True if the server takes orders. Raises `LinkError` as long as it does not."""
+        """Return True if the server accepts commands. Raises `LinkError` as long as it does not."""
 
     def start(self, *, lease_descriptor: int) -> None:
         """Start the server, and return when it answers. It holds the lease of the cluster's addresses. Raises

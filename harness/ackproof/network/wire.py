@@ -43,7 +43,7 @@ def plain(address: Address, timeout_s: float) -> socket.socket:
 
 @dataclass(frozen=True)
 class Access:
-    """Way of reaching a cluster. `connect_s`: the longest wait for a connection, for callers that look often.
+    """How to connect to a cluster. `connect_s`: longest wait for a connection, for callers that look often.
 
     `describes_partitions`: True if DescribeTopicPartitions is understood. In ZooKeeper mode Metadata says the same,
     without eligible leader replicas, which do not exist there.
@@ -129,7 +129,7 @@ class Connection(AbstractContextManager["Connection"]):
         access: Access = KRAFT,
         connect_s: float = float("inf"),
     ) -> None:
-        """`timeout_s` bounds an exchange, `connect_s` what of it may be spent on a new connection."""
+        """`timeout_s` limits a whole exchange, `connect_s` the part of it that a new connection may take."""
         self.address = address
         self.connect_s = connect_s
         self.access = access

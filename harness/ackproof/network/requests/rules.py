@@ -27,11 +27,11 @@ class DelayDistribution(StrEnum):
     """Distribution of delays around `delay`."""
 
     UNIFORM = "uniform"
-    """At most `jitter` more or less."""
+    """`delay` plus or minus at most `jitter`."""
     NORMAL = "normal"
-    """`jitter` is the standard deviation, cut at three of them."""
+    """Mean `delay`, standard deviation `jitter`, cut at three standard deviations."""
     EXPONENTIAL = "exponential"
-    """Later than `delay` by `jitter` on average: most come soon, few come very late."""
+    """`delay` plus an exponential time with mean `jitter`: most frames come soon, few come very late."""
 
 
 class FrameSide(StrEnum):
@@ -47,7 +47,7 @@ class Rule:
 
     The rule takes every Nth matching frame (`every`), draws a `share` of these, and hits at most `times`. `places`:
     only frames whose request names one of these partitions; partition -1 is any of the topic. `until_held`: as soon
-    as so many wait they go on, and no other waits.
+    as this number of frames is held, all are released, and the rule holds no more.
     """
 
     name: str
@@ -105,9 +105,9 @@ class RuleCounts:
     holding: int = 0
     """Frames that it holds now."""
     full: bool = False
-    """True if as many frames waited as were to, and went on."""
+    """True once `until_held` frames were held and released."""
     trouble: str = ""
-    """First thing that could not be read or done; the frame passed."""
+    """First error in reading a frame or acting on it; such a frame passes unchanged."""
 
 
 @dataclass(eq=False)
@@ -165,7 +165,7 @@ class ActiveRule:
         self.counted.trouble = self.counted.trouble or why
 
     def begin(self, wait: HeldFrame) -> bool:
-        """Hold a frame; return True if as many wait now as are to."""
+        """Hold a frame. Return True if `until_held` frames are now held."""
         self.waits.append(wait)
         self.counted.holding += wait.counted
         self.counted.full = self.counted.full or self.counted.holding == self.rule.until_held
@@ -177,8 +177,7 @@ class ActiveRule:
         self.counted.holding -= wait.counted
 
     def find_waiting(self, ways: Collection[str]) -> list[HeldFrame]:
-        """Return the frames that wait on these routes, the first first, without probes and frames whose client has
-        hung up."""
+        """Return the held frames on these routes, oldest first, without probes and frames whose client has hung up."""
         there = [wait for wait in self.waits if wait.counted and wait.way in ways]
         return [wait for wait in there if not wait.abandoned()]
 
