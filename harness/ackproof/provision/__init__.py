@@ -1,3 +1,8 @@
-"""What a machine must have to run Kafka: Java, Kafka's jars by version, and what is made of these once."""
+"""Everything that a machine needs to run Kafka: Java, Kafka's jars by version, and files that are made from these once.
+
+`jars` gives the jars of a release (`releases`, `maven`), of a user's build (`builds`) or of a patch; `checkpoint` and
+`jvm` make files from them that speed up the start of a node. All of them are entries of a shared cache folder
+(`cache`).
+"""
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The jars of a build that somebody made: where they stand below a path, and whether they are one whole Kafka.
+"""The jars of a user's own build of Kafka: find them below a path, and check that they are one complete Kafka.
 
 A path is a source tree after `./gradlew jar` (or `releaseTarGz`), an unpacked distribution, a folder of jars, or a
 .tgz. The jars of a source tree are those that its `bin/kafka-run-class.sh` puts into the class path.
@@ -24,13 +24,13 @@ SCALA: Final = "2.13"
 _SERVER: Final = re.compile(r"kafka_(?P<scala>[0-9.]+)-[0-9].*\.jar\Z")
 _JAR: Final = re.compile(r"(?P<artifact>.+?)-(?P<version>[0-9][A-Za-z0-9.+_-]*)\.jar\Z")
 _NOT_RUN: Final = re.compile(r"-(test|test-sources|test-fixtures|src|sources|scaladoc|javadoc)\.jar\Z")
-"""What kafka-run-class.sh leaves out (`should_include_file`), and sources by their other name."""
+"""Names of jars that kafka-run-class.sh leaves out (`should_include_file`), and of source jars."""
 _UNFINISHED: Final = re.compile(r"(SNAPSHOT|rc|alpha|beta|M[0-9])", re.IGNORECASE)
 _NUMBER: Final = re.compile(r"[0-9]+\.[0-9]+\.[0-9]+")
 _CLIENTS: Final = "kafka-clients"
 _ABOUT: Final = "kafka/kafka-version.properties"
 _LEAST: Final = (_CLIENTS, "scala-library", "slf4j-api")
-"""Without these no broker starts, whatever else there is."""
+"""Artifacts without which no broker starts."""
 _LOGGERS: Final = (
     "log4j-slf4j-impl",
     "log4j-slf4j2-impl",
@@ -42,7 +42,7 @@ _LOGGERS: Final = (
 
 @dataclass(frozen=True)
 class FoundBuild:
-    """A build below a path. `full_version` is what its jars say, a suffix included; `commit` where they say it."""
+    """A build below a path. `full_version`: version in its jars, with suffix; `commit`: the commit in them, if any."""
 
     jars: tuple[Path, ...]
     full_version: str
@@ -67,7 +67,7 @@ class FoundBuild:
 
 
 def find_build(path: Path, progress: ProgressSink = ignore) -> FoundBuild:
-    """Return the build at a path. Raises `BadInput` with cause and remedy for what is none."""
+    """Return the build at a path. Raises `BadInput` with cause and remedy if there is none."""
     if path.is_file() and path.name.endswith((".tgz", ".tar.gz")):
         stat = path.stat()
         target = cache_root() / f"kafka-tgz-{path.name[:60]}-{stat.st_size}-{stat.st_mtime_ns}"
@@ -129,7 +129,7 @@ def _checked(
 
 
 def _require_single(path: Path, jars: Sequence[Path]) -> None:
-    """Raise `BadInput` where one artifact is there in two versions."""
+    """Raise `BadInput` if the jars have an artifact in two versions."""
     seen: dict[str, tuple[str, str]] = {}
     for jar in jars:
         match = _JAR.match(jar.name)

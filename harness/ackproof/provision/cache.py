@@ -21,7 +21,7 @@ from ackproof.base.wait import wait_until
 from ackproof.provision.progress import Progress, ProgressSink
 
 _LOCK_TIMEOUT_S = 900.0
-"""Longer than the slowest step that another process may be at (a download over a slow line)."""
+"""Seconds to wait for the lock: longer than the slowest step of another process (a download over a slow line)."""
 
 
 def build_once(target: Path, build: Callable[[Path], None], progress: ProgressSink) -> Path:
@@ -29,7 +29,7 @@ def build_once(target: Path, build: Callable[[Path], None], progress: ProgressSi
     if target.exists():
         return target
     with _locked(target, progress):
-        if target.exists():  # another process was quicker
+        if target.exists():  # another process has built it meanwhile
             return target
         _sweep(target)
         building = Path(tempfile.mkdtemp(prefix=_building(target), dir=target.parent))
@@ -43,7 +43,7 @@ def build_once(target: Path, build: Callable[[Path], None], progress: ProgressSi
 
 
 def discard(target: Path, progress: ProgressSink) -> None:
-    """Remove an entry that turned out to be of no use: nobody finds half of it."""
+    """Remove a useless entry atomically, so that no process finds half of it."""
     with _locked(target, progress):
         if not target.exists():
             return
@@ -128,7 +128,7 @@ def _try_lock(descriptor: int) -> bool:
 
 
 def _sweep(target: Path) -> None:
-    """Remove what killed builders of `target` left. Call with the lock held: no other one is at work."""
+    """Remove the files of killed builders of `target`. Call with the lock held, so that no builder is running."""
     stale = list(target.parent.glob(f"{_building(target)}*"))
     if stale:
         processes.end_children(

@@ -1,4 +1,4 @@
-"""Formatting without a JVM per run.
+"""Files that `kafka-storage format` writes, made without starting a JVM for each run.
 
 `StorageTool format` writes a few hundred bytes of `bootstrap.checkpoint`: the features that a new cluster switches
 on. They name no cluster and no node, so one copy serves the controllers of every cluster of that version.
@@ -22,7 +22,7 @@ from ackproof.provision.progress import Progress, ProgressSink, ProvisionFailed,
 
 CHECKPOINT = "bootstrap.checkpoint"
 _SNAPSHOT = "__cluster_metadata-0/00000000000000000000-0000000000.checkpoint"
-"""The file that the tool writes from 4.4 on (KIP-1170). A controller reads it under the other name too."""
+"""File that the tool writes from 4.4 on (KIP-1170), instead of `bootstrap.checkpoint`. Controllers read either name."""
 
 _FORMAT_TIMEOUT_S = 60.0
 _FEATURE = re.compile(r"[a-z][a-z.]*")

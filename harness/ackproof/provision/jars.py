@@ -1,7 +1,8 @@
 """Kafka's server jars in the cache: of a release, of a user's own build, or of a release with a patch.
 
-Those of a known release have the SHA-256 of its lock. Others (`cache_root()/kafka-VERSION-…`) have a
-lock of their own, written when the jars came: from Maven, with the repository's checksums, or copied from a build.
+Jars of a known release are compared with its lock, which has their SHA-256. For other jars
+(`cache_root()/kafka-VERSION-…`) a lock is written when they are fetched from Maven, with the repository's checksums, or
+copied from a build.
 """
 
 from __future__ import annotations
@@ -136,7 +137,7 @@ def copy_build(found: FoundBuild, build: KafkaBuild, progress: ProgressSink = ig
     own = found.digests()
     _require_same(build, compute_digest(own))
     logger: tuple[Path, ...] = ()
-    if not found.logs:  # as in Maven's server jars: take that of the nearest known release
+    if not found.logs:  # as in Maven's server jars: add the logger of the nearest release
         there = {artifact_of(jar) for jar in found.jars}
         known = kafka_jars(line_of(found.version).releases[-1], progress).classpath
         named = ((jar, artifact_of(jar)) for jar in known)
@@ -202,7 +203,7 @@ def _write_own_lock(folder: Path, version: str) -> Lock:
 
 
 def _home(version: str, locked: Lock | None) -> Path:
-    """Return the folder of a release; what has no lock comes as Maven offers it."""
+    """Return the cache folder of a release. Its name has the lock's digest, if there is a lock."""
     return cache_root() / (f"kafka-{version}" if locked is None else f"kafka-{version}-{locked.digest}")
 
 

@@ -1,4 +1,4 @@
-"""The Java that runs the nodes."""
+"""Find the Java that runs the nodes, and ask it for its version."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def _ask(path: Path, _changed_ns: int) -> Java | None:
         answer = subprocess.run([path, "-version"], capture_output=True, text=True, timeout=30, check=False)
     except (OSError, subprocess.TimeoutExpired):
         return None
-    # JAVA_TOOL_OPTIONS puts a line of its own before the version
+    # with JAVA_TOOL_OPTIONS, Java prints another line before the version
     lines = [line for line in answer.stderr.splitlines() if not line.startswith("Picked up ")]
     text = "\n".join(lines)
     match = _VERSION.search(text)

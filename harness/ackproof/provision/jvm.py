@@ -1,9 +1,9 @@
 """JVMs of Kafka nodes: command line, log configuration (INFO), and class-data archives (AppCDS).
 
-An archive holds Kafka's classes parsed, for every node to map: a cluster starts in less than half the time.
-It is valid for one build of Java and one class path: the same jars by absolute path, size and time, in one order. Its
-folder's name contains all of that. Java ignores an archive that does not fit without a message; so each is tried before
-use, and `archive_in_use` checks that a process has it mapped.
+An archive has Kafka's classes in parsed form. Every node maps it, so that a cluster starts in less than half the time.
+It is valid for one build of Java and one class path: the same jars by absolute path, size and time, in the same order.
+The name of its folder identifies all of these. Java silently ignores an archive that does not fit. So each archive is
+tried before use, and `archive_in_use` checks that a process has mapped it.
 """
 
 from __future__ import annotations
@@ -128,8 +128,8 @@ def why_unusable(archive: Path, jars: KafkaJars, java: Java) -> str:
     command = [
         str(java.path),
         *jvm_flags(),
-        "-Xshare:on",  # an archive that does not fit ends this JVM; with "auto" it would only be slow
-        "-XX:+VerifySharedSpaces",  # a damaged one too
+        "-Xshare:on",  # an unfit archive ends this JVM; "auto" would only be slow
+        "-XX:+VerifySharedSpaces",  # it also exits if the archive is damaged
         f"-XX:SharedArchiveFile={archive}",
         "-cp",
         jars.classpath_argument,
@@ -183,7 +183,7 @@ def warm_up(bootstrap: str, *, leader: int, follower: int) -> None:
     try:
         assignment = [[leader, follower], [follower, leader]]
         new = NewTopic(topic, num_partitions=len(assignment), replica_assignment=assignment)
-        admin = AdminClient(settings)  # has to live until the answer is there
+        admin = AdminClient(settings)  # keep a reference until the answers have arrived
         admin.create_topics([new])[topic].result(_WARM_UP_WITHIN_S)
         send(Producer({**settings, "acks": "all", "compression.type": "lz4"}))
         send(Producer({**settings, "acks": "1"}))

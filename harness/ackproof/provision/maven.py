@@ -123,7 +123,7 @@ def _run(
 
     def watch(output: str) -> None:
         nonlocal told
-        # Fetched from a repository, or copied from the local one. Maven fetches the jars of its own plugins, too.
+        # Count only the expected files: Maven also fetches the jars of its own plugins.
         text = _COLOUR.sub("", output)
         done = len({*_FETCHED.findall(text), *_COPIED.findall(text)}.intersection(expected))
         if done > told:
@@ -144,7 +144,7 @@ def _run(
 
 
 def _complaint(said: Sequence[str]) -> str:
-    """Return the lines by which Maven says what is wrong, on one line."""
+    """Return Maven's error messages, joined into one line."""
     errors = [
         line.removeprefix("[ERROR]").removesuffix("-> [Help 1]").strip()
         for line in said

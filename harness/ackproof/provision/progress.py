@@ -48,4 +48,4 @@ def ignore(event: Progress) -> None:
 
 
 class ProvisionFailed(AckproofError):
-    """A thing that a run needs could not be made: a failed download, a wrong checksum, a class-data archive."""
+    """Something that a run needs could not be provided: a failed download, a wrong checksum, a class-data archive."""

@@ -105,7 +105,7 @@ def require_offered(version: str) -> None:
 
 
 def _nearest(version: str, there: Sequence[str]) -> list[str]:
-    """Return the versions around this one, of its own line if there are some."""
+    """Return the offered versions nearest to this one, from the same release line if it has any."""
     wanted = numbers(version)
     line = [one for one in there if numbers(one)[:2] == wanted[:2]] or list(there)
     below, above = ([one for one in line if (numbers(one) < wanted) is side] for side in (True, False))
@@ -125,5 +125,5 @@ def direct_dependencies(version: str) -> list[Artifact]:
 
 
 def is_4(version: str) -> bool:
-    """Return True if it logs by log4j 2 (4.0 and later), not reload4j."""
+    """Return True for Kafka 4.0 and later, which logs with log4j 2 instead of reload4j."""
     return numbers(version)[0] >= 4

@@ -33,7 +33,7 @@ _MODULE: Final = "github.com/Shopify/toxiproxy/v2"
 _SUM: Final = "h1:d1x++lYZg/zijXPPcv7PH0MvHMzEI5aX/YuUi/Sw+yg="
 """Go's checksum of the module's files in this version, which the built program carries."""
 _GO_AT: Final = "/usr/local/go/bin"
-"""Where Go's own installer puts it, on the PATH or not."""
+"""Folder where Go's installer puts `go`; it may not be on the PATH."""
 _BUILD_WITHIN_S: Final = 600.0
 
 
