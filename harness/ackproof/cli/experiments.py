@@ -104,7 +104,7 @@ def _find_impossible(found: Sequence[Case]) -> tuple[Sequence[str], str]:
     """Return the expectations that no run can meet, and a note on those that were not checked."""
     if not any(case.demands_a_finding for case in found):
         return (), ""
-    # The prediction takes as long to load as all the rest, and most files expect no finding.
+    # Import the prediction only here: it takes as long to load as all the rest, and most files expect no finding.
     from ackproof.judge.demands import demands
 
     said = demands(found)

@@ -1,4 +1,4 @@
-"""The command `ackproof`: its groups, its exit codes, and what it says of errors.
+"""The command `ackproof`: its groups, its exit codes, and its error messages.
 
 Exit codes: 0 PASS, 1 FAIL, 2 INCONCLUSIVE, 254 bad input, 255 the harness itself failed (or was interrupted). Each
 command imports inside its function what it needs, so that `ackproof --help` loads nothing heavy.
@@ -41,7 +41,7 @@ class _NoPandas(MetaPathFinder):
 def entry() -> None:
     """Run the command of this process, and exit with its code."""
     for stream in (sys.stdout, sys.stderr):
-        # A terminal or CI job without Unicode must not end a run (an ASCII locale, PYTHONIOENCODING).
+        # Output in a terminal or CI job without Unicode must not fail (an ASCII locale, PYTHONIOENCODING).
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
     sys.meta_path.insert(0, _NoPandas())
@@ -52,7 +52,7 @@ def entry() -> None:
 
 
 def _begin() -> None:
-    if signal.getsignal(signal.SIGINT) is signal.SIG_DFL:  # as `cli.start` left it
+    if signal.getsignal(signal.SIGINT) is signal.SIG_DFL:  # still the handler that `cli.start` has set
         signal.signal(signal.SIGINT, signal.default_int_handler)
     restart_in_utf8()
 
@@ -77,7 +77,7 @@ def main_code(arguments: list[str], begin: Callable[[], None] = lambda: None) ->
 
 def _error_text(error: BaseException) -> str:
     if isinstance(error, (KeyboardInterrupt, click.Abort)):
-        interrupt = error.__cause__ or error  # click makes an Abort of it
+        interrupt = error.__cause__ or error  # click turns a KeyboardInterrupt into an Abort
         where = "".join(f" {note}" for note in getattr(interrupt, "__notes__", ()))
         return f"interrupted: everything was stopped, what was recorded is kept{where}"
     if isinstance(error, click.ClickException):
@@ -118,7 +118,7 @@ class _Commands(click.Group):
             for option, times in Counter(order).items():
                 if times > 1 and isinstance(option, click.Option) and not option.multiple:
                     if option.is_flag and not option.secondary_opts:
-                        continue  # a flag twice means the same
+                        continue  # a repeated flag has no further effect
                     raise click.UsageError(
                         f"{option.opts[0]} is given {times} times; it takes one value", own
                     )

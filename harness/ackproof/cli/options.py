@@ -1,4 +1,4 @@
-"""Options that several commands share, and what reads them."""
+"""Options that several commands share, and functions that check and convert their values."""
 
 from __future__ import annotations
 

@@ -95,7 +95,7 @@ def _result_with_paths(result: AuditResult) -> object:
 
 
 def _ledgers(directory: Path) -> Iterator[Path]:
-    """Yield the folder itself, or of a batch its cases that have a ledger. Raises `BadInput` if there is none."""
+    """Yield the folder itself, or for a batch each case with a ledger. Raises `BadInput` if there is none."""
     from ackproof.rundir.batch import BatchFile
     from ackproof.rundir.layout import BatchDir, CaseDir
 
@@ -150,7 +150,7 @@ def judge(directories: tuple[Path, ...], machine: bool) -> int:
 
 
 def _no_batch(directory: Path, command: str) -> str:
-    """Return what to give instead of a folder without a batch: the latest batch in it, or the batch of this case."""
+    """Return an error text for a folder that is no batch. It names the latest batch in it or the batch of this case."""
     for near, what in ((directory / "latest", "latest batch"), (directory.parent, "batch of this case")):
         if (near / "batch.json").exists():
             return f"{directory}: no batch.json there; the {what}: ackproof {command} {near}"

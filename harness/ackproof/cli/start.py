@@ -1,4 +1,4 @@
-"""Where the command begins: Ctrl-C before it can say what it stopped ends it in silence, as a signal does (130)."""
+"""Entry point of the command. While its modules load, Ctrl-C ends it silently, as a signal does (exit status 130)."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import signal
 
 
 def entry() -> None:
-    """Entry point of the command. Nothing is started before `main_code` hears Ctrl-C again."""
+    """Run the command. `main_code` handles Ctrl-C again before anything is started."""
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         signal.signal(signal.SIGINT, signal.SIG_DFL)
     from ackproof.cli import main
