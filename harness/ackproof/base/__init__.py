@@ -1,5 +1,4 @@
-"""What every room stands on: child processes, the one waiting function, interrupts, the tree of exceptions,
-units.
+"""What every package builds on: child processes, waiting, interrupts, the exception tree, units.
 
-Belongs here: what knows nothing of Kafka. Does not belong here: anything with one user.
+Code belongs here if it knows nothing of Kafka and has more than one user.
 """

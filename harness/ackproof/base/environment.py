@@ -1,9 +1,8 @@
 """The locale, the cache folder and the disks that a process finds.
 
-Names of files are UTF-8 here, whatever the locale says.
-
-In the locale C, as in many CI jobs and containers, Java finds no file with an umlaut in its path, and Python without
-its UTF-8 mode cannot even name one. A message on the terminal is another matter: it goes out as the locale wants it.
+ackproof encodes file names in UTF-8 whatever the locale is. In the locale C, as in many CI jobs and containers, Java
+finds no file with an umlaut in its path, and Python without its UTF-8 mode cannot even name one. Messages on the
+terminal keep the encoding of the locale.
 """
 
 from __future__ import annotations
@@ -18,13 +17,13 @@ from typing import Final
 from ackproof.base.errors import BadInput
 
 _UTF8: Final = ("C.UTF-8", "C.utf8", "en_US.UTF-8")
-"""glibc has the first by itself since 2.35, Debian and Fedora since long before."""
+"""Locales to try. glibc has the first one built in since 2.35; Debian and Fedora had it long before."""
 
 
 def use_utf8_in_children() -> None:
-    """Let every process that is started from now on take names of files for UTF-8.
+    """Make every process that is started from now on decode file names as UTF-8.
 
-    Raises `BadInput` where this machine has no locale for it and a name in sight is not ASCII.
+    Raises `BadInput` if this machine has no UTF-8 locale and a file name in use is not ASCII.
     """
     if _is_utf8(locale.getencoding()):
         return
@@ -44,7 +43,7 @@ def use_utf8_in_children() -> None:
 
 
 def restart_in_utf8() -> None:
-    """Replace this process by one in UTF-8 mode if it reads file names in another encoding."""
+    """Replace this process by one in UTF-8 mode if it decodes file names differently."""
     use_utf8_in_children()
     if _is_utf8(sys.getfilesystemencoding()) or os.environ.get("PYTHONUTF8") != "1":
         return
@@ -57,7 +56,7 @@ def _is_utf8(encoding: str) -> bool:
 
 
 def cache_root() -> Path:
-    """The cache folder (made if it is not there). Raises `BadInput` if it cannot be written."""
+    """Return the cache folder, created if it is missing. Raises `BadInput` if it is not writable."""
     for name, below in (("ACKPROOF_CACHE", ""), ("XDG_CACHE_HOME", "ackproof")):
         if value := os.environ.get(name):
             root = Path(value).expanduser().absolute() / below
@@ -78,5 +77,5 @@ def cache_root() -> Path:
 
 
 def free_space(folder: Path) -> int:
-    """Return the free bytes of the disk on which a folder is, or will be once it is made."""
+    """Return the free bytes of the disk that holds a folder, or will hold it once it is created."""
     return shutil.disk_usage(next(at for at in (folder, *folder.absolute().parents) if at.exists())).free

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 
 class AckproofError(Exception):
-    """Root of the tree. `str(error)` is fit to be shown to a user, who can act on it."""
+    """Base class of all these exceptions. `str(error)` is a message for the user, who can act on it."""
 
 
 class BadInput(AckproofError):
@@ -22,15 +22,15 @@ class MissingTool(BadInput):
 
 
 class WaitTimeout(AckproofError):
-    """An awaited state did not come within its bound. The text says what, how long, and what was seen last."""
+    """An awaited state did not occur in time. The text says what was awaited, how long, and what was seen last."""
 
 
 class NodeDied(AckproofError):
-    """A node of the cluster ended by itself. The text carries its exit status and its last log lines."""
+    """A node of the cluster ended without a request. The text has its exit status and its last log lines."""
 
 
 class ClientDied(AckproofError):
-    """A producer or reader process ended by itself. The text carries its exit status and last output."""
+    """A producer or reader process ended without a request. The text has its exit status and its last output."""
 
 
 class FaultNotConfirmed(AckproofError):
@@ -38,11 +38,11 @@ class FaultNotConfirmed(AckproofError):
 
 
 class EvidenceMissing(AckproofError):
-    """A run cannot be judged (INCONCLUSIVE). The text says what is lacking."""
+    """A run cannot be judged (INCONCLUSIVE). The text says which evidence is missing."""
 
 
 class AuditFailed(AckproofError):
-    """The audit could not count. `code` is its exit code: 2 incomplete, 254 bad input."""
+    """The audit could not count. `code` is the exit code: 2 incomplete, 254 bad input."""
 
     def __init__(self, message: str, code: int) -> None:
         self.code = code

@@ -1,4 +1,4 @@
-"""Extensions of the core: packages that are found by their entry points (pyproject.toml), never by name."""
+"""Extensions of the core: packages that are found by their entry points (pyproject.toml), never by their names."""
 
 from __future__ import annotations
 
@@ -9,32 +9,33 @@ from pathlib import Path
 from typing import Any, Final
 
 ORACLE: Final = "ackproof.oracle"
-"""Model of Kafka that predicts and replays runs: see `ackproof.judge.oracle`."""
+"""Entry-point group of the model of Kafka that predicts and replays runs: see `ackproof.judge.oracle`."""
 SIMULATOR: Final = "ackproof.simulator"
-"""What `backend: model` and `--simulate` take: see `ackproof.run.extensions`."""
+"""Entry-point group of the simulator for `backend: model` and `--simulate`: see `ackproof.run.extensions`."""
 SOAK: Final = "ackproof.soak"
-"""What `--soak` takes: see `ackproof.run.extensions`."""
+"""Entry-point group of the auditor of windows for `--soak`: see `ackproof.run.extensions`."""
 COMMANDS: Final = "ackproof.commands"
-"""Commands that packages add to the command line."""
+"""Entry-point group of commands that packages add to the command line."""
 VIEWS: Final = "ackproof.views"
-"""Run directories as views of a Spark session: see `ackproof.api`."""
+"""Entry-point group of the views of run directories in a Spark session: see `ackproof.api`."""
 
 
 def load_extension(group: str) -> Any | None:  # noqa: ANN401 — the caller names the protocol that it expects
-    """Import what an installed package offers in a group, the first by name. None if no package does."""
+    """Import the object that an installed package offers in a group (the first one by name). Return None if none
+    does."""
     found = _sorted_points(group)
     return found[0].load() if found else None
 
 
 def find_packages(group: str) -> list[Path]:
-    """Return the folders of the packages that offer something in a group; nothing is imported."""
+    """Return the folders of the packages that offer something in a group. Nothing is imported."""
     names = {point.module.partition(".")[0] for point in entry_points(group=group)}
     specs = [find_spec(name) for name in sorted(names)]
     return [Path(spec.origin).parent for spec in specs if spec is not None and spec.origin is not None]
 
 
 def load_commands() -> Iterator[Any]:
-    """Import the commands that installed packages add to the command line, by name."""
+    """Import the commands that installed packages add to the command line, sorted by name."""
     return (point.load() for point in _sorted_points(COMMANDS))
 
 

@@ -1,9 +1,10 @@
 """Child processes of runs, and how they are found again. Linux only.
 
-Every child carries marks in its environment (`RunTag.environment`), which its own children inherit: anybody who may
-read them finds it, after a kill -9 of the harness too. A process is its pid *and* its start time (clock ticks since
-boot, field 22 of /proc/PID/stat): no signal is sent to a pid that has meanwhile been given to somebody else. Signals to
-processes that are not our children go through a pidfd, which closes even the gap between the check and the signal.
+Every child has marks in its environment (`RunTag.environment`), and its own children inherit them. So any process
+with the right to read them can find the child, even after a kill -9 of the harness. A process is identified by its
+pid *and* its start time (clock ticks since boot, field 22 of /proc/PID/stat): no signal goes to a pid that was
+reused. Signals to processes that are not our children go through a pidfd, which closes the gap between the check and
+the signal.
 """
 
 from __future__ import annotations
@@ -33,14 +34,15 @@ _END_ROUNDS = 5
 
 @dataclass(frozen=True)
 class RunTag:
-    """Mark of the children of one run. The folders are absolute."""
+    """The marks that the children of one run carry. The folders are absolute."""
 
     run_id: str
     batch_dir: Path
     case_dir: Path
 
     def environment(self, role: str) -> dict[str, str]:
-        """Return the marks of a child. `role`: what it is, such as `broker-1`; the owner is this process."""
+        """Return the environment variables that mark a child of this process. `role`: what it is, such as
+        `broker-1`."""
         return {
             RUN: self.run_id,
             BATCH: str(self.batch_dir.absolute()),
@@ -52,7 +54,7 @@ class RunTag:
 
 @dataclass(frozen=True)
 class Marks:
-    """Marks of a run, read back. `owner_alive`: the harness that wrote them lives."""
+    """Marks of a run, read back from a process. `owner_alive`: the harness that wrote them still runs."""
 
     run_id: str
     directory: Path
@@ -62,7 +64,7 @@ class Marks:
 
 
 def read_marks(variables: Mapping[str, str]) -> Marks | None:
-    """Return the marks in an environment; None if it is not that of a run."""
+    """Return the marks in an environment; None if it belongs to no run."""
     pid, _, start = variables.get(OWNER, "").partition(":")
     if not (RUN in variables and CASE in variables and pid.isdigit() and start.isdigit()):
         return None
@@ -71,9 +73,9 @@ def read_marks(variables: Mapping[str, str]) -> Marks | None:
 
 
 class Child:
-    """A process that this process started, leader of its own session. Thread-safe.
+    """A process that this process started; it leads its own session. Thread-safe.
 
-    A child that ended stays a zombie, and its pid its own, until `poll`, `wait` or `kill` reaps it.
+    A child that has ended stays a zombie and keeps its pid until `poll`, `wait` or `kill` reaps it.
     """
 
     def __init__(self, process: subprocess.Popen[bytes], role: str) -> None:
@@ -84,12 +86,13 @@ class Child:
         self._lock = threading.Lock()
 
     def poll(self) -> int | None:
-        """Return the exit status (negative: the signal that ended it), or None while it lives. Reaps the process."""
+        """Return the exit status (negative: the signal that ended it), or None if it still runs. Reaps the
+        process."""
         with self._lock:
             return self._process.poll()
 
     def signal(self, number: int) -> bool:
-        """Send a signal to this one process. False if it has already ended."""
+        """Send a signal to this process only. Return False if it has already ended."""
         with self._lock:
             if self._process.poll() is not None:
                 return False
@@ -102,7 +105,8 @@ class Child:
         return self.wait(timeout_s)
 
     def wait(self, timeout_s: float) -> int:
-        """Wait until the process has ended, reap it, return its exit status. Raises `WaitTimeout` after `timeout_s`."""
+        """Wait until the process has ended, reap it, and return its exit status. Raises `WaitTimeout` after
+        `timeout_s`."""
         with _pidfd(self.pid, self.started) as descriptor:
             if descriptor is not None:
                 _await_exit(descriptor, timeout_s)
@@ -129,14 +133,14 @@ class ClientProcess:
 
 @dataclass(frozen=True)
 class MarkedProcess(Marks):
-    """A process that carries the marks of a run, of this or another harness. `started`: clock ticks since boot."""
+    """A process that carries the marks of a run of this or another harness. `started`: clock ticks since boot."""
 
     pid: int
     started: int
 
 
 Ended: TypeAlias = tuple[list[MarkedProcess], list[tuple[MarkedProcess, str]]]
-"""Processes that are gone, and those that are left, each with the reason."""
+"""Processes that have ended, and those that could not be ended, each with the reason."""
 
 
 def spawn(
@@ -151,9 +155,9 @@ def spawn(
 ) -> Child:
     """Start a marked child in its own session (Ctrl-C at the terminal reaches only the harness).
 
-    `env` is added to our own environment. Standard output and error are appended to the file `stdout`;
-    standard input is empty. `pass_fds` stay open in it (a lock is free only when all its holders are dead).
-    Raises OSError if the program or the folder is not there.
+    `env` is added to this process's environment. Standard output and error are appended to the file `stdout`;
+    standard input is empty. The descriptors `pass_fds` stay open in the child (a lock is free only when all its
+    holders are dead). Raises OSError if the program or the folder does not exist.
     """
     stdout.parent.mkdir(parents=True, exist_ok=True)
     with stdout.open("ab") as output:
@@ -171,9 +175,9 @@ def spawn(
 
 
 def find_children(run_id: str | None = None) -> list[MarkedProcess]:
-    """Return every living process that carries the marks (of one run, if given), by pid.
+    """Return every living process that carries the marks (with `run_id`: of that run), by pid.
 
-    Only those whose environment this user may read. Not the caller and its ancestors; not zombies.
+    It finds only processes whose environment this user may read. The caller, its ancestors and zombies are left out.
     """
     ancestors = {pid := os.getpid()}
     while pid > 1 and (fields := _stat(_PROC / str(pid))) is not None:
@@ -188,10 +192,9 @@ def find_children(run_id: str | None = None) -> list[MarkedProcess]:
 
 
 def end_all(found: Iterable[MarkedProcess], timeout_s: float = 10.0) -> Ended:
-    """SIGKILL several, stopped or not, and wait until they run no more: all are killed before any is awaited.
+    """SIGKILL processes and wait until they have ended. All are killed before the first is awaited.
 
-    One that has already ended gets no signal, even if its pid belongs to another process by now. `timeout_s` bounds
-    the wait for each.
+    A process that has already ended gets no signal, even if its pid was reused. `timeout_s` limits the wait for each.
     """
     gone: list[MarkedProcess] = []
     left: list[tuple[MarkedProcess, str]] = []
@@ -200,8 +203,8 @@ def end_all(found: Iterable[MarkedProcess], timeout_s: float = 10.0) -> Ended:
         try:
             with _pidfd(child.pid, child.started) as descriptor:
                 if descriptor is not None:
-                    # SIGKILL first: a stopped process dies without running another instruction (a woken
-                    # leader would acknowledge what waits in its socket). SIGCONT in case that it is traced.
+                    # SIGKILL comes first: a stopped process then dies without running another instruction (a resumed
+                    # leader would acknowledge the requests in its socket). SIGCONT is for the case that it is traced.
                     signal.pidfd_send_signal(descriptor, signal.SIGKILL)
                     signal.pidfd_send_signal(descriptor, signal.SIGCONT)
             killed.append(child)
@@ -219,7 +222,7 @@ def end_all(found: Iterable[MarkedProcess], timeout_s: float = 10.0) -> Ended:
 
 
 def end_children(which: Callable[[MarkedProcess], bool], timeout_s: float = 10.0) -> Ended:
-    """End all marked processes that `which` accepts, and what they start meanwhile, until none is found."""
+    """End all marked processes that `which` accepts, and those that they start meanwhile, until none is found."""
     gone: list[MarkedProcess] = []
     left: dict[tuple[int, int], tuple[MarkedProcess, str]] = {}
     for _ in range(_END_ROUNDS):
@@ -235,13 +238,13 @@ def end_children(which: Callable[[MarkedProcess], bool], timeout_s: float = 10.0
 
 
 def started(pid: int) -> int | None:
-    """Return the start time of a process or zombie, in clock ticks since boot; None if there is none."""
+    """Return the start time of a process or zombie, in clock ticks since boot; None if there is no such process."""
     fields = _stat(_PROC / str(pid))
     return None if fields is None else int(fields[19])
 
 
 def process_state(pid: int, start: int) -> ProcessState:
-    """Return the state of the process with this pid and start time: "stopped" only if all its threads are."""
+    """Return the state of the process with this pid and start time. It is "stopped" only if all its threads are."""
     fields = _stat(_PROC / str(pid))
     if fields is None or int(fields[19]) != start:
         return "gone"
@@ -253,7 +256,7 @@ def process_state(pid: int, start: int) -> ProcessState:
 
 
 def context_switches(pid: int) -> int:
-    """Return the context switches of all threads of a process; 0 if it is gone."""
+    """Return the number of context switches of all threads of a process; 0 if it has ended."""
     count = 0
     for thread in _threads(pid):
         try:
@@ -265,31 +268,32 @@ def context_switches(pid: int) -> int:
 
 
 def is_alive(pid: int, start: int) -> bool:
-    """Return True if the process with this pid and start time still runs (a zombie does not)."""
+    """Return True if the process with this pid and start time still runs; a zombie does not."""
     return process_state(pid, start) in ("running", "stopped")
 
 
 def mark() -> str:
-    """Return the mark of this process for names of files, by which `left_behind` finds them once it is gone."""
+    """Return the mark of this process for file names. `left_behind` finds such files once the process has ended."""
     return f"{os.getpid()}-{started(os.getpid())}"
 
 
 @lru_cache
 def here() -> str:
-    """Return an id of this boot and pid namespace: marks of processes are comparable only within them."""
+    """Return an id of this boot and pid namespace. Marks of processes are comparable only within one of them."""
     boot = (_PROC / "sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
     return hashlib.sha256(f"{boot} {(_PROC / 'self/ns/pid').readlink()}".encode()).hexdigest()[:8]
 
 
 def left_behind(folder: Path, prefix: str) -> list[Path]:
-    """Return the entries of a folder whose name has this prefix and the mark of a process that is gone."""
+    """Return the entries of a folder whose name has this prefix and the mark of a process that has ended."""
     marked = re.compile(re.escape(prefix) + r"([0-9]+)-([0-9]+)(?![0-9])")
     found = [(path, marked.match(path.name)) for path in folder.glob(f"{prefix}*")]
     return [path for path, by in found if by is not None and not is_alive(int(by[1]), int(by[2]))]
 
 
 def _stat(process: Path) -> list[str] | None:
-    """Return the fields of `stat` from the third (state) on. The second may hold blanks and parentheses."""
+    """Return the fields of /proc/PID/stat from the third (state) on. The second may contain blanks and
+    parentheses."""
     try:
         text = (process / "stat").read_text(encoding="utf-8", errors="replace")
     except (FileNotFoundError, ProcessLookupError):
@@ -305,12 +309,12 @@ def _threads(pid: int) -> list[Path]:
 
 
 def _marked(pid: int) -> MarkedProcess | None:
-    """Return the process if it carries the marks and lives."""
+    """Return the process if it lives and carries marks, else None."""
     try:
         start = started(pid)
         raw = (_PROC / str(pid) / "environ").read_bytes()
     except OSError:
-        return None  # gone meanwhile, a kernel thread, or another user's
+        return None  # it has ended, or is a kernel thread, or another user's
     entries = (entry.partition(b"=") for entry in raw.split(b"\0") if entry.startswith(b"ACKPROOF_"))
     marks = read_marks({name.decode(): os.fsdecode(value) for name, _, value in entries})
     if marks is None or start is None or not is_alive(pid, start):
@@ -320,7 +324,7 @@ def _marked(pid: int) -> MarkedProcess | None:
 
 @contextmanager
 def _pidfd(pid: int, start: int) -> Iterator[int | None]:
-    """A descriptor of exactly this process; None if it is gone. Closed at the end."""
+    """Yield a descriptor of exactly this process; None if it has ended. It is closed afterwards."""
     try:
         descriptor = os.pidfd_open(pid)
     except ProcessLookupError:
@@ -334,7 +338,7 @@ def _pidfd(pid: int, start: int) -> Iterator[int | None]:
 
 
 def _await_exit(descriptor: int, timeout_s: float) -> bool:
-    """Block until the process ends (its pidfd turns readable). False when `timeout_s` seconds have passed."""
+    """Block until the process ends (its pidfd becomes readable). Return False if `timeout_s` seconds passed first."""
     poll = select.poll()
     poll.register(descriptor, select.POLLIN)
     return bool(poll.poll(max(0.0, timeout_s) * 1000))

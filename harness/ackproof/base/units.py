@@ -1,7 +1,7 @@
 """Durations, sizes and rates: text in a file, plain numbers (seconds, bytes, records per second) in Python.
 
-A file must name the unit (`5s`, `100B`, `5000/s`); Python code may give the number. `FROM_FILE` is the validation
-context of a file.
+A file must give the unit (`5s`, `100B`, `5000/s`); Python code may give the number alone. `FROM_FILE` is the
+validation context that marks values of a file.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ T = TypeVar("T")
 
 FROM_FILE: Final = {"source": "file"}
 WRONG: Final = "wrong"
-"""Error type of a refusal whose message is shown as it is."""
+"""Error type for a message that is shown unchanged."""
 UNKNOWN: Final = "unknown"
-"""Error type of a refusal of an unknown name."""
+"""Error type for an unknown name."""
 
 _DURATION: Final = re.compile(r"([0-9]+(?:\.[0-9]+)?) ?(us|ms|s|m|min|h)\Z")
 _SECONDS: Final = {"us": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0}
@@ -49,12 +49,12 @@ RATE_PATTERN: Final = r"^([0-9]+(\.[0-9]+)? ?/ ?(s|min)|full)$"
 
 
 def wrong(message: str) -> PydanticCustomError:
-    """Return a refusal whose message is shown to the user as it is."""
+    """Return a validation error whose message is shown to the user unchanged."""
     return PydanticCustomError(WRONG, "{text}", {"text": message})
 
 
 def unknown(what: str, valid: Sequence[str], said: str | None = None) -> PydanticCustomError:
-    """Return a refusal of a name that is none of `valid`. `said`: the part of the text that is the name."""
+    """Return a validation error for a name that is not in `valid`. `said`: the part of the text that is the name."""
     return PydanticCustomError(UNKNOWN, "unknown {what}", {"what": what, "valid": valid, "said": said})
 
 
@@ -70,7 +70,7 @@ def parse_duration(text: str) -> float:
 
 
 def duration_text(seconds: float) -> str:
-    """Return the shortest text that `parse_duration` reads back as the same number."""
+    """Return the shortest text that `parse_duration` converts back to the same number."""
     for unit in ("s", "ms", "us"):
         number = f"{round(seconds / _SECONDS[unit], 9):.9f}".rstrip("0").rstrip(".")
         if "." not in number and parse_duration(f"{number}{unit}") == seconds:
@@ -86,7 +86,7 @@ def rough_duration(seconds: float) -> str:
 
 
 def parse_shift(text: str) -> float:
-    """Return seconds, negative for the past. Raises ValueError."""
+    """Return the seconds of a text such as +1h or -90s; negative for the past. Raises ValueError."""
     sign, length = (text[0], text[1:].lstrip()) if text[:1] in ("+", "-") else ("+", text)
     try:
         return -parse_duration(length) if sign == "-" else parse_duration(length)
@@ -95,12 +95,13 @@ def parse_shift(text: str) -> float:
 
 
 def shift_text(seconds: float) -> str:
-    """Return the text that `parse_shift` reads back as the same number, with its sign."""
+    """Return the text, with its sign, that `parse_shift` converts back to the same number."""
     return f"{'-' if seconds < 0 else '+'}{duration_text(abs(seconds))}"
 
 
 def parse_size(text: str) -> int:
-    """Return bytes; kB, MB, GB are powers of 1024, as in Kafka's own settings. Raises ValueError."""
+    """Return the bytes of a text such as 16kB. kB, MB and GB are powers of 1024, as in Kafka's settings. Raises
+    ValueError."""
     match = _SIZE.match(text)
     if match is None or int(match[1][:20]) * _BYTES[match[2]] > LARGEST:
         raise ValueError("a size with its unit, such as 100B, 16kB or 1MB")
@@ -108,7 +109,7 @@ def parse_size(text: str) -> int:
 
 
 def size_text(size: int) -> str:
-    """Return the shortest text that `parse_size` reads back as the same number."""
+    """Return the shortest text that `parse_size` converts back to the same number."""
     for unit in ("GB", "MB", "kB"):
         if size and size % _BYTES[unit] == 0:
             return f"{size // _BYTES[unit]}{unit}"
@@ -116,7 +117,7 @@ def size_text(size: int) -> str:
 
 
 def parse_rate(text: str) -> float | None:
-    """Return records per second; None is full speed. Raises ValueError."""
+    """Return the records per second of a text such as 5000/s; None for `full` (full speed). Raises ValueError."""
     if text == "full":
         return None
     match = _RATE.match(text)
@@ -127,14 +128,14 @@ def parse_rate(text: str) -> float | None:
 
 
 def rate_text(rate: float | None) -> str:
-    """Return the text that `parse_rate` reads back as the same number."""
+    """Return the text that `parse_rate` converts back to the same number."""
     if rate is None:
         return "full"
     return f"{rate!r}".removesuffix(".0") + "/s" if rate >= 1e-4 else f"{rate:.12f}/s"
 
 
 def parse_byte_rate(text: str) -> int:
-    """Return bytes per second. Raises ValueError."""
+    """Return the bytes per second of a text such as 50KB/s. Raises ValueError."""
     size, slash, unit = text.rpartition("/")
     try:
         if not slash or unit.strip() != "s":
@@ -145,7 +146,7 @@ def parse_byte_rate(text: str) -> int:
 
 
 def parse_share(text: str) -> float:
-    """Return a share from 0 to 1. Raises ValueError."""
+    """Return the share (0 … 1) of a text such as 30%. Raises ValueError."""
     match = _SHARE.match(text)
     if match is None or float(match[1]) > 100:
         raise ValueError("a share such as 30%")
@@ -161,9 +162,9 @@ def _measured(
     *,
     may_be_none: bool = False,
 ) -> tuple[BeforeValidator, PlainSerializer, WithJsonSchema]:
-    """Return pydantic's validator, serializer and schema of a number with a unit (in Python also without).
+    """Return pydantic's validator, serializer and schema for a number with a unit. Python code may omit the unit.
 
-    `unit` is suggested for a number without one.
+    `unit` is suggested if a file gives a number without one.
     """
 
     def read(value: object, info: ValidationInfo) -> object:
@@ -190,7 +191,7 @@ Duration: TypeAlias = Annotated[
 """Seconds. In a file: `5s`, `200ms`, `1m`."""
 
 Shift: TypeAlias = Annotated[float, *_measured(parse_shift, shift_text, SHIFT_PATTERN, ("+1h", "-90s"), "s")]
-"""Seconds forwards, or back where below zero. In a file: `1h`, `+1h`, `-90s`."""
+"""Seconds forwards, or backwards if negative. In a file: `1h`, `+1h`, `-90s`."""
 
 Size: TypeAlias = Annotated[
     int, *_measured(parse_size, size_text, SIZE_PATTERN, ("100B", "16kB", "1MB"), "B")
@@ -201,7 +202,7 @@ Rate: TypeAlias = Annotated[
     float | None,
     *_measured(parse_rate, rate_text, RATE_PATTERN, ("5000/s", "full"), "/s", may_be_none=True),
 ]
-"""Records per second, None for full speed. In a file: `5000/s`, `full`."""
+"""Records per second; None for full speed. In a file: `5000/s`, `full`."""
 
 ByteRate: TypeAlias = Annotated[
     int,

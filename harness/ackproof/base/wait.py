@@ -1,4 +1,4 @@
-"""The one function that waits. Nothing else in ackproof sleeps to let something happen."""
+"""`wait_until`, the only function of ackproof that waits for a state, and context managers for interrupts."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ def wait_until(
     logs: Callable[[], str] | None = None,
     stop: Event | None = None,
 ) -> T:
-    """Call `look` until it returns something true, and return that.
+    """Call `look` until it returns a true value, and return that value.
 
-    `what` completes the sentence "waited for …". `state` and `logs` are asked only on failure. `look` may raise
-    to end the wait at once (a node that died will never become ready). `stop` ends the wait with `Interrupted`.
+    `what` completes the sentence "waited for …". `state` and `logs` are called only on failure. `look` may raise to
+    end the wait at once (a node that died will never become ready). `stop` ends the wait with `Interrupted`.
 
-    Raises `WaitTimeout` after `timeout_s` seconds; `look` is called at least once, and once more at the end.
+    Raises `WaitTimeout` after `timeout_s` seconds. `look` is called at least once, and once more at the end.
     """
     deadline = time.monotonic() + timeout_s
     pause = Event() if stop is None else stop
@@ -55,7 +55,7 @@ def wait_until(
 
 @contextmanager
 def sigterm_as_interrupt() -> Iterator[None]:
-    """SIGTERM ends what was started, as Ctrl-C does, unless somebody else has plans for it."""
+    """Raise KeyboardInterrupt on SIGTERM within the block, as on Ctrl-C, unless SIGTERM already has a handler."""
     main = threading.current_thread() is threading.main_thread()
     if not main or signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL:
         yield
@@ -73,9 +73,10 @@ def sigterm_as_interrupt() -> Iterator[None]:
 
 @contextmanager
 def first_interrupt() -> Iterator[threading.Event]:
-    """The first Ctrl-C or SIGTERM within the block sets this event; from then on they are what they were before.
+    """Set the yielded event on the first Ctrl-C or SIGTERM within the block. The previous handlers apply from then
+    on.
 
-    On other threads than the main one, which no signal reaches, it is never set.
+    On a thread other than the main one, which receives no signals, the event is never set.
     """
     asked = threading.Event()
     if threading.current_thread() is not threading.main_thread():
@@ -102,10 +103,10 @@ def first_interrupt() -> Iterator[threading.Event]:
 
 @contextmanager
 def interrupts_wait() -> Iterator[None]:
-    """Ctrl-C and SIGTERM wait for the end of the block, which then raises KeyboardInterrupt.
+    """Delay Ctrl-C and SIGTERM until the end of the block, which then raises KeyboardInterrupt.
 
-    For clean-ups: cut in two, they leave half of a cluster behind; swallowed, the run would just go on. Signals that
-    are ignored stay so. On other threads than the main one, which no signal reaches, it does nothing.
+    It is for clean-ups: an interrupted one would leave half of a cluster, and a swallowed signal would let the run go
+    on. Ignored signals stay ignored. On a thread other than the main one, which receives no signals, it does nothing.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
@@ -120,7 +121,7 @@ def interrupts_wait() -> Iterator[None]:
         for number in (signal.SIGINT, signal.SIGTERM)
         if signal.getsignal(number) is not signal.SIG_IGN
     }
-    # a terminal tells all of a process group: what the block starts (umount, nft) inherits the mask, and goes on
+    # A terminal signals the whole process group: commands of the block (umount, nft) inherit the mask and continue.
     mask = signal.pthread_sigmask(signal.SIG_BLOCK, before)
     try:
         yield
