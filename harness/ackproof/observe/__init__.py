@@ -1,8 +1,8 @@
-"""Observation of a cluster while it runs, through Kafka's own protocol and apart from the clients under test.
+"""Observation of a running cluster through Kafka's own protocol, independently of the clients under test.
 
-Here: sampling of leaders, in-sync replicas, high watermarks and log ends; what each broker answers; node
-metrics; load of the machine; the replicas' logs on disk. Not here: what the observations mean (audit, judge),
-what is done about them (faults).
+This package samples leaders, in-sync replicas, high watermarks and log ends, the answers of each broker, node
+metrics, the load of the machine, and the replicas' logs on disk. It does not interpret them (see `audit`, `judge`) or
+act on them (see `faults`).
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""Asks each broker separately, five times a second, for its metadata and for what a client gets there; in
-ZooKeeper mode also the znodes."""
+"""Asks each broker separately, five times a second, for its metadata and for what it serves to a client. In ZooKeeper
+mode it reads the znodes too."""
 
 from __future__ import annotations
 
@@ -27,21 +27,22 @@ from ackproof.rundir.partition import TopicPartition
 from ackproof.rundir.timeline import Timeline
 
 _ANSWER_WITHIN_S: Final = 0.45
-"""Time that a round waits for the last answer; a late answer delays the next round by at most this."""
+"""Seconds for which a round waits for the last answer. A late answer delays the next round by at most this."""
 _MOST_BYTES: Final = 1 << 20
 _LEADER_ONLY: Final = 1
-"""acks of a Produce that waits for no follower."""
+"""Value of acks in a Produce request that waits for no follower."""
 _SPOILT: Final = struct.pack(">qiibIhiqqqhii", 0, 49, -1, 2, 0xBAD, 0, 0, 0, 0, -1, -1, -1, 1)
-"""Header of a batch of one record (org.apache.kafka.common.record.DefaultRecordBatch) with a wrong checksum:
-no broker appends it."""
+"""Header of a batch of one record (org.apache.kafka.common.record.DefaultRecordBatch) with a wrong checksum. No
+broker appends such a batch."""
 
 
 _Reply: TypeAlias = tuple[ViewerAnswer | None, int | None]
-"""A viewer's answer; the quorum's also names the controller, and describes the cluster only with ZooKeeper."""
+"""A viewer's answer. The quorum's answer also has the controller, and describes the cluster only in ZooKeeper
+mode."""
 
 
 class BrokerObserver(BrokerPoller[_Reply]):
-    """Writes a `BrokerRound` a line to `path`. The quorum is asked as `ZNODES` in both modes."""
+    """Writes one `BrokerRound` per line to `path`. The viewer `ZNODES` stands for the quorum in both modes."""
 
     NAME = "brokers"
     DOES = "asking each broker"
@@ -52,7 +53,7 @@ class BrokerObserver(BrokerPoller[_Reply]):
         self._replicas: dict[TopicPartition, tuple[int, ...]] = {}
         """Replicas of each partition, from the latest answer of any viewer."""
         self._from: dict[tuple[int, TopicPartition], int] = {}
-        """Offset of each broker's next Fetch: that of the last record it returned."""
+        """Start offset of each broker's next Fetch: the offset of the last record that it returned."""
 
     def _watch(self) -> None:
         self._path.parent.mkdir(parents=True, exist_ok=True)
@@ -103,7 +104,7 @@ class BrokerObserver(BrokerPoller[_Reply]):
         return self._ask_broker(viewer, self._links[viewer]), None
 
     def _ask_quorum(self) -> _Reply:
-        """Raises `Unreachable` where ZooKeeper does not answer."""
+        """Return the quorum's answer. Raises `Unreachable` if ZooKeeper does not answer."""
         controller = self._cluster.controller()
         answer = None
         if (brokers := self._cluster.registered()) is not None:
@@ -115,8 +116,8 @@ class BrokerObserver(BrokerPoller[_Reply]):
         return answer, -1 if controller is None else controller
 
     def _ask_broker(self, broker: int, link: Connection) -> ViewerAnswer:
-        """Ask one broker. Its log ends are asked before its records, so that a record beyond the high
-        watermark is known to exist. Raises `WireError`."""
+        """Ask one broker. Its log ends are requested before its records, so that a record beyond the high watermark
+        is known to exist. Raises `WireError`."""
         hosted = [place for place, replicas in sorted(self._replicas.items()) if broker in replicas]
         starts = {place: self._from.get((broker, place), 0) for place in hosted}
         view, ends, fetched, produced = link.ask_all(
@@ -159,11 +160,11 @@ class BrokerObserver(BrokerPoller[_Reply]):
 def _settled_marks(
     link: Connection, marks: Mapping[TopicPartition, int], batches: Mapping[TopicPartition, Sequence[Batch]]
 ) -> Mapping[TopicPartition, int]:
-    """Return the high watermarks that the records of each answer must lie below.
+    """Return the high watermarks that the records of each answer must be below.
 
-    A broker notes the mark that it returns before it reads, up to a later mark (Partition.readRecords). So
-    records beyond the returned mark are compared with the mark of a second Fetch. A replica that returns none
-    then is left out.
+    A broker reads the high watermark that it returns before it reads records, up to a later mark
+    (Partition.readRecords). So records beyond the returned mark are compared with the mark of a second Fetch. A
+    replica that then returns none is left out.
     """
     doubted = {place: mark for place, mark in marks.items() if _count_beyond(batches[place], mark)}
     if not doubted:
@@ -182,7 +183,7 @@ def _settled_marks(
 
 
 def fetch_question(starts: Mapping[TopicPartition, int]) -> Question:
-    """Return a consumer's Fetch from these offsets, without a rack and without waiting."""
+    """Return a consumer's Fetch request from these offsets, without a rack and without waiting."""
     return Question(
         "Fetch",
         11,
@@ -200,7 +201,7 @@ def fetch_question(starts: Mapping[TopicPartition, int]) -> Question:
 
 
 def produce_question(places: Iterable[TopicPartition]) -> Question:
-    """Return a Produce with one batch per partition that no broker appends."""
+    """Return a Produce request with one batch per partition, which no broker appends."""
     rows = _by_topic((place, (_SPOILT,)) for place in places)
     return Question("Produce", 8, transactional_id=None, acks=_LEADER_ONLY, timeout_ms=1000, topic_data=rows)
 
@@ -215,7 +216,7 @@ def _by_topic(
 
 
 def _rows(response: Any, number: str) -> dict[TopicPartition, Any]:  # noqa: ANN401 — kafka-python's messages are untyped
-    """Return the rows of a response by partition; `number` is the field with the partition."""
+    """Return the rows of a response by partition. `number`: the field that holds the partition's number."""
     return {
         TopicPartition(getattr(topic, "topic", "") or topic.name, getattr(row, number)): row
         for topic in response.responses
@@ -224,12 +225,12 @@ def _rows(response: Any, number: str) -> dict[TopicPartition, Any]:  # noqa: ANN
 
 
 def _count_beyond(batches: Iterable[Batch], mark: int) -> int:
-    """Return the number of records with offsets at or above a mark."""
+    """Return the number of records with offsets at or above `mark`."""
     return sum(max(0, batch.last + 1 - max(batch.first, mark)) for batch in batches)
 
 
 def _batches(data: bytes) -> Iterator[Batch]:
-    """Yield the whole batches; the last one of an answer may be cut."""
+    """Yield the complete batches; the last one of an answer may be incomplete."""
     position = 0
     while (batch := batch_at(data, position, len(data))) is not None:
         yield batch

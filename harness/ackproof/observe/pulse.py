@@ -1,4 +1,4 @@
-"""Watches the machine and the harness, so that a starved run is not blamed on Kafka."""
+"""Records the load of the machine and the harness, so that effects of a starved machine are not blamed on Kafka."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from ackproof.rundir.observed import PULSE_EVERY_S, Pulse
 from ackproof.rundir.timeline import Timeline
 
 _STOLEN, _IDLE, _WAITING, _GUESTS = 7, 3, 4, 8
-"""Columns of /proc/stat. Time of guests is included in user time."""
+"""Columns of /proc/stat. Guest time is included in user time."""
 _RESOURCES: Final = ("cpu", "io", "memory")
 
 
 class Counts(NamedTuple):
-    """Totals so far: samples taken, records sent and acknowledged."""
+    """Totals so far: samples taken, records sent, records acknowledged."""
 
     looks: int
     sent: int
@@ -26,8 +26,8 @@ class Counts(NamedTuple):
 
 
 class _Machine(NamedTuple):
-    """The kernel's counters at one moment. `ticks`: all, busy, stolen; `waited_us`: by resource, -1 if the
-    kernel does not count it."""
+    """The kernel's counters at one moment. `ticks`: total, busy, stolen. `waited_us`: microseconds by resource; -1 if
+    the kernel does not count them."""
 
     at: float
     ticks: tuple[int, int, int]
@@ -35,7 +35,7 @@ class _Machine(NamedTuple):
 
 
 class PulseRecorder(Watcher):
-    """Writes a `Pulse` a second to `path`."""
+    """Writes one `Pulse` per second to `path`."""
 
     NAME = "pulse"
     DOES = "watching the machine"
@@ -98,8 +98,8 @@ def _ticks() -> tuple[int, int, int]:
 
 
 def _waited_us(resource: str) -> int:
-    """Return the microseconds so far in which some task waited for the resource; -1 if the kernel does not
-    count them."""
+    """Return the microseconds so far in which some task waited for the resource; -1 if the kernel does not count
+    them."""
     try:
         line = Path(f"/proc/pressure/{resource}").read_text(encoding="ascii").partition("\n")[0]
         return int(line.rpartition("total=")[2])

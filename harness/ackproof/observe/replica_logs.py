@@ -1,6 +1,6 @@
 """Reads the replicas' logs on disk at the end of a run: the second witness of losses.
 
-The files are those of live brokers at rest: an appended batch is in its file at once, fsync or not.
+The brokers run but are idle. An appended batch is in its file at once, whether it was fsynced or not.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from ackproof.rundir.replicas import BATCHES, EpochStart, Replica, ReplicasFile
 _FOLDER: Final = re.compile(
     r"(?P<topic>[A-Za-z0-9._-]+)-(?P<partition>[0-9]+)(?P<deleted>\.[0-9a-f]{32}-delete)?"
 )
-"""A partition's folder, or a deleted one; folders that are being moved have another suffix after a dot."""
+"""Folder of a partition, or of a deleted one. Folders that are being moved have another suffix after a dot."""
 _HIGH_WATERMARK: Final = "replication-offset-checkpoint"
 _EPOCHS: Final = "leader-epoch-checkpoint"
 _METADATA: Final = "partition.metadata"
@@ -46,7 +46,7 @@ _ID: Final = re.compile(r"^topic_id: ([A-Za-z0-9_-]{22})$", re.MULTILINE)
 
 @dataclass(frozen=True)
 class LogDir:
-    """A log dir of a node, by its path on this machine."""
+    """A log dir of a node. `path`: where it is on this machine."""
 
     node: int
     path: Path
@@ -55,10 +55,10 @@ class LogDir:
 def collect_replica_logs(
     log_dirs: Iterable[LogDir], topics: Iterable[str], run: CaseDir, run_id: str
 ) -> ReplicasFile:
-    """Read every replica of these topics and write `observed/replicas.*`. Unreadable logs become reasons, not
-    exceptions.
+    """Read every replica of these topics and write `observed/replicas.*`. Logs that cannot be read are listed with
+    their reasons and raise nothing.
 
-    A broker may have removed a part of a deleted log, so unreadable deleted logs are skipped.
+    Deleted logs that cannot be read are skipped, because a broker may have removed a part of them.
     """
     wanted = frozenset(topics)
     replicas: list[Replica] = []
@@ -110,7 +110,7 @@ def collect_replica_logs(
 def _read(
     folder: Path, log_dir: LogDir, place: TopicPartition, high_watermark: int, recovery_point: int
 ) -> tuple[Replica, dict[Path, tuple[Batch, ...]]]:
-    """Return the replica of a folder, and the batches of each segment."""
+    """Return the replica in a folder, and the batches of each of its segments."""
     found: dict[Path, tuple[Batch, ...]] = {}
     rest, reason = 0, ""
     start = end = base = -1
@@ -148,7 +148,7 @@ def _read(
 
 
 def _describe_deleted(replica: Replica, found: Mapping[Path, Sequence[Batch]]) -> Replica:
-    """Return a deleted log with the epochs and the newest timestamp of its batches."""
+    """Return a deleted log with the epochs and the newest timestamp from its batches."""
     batches = [batch for some in found.values() for batch in some]
     starts = {entry.epoch: entry.start for entry in replica.epochs}
     for batch in batches:
@@ -159,8 +159,7 @@ def _describe_deleted(replica: Replica, found: Mapping[Path, Sequence[Batch]]) -
 
 
 def _topic_id(path: Path) -> str:
-    """Return the topic id in `partition.metadata` (KIP-516) in the form of the metadata log; '' if there is
-    none."""
+    """Return the topic id in `partition.metadata` (KIP-516), in the form of the metadata log; '' if there is none."""
     try:
         found = _ID.search(path.read_text(encoding="utf-8"))
         return parse_uuid(found[1]) if found else ""
@@ -196,21 +195,21 @@ def _epochs(path: Path) -> Iterator[EpochStart]:
     try:
         lines = path.read_text(encoding="utf-8").splitlines()
     except OSError:
-        return  # not written yet, or lost: the batches say the same
+        return  # not written yet, or lost: the batches have the same epochs
     for words in (line.split() for line in lines[2:]):
         if len(words) == 2 and all(word.isdigit() for word in words):
             yield EpochStart(epoch=int(words[0]), start=int(words[1]))
 
 
 _CODECS: Final = {1: "gzip", 2: "snappy", 3: "lz4", 4: "zstd"}
-"""Compression by the number in a batch's attributes (org.apache.kafka.common.record.CompressionType)."""
+"""Compression codec by the number in a batch's attributes (org.apache.kafka.common.record.CompressionType)."""
 
 
 class BatchContents:
-    """Reads the batches of one run's logs. Copies of a batch, equal in offsets and checksum, are read once."""
+    """Reads the batches of one run's logs. Copies of a batch (equal offsets and checksum) are read once."""
 
     def __init__(self, run_id: str, topics: Sequence[str]) -> None:
-        # No key (length -1, which is written as 1) or a short one, the value's length, the value: so ours begin.
+        # Beginning of our records: no key (length -1, encoded as 1) or a short one, the value's length, the value.
         front = re.escape(MAGIC + run_bytes(run_id))
         self._record = re.compile(
             rb"(?:\x01|[\x02-\x7e][0-9-]{3,30})(?=[\x80-\xff]{0,4}[\x00-\x7f]" + front + b")"
@@ -219,10 +218,10 @@ class BatchContents:
         self._digests: dict[tuple[int, int, int], int] = {}
 
     def read(self, path: Path, batches: Sequence[Batch]) -> tuple[list[bool], list[int]]:
-        """Return for each batch of a segment whether its CRC-32C holds, and its content sum.
+        """Return, for each batch of a segment, True if its CRC-32C is right, and its content sum.
 
-        The sum is `UNKNOWN_CONTENT` for a damaged batch, a compacted one, or one with records of other
-        clients. Raises OSError.
+        The sum is `UNKNOWN_CONTENT` for a damaged batch, a compacted one, or one with records of other clients.
+        Raises OSError.
         """
         sound, digests = [], []
         with path.open("rb") as file:
@@ -270,7 +269,7 @@ def _decompress(body: bytes, codec: int) -> bytes:
         return pa.input_stream(pa.BufferReader(body), compression=name).read()  # type: ignore[no-any-return]
     if not body.startswith(_XERIAL):
         return _snappy(body)
-    blocks, at = [], len(_XERIAL) + 8  # two versions
+    blocks, at = [], len(_XERIAL) + 8  # two version numbers follow the header
     while at < len(body):
         size = int.from_bytes(body[at : at + 4], "big")
         blocks.append(_snappy(body[at + 4 : at + 4 + size]))
@@ -279,7 +278,7 @@ def _decompress(body: bytes, codec: int) -> bytes:
 
 
 _XERIAL: Final = b"\x82SNAPPY\x00"
-"""Header of Java's snappy streams; librdkafka writes one bare block."""
+"""Header of the snappy streams that Java writes. librdkafka writes one block without a header."""
 
 
 def _snappy(block: bytes) -> bytes:

@@ -1,15 +1,15 @@
-"""Samples every partition ten times a second, through the protocol, without loading the cluster or waiting
-for it.
+"""Samples every partition ten times a second through Kafka's protocol. It puts little load on the cluster and never
+waits long for it.
 
-All brokers are asked at once, each over a connection and by a thread of its own. Answers that arrive within
-some tens of milliseconds count; a dead, paused or slow broker is missing from the sample and delays nothing.
-In ZooKeeper mode the znodes count as one more view: the controller and the leader write a partition's state
-there, and brokers learn of it later or never.
+All brokers are asked at once, each over its own connection and by its own thread. Answers that arrive within some
+tens of milliseconds count. A dead, paused or slow broker is missing from the sample and delays nothing. In ZooKeeper
+mode the znodes count as one more view: the controller and the leader write a partition's state there, and brokers
+learn of it later or never.
 
-The newest view of a partition wins. A broker's metadata only moves forward, but paused or isolated brokers
-lag. The view with the newer leader epoch is newer; within an epoch, the one that changed last. A view whose
-epoch goes back belongs to the next incarnation of a deleted topic and is newer than all before. If only
-lagging brokers answer, the present state is unknown.
+The newest view of a partition counts. A broker's metadata only moves forward, but paused or isolated brokers lag. The
+view with the higher leader epoch is newer; within an epoch, the one that changed last. A view whose epoch goes back
+belongs to the next incarnation of a deleted topic, and is newer than all earlier views. If only lagging brokers
+answer, the present state is unknown.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ from ackproof.rundir.partition import TopicPartition
 from ackproof.rundir.timeline import IsrChanged, LeaderChanged, Note, Timeline
 
 ANSWER_WITHIN_S: Final = 0.06
-"""Time to wait for answers of one sample: a healthy broker needs 2 ms."""
+"""Seconds to wait for the answers of one sample. A healthy broker needs 2 ms."""
 QUORUM: Final = 0
-"""Number of the metadata quorum among the views. Brokers count from 1."""
+"""Number of the metadata quorum among the viewers. Brokers count from 1."""
 QUORUM_FRESH_S: Final = 0.3
-"""Greatest age of a usable view of the quorum."""
+"""Maximum age, in seconds, of a usable view of the quorum."""
 STALE_AFTER_S: Final = 1.0
-"""Greatest age of a usable sample."""
+"""Maximum age, in seconds, of a usable sample."""
 
 
 View = dict[TopicPartition, PartitionState]
@@ -48,7 +48,7 @@ Offsets = dict[TopicPartition, int]
 
 @dataclass(frozen=True)
 class Reply:
-    """Answers of one broker in one exchange: its view, its own log ends, and offsets of partitions that it
+    """Answers of one broker in one exchange: its view, its own log ends, and offsets of the partitions that it
     leads."""
 
     view: View
@@ -58,8 +58,8 @@ class Reply:
 
 
 class Sampler(BrokerPoller[Reply]):
-    """Writes samples to `samples_path`, one line per partition and time, and changes of leaders and ISRs to
-    the timeline (the first sample counts as a change). Takes `hz` samples per second."""
+    """Writes samples to `samples_path`, one line per partition and time, and changes of leaders and ISRs to the
+    timeline (the first sample counts as a change). It takes `hz` samples per second."""
 
     NAME = "sampler"
     DOES = "sampling"
@@ -75,7 +75,7 @@ class Sampler(BrokerPoller[Reply]):
         super().__init__(cluster, topics, timeline)
         self._period_s = 1.0 / hz
         self._views = MergedViews()
-        # Else the brokers' own views are the log of the quorum.
+        # In other modes the brokers' own views come from the log of the quorum.
         self._watches_quorum = cluster.spec.metadata.broker_controls
         self._quorum: Future[tuple[float, View]] | None = None
         self._held: tuple[float, View] = (float("-inf"), {})
@@ -96,18 +96,18 @@ class Sampler(BrokerPoller[Reply]):
     # -- what was seen last -------------------------------------------------------------------------------------------
 
     def latest(self, topic: str, partition: int) -> Sample | None:
-        """Return the newest sample of a partition, however old; None before the first one."""
+        """Return the newest sample of a partition, whatever its age; None before the first one."""
         return self._latest.get(TopicPartition(topic, partition))
 
     def fresh(self, topic: str, partition: int) -> Sample | None:
-        """Return the newest sample of a partition; None without one in the last second."""
+        """Return the newest sample of a partition if it is at most `STALE_AFTER_S` old, else None."""
         sample = self.latest(topic, partition)
         if sample is None or self._timeline.clock.now() - sample.t_ns > STALE_AFTER_S * 1e9:
             return None
         return sample
 
     def isr_text(self) -> str:
-        """Return the in-sync replica sets in a few words."""
+        """Return the in-sync replica sets in a few words, for the console."""
         samples = list(self._latest.values())
         if len(samples) == 1:
             return ",".join(map(str, samples[0].isr)) or "-"
@@ -124,7 +124,7 @@ class Sampler(BrokerPoller[Reply]):
             self.looks += 1
 
     def _look(self) -> dict[int, Reply]:
-        """Ask every broker whose process runs. Return the answers that came in time, and late ones of earlier
+        """Ask every broker whose process runs. Return the answers that came in time, and late answers to earlier
         requests."""
         awaited = []
         for broker, link in self._links.items():
@@ -145,7 +145,7 @@ class Sampler(BrokerPoller[Reply]):
     def _ask(
         self, link: Connection, hosted: Sequence[TopicPartition], led: Sequence[TopicPartition]
     ) -> Reply:
-        """Ask one broker. The log end is asked before the high watermark, so that their difference is never
+        """Ask one broker. The log end is requested before the high watermark, so that their difference is never
         overstated."""
         view, log_ends, high_watermarks, last_stable = link.ask_all(
             [
@@ -173,7 +173,7 @@ class Sampler(BrokerPoller[Reply]):
         return states if time.monotonic() - began <= QUORUM_FRESH_S else {}
 
     def _ask_quorum(self) -> tuple[float, View]:
-        """Return the time of the request and the quorum's view. Notes each change of the controller in the
+        """Return the time of the request and the quorum's view. Adds each change of the controller to the
         timeline."""
         began = time.monotonic()
         states = self._cluster.metadata_state(self._topics)
@@ -238,17 +238,17 @@ def _sample(now_ns: int, place: TopicPartition, state: PartitionState, answers: 
 
 
 FORGET_AFTER_LOOKS: Final = 50
-"""A broker that missed the deletion of a topic does not know its incarnations: after this many samples its
-older view is believed."""
+"""Samples after which the older view of a broker is believed again. A broker that missed the deletion of a topic does
+not know the topic's incarnations."""
 Age = tuple[int, int]
-"""Age of a view: incarnation of the topic, as far as that broker saw them, and leader epoch."""
+"""Age of a view: incarnation of the topic, as far as that broker observed them, and leader epoch."""
 
 
 @dataclass(frozen=True)
 class _View:
     state: PartitionState
     changed: int
-    """Number of the sample."""
+    """Number of the sample in which the view changed."""
     life: int
 
     @property
@@ -257,7 +257,7 @@ class _View:
 
 
 class MergedViews:
-    """The views of all brokers. `merge` selects the newest of each partition."""
+    """The views of all brokers. `merge` selects the newest view of each partition."""
 
     def __init__(self) -> None:
         self._seen: dict[tuple[int, TopicPartition], _View] = {}
@@ -268,7 +268,7 @@ class MergedViews:
     def merge(
         self, answered: Mapping[int, Mapping[TopicPartition, PartitionState]]
     ) -> dict[TopicPartition, PartitionState]:
-        """Return the newest view of each partition, from the answers of brokers (by id) to one sample."""
+        """Return the newest view of each partition. `answered`: answers of brokers (by id) to one sample."""
         self._look += 1
         best: dict[TopicPartition, _View] = {}
         for broker, states in answered.items():

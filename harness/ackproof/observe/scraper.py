@@ -24,15 +24,15 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 ANSWER_WITHIN_S: Final = 0.9
-"""A healthy exporter needs some milliseconds. No exporter is asked again before."""
+"""Seconds to wait for an exporter, which needs some milliseconds if healthy. It gets no new request before."""
 FIRST_WITHIN_S: Final = 3.0
-"""Longest wait for the first round. Without it the increase of a counter is unknown."""
+"""Maximum seconds to wait for the first round. Without it, increases of counters are unknown."""
 FAILED: Final = "jmx_scrape_error"
 """Metric of the exporter itself: 0 if it could read the beans."""
 PATH: Final = "/metrics?" + "&".join(f"name[]={quote(name)}" for name in (*METRICS, FAILED))
-"""Requests only these metrics: the JVM's own, which the exporter has too, cost more than all others together."""
+"""Path that requests these metrics only. The JVM's own metrics would cost more than all others together."""
 FRESH_S: Final = 3.0
-"""Greatest age of a round that `fresh` uses: one round a second, each answered within the next."""
+"""Maximum age, in seconds, of a round that `fresh` uses. There is one round per second."""
 _ROWS_AT_ONCE: Final = 20_000
 
 Row = tuple[int, int, int, str, float]
@@ -40,7 +40,7 @@ Row = tuple[int, int, int, str, float]
 
 
 class Scraper(Watcher):
-    """Writes `path` from `start` to `stop`. The file appears when it is complete."""
+    """Writes the scrapes between `start` and `stop` to `path`. The file appears when it is complete."""
 
     NAME = "scraper"
     DOES = "scraping metrics"
@@ -55,13 +55,13 @@ class Scraper(Watcher):
         self._exporters = dict(cluster.exporters())
 
     def start(self) -> None:
-        """Start, and wait for the first round, so that counters are known before any event raises them."""
+        """Start, and wait for the first round, so that counters are known before any event increases them."""
         super().start()
         self._looked.wait(FIRST_WITHIN_S)
 
     def fresh(self, metric: Metric, node: int | None) -> float | None:
-        """Return the metric in the newest round, of one node or of all combined. None: no round in the last
-        seconds, or no answer from a live node that may have the metric (as in `quantities/scrapes.py`)."""
+        """Return the metric in the newest round, of one node or of all combined. None: there was no round in the last
+        `FRESH_S` seconds, or a live node that may have the metric did not answer (as in `quantities/scrapes.py`)."""
         t_ns, metrics = self._newest
         if not t_ns or self._timeline.clock.now() - t_ns > FRESH_S * 1e9:
             return None
@@ -92,7 +92,7 @@ class Scraper(Watcher):
         unfinished.rename(self._path)
 
     def _round(self, pool: ThreadPoolExecutor) -> list[Row]:
-        """Ask all nodes with a running process. A paused node cannot answer and is not asked."""
+        """Ask all nodes whose process runs. A paused node cannot answer and is not asked."""
         t_ns = self._timeline.clock.now()
         requests = {}
         rows: list[Row] = []
@@ -117,8 +117,8 @@ class Scraper(Watcher):
 
 
 def _ask(exporter: Address, clock: RunClock) -> tuple[int, Mapping[str, float] | None]:
-    """Return the time of the answer, in ns of the run, and the metrics; None if there was no answer in time or the
-    exporter failed."""
+    """Return the time of the answer, in ns since the run's start, and the metrics. The metrics are None if no answer
+    came in time or the exporter failed."""
     with closing(http.client.HTTPConnection(*exporter, timeout=ANSWER_WITHIN_S)) as connection:
         try:
             connection.request("GET", PATH)
@@ -130,7 +130,8 @@ def _ask(exporter: Address, clock: RunClock) -> tuple[int, Mapping[str, float] |
 
 
 def parse_scrape(text: str) -> Mapping[str, float] | None:
-    """Return the metrics of an answer in Prometheus' format; None if it is none, or the exporter failed."""
+    """Return the metrics of an answer in Prometheus' format; None if it is in another format, or the exporter
+    failed."""
     from prometheus_client.parser import text_string_to_metric_families
 
     try:
@@ -143,7 +144,7 @@ def parse_scrape(text: str) -> Mapping[str, float] | None:
         return None
     if samples.pop(FAILED, 1.0) != 0:
         return None
-    # Kafka's own means are NaN where there was nothing yet.
+    # Kafka's means are NaN if nothing was measured yet.
     return {name: value for name, value in samples.items() if name in METRICS and not math.isnan(value)}
 
 

@@ -1,4 +1,4 @@
-"""Threads that watch a run until they are stopped. A crash of one becomes a note in the timeline."""
+"""Base classes of threads that observe a run until they are stopped. If one crashes, the timeline gets a note."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from ackproof.rundir.timeline import Note, Timeline
 
 
 class Watcher(ABC):
-    """Watches from `start` to `stop`, in a thread of its own."""
+    """A thread that observes from `start` to `stop`."""
 
     NAME: ClassVar[str]
     """Name of the thread."""
     DOES: ClassVar[str]
-    """Activity, for the note of a crash: "sampling ended: …"."""
+    """What the thread does, for the note of a crash: "sampling ended: …"."""
 
     def __init__(self, timeline: Timeline) -> None:
         self._timeline = timeline
@@ -31,7 +31,7 @@ class Watcher(ABC):
         self._thread.start()
 
     def stop(self) -> None:
-        """Stop, and close the output. May be called again, and before `start`."""
+        """Stop the thread and close its output. May be called again, and before `start`."""
         self._stop.set()
         if self._thread.is_alive():
             self._thread.join()
@@ -41,8 +41,8 @@ class Watcher(ABC):
         """Observe until `_stop` is set. Any exception becomes a note in the timeline."""
 
     def _looks(self, period_s: float) -> Iterator[None]:
-        """Yield once per period until stopped. After a late one the next is due at once; missed ones are not
-        repeated."""
+        """Yield once per period until stopped. After a late period the next one begins at once; missed periods are
+        not repeated."""
         due = time.monotonic()
         while not self._stop.is_set():
             yield
@@ -57,14 +57,15 @@ class Watcher(ABC):
 
 
 GIVE_UP_AFTER_S: Final = 10.0
-"""A broker that owes an answer for this long gets a new connection. A paused broker answers after it resumes."""
+"""Seconds after which a broker that owes an answer gets a new connection. A paused broker answers after it
+resumes."""
 
 ReplyT = TypeVar("ReplyT")
 
 
 class BrokerPoller(Watcher, Generic[ReplyT]):
-    """A watcher that asks all brokers, and the metadata quorum, at once, each over a connection and by a
-    thread of its own. No broker is asked again before it has answered."""
+    """A watcher that asks all brokers, and the metadata quorum, at once, each over its own connection and by its own
+    thread. A broker that has not answered gets no further request."""
 
     def __init__(self, cluster: Cluster, topics: Iterable[str], timeline: Timeline) -> None:
         super().__init__(timeline)
