@@ -43,7 +43,7 @@ def plain(address: Address, timeout_s: float) -> socket.socket:
 
 @dataclass(frozen=True)
 class Access:
-    """How to connect to a cluster. `connect_s`: longest wait for a connection, for callers that look often.
+    """Parameters for connecting to a cluster. `connect_s`: longest wait for a connection, for callers that look often.
 
     `describes_partitions`: True if DescribeTopicPartitions is understood. In ZooKeeper mode Metadata says the same,
     without eligible leader replicas, which do not exist there.
