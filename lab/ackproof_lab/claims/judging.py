@@ -1,9 +1,11 @@
-"""Answers to statements about Kafka, from the runs of an experiment whose file says what would show or refute them.
+"""Answer statements about Kafka from the runs of an experiment. Its file says which observations would confirm or
+refute each statement.
 
-CONFIRMED: all that should hold was seen, and the file names no counterexample. REFUTED: the counterexample was seen, or
-what should hold was seen not to hold. QUALIFIED: both were seen, under the condition that the file states. A
-counterexample that was not seen confirms nothing. MEASURED: a claim that asks for an amount; each effect with its
-interval, and "no effect at this scale" if the interval contains it. INCONCLUSIVE: something about a run is unknown.
+CONFIRMED: every expected observation was made, and the file names no counterexample. REFUTED: the counterexample was
+observed, or an expected observation was contradicted. QUALIFIED: both kinds were observed, under the condition that the
+file states. The absence of a counterexample confirms nothing. MEASURED: the claim asks for an amount; each effect is
+given with its interval, and "no effect at this scale" if the interval contains none. INCONCLUSIVE: something about a
+run is unknown.
 
 Evidence against a claim from an earlier, inconclusive attempt counts in the next one. On a starved machine a measured
 time is an upper bound.
@@ -115,7 +117,7 @@ def conclude_claim(claim: ClaimSpec, shown: Sequence[ClaimShowing]) -> tuple[Cla
 
 
 def _effect(over: OverRepeats) -> str:
-    """Return an effect with its interval, and "no effect at this scale" if the interval contains that."""
+    """Return an effect with its interval as text, and "no effect at this scale" if the interval contains no effect."""
     demand = Demand.parse(over.demand, Unit(over.unit))
     none = {Contrast.OVER: 1.0, Contrast.MINUS: 0.0}.get(demand.how) if demand.how else None
     nothing = none is not None and (over.low or -math.inf) <= none <= (over.high or math.inf)
@@ -141,7 +143,7 @@ def _over_repeats(over: OverRepeats) -> ClaimShowing:
 
 
 def _not_seen(shown: Sequence[ClaimShowing]) -> str:
-    """Return the first expected showing that was not seen."""
+    """Return the first expected observation that was not made, in words."""
     return next(
         (f"not seen with {one.case}: {_measure_text(one)}{one.seen}" for one in shown if not one.holds), ""
     )

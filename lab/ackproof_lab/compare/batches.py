@@ -1,4 +1,4 @@
-"""Compare batches, case by case: verdicts, quantities over repeats, and which differences are certain."""
+"""Compare batches, case by case: verdicts and quantities over repeats. Marks the differences that are certain."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def compare(
     names = list(dict.fromkeys(name for batch in batches for name in batch))
     together = [[batch.get(name) for batch in batches] for name in names]
     how_many = sum(_comparisons(groups) for groups in together)
-    # Bonferroni: of many intervals with an error of one in 20, some would be wrong.
+    # Bonferroni correction: of many intervals with 95 % confidence each, some would be wrong.
     sure = 1 - (1 - CONFIDENCE) / max(1, how_many)
     cases = [_case(name, groups, statistic, sure) for name, groups in zip(names, together, strict=True)]
     cases.sort(key=lambda case: not case.differs)
@@ -105,7 +105,7 @@ def _case(name: str, groups: Sequence[Group | None], statistic: Statistic, sure:
 
 
 def _counts(there: Sequence[Group], groups: Sequence[Group | None]) -> Iterator[ComparedCount]:
-    """Yield the classes that the batches counted differently."""
+    """Yield the finding classes whose counts differ between the batches."""
     names = {name for group in there for entry in group.entries for name in entry.counts if name in TABLE}
     for name in sorted(names, key=gravity):
         counts = tuple(group.counts(name) if group else () for group in groups)
@@ -114,7 +114,7 @@ def _counts(there: Sequence[Group], groups: Sequence[Group | None]) -> Iterator[
 
 
 def _differ(sides: Sequence[Sequence[Hashable]]) -> bool:
-    """Return True if the values have different shares of the repeats."""
+    """Return True if any value occurs in different fractions of the repeats of two sides."""
     shares = [{one: Fraction(number, len(side)) for one, number in Counter(side).items()} for side in sides]
     return any(one != shares[0] for one in shares)
 
@@ -125,7 +125,7 @@ def _quantity(
     unit = parse_ask(key[0]).quantity.unit
     values = [group.values_of(key) if group else [] for group in groups]
     if not any(one.is_known for group in values for one in group):
-        return None  # no run has it: there was no such fault, or no reader
+        return None  # no run has this quantity: there was no such fault, or no reader
     first = values[0]
     return ComparedQuantity(
         quantity=key[0],
@@ -145,7 +145,7 @@ def _comparisons(groups: Sequence[Group | None]) -> int:
 
 
 def _comparable(values: Sequence[Value], first: Sequence[Value]) -> bool:
-    """Return True if both have only known values, and one above 0."""
+    """Return True if both sides have only known values, and any value is above 0."""
     every = (*values, *first)
     return (
         bool(values and first) and all(one.is_known for one in every) and max(one.high for one in every) > 0
@@ -173,7 +173,7 @@ def _beyond(
 
 
 def _environment(batch: Mapping[str, Group]) -> dict[str, str]:
-    """Return the environment of the runs: each value, or all values that they have.
+    """Return the environment of a batch's runs by name; if runs differ, all of their values.
 
     The load average and the free memory, which always differ, are left out.
     """
@@ -188,7 +188,7 @@ def _environment(batch: Mapping[str, Group]) -> dict[str, str]:
 
 
 def _differing(sides: Sequence[Mapping[str, str]]) -> dict[str, tuple[str, ...]]:
-    """Return the names whose values differ, without sides that have none."""
+    """Return the values of each name whose values differ between the sides that have it."""
     there = [side for side in sides if side]
     names = dict.fromkeys(name for side in there for name in side)
     return {
@@ -203,7 +203,7 @@ _GATE: Final = re.compile(r"slower:([0-9]{1,4}(?:\.[0-9]{1,3})?)%\Z")
 
 @dataclass(frozen=True)
 class Gate:
-    """No time may be longer, and no rate lower, by more than this share (0.2: a fifth)."""
+    """Limit of `--fail-on`: no time may be longer, and no rate lower, by more than this fraction (0.2: a fifth)."""
 
     share: float
     text: str
@@ -217,7 +217,7 @@ class Gate:
         return cls(float(match[1]) / 100, text.strip())
 
     def apply(self, found: ComparisonFile) -> ComparisonFile:
-        """Return the comparison with what is slower with certainty, and the number of undecided quantities."""
+        """Return the comparison with the certainly slower quantities, and the number of undecided ones, filled in."""
         broken: list[str] = []
         told = untold = 0
         for case, quantity, batch, beyond in _limited_quantities(found):

@@ -30,9 +30,9 @@ from ackproof.rundir.lab import ComparedSide
 from ackproof.rundir.layout import CaseDir
 
 Asked = tuple[str, str]
-"""A quantity, and the window in which it is measured."""
+"""A quantity, and the window of time in which it is measured."""
 Measure = Callable[[Evidence], Iterable[tuple[Asked, Value]]]
-"""Yields the measured quantities of one run."""
+"""Function that yields the measured quantities of one run, each with its value."""
 
 
 def every_quantity(evidence: Evidence) -> Iterable[tuple[Asked, Value]]:
@@ -82,7 +82,7 @@ class Group:
         return [*self.values.get(asked, ()), *self.unknown]
 
     def add(self, name: str, told: Mapping[Asked, Value]) -> None:
-        """Add a repeat. A quantity that only others have is unknown for it: leaving it out would bias the mean."""
+        """Add a repeat. A quantity that only other repeats have is unknown in it; omitting it would bias the mean."""
         for asked in {**self.values, **told}:
             mine = self.values.setdefault(asked, [_untold(one) for one in self.names])
             mine.append(told.get(asked, _untold(name)))
@@ -151,7 +151,7 @@ def side(values: Sequence[Value], unit: Unit, statistic: Statistic) -> ComparedS
 
 
 def words(found: Estimate, unit: Unit, how: Contrast | None) -> dict[str, object]:
-    """Return the fields `seen`, `interval`, `low` and `high` of an estimate."""
+    """Return an estimate as fields of a comparison: `seen` and `interval` as text, `low` and `high` as numbers."""
     return {
         "seen": value_text(found.seen, unit, how),
         "interval": span_text(found.low, found.high, unit, how),

@@ -27,7 +27,7 @@ RECOVERY: Final[Asked] = ("longest_gap(produce)", "")
 THROUGHPUT: Final[Asked] = ("rate(produce)", "")
 _MEAN: Final = Statistic("mean")
 _MOST: Final = 3
-"""Most changed settings that are named."""
+"""Greatest number of changed settings that are named."""
 
 
 def trend(directory: Path, step: Callable[[str], None] = lambda _: None) -> TrendFile:
@@ -54,7 +54,7 @@ def trend(directory: Path, step: Callable[[str], None] = lambda _: None) -> Tren
             dates.append(_wall_ns(group) or (dates[-1] if dates else 0))
         points[:] = [point for _, point in sorted(zip(dates, points, strict=True), key=itemgetter(0))]
     pairs = sum(len(points) - 1 for points in series.values())
-    sure = 1 - (1 - CONFIDENCE) / max(1, 2 * pairs)  # all marks of the page hold at once
+    sure = 1 - (1 - CONFIDENCE) / max(1, 2 * pairs)  # so that all marks of the page hold together
     cases = tuple(
         TrendCase(case=name, points=tuple(_points(points, sure))) for name, points in series.items()
     )
@@ -110,7 +110,10 @@ def _changed(before: Group, now: Group) -> Iterator[str]:
 
 
 def _certain_differences(told: dict[Asked, Sequence[Value]], now: Group, sure: float) -> Iterator[str]:
-    """Yield the certain differences to the last known values, which `told` keeps: a batch without values hides none."""
+    """Yield the certain differences to the last known values, in words.
+
+    `told`: last known values of each quantity, updated here; so a batch without values hides no difference.
+    """
     for asked, word in ((RECOVERY, "recovery"), (THROUGHPUT, "throughput")):
         old, new = told.get(asked, ()), now.values_of(asked)
         if not new or not all(one.is_known for one in new):

@@ -26,7 +26,7 @@ from ackproof_reports.loading import State, load_batch
 
 _SUMMARY_BYTES: Final = 1 << 20
 _COMMENT_BYTES: Final = 65_000
-"""GitHub takes 65,536 characters; the action adds a marker."""
+"""Greatest size of the comment. GitHub accepts 65,536 characters, and the action adds a marker."""
 
 
 def run_gate(

@@ -1,4 +1,4 @@
-"""Context of a window: rows of earlier windows that the passes need among its own."""
+"""Context of a window: rows of earlier windows that the audit passes need in addition to the window's own rows."""
 
 from __future__ import annotations
 
@@ -23,11 +23,14 @@ from ackproof.rundir.outcome import Outcome
 
 HIGHEST: Schema = {"producer": "i4", "seq": "i8", "offset": "i8", "acked": "?"}
 _BEFORE_ALL = -2
-"""Offsets of first copies count down from here: -1 is an unknown offset."""
+"""First copies of records get artificial offsets that count down from here. (-1 means an unknown offset.)"""
 
 
 def surfaced(unsaid: Mapping[tuple[int, int], NumberRuns], read: Rows, which: Bools) -> tuple[Bools, Rows]:
-    """Return which records belong to unacknowledged attempts of earlier windows, and these attempts."""
+    """Return (True for each record of an unacknowledged attempt of an earlier window, these attempts).
+
+    `unsaid`: seqs of such attempts, by producer and outcome. `which`: the records to look at.
+    """
     found = np.zeros(len(read), dtype=np.bool_)
     found_attempts: list[Rows] = []
     for (producer, outcome), runs in unsaid.items():
@@ -57,7 +60,7 @@ def attempts_of(producer: Ints, seq: Ints, outcome: Ints | int, offset: Ints) ->
 
 
 def first_copies(read: Rows) -> Rows:
-    """Return the first copies of records that are found again: each identity once, before all offsets."""
+    """Return the first copies of records that were found again: each identity once, at offsets before all others."""
     rows = read.sorted_by("producer", "seq")
     rows = rows.take(group_starts([rows["producer"], rows["seq"]]))
     count = len(rows)
@@ -71,7 +74,10 @@ def first_copies(read: Rows) -> Rows:
 
 
 def context(highest: Rows, again: Rows) -> tuple[Rows, Rows]:
-    """Return attempts and final rows of context."""
+    """Return the attempts and the final rows that are context.
+
+    `highest`: see `highest_of`. `again`: first copies of records that were found again.
+    """
     known = Identities(again["producer"], again.ints("seq"))
     highest = highest.take(known.find(highest["producer"], highest.ints("seq")) < 0)
     rows = concat_rows([highest, again], HIGHEST)
@@ -103,14 +109,14 @@ def last_reads(live: Rows) -> Rows:
 
 
 def next_reads(live: Rows) -> Rows:
-    """Return the first read of each reader and assignment: it shows what was skipped before."""
+    """Return the first read of each reader and assignment. It shows if records before it were skipped."""
     rows = live.sorted_by("reader", "assignment", "read_seq")
     return rows.take(group_starts([rows["reader"], rows["assignment"]]))
 
 
 def highest_of(before: Rows, there: Rows, read: Rows) -> Rows:
-    """Return each producer's present record of the highest seq, and of the highest acknowledged one, at their lowest
-    offsets."""
+    """Return each producer's present record with the highest seq, and its acknowledged one with the highest seq, each
+    at its lowest offset."""
     copies = read.take(read.flags("intact")).sorted_by("producer", "seq", "offset")
     copies = copies.take(group_starts([copies["producer"], copies["seq"]]))
     at = Identities(copies["producer"], copies.ints("seq")).find(there["producer"], there.ints("seq"))

@@ -24,7 +24,7 @@ from ackproof.rundir.windows import WindowFile, WindowTask, window_dir, window_j
 
 
 class Forgetting:
-    """Deletes all but the newest `keep` windows. `links` returns a connection to each running broker."""
+    """Deletes all windows except the newest `keep`. `links` returns a connection to each running broker."""
 
     def __init__(
         self,
@@ -36,15 +36,15 @@ class Forgetting:
     ) -> None:
         self._keep, self._case, self._ends, self._links, self._timeline = keep, case, ends, links, timeline
         self._kept: list[tuple[WindowFile, list[Path]]] = []
-        """Windows that were not deleted yet, with their parts of the ledgers."""
+        """Windows that are not deleted yet, each with its parts of the ledgers."""
         self._held: list[Path] = []
-        """Parts of deleted windows that the next windows need."""
+        """Ledger parts of deleted windows that later windows still need."""
         self._ended = False
 
     def take(self, order: WindowTask, file: WindowFile) -> None:
         if self._ended:
             return
-        # A producer's first part stays: it shows what was acknowledged before the first fault.
+        # Keep each producer's first part: it shows the acknowledgements before the first fault.
         produced = [Path(part) for taken in order.produced.values() for part in taken if part_number(part)]
         self._kept.append((file, [*produced, *map(Path, order.consumed)]))
         if file.late or not _is_clean(file):
@@ -55,12 +55,12 @@ class Forgetting:
     def forget(self) -> None:
         """Delete the windows before the newest ones. A failed deletion is tried again with the next window."""
         if self._kept and self._kept[-1][0].late:
-            return  # the windows of these reads are unknown
+            return  # live reads of unknown earlier windows: stop for good
         while len(self._kept) > self._keep and all(_is_clean(file) for file, _ in self._kept[:2]):
             oldest, parts = self._kept[0]
             try:
                 asked = self._by_leader(oldest)
-                # Recorded before it is done: one leader may do it, and the next may not.
+                # Record the deletion before requesting it: one leader may obey and the next may fail.
                 oldest.model_copy(update={"deleted": True}).save(window_json(self._case, oldest.number))
                 for link, offsets in asked:
                     delete_records(link, offsets)
@@ -73,7 +73,10 @@ class Forgetting:
             del self._kept[0]
 
     def _delete_parts(self, window: WindowFile, parts: list[Path]) -> None:
-        """Delete the parts of the window before: acks after a window are in the log until the next one goes."""
+        """Delete the held parts of the window before this one, and hold those of this one.
+
+        Its parts may have acknowledgements of later offsets, whose records stay until the next window is deleted.
+        """
         pinned = {
             (client_folder(f"p{producer}"), chunk)
             for producer, chunks in self._kept[-1][0].pinned.items()
@@ -88,7 +91,10 @@ class Forgetting:
             shutil.rmtree(tree, ignore_errors=True)
 
     def _by_leader(self, file: WindowFile) -> list[tuple[Connection, Mapping[TopicPartition, int]]]:
-        """Return where each log is to begin, by leader. Raises `Unreachable` if a partition has none."""
+        """Return for each leader's connection the new log start of its partitions.
+
+        Raises `Unreachable` if a partition has no leader.
+        """
         places = [one.place for one in file.read]
         ends, links = self._ends(places), self._links()
         by_leader: dict[int, dict[TopicPartition, int]] = {}

@@ -21,7 +21,9 @@ from ackproof.rundir.timeline import Note, Timeline
 from ackproof_lab.soak.windows import Soaker, rotation_of
 
 _LEAST_LEFT_S: Final = 2.0
-"""A window with less time left is not the last one: the faults of the next are about to begin."""
+"""Seconds. If less time is left in a window, the load ends with the next one, as that one's faults are about to
+begin.
+"""
 
 
 class Soak(SoakLoad):
@@ -45,9 +47,10 @@ class Soak(SoakLoad):
         hidden: Mapping[str, str],
         watch: Callable[[Callable[[], bool], float], None],
     ) -> Case:
-        """Let the load go on; return the case as it was when the load ended.
+        """Let the load go on to its end. Return the case with the windows that it really had.
 
-        A first Ctrl-C lets it end with the present window. So does what ends any load: `watch` returns then.
+        A first Ctrl-C ends the load with the current window. A failure that ends any load does so, too: `watch`
+        returns.
         """
         case, spec = self._case, self._case.experiment
         soaker = self._soaker = Soaker(spec, workload, cluster, timeline, tag, hidden)
@@ -86,7 +89,7 @@ class Soak(SoakLoad):
 
 
 def shorten(case: Case, windows: int) -> Case:
-    """Return the case of a soak that ended after so many windows: with their faults and their duration."""
+    """Return the case of a soak that ended after `windows` windows, with their faults and their duration only."""
     spec, soak = case.experiment, case.experiment.soak
     planned = 0 if soak is None else round(spec.workload.duration / soak.window)
     if soak is None or windows >= planned:

@@ -1,11 +1,11 @@
-"""The audit of a soak, window by window: the passes of `bucket` over what is new, and what is carried in between.
+"""The audit of a soak, window by window: the audit passes over the new rows, and the state carried between windows.
 
 A window is a range of offsets of each partition, read by a follower reader, and the attempts whose outcomes came since
 the window before. It ends before the first record whose attempt is not in the ledger yet, or that a live reader did not
 receive yet. A window's bounds separate rows that belong together, so some state is carried to the next window:
 
 * attempts that were acknowledged at offsets after the range, and live reads from there;
-* of all others only the seqs, as runs: a record that is found again is a duplicate, and one without an ack may still
+* of all other attempts only the seqs, as runs: a record found again is a duplicate, and one without an ack may still
   be found.
 
 The passes also need rows of earlier windows, the *context*: each producer's record of the highest seq, the live reads
@@ -85,7 +85,7 @@ class CarriedState:
     """Each producer's present record of the highest seq, and of the highest acknowledged one."""
     lost: Rows = field(default_factory=partial(empty_rows, PRODUCED))
     present: Mapping[int, NumberRuns] = field(default_factory=dict)
-    """Seqs that were found, by producer."""
+    """By producer: seqs of the records that earlier windows found."""
 
     def knows(self, producer: Ints, seq: Ints) -> Bools:
         return are_in_runs(self.present, producer, seq)
@@ -104,12 +104,13 @@ class LedgerProgress:
     chunks: Mapping[int, NumberRuns] = field(default_factory=dict)
     sent: Mapping[int, int] = field(default_factory=dict)
     last: bool = False
-    """The ledgers are complete."""
+    """True for the last window: the ledgers are complete."""
     readers: frozenset[int] = frozenset()
-    """Running live readers. A window ends where all of them have arrived, so that it has all their reads."""
+    """Running live readers. A window ends at an offset that all of them have reached, so that it has all their reads.
+    """
 
     def later(self, producer: Ints, seq: Ints) -> Bools:
-        """Return which identities may still come into the ledger. A producer counts its sends slightly late."""
+        """Return True for each identity that may still be added to the ledger. Producers count sends slightly late."""
         waits = np.zeros(len(seq), dtype=np.bool_)
         for number, chunks in self.chunks.items() if not self.last else ():
             mine = (producer == number) & (seq >= 0) & (seq < self.sent.get(number, 0) + self.chunk_rows)
@@ -119,7 +120,8 @@ class LedgerProgress:
 
 @dataclass
 class WindowCounts:
-    """Result of a window. `ends`: up to where each partition was audited. `reached`: up to where live readers read."""
+    """Result of a window. By partition, `ends`: offset up to which it was audited; `reached`: up to which live readers
+    have read."""
 
     counts: dict[str, int]
     ends: dict[TopicPartition, int]
@@ -135,7 +137,7 @@ class WindowCounts:
 
 
 class _Findings(FindingsWriter):
-    """Leaves out findings on context, by its offsets in each partition."""
+    """Writer of findings that leaves out those about context rows, known by their offsets in each partition."""
 
     def __init__(self, path: Path) -> None:
         super().__init__(path)
@@ -189,7 +191,7 @@ def audit(
 
 
 class _Place:
-    """One partition in one window: the rows for the passes, and the state that is carried on."""
+    """One partition in one window: the rows for the passes, and the state for the next window."""
 
     def __init__(
         self, place: TopicPartition, given: NewRows, before: CarriedState, told: LedgerProgress
@@ -200,7 +202,7 @@ class _Place:
         from_before = np.arange(len(news)) < len(before.open)
         order = np.lexsort((news["seq"], news["producer"]))
         news, from_before = news.take(order), from_before[order]
-        # -- to which attempt each record belongs
+        # -- find the attempt of each record
         live = concat_rows([before.live, given.live], LIVE)
         self.reached = (
             given.end if told.last else _reached(concat_rows([before.last, live], LIVE), given, told.readers)
@@ -216,7 +218,7 @@ class _Place:
         lost[~unknown | again] = -1
         said, found_late = surfaced(before.unsaid, read, unknown & ~again)
         self.foreign = read.take(unknown & ~again & (lost < 0) & ~said)
-        # -- which attempts are decided now
+        # -- select the attempts that this window decides
         met = np.zeros(len(news), dtype=np.bool_)
         met[found[found >= 0]] = True
         self._intact = np.zeros(len(news), dtype=np.bool_)
@@ -236,12 +238,12 @@ class _Place:
         self.found_late = list(
             zip(back["producer"][of_intact].tolist(), back["seq"][of_intact].tolist(), strict=True)
         )
-        # -- the rows of the passes
+        # -- select the rows for the passes
         known = first_copies(read.take(again))
         produced_context, read_context = context(before.highest, known)
         self.produced = concat_rows([news.take(self._now), self._back, produced_context], PRODUCED)
         self.read = concat_rows([read, read_context], FINAL)
-        # -- live reads: what comes after its window is late
+        # -- live reads: a read after the window of its offset is late
         offset = live.ints("offset")
         held = (offset >= self.end) & (not told.last)
         self._own, self._held = live.take(~held & (offset >= given.start)), live.take(held)
@@ -291,14 +293,17 @@ class _Place:
 
 
 def _reached(live: Rows, given: NewRows, readers: frozenset[int]) -> int:
-    """Return up to where all live readers have read the partition."""
+    """Return the offset up to which all live readers have read the partition."""
     offset, reader = live.ints("offset"), live.ints("reader")
     come = (int(offset[reader == number].max(initial=-1)) + 1 for number in readers)
     return max(given.start, min([given.end, *come]))
 
 
 def _up_to_untold(given: NewRows, told: LedgerProgress, end: int) -> tuple[int, Rows]:
-    """Return where the window ends, at the latest at `end`, and the records up to there."""
+    """Return the end offset of the window, at most `end`, and the records before it.
+
+    The window ends before the first record whose attempt is not in the ledger yet.
+    """
     read = given.read.take((given.read["offset"] >= given.start) & (given.read["offset"] < end))
     untold = read.ints("offset")[told.later(read.ints("producer"), read.ints("seq"))]
     end = min([end, *untold.tolist()])
@@ -310,7 +315,7 @@ def _identity(rows: Rows) -> Ints:
 
 
 def _known_at(place: TopicPartition, mine: _Place, places: Mapping[TopicPartition, _Place]) -> Share:
-    """Return what a partition knows of identities that were read in other partitions, besides its passes.
+    """Return this partition's knowledge about identities that were read in other partitions, for `resolve_share`.
 
     A record that is acknowledged after its window counts as present.
     """

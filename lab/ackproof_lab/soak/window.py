@@ -1,8 +1,8 @@
 """Process that audits one window: ``python -m ackproof_lab.soak.window ORDER.json``.
 
 It reads the parts that the order names and the state of the window before. It writes `findings.parquet`, the state for
-the next window, and `window.json` last. It changes no input, so an interrupted audit can be repeated. As a process of
-its own, at a low priority, it keeps no memory over a soak and takes little processor time from the cluster.
+the next window, and `window.json` last. It changes no input, so an interrupted audit can be repeated. It is a separate
+process with low priority, so that a soak's memory does not grow and the cluster loses little processor time.
 """
 
 from __future__ import annotations
@@ -79,7 +79,8 @@ def audit_window(order: WindowTask, folder: Path) -> WindowFile:
     given, empty = {}, NewRows(0, 0)
     for one in order.read:
         read = followed.get(one.place, empty.read)
-        # Each window's read is an assignment of its own: what is carried must not stand in the order of another.
+        # Give each window's read its own assignment number: carried reads must not be ordered among those of this
+        # window.
         assignment = np.full(len(read), order.number, np.int32)
         given[one.place] = NewRows(
             one.start,
@@ -133,7 +134,7 @@ def _rows(
     schema: Schema,
     starts: Mapping[TopicPartition, int] | None = None,
 ) -> dict[TopicPartition, Rows]:
-    """Return all rows of these parts, by partition; for the partitions in `starts` only the rows from there on."""
+    """Return all rows of these parts, by partition. `starts`: offset of the first row to return, by partition."""
     found: dict[TopicPartition, list[Rows]] = defaultdict(list)
     for path in parts:
         metadata = pq.read_metadata(path)
@@ -158,7 +159,7 @@ def _pinned(carried: Iterable[CarriedState], chunk_rows: int) -> dict[int, tuple
 
 
 def main(arguments: list[str]) -> int:
-    """Audit the window whose order is the one argument. An error is the last line of the output."""
+    """Audit the window of the task file that is the only argument. On failure the last line of output is the error."""
     path = Path(arguments[0])
     os.nice(_NICE)
     limit_arrow_threads()

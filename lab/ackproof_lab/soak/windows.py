@@ -1,9 +1,9 @@
 """The windows of a soak: closed one after the other while the load goes on, read back, audited and reported at once.
 
-A window closes when its time is over: once the cluster is whole again (each partition with its ISR of full size, for a
-while at most), up to where every replica in sync has the log. A reader of its own, which follows the load, reads from
-where the window before ended up to there. Then the window waits until the clients' ledgers tell of all that was sent by
-then, and is audited in a process of its own (`window`).
+A window closes when its time is over and each partition has a full ISR again, or after half a window anyway. It ends at
+the offset up to which every in-sync replica has the log. A separate reader, the follower, reads from the end of the
+previous window up to this offset. The soaker then waits until the clients' ledgers have everything that was sent by
+then, and starts a process that audits the window (`window`).
 
 A window that cannot be closed or audited is reported, and its range is included in the next. The last window closes
 with the final read.
@@ -53,7 +53,8 @@ from ackproof_lab.soak.forgetting import Forgetting
 
 _LEAST_CHUNK: Final = 16
 _PARTS: Final = 4
-"""Parts per window at least: the audit waits for the part that is being filled."""
+"""Least number of ledger parts per window. The audit waits for the part that is being filled, so parts must be short.
+"""
 _MOST_FLUSH_S: Final = 5.0
 _BURST: Final = 2
 """A reader buffers at most this many times the rows of a flush interval. A backlog after a fault makes several parts:
@@ -65,7 +66,7 @@ _LOOK_EVERY_S: Final = 0.2
 
 
 def rotation_of(spec: ExperimentSpec) -> Rotation:
-    """Return how the clients of an experiment cut their ledgers: in a soak several times a window."""
+    """Return the sizes of ledger parts for the clients of an experiment; in a soak, a window has several parts."""
     rate = spec.workload.producers.rate
     if spec.soak is None or rate is None:
         return Rotation()
@@ -95,7 +96,7 @@ class Soaker(Watcher):
         assert soak is not None, "only a soak has windows"
         self.window_s, self._rotation = soak.window, rotation_of(spec)
         self.ends_s = spec.workload.duration
-        """When the load ends, in seconds from `start`."""
+        """End of the load, in seconds after `start`."""
         self._workload, self._ends, self._tag = workload, ends_of(cluster), tag
         self._case = CaseDir(tag.case_dir)
         self._order = FinalReadOrder(
@@ -109,9 +110,9 @@ class Soaker(Watcher):
             hidden=hidden,
         )
         self._read: dict[TopicPartition, int] = dict.fromkeys(workload.places, 0)
-        """Offset up to which each partition was read."""
+        """By partition: offset up to which the follower has read it."""
         self._audited: dict[str, NumberRuns] = defaultdict(NumberRuns)
-        """Numbers of the audited parts of each client."""
+        """By client: numbers of the ledger parts that were audited."""
         self._state: Path | None = None
         """State file of the last audited window."""
         self._number = 0
@@ -131,7 +132,7 @@ class Soaker(Watcher):
             passed = time.monotonic() - began
             due = (passed // self.window_s + 1) * self.window_s
             if self._stop.wait(due - passed) or due >= self.ends_s:
-                return  # the last one closes with the final read
+                return  # the last window closes with the final read
             self._close_and_audit(self._close)
 
     def _close_and_audit(self, close: Callable[[CaseDir], WindowTask]) -> None:
@@ -161,7 +162,7 @@ class Soaker(Watcher):
         self._number += 1
 
     def _take(self, order: WindowTask, file: WindowFile) -> None:
-        """Note that a window was audited: the next begins after it."""
+        """Record that a window was audited: the next window starts at its end."""
         self._read.update({one.place: one.end for one in file.read})
         for client, taken in order.produced.items():
             self._note_audited(client, taken)
@@ -244,7 +245,7 @@ class Soaker(Watcher):
         return end.high_watermark
 
     def _ledgers_have(self, sent: Mapping[str, int]) -> bool:
-        """Return True once the ledgers have all that was sent by then, or their client has ended."""
+        """Return True if each client's ledger has the `sent` records, or the client has ended."""
         running = self._workload.running()
         for client, count in sent.items():
             if count and client in running:
@@ -344,8 +345,8 @@ class Soaker(Watcher):
     # -- at the end ---------------------------------------------------------------------------------------------
 
     def finish(self, final: FinalReadFile) -> None:
-        """Close the last window with the final read. Only after `stop`, when all clients have closed."""
-        self._stop.clear()  # the watch is over; what starts here ends with the run
+        """Close the last window with the final read. Call it after `stop`, when all clients have closed."""
+        self._stop.clear()  # `stop` has set it; the audit that starts here must run
         reached = {TopicPartition(one.topic, one.partition): one.position for one in final.partitions}
         ends = [max(self._read[place], reached.get(place, 0)) for place in self._order.places]
         followed = parts(self._case.consumed / client_folder("f0"))
