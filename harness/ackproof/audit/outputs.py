@@ -229,8 +229,9 @@ class FindingsWriter:
 class Handover:
     """Rows that a bucket hands on because it cannot decide on them alone (`ackproof.audit.shares`).
 
-    identities: those that it produced, in order, and whether its final rows hold them intact. unmatched: distinct final
-    rows of identities that it did not produce. transactions: totals of a range per transaction.
+    By `about`: `identities` are those that the bucket produced, in order, with True where its final rows have them
+    intact. `unmatched` are distinct final rows of identities that it did not produce. `transactions` are the totals of
+    each transaction in a range.
     """
 
     place: TopicPartition

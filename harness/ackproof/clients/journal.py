@@ -47,8 +47,8 @@ _PATTERN: Final = "chunk-*.rows"
 _LOOK_EVERY_S: Final = 0.25
 _WARM_UP_AFTER_S: Final = 0.5
 _LATER: Final = 16
-"""Number of chunks (64 MiB) that a producer at full speed keeps before it converts any, so that the conversion takes no
-processor time from it. Most loads end before these chunks are full."""
+"""Number of chunks (64 MiB) that a producer at full speed leaves unconverted until it ends, so that their conversion
+takes no processor time from it. Most loads end before these chunks are full."""
 
 Words: Final = np.int64
 Matrix = npt.NDArray[np.int64]

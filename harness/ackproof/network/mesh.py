@@ -117,7 +117,7 @@ class Mesh(Protocol):
         """Return the links that can be broken."""
 
     def impose(self, owner: str, link: Link, effect: Effect) -> None:
-        """Put an effect on a link. Each owner has at most one effect on a link; effects of several owners add up.
+        """Put an effect on a link. Several owners may have effects on a link at the same time, but each only one.
 
         Raises `LinkError` if that fails.
         """
