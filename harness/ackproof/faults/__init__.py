@@ -1,10 +1,10 @@
-"""Faults: every kind, and how it is injected, confirmed, healed and seen to be healed.
+"""Faults: every kind, and how it is injected, confirmed, healed, and confirmed to be healed.
 
-A kind is one class in a file of its family: its fields in an experiment, its injection with witnesses, and what a
-prediction may count on. A family with several files has `spec` (fields), `injection` (how it is done), and files of
-kinds. Further modules: what every injection offers and which nodes it holds (`injection`), its life (`life`), the
-driver of all faults and which nodes they hit (`driver`), and how kinds are found (`registry`).
+A kind is one class in a file of its family: its fields in an experiment, its injection with witnesses, and its
+incidents for a prediction. A family with several files has `spec` (fields), `injection`, and files of kinds. Other
+modules: `injection` (the base of all injections, and claims on nodes), `life` (states of a fault), `driver` (runs all
+faults of a case, and resolves roles) and `registry` (finds the kinds).
 
-Reading an experiment loads all of it, so no module here imports a heavy library when it is loaded. What a fault means
-for a verdict is not here, but in `judge`.
+All of it is imported to read an experiment, so no module here imports a heavy library at load time. The meaning of a
+fault for a verdict is in `judge`.
 """

@@ -1,10 +1,12 @@
 """Faults of the workload's own clients: killed, frozen, fenced. They work on every backend.
 
-`client` names them: `producer(0)` or `reader(1)` by the order of their start, `producer` or `reader` one of those that
-run, drawn from the seed, `producers` or `readers` all. A client that takes another's place has the next free number.
+`client` selects them: `producer(0)` or `reader(1)` by the order of start; `producer` or `reader` for one running
+client, drawn from the seed; `producers` or `readers` for all. A client that replaces another gets the next free
+number.
 
-The witness is the kernel: the process is gone, or all its threads are stopped and are not scheduled. For a fenced
-producer the witnesses are the transaction coordinator, which has a higher epoch, and the older client's own last words.
+The witness is the kernel: the process has ended, or all its threads are stopped and not scheduled. For a fenced
+producer the witnesses are the transaction coordinator, which has a higher epoch, and the last output of the older
+client.
 """
 
 from __future__ import annotations
@@ -37,7 +39,7 @@ from ackproof.network.wire import WireError
 
 SEEN_WITHIN_S: Final = 10.0
 STILL_S: Final = 0.2
-"""Nothing of a stopped process may be scheduled for this long."""
+"""Seconds for which no thread of a stopped process may be scheduled."""
 READY_WITHIN_S: Final = 60.0
 ClientKind: TypeAlias = Literal["producer", "reader"]
 _epoch = attrgetter("producer_id", "producer_epoch")
@@ -46,7 +48,7 @@ _CLIENT: Final = re.compile(r"(producer|reader)(?:(s)|\(([0-9]{1,9})\))?\Z")
 
 @dataclass(frozen=True)
 class ClientSelector:
-    """One or several clients. `number` None and not `every`: one of them, drawn."""
+    """Selects one or several clients. With `number` None and `every` False it is one client, drawn."""
 
     kind: ClientKind
     number: int | None = None
@@ -54,7 +56,7 @@ class ClientSelector:
 
     @classmethod
     def parse(cls, text: str) -> ClientSelector:
-        """Read `producer(0)`, `reader`, `producers`. Raises ValueError with what was expected."""
+        """Parse `producer(0)`, `reader` or `producers`. Raises ValueError with a message on what was expected."""
         match = _CLIENT.match(text.strip())
         if match is None:
             raise ValueError(
@@ -68,7 +70,8 @@ class ClientSelector:
         return "p" if self.kind == "producer" else "r"
 
     def among(self, running: Sequence[str], draw: int) -> tuple[str, ...]:
-        """Return the ids that are meant, of clients in the order of their start; `draw` picks one if one is drawn."""
+        """Return the selected ids. `running`: ids of running clients in order of start. `draw`: decides if one is
+        drawn."""
         own = [name for name in running if name.startswith(self.prefix)]
         if self.number is not None:
             return tuple(name for name in own if name == f"{self.prefix}{self.number}")
@@ -116,7 +119,7 @@ class ClientFault(FaultSpec):
 
     @property
     def lasts(self) -> float:
-        """A killed or fenced client is gone for good: its successor has another number."""
+        """Return the seconds of the effect: a killed or fenced client never returns."""
         return super().lasts if isinstance(self, PauseClient) else inf
 
     def at_odds(self, first: FaultSpec, spec: ExperimentSpec) -> str:
@@ -135,7 +138,7 @@ class ClientFault(FaultSpec):
 
 
 class KillClient(ClientFault):
-    """SIGKILL of clients in mid-flight. Sends without an outcome are indeterminate. A new client replaces each."""
+    """SIGKILL of clients while they send. Sends without an outcome are indeterminate. A new client replaces each."""
 
     KIND = "kill_client"
     DONE = "killed"
@@ -145,7 +148,7 @@ class KillClient(ClientFault):
 
 
 class PauseClient(ClientFault):
-    """SIGSTOP of clients. What is in their queues and sockets goes out when they resume (a zombie)."""
+    """SIGSTOP of clients. The records in their queues and sockets are sent when they resume (a zombie)."""
 
     KIND = "pause_client"
     DONE = "paused"
@@ -155,9 +158,9 @@ class PauseClient(ClientFault):
 
 
 class FenceProducer(ClientFault):
-    """A second producer starts with the transactional id of one that still runs: the broker raises the epoch, and
-    fences the older one (a zombie) at its next request. Whether the older one's last transaction was committed is
-    unknown, but it is atomic."""
+    """A second producer starts with the transactional id of a running one. The coordinator raises the epoch and
+    fences the older producer (a zombie) at its next request. Whether the older one's last transaction was committed
+    is unknown, but it is atomic."""
 
     KIND = "fence_producer"
     DONE = "fenced"
@@ -196,7 +199,7 @@ class ClientInjection(Injection[ClientT]):
         return self.context.clients
 
     def choose(self) -> list[ClientProcess]:
-        """Return the clients to hit. Raises `FaultNotConfirmed` if none runs."""
+        """Return the clients to hit. Raises `FaultNotConfirmed` if none of them runs."""
         running = self.clients.running()
         seed = 0 if self.context.case is None else self.context.case.seed
         draw = random.Random(f"{seed}/client/{self.fault.number}").randrange(1 << 30)
@@ -207,7 +210,7 @@ class ClientInjection(Injection[ClientT]):
         return [running[name] for name in names]
 
     def await_all(self, what: str, state: Callable[[ClientProcess], bool], within_s: float) -> None:
-        """Wait until this holds for each client that was hit. Raises `FaultNotConfirmed`."""
+        """Wait until `state` is true for each client that was hit. Raises `FaultNotConfirmed`."""
         for client in self.hit:
             self.wait_for(
                 partial(state, client),
@@ -217,9 +220,10 @@ class ClientInjection(Injection[ClientT]):
             )
 
     def await_work(self, name: str) -> str:
-        """Wait until this client, or its successor if another fault hit it too, is at work; return its id.
+        """Wait until this client, or its successor if another fault hit it too, has sent or read something; return
+        its id.
 
-        Time in which another fault keeps the place empty does not count. Raises `FaultNotConfirmed`.
+        Time in which another fault leaves the client without a successor does not count. Raises `FaultNotConfirmed`.
         """
         clients = self.clients
         while True:
@@ -300,8 +304,7 @@ class PauseClientInjection(ClientInjection[PauseClient]):
         return "SIGCONT to " + (", ".join(client.id for client in self.hit) or "no client")
 
     def confirm_healed(self) -> str:
-        """See that each client is scheduled again. A client that has ended since (for example fenced) is not frozen
-        either."""
+        """Confirm that each client is scheduled again, or has ended since (for example fenced)."""
         seen = []
         for client in self.hit:
             what = f"client {client.id} (pid {client.pid}) to run again"
@@ -384,7 +387,8 @@ class FenceProducerInjection(ClientInjection[FenceProducer]):
         return None if now is not None and _epoch(now) == _epoch(before) else now
 
     def _ask(self, name: str) -> TransactionState | None:
-        """Return the coordinator's state of an id. Every broker is asked; one of them coordinates."""
+        """Return the coordinator's state of a transactional id. Every broker is asked, because one of them
+        coordinates it."""
         for connection in self.context.cluster.running_links().values():
             with suppress(WireError):  # a dead broker coordinates nothing
                 if (found := admin.transaction(connection, name)) is not None:

@@ -1,7 +1,7 @@
 """Jumps of single nodes' wall clocks, as after a wrong time server or a resumed machine.
 
-The witness is the node: asked, it logs a line with its own time stamp. The difference to this machine's time is also
-read before the jump, so that time zones cancel out.
+The witness is the node: its log lines have its own time stamps. The difference to this machine's time is also read
+before the jump, so that time zones cancel out.
 """
 
 from __future__ import annotations
@@ -25,15 +25,16 @@ from ackproof.faults.injection import Aim, FaultContext, injects
 from ackproof.faults.processes import ProcessInjection
 
 _STAMPS_AHEAD_S: Final = 3600.0
-"""message.timestamp.after.max.ms since 4.0 (KIP-937)."""
+"""Value of message.timestamp.after.max.ms since 4.0 (KIP-937), in seconds."""
 LEAST_S = 1.0
-"""A smaller jump is hard to tell from the time that a busy machine takes to log a line."""
+"""Smallest jump, in seconds. A smaller one is hard to tell from the time that a busy machine takes to log a line."""
 SHARP: Final = 0.5
-"""A reading less exact than this share of the jump is taken again."""
+"""Greatest inexactness of a reading, as a share of the jump. A less exact reading is repeated."""
 
 
 class ClockJump(NodeFault):
-    """The wall clock jumps; what a JVM measures by the monotonic clock (time-outs, heartbeats) goes on."""
+    """The wall clock jumps. Times that a JVM measures by the monotonic clock (time-outs, heartbeats) are not
+    affected."""
 
     KIND = "clock_jump"
     SUMMARY = "Let the wall clock of nodes jump forwards or back."
@@ -65,7 +66,8 @@ class ClockJump(NodeFault):
         return {"target": draw.role(), "by": draw.more.choice(("30s", "-30s", "10m", "-10m"))}
 
     def planned(self, exposure: Exposure) -> Incidents:
-        """A leader measures by its wall clock how long its followers have lagged; set right, it jumps the other way."""
+        """Count dropped followers: a leader measures their lag by its wall clock, which jumps back when the fault
+        heals."""
         far = abs(self.by) * 1000 >= exposure.time_out(LAG)
         return (
             Incidents(shrinks=exposure.replicas - 1) if far and exposure.aimed_at(self.targets) else NOTHING
@@ -82,7 +84,7 @@ class ClockJump(NodeFault):
 
 @injects(ClockJump)
 class ClockJumpInjection(ProcessInjection[ClockJump]):
-    """Shift the file that the node's clock is read from; healing shifts it back."""
+    """Shift the file from which the node's clock is read. Healing shifts it back."""
 
     def __init__(self, fault: ClockJump, aim: Aim, context: FaultContext) -> None:
         super().__init__(fault, aim, context)
@@ -110,7 +112,7 @@ class ClockJumpInjection(ProcessInjection[ClockJump]):
         return "; ".join([*(self._await_shift(node) for node in self.nodes if node.id in self._true), ready])
 
     def _jump(self, node: LocalNode, seconds: float) -> None:
-        """Set this fault's part of the shift: jumps of one clock add up."""
+        """Set this fault's part of the shift. Jumps of one clock add up."""
         with self.holds.acting_on(node.id):
             self.holds.jump(node.id, self.fault.number, seconds)
             self._shift(node, self.holds.jumped(node.id))

@@ -1,7 +1,7 @@
 """Faults by a user's own commands, which inject, check and heal.
 
-Only these reach the machines of a cluster that somebody else runs; they work on every backend. The witness is the
-user's own check command, which must have said no before.
+Only these reach the machines of a cluster that ackproof does not own; they work on every backend. The witness is the
+user's own check command, which must have failed before the fault.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ from ackproof.faults.injection import Aim, FaultContext, Injection, injects
 Argv: TypeAlias = Annotated[tuple[Text, ...], Field(min_length=1, max_length=200)]
 CHECK_EVERY_S: Final = 0.25
 _TOLD: Final = 2000
-"""Characters of a command's output in the timeline; all of it is in `commands/`."""
+"""Maximum number of characters of a command's output in the timeline. All of it is in `commands/`."""
 
 
 class CommandFault(FaultSpec):
-    """Commands as lists of words, run without a shell from the folder in which ackproof was called.
+    """Commands as lists of words. They run without a shell, in the folder in which ackproof was called.
 
-    `{bootstrap}` and `{nodes}` (holders of `target`, with commas) in a word are replaced. `check` must end with a
-    status other than 0 before the fault, and with 0 once it is in force: a check that cannot say no proves nothing.
+    In a word, `{bootstrap}` and `{nodes}` (holders of `target`, comma-separated) are replaced. `check` must end with
+    a status other than 0 before the fault, and with 0 once it is in force: a check that cannot fail proves nothing.
     """
 
     KIND = "command"
@@ -75,7 +75,7 @@ class CommandFault(FaultSpec):
 
     @property
     def commands(self) -> dict[str, tuple[str, ...]]:
-        """Commands by their names in a file."""
+        """Return the commands by their names in a file."""
         every = {"inject": self.inject, "check": self.looks, "heal": self.heal, "heal_check": self.heal_check}
         return {name: words for name, words in every.items() if words}
 
@@ -84,7 +84,7 @@ class CommandFault(FaultSpec):
         return tuple(f"{name}: {' '.join(words)}" for name, words in self.commands.items())
 
     def check(self, spec: ExperimentSpec, say: Complaints) -> None:
-        """Report words in braces that were probably meant for one of ours; others may be a shell's or a template's."""
+        """Report braces that probably mean one of our fields. Other braces may belong to a shell or a template."""
         del spec
         for name, words in self.commands.items():
             for index, word in enumerate(words):
@@ -93,7 +93,7 @@ class CommandFault(FaultSpec):
                         say.report((name, index), *why)
 
     def _unfilled(self, found: str) -> tuple[str, str | None] | None:
-        """Return why these braces would stand for nothing and what was meant; None if all is well."""
+        """Return why these braces would not be replaced, and what was probably meant; None if they are fine."""
         if found == _NODES and self.target is None:
             return f"{_NODES} stands for no node; name the role, such as target: leader(orders/0)", None
         meant = _NODES if found[1:-1].lower() in _ALSO_NODES else nearest(found, _FILLED, cutoff=0.75)
@@ -108,7 +108,7 @@ _BRACES: Final = re.compile(r"(?<![${])\{[A-Za-z_]+\}(?!\})")
 
 @dataclass(frozen=True)
 class CommandResult:
-    """Result of a command."""
+    """A command that was run, with its exit status and output."""
 
     words: str
     status: int
@@ -120,7 +120,7 @@ class CommandResult:
 
 
 def require(faults: Iterable[FaultSpec]) -> None:
-    """Raise `BadInput` for a program that does not exist, before anything is started."""
+    """Raise `BadInput` if a program of these faults does not exist. Called before anything is started."""
     for fault in faults:
         if isinstance(fault, CommandFault):
             for argv in fault.commands.values():
@@ -186,7 +186,7 @@ class CommandInjection(Injection[CommandFault]):
         )
 
     def _run(self, name: str, argv: Sequence[str]) -> CommandResult:
-        """Run a command. Raises `FaultNotConfirmed` if it cannot start or takes too long; it is killed then."""
+        """Run a command. Raises `FaultNotConfirmed` if it cannot start, or exceeds its time limit and is killed."""
         words = list(argv)
         for field, value in self._replace.items():
             words = [word.replace(field, value) for word in words]
@@ -210,7 +210,7 @@ class CommandInjection(Injection[CommandFault]):
 
 
 def _end(child: Child) -> None:
-    """Kill what still runs of a command, and wait for its end: it leads a process group of its own."""
+    """Kill the remaining processes of a command's process group, and wait for their end."""
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(child.pid, signal.SIGKILL)
         end_children(lambda found: _group_of(found.pid) == child.pid)

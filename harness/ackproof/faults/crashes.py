@@ -32,7 +32,7 @@ from ackproof.faults.processes import GONE_WITHIN_S, ProcessFault, ProcessInject
 
 
 class CrashLoop(ProcessFault):
-    """SIGKILL and start, again and again, as under a supervisor that always starts what has crashed."""
+    """SIGKILL and start, several times, as under a supervisor that restarts a crashed process each time."""
 
     KIND = "crash_loop"
     DONE = "crashed again and again"
@@ -49,7 +49,7 @@ class CrashLoop(ProcessFault):
 
 @injects(CrashLoop)
 class CrashLoopInjection(ProcessInjection[CrashLoop]):
-    """The first crash is the injection; the others are part of the healing."""
+    """Injection of a crash loop. The first crash is the injection; the others are part of the healing."""
 
     def __init__(self, fault: CrashLoop, aim: Aim, context: FaultContext) -> None:
         super().__init__(fault, aim, context)
@@ -75,8 +75,8 @@ class CrashLoopInjection(ProcessInjection[CrashLoop]):
         return f"{crashes if self._crashed else 0} crashes, then {self._start_dead_nodes()}"
 
     def _crash_again(self) -> bool:
-        """Return True if all nodes could be crashed. A node that another fault holds, or that is still down, crashes
-        later."""
+        """Crash all nodes once more; return True if it succeeded. A node that is down or held by another fault must
+        be crashed later."""
         for node in self.nodes:
             self.holds.await_free(node.id, self.fault.number, self.context.stop)
             if node.state() is NodeState.GONE:
@@ -100,7 +100,7 @@ _TAIL_LINES: Final = 300
 
 
 class KillStarting(ProcessFault):
-    """SIGKILL, start, and SIGKILL again while it starts: recovery of its logs is itself interrupted."""
+    """SIGKILL, start, and SIGKILL during the start, so that the recovery of its logs is itself interrupted."""
 
     KIND = "kill_starting"
     DONE = "killed while starting"
@@ -143,7 +143,7 @@ class KillStartingInjection(ProcessInjection[KillStarting]):
 
     @staticmethod
     def _log(node: LocalNode) -> list[str]:
-        """Return the node's log lines, without the JVM's own output, which stands at the end whatever its age."""
+        """Return the node's log lines without the JVM's own output, which is always at the end."""
         return [line for line in node.log_tail(_TAIL_LINES).splitlines() if line.startswith("[")]
 
     def _since(self, node: LocalNode) -> list[str]:
@@ -156,15 +156,15 @@ class KillStartingInjection(ProcessInjection[KillStarting]):
 
 OOM: Final = "java.lang.OutOfMemoryError"
 REQUEST_BYTES: Final = 100 << 20
-"""socket.request.max.bytes: Kafka refuses more."""
+"""Value of socket.request.max.bytes: Kafka refuses larger requests."""
 OUT_WITHIN_S: Final = 20.0
 LAST_WORDS_WITHIN_S: Final = 3.0
 
 
 class OutOfMemory(ProcessFault):
-    """Requests that claim to be large use up a broker's heap; its JVM ends by OutOfMemoryError.
+    """Requests that claim to be large use up a broker's heap; its JVM ends with an OutOfMemoryError.
 
-    Each announces as much as socket.request.max.bytes allows, which the broker allocates at once.
+    Each request announces the size that socket.request.max.bytes allows, and the broker allocates that at once.
     """
 
     KIND = "out_of_memory"
@@ -183,7 +183,7 @@ class OutOfMemory(ProcessFault):
 
 @injects(OutOfMemory)
 class OutOfMemoryInjection(ProcessInjection[OutOfMemory]):
-    """Announce requests whose sizes add up to more than the heap."""
+    """Announce requests whose sizes together exceed the heap."""
 
     def inject(self) -> str:
         self._said = {node.id: node.log_tail(_TAIL_LINES).count(OOM) for node in self.nodes}
@@ -201,7 +201,7 @@ class OutOfMemoryInjection(ProcessInjection[OutOfMemory]):
                     link = stack.enter_context(socket.create_connection((address.host, address.port), 2.0))
                     link.sendall(REQUEST_BYTES.to_bytes(4, "big") + b"\0")
                 except OSError:
-                    break  # the process has ended, or `confirm` will say that it has not
+                    break  # the process has ended, or `confirm` will report that it has not
             with contextlib.suppress(WaitTimeout):
                 wait_until(
                     lambda: node.state() is NodeState.GONE,
@@ -227,10 +227,10 @@ class OutOfMemoryInjection(ProcessInjection[OutOfMemory]):
 
 PERIOD_S: Final = 0.1
 LOOK_S: Final = 1.5
-"""Length of the witness's observation."""
+"""Duration, in seconds, of the witness's observation."""
 LOOK_EVERY_S: Final = 0.003
 MUCH: Final = 0.6
-"""Part of the wanted standstill that must be seen: a busy machine delays our own signals too."""
+"""Share of the expected standstill that must be observed: a busy machine delays our own signals too."""
 _TICKS: Final = os.sysconf("SC_CLK_TCK")
 
 
@@ -282,7 +282,7 @@ class StarveInjection(ProcessInjection[Starve]):
             self._let_go_on()
 
     def _let_go_on(self) -> None:
-        """Continue the nodes, except those that another fault wants stopped."""
+        """Continue the nodes, except those that another fault keeps stopped."""
         for node in self.nodes:
             with self.holds.acting_on(node.id):
                 if not self.holds.others(node.id, self.fault.number, Grip.STILL):
@@ -327,7 +327,7 @@ class StarveInjection(ProcessInjection[Starve]):
         return f"/proc: {self._name_nodes()} never stands still; {self._await_ready()}"
 
     def _look(self) -> tuple[dict[int, float], dict[int, float]]:
-        """Return for each node the share of looks that found it stopped, and the CPU seconds that it used."""
+        """Return, for each node, the share of samples in which it was stopped, and the CPU seconds that it used."""
         before = {node.id: _cpu_s(node.pid) for node in self.nodes}
         still = dict.fromkeys(before, 0)
         looks = 0

@@ -1,7 +1,7 @@
 """Driver of a case's faults on a real cluster, one thread each.
 
-A fault without effect, without a target, or whose trigger never fires is written down as `fault-failed`; the run goes
-on, every fault is healed, and the judge says INCONCLUSIVE.
+If a fault has no effect or no target, or its trigger never fires, the timeline gets the event `fault-failed`. The run
+continues, every fault is healed, and the verdict is INCONCLUSIVE.
 """
 
 from __future__ import annotations
@@ -43,18 +43,18 @@ from ackproof.rundir.partition import TopicPartition, internal
 from ackproof.rundir.timeline import DRAWN_FROM, Note, Timeline, fault_name
 
 LOOK_EVERY_S: Final = 0.005
-"""Interval of a trigger's looks: well within the 50 ms in which an acknowledgement must reach it."""
+"""Seconds between looks of a trigger: well within the 50 ms in which an acknowledgement must reach it."""
 SOON_S: Final = 1.0
-"""A fault gets a thread this long before its time."""
+"""Seconds before its time at which a fault gets a thread."""
 RESOLVE_WITHIN_S: Final = 5.0
-"""Longest wait for a broker that says who holds a role."""
+"""Maximum seconds to wait for a broker that knows the holder of a role."""
 CREATED_WITHIN_S: Final = 30.0
-"""Longest wait for an internal topic, which brokers create when clients first need it."""
+"""Maximum seconds to wait for an internal topic, which brokers create when clients first need it."""
 T = TypeVar("T")
 
 
 class Gauges(Protocol):
-    """Quantities that triggers look at. None: unknown at this moment."""
+    """Quantities that triggers read. None: unknown at this moment."""
 
     def acked(self, topic: str | None, partition: int | None) -> int:
         """Return the number of records acknowledged so far."""
@@ -63,10 +63,10 @@ class Gauges(Protocol):
         """Return the number of records that live readers got so far."""
 
     def look(self, topic: str, partition: int) -> Sample | None:
-        """Return the last sample of a partition."""
+        """Return the newest sample of a partition; None if there is none."""
 
     def metric(self, name: str, node: int | None) -> float | None:
-        """Return the last scraped value, of one node or of all together."""
+        """Return the newest scraped value of one node, or of all nodes combined; None if it is unknown."""
 
 
 class FaultDriver:
@@ -86,11 +86,11 @@ class FaultDriver:
         self._timeline = timeline
         self._resolve = resolve
         self._lives = {fault.number: Life(fault) for fault in case.faults}
-        """Each life is written by its own thread alone."""
+        """Life of each fault, by number. Only the fault's own thread writes it."""
         self._load = LoadPhase.RUNS
         self._threads: list[threading.Thread] = []
         self._later: list[int] = []
-        """Faults without a thread yet, the next at the end."""
+        """Numbers of faults without a thread; the next one is at the end."""
         self._later_lock = threading.Lock()
         self._clock = threading.Thread(target=self._tick, name="faults", daemon=True)
         self._start_ns = 0
@@ -99,14 +99,14 @@ class FaultDriver:
         """Faults whose healing failed."""
 
     def start(self) -> None:
-        """Begin to look at triggers, and start the clock of `at:`."""
+        """Start to evaluate triggers, and start the clock of `at:`."""
         self._start_ns = self._timeline.clock.now()
         self._later = sorted(self._lives, key=self._not_before, reverse=True)
         self._begin(self._due)
         self._clock.start()
 
     def _not_before(self, number: int) -> float:
-        """Return the second of the load before which nothing happens to a fault."""
+        """Return the earliest time, in seconds of the load, at which the fault can begin."""
         trigger = self._lives[number].fault.trigger
         if isinstance(trigger, ChainTrigger):
             return self._not_before(trigger.fault) + trigger.by
@@ -126,8 +126,8 @@ class FaultDriver:
                 thread.start()
 
     def _tick(self) -> None:
-        """Start threads in time: a soak has thousands of faults, few of them at once, and each thread that looks
-        costs something."""
+        """Start the threads of faults shortly before their time. A soak has thousands of faults, few of them at once,
+        and each waiting thread takes processor time."""
 
         def all_live() -> bool:
             self._begin(self._due)
@@ -151,7 +151,7 @@ class FaultDriver:
         return life.is_drawn and self._lives[number // DRAWN_FROM].stage is not Stage.WAITING
 
     def forget(self, numbers: Collection[int]) -> None:
-        """Drop faults that the load ends before. A fault that has begun stays."""
+        """Drop faults that cannot begin before the load ends. A fault that has begun stays."""
         with self._later_lock:
             self._later = [number for number in self._later if number not in numbers]
             for number in sorted(numbers, reverse=True):  # a fault `after` another goes first
@@ -162,7 +162,7 @@ class FaultDriver:
         return {number: life.stage for number, life in self._lives.items()}
 
     def has_begun(self, number: int) -> bool:
-        """Return True if the fault took effect, or is over without. A fault that failed is neither until it is
+        """Return True if the fault took effect, or ended without effect. A failed fault counts only after it is
         undone."""
         return self._lives[number].bit or self._lives[number].over
 
@@ -175,11 +175,12 @@ class FaultDriver:
         return awaits_a_count(self._lives)
 
     def no_more_states(self) -> None:
-        """Stop waiting for states: the time of the load is over."""
+        """Stop waiting for states, because the planned duration of the load is over."""
         self._load = LoadPhase.ENDS
 
     def heal_all(self) -> None:
-        """Heal every fault, and wait for the end of each life. Raises OSError if the timeline could not be written."""
+        """Heal every fault, and wait for the end of each life. Raises OSError if the timeline could not be
+        written."""
         self._load = LoadPhase.OVER
         if self._clock.is_alive():
             self._clock.join()
@@ -194,12 +195,12 @@ class FaultDriver:
         return [life.failure for life in self._lives.values() if life.stage is Stage.FAILED]
 
     def _go(self, step: Step) -> None:
-        """Write events first: a reader of the next stage finds them in the timeline."""
+        """Take a step of a life. Its events are written first, so that a reader of the next stage finds them."""
         try:
             for event in step.events:
                 self._timeline.add(event, fault=step.life.number)
         except OSError as error:
-            # The disk is full: the thread ends its fault all the same, and `heal_all` raises this error.
+            # The disk is full: the thread still ends its fault, and `heal_all` raises this error.
             self._unwritten = self._unwritten or error
         self._lives[step.life.number] = step.life
 
@@ -238,7 +239,7 @@ class FaultDriver:
         return life.to_heal(moment) and not held_for_partner(life, self._lives, moment)
 
     def _await(self, done: Callable[[], T | None], what: str, interval_s: float = LOOK_EVERY_S) -> T:
-        # The end of the load is announced; an hour more is beyond any run.
+        # The end of the load is announced; one more hour is beyond any run.
         bound_s = self._case.experiment.workload.duration + 3600.0
         return wait_until(done, what=what, timeout_s=bound_s, interval_s=interval_s)
 
@@ -297,7 +298,7 @@ class FaultDriver:
                 self._field.holds.drop(number)
 
     def _put_back(self, number: int, injection: Injection[Any]) -> None:
-        """Undo changes of metadata that must not outlive the fault. No other fault is in the way any more."""
+        """Undo changes of metadata that must not outlive the fault. All other faults are over by then."""
         try:
             said = injection.put_back()
         except Exception as error:  # noqa: BLE001 — as above
@@ -306,7 +307,7 @@ class FaultDriver:
             self._timeline.add(Note(note=f"fault {fault_name(number)}: {said}"))
 
     def _storm(self, storm: Storm, trigger: str) -> None:
-        """Begin a storm, which lets the faults that it drew begin."""
+        """Begin a storm. The faults that it drew can begin from then on."""
         drawn = self._case.drawn[storm.number]
         now = self._timeline.clock.now()
         self._go(self._lives[storm.number].ask(now, trigger, [], left_out=drawn.left_out))
@@ -324,9 +325,9 @@ def _words(error: Exception) -> str:
 
 
 def find_holders(cluster: Cluster, role: Role, order: Sequence[int], stop: Flag) -> tuple[int, ...]:
-    """Return the nodes that hold this role now, none if nobody does. `order`: the draw of `Role.resolve`.
+    """Return the nodes that hold this role now; none if nobody does. `order`: the draw for `Role.resolve`.
 
-    Raises `WaitTimeout` if no broker says who holds a partition, `Interrupted` when `stop` is set.
+    Raises `WaitTimeout` if no broker knows the holder of a partition, `Interrupted` when `stop` is set.
     """
     return role.find_nodes(lambda single: _holders(cluster, single, order, stop), cluster.spec.members.racks)
 
@@ -350,14 +351,15 @@ def _holders(cluster: Cluster, role: Role, order: Sequence[int], stop: Flag) -> 
     if role.kind is RoleKind.CONTROLLER and role.node is None:
         members = replace(members, active_controller=_controller(cluster, stop))
     if not set(order) <= set(members.brokers):
-        # Drawn positions: the ids of a cluster that somebody else runs need not count from 1.
+        # Positions are drawn, because the ids of a cluster that ackproof does not own need not count from 1.
         ids = sorted(members.brokers)
         order = [ids[position - 1] for position in order if 0 < position <= len(ids)]
     return role.resolve(members, order)
 
 
 def _controller(cluster: Cluster, stop: Flag) -> int:
-    """Return the active controller, or -1. With ZooKeeper there is none for a moment after a controller was lost."""
+    """Return the active controller, or -1. In ZooKeeper mode there is none for a moment after a controller was
+    lost."""
 
     def find_active() -> tuple[int] | None:
         found = cluster.controller()

@@ -1,4 +1,4 @@
-"""Injections: what every fault offers while it is in force, and which nodes it holds."""
+"""The base class of injections, what they work with, and their claims on nodes (`Holds`)."""
 
 from __future__ import annotations
 
@@ -26,50 +26,52 @@ from ackproof.rundir.timeline import Timeline
 SpecT = TypeVar("SpecT", bound=FaultSpec)
 T = TypeVar("T")
 SEEN_WITHIN_S: Final = 15.0
-"""A change of metadata reaches every broker in milliseconds; on a busy machine in a second or two."""
+"""Seconds until every broker must show a change of metadata: normally milliseconds, on a busy machine a second or
+two."""
 READY_WITHIN_S: Final = 60.0
-"""A killed broker may register only after its old session has ended (DUPLICATE_BROKER_REGISTRATION)."""
+"""Seconds for a node to become ready. A killed broker may have to wait for the end of its old session
+(DUPLICATE_BROKER_REGISTRATION)."""
 _MAKERS: Final[dict[type[FaultSpec], InjectionFactory[Any]]] = {}
 
 
 class Clients(Protocol):
-    """Producers and readers of the workload, for faults that hit them. Methods raise KeyError for an unknown id."""
+    """Producers and readers of the workload, for faults of clients. Methods raise KeyError for an unknown id."""
 
     def running(self) -> Mapping[str, ClientProcess]:
         """Return the clients that run, by id, in the order of their start."""
 
     def kill(self, client_id: str) -> int | None:
-        """Send SIGKILL; return how many sends it left without an outcome (None for a reader)."""
+        """Send SIGKILL. Return the number of sends without an outcome; None for a reader."""
 
     def signal(self, client_id: str, number: int) -> None:
         """Send a signal, unless the client has ended."""
 
     def replace(self, client_id: str) -> str:
-        """Start another client in the place of one that is gone; return its id."""
+        """Start a new client that replaces an ended one. Return its id."""
 
     def take_over(self, client_id: str) -> str:
-        """Start another producer with the transactional id of one that still runs; return the new client's id."""
+        """Start a second producer with the transactional id of a running one. Return the new client's id."""
 
     def transactional_id(self, client_id: str) -> str:
-        """Return the transactional id of a producer, '' if it has none."""
+        """Return the transactional id of a producer; '' if it has none."""
 
     def fenced(self, client_id: str) -> str:
-        """Return the producer's own words that it was fenced, '' as long as it was not."""
+        """Return the producer's own message that it was fenced; '' while it is not."""
 
     def successor(self, client_id: str) -> str | None:
-        """Return the id of the client that has this one's place now; None while a killed client has no successor."""
+        """Return the id of the client that replaced this one; None while a killed client has no successor."""
 
     def ask_for_record(self, client_id: str) -> None:
         """Ask a producer that sends on demand for one more record. Raises OSError if it has ended."""
 
     def free(self) -> None:
-        """Let all producers send without being asked."""
+        """Let all producers send without requests."""
 
     def acked(self, topic: str | None = None, partition: int | None = None) -> int:
-        """Return how many records were acknowledged so far; at most 50 ms behind."""
+        """Return the number of records acknowledged so far, at most 50 ms old."""
 
     def sent(self) -> int:
-        """Return how many records the producers' libraries were given so far; at most 50 ms behind."""
+        """Return the number of records passed to the producers' libraries so far, at most 50 ms old."""
 
     def at_work(self, client_id: str) -> bool:
         """Return True if the client has sent or read something, or has finished without error."""
@@ -82,20 +84,20 @@ class FaultContext:
     cluster: Cluster
     stop: Flag
     case: Case | None = None
-    """None where there is no experiment around it (the pytest plugin's cluster)."""
+    """The case; None outside an experiment (the pytest plugin's cluster)."""
     clients: Clients | None = None
-    """None where no workload of ours runs."""
+    """The workload's clients; None if there is no workload."""
     holds: Holds | None = None
-    """None where each fault stands alone, and its caller undoes it."""
+    """Claims on nodes; None if faults do not overlap and the caller undoes each."""
     tag: RunTag | None = None
-    """Marks the processes that a fault starts, and names the folder for their output."""
+    """Marks of the processes that a fault starts; it also names the folder for their output."""
     timeline: Timeline | None = None
-    """Receives the progress of a fault of several steps."""
+    """Timeline for the progress of a fault of several steps."""
 
 
 @dataclass(frozen=True)
 class Aim:
-    """Nodes that held each role at the moment when the fault was due; a role may have no holder."""
+    """The nodes that held each role when the fault was due. A role may have no holder."""
 
     roles: Mapping[Role, tuple[Node, ...]] = field(default_factory=dict)
 
@@ -105,15 +107,15 @@ class Aim:
 
     @property
     def nodes(self) -> tuple[Node, ...]:
-        """All nodes, once each, in the order of the roles."""
+        """Return all nodes without duplicates, in the order of the roles."""
         return tuple({node.id: node for nodes in self.roles.values() for node in nodes}.values())
 
 
 class Injection(ABC, Generic[SpecT]):
-    """One fault against resolved nodes. Each step raises `FaultNotConfirmed` if it has no evidence.
+    """One fault on resolved nodes. Each step raises `FaultNotConfirmed` if it has no evidence.
 
-    `inject` and `heal` return what they did, in words; `confirm` and `confirm_healed` return what an independent
-    witness saw. `heal` may be called after `inject` failed half way: it mends whatever is broken.
+    `inject` and `heal` return what they did, in words. `confirm` and `confirm_healed` return what an independent
+    witness saw. `heal` may be called after `inject` failed half way: it then repairs whatever is broken.
     """
 
     def __init__(self, fault: SpecT, aim: Aim, context: FaultContext) -> None:
@@ -123,29 +125,30 @@ class Injection(ABC, Generic[SpecT]):
 
     @abstractmethod
     def inject(self) -> str:
-        """Break something."""
+        """Inject the fault; return what was done."""
 
     @abstractmethod
     def confirm(self) -> str:
-        """See that the fault is in effect."""
+        """Confirm that the fault is in effect; return what the witness saw."""
 
     def check(self) -> None:
-        """Look, often, whether the fault still lasts. Raises `FaultNotConfirmed` if it is known not to."""
+        """Check that the fault still lasts; called often. Raises `FaultNotConfirmed` if it certainly does not."""
 
     def heal(self) -> str:
         return "nothing to undo"
 
     @abstractmethod
     def confirm_healed(self) -> str:
-        """See that the fault is undone."""
+        """Confirm that the fault is undone; return what the witness saw."""
 
     @property
     def killed(self) -> Mapping[str, int] | None:
-        """Client → process id, for a fault that kills clients; None for others."""
+        """Return client → process id if the fault kills clients; None for other faults."""
         return None
 
     def put_back(self) -> str:
-        """Undo changes of the cluster's metadata. Called after healing has failed, when all faults are over."""
+        """Undo changes of the cluster's metadata. Called if healing failed, after all faults are over. Return what
+        was done."""
         return ""
 
     def wait_for(
@@ -159,8 +162,8 @@ class Injection(ABC, Generic[SpecT]):
         interval_s: float = 0.02,
         to_the_end: bool = False,
     ) -> T:
-        """Wait until `look` returns something, and return it (`wait_until`). `to_the_end`: also while the run is
-        stopped.
+        """Wait until `look` returns a value, and return it (`wait_until`). `to_the_end`: keep waiting while the run
+        is being stopped.
 
         Raises `FaultNotConfirmed` after `within_s` seconds, `Interrupted`.
         """
@@ -182,7 +185,8 @@ class Injection(ABC, Generic[SpecT]):
         interval_s: float = 0.05,
         to_the_end: bool = False,
     ) -> T:
-        """Look until a look is `good`, and return it. An error's message ends with the last look."""
+        """Call `look` until its result is `good`, and return the result. An error's message ends with the last
+        result."""
         last: list[T] = []
 
         def is_good() -> bool:
@@ -200,7 +204,8 @@ class Injection(ABC, Generic[SpecT]):
         return last[0]
 
     def wait_until_accepted(self, ask: Callable[[], bool], what: str, within_s: float) -> None:
-        """Ask until Kafka accepts: it refuses while another change is in progress. Raises as `wait_for`."""
+        """Repeat a request until Kafka accepts it: Kafka refuses while another change is in progress. Raises as
+        `wait_for`."""
         said = "nothing"
 
         def is_accepted() -> bool:
@@ -214,16 +219,18 @@ class Injection(ABC, Generic[SpecT]):
         self.wait_for(is_accepted, what, within_s, state=lambda: said)
 
     def await_ready(self, node: Node) -> None:
-        """Wait until the node answers, registered and unfenced. Raises `FaultNotConfirmed`."""
+        """Wait until the node answers and, if it is a broker, is registered and unfenced. Raises
+        `FaultNotConfirmed`."""
         try:
             node.await_ready(READY_WITHIN_S)
         except WaitTimeout as error:
             raise self.not_confirmed(error) from error
 
     def fall_short(self, why: str) -> str:
-        """Return why the fault was over early or hit nothing, if a storm drew it; else raise `FaultNotConfirmed`.
+        """Return `why` (the fault ended early or hit nothing) if a storm drew the fault; else raise
+        `FaultNotConfirmed`.
 
-        A storm promises nothing of a single fault.
+        A storm does not promise that each of its faults takes effect.
         """
         if not self.fault.is_drawn:
             raise self.not_confirmed(why)
@@ -237,7 +244,8 @@ InjectionFactory: TypeAlias = Callable[[SpecT, Aim, FaultContext], Injection[Any
 
 
 def injects(*kinds: type[SpecT]) -> Callable[[InjectionFactory[SpecT]], InjectionFactory[SpecT]]:
-    """Class decorator: the class injects faults of `kinds`, and of subclasses without an injection of their own."""
+    """Class decorator: the class injects faults of `kinds`, and of their subclasses without an injection of their
+    own."""
 
     def note(maker: InjectionFactory[SpecT]) -> InjectionFactory[SpecT]:
         _MAKERS.update(dict.fromkeys(kinds, maker))
@@ -247,13 +255,13 @@ def injects(*kinds: type[SpecT]) -> Callable[[InjectionFactory[SpecT]], Injectio
 
 
 def find_factory(kind: type[FaultSpec]) -> InjectionFactory[Any] | None:
-    """Return the class that injects faults of this kind; None for a storm, which the driver plays."""
+    """Return the class that injects faults of this kind; None for a storm, which the driver runs."""
     import_all()
     return next((_MAKERS[base] for base in kind.__mro__ if base in _MAKERS), None)
 
 
 def make_injection(fault: FaultSpec, aim: Aim, context: FaultContext) -> Injection[Any]:
-    """Return the injection of `fault` at the nodes of `aim`."""
+    """Return the injection of `fault` on the nodes of `aim`."""
     maker = find_factory(type(fault))
     if maker is None:
         raise FaultNotConfirmed(f"{fault.kind} has no injection")
@@ -261,18 +269,19 @@ def make_injection(fault: FaultSpec, aim: Aim, context: FaultContext) -> Injecti
 
 
 FREE_WITHIN_S: Final = 3600.0
-"""Beyond any time that another fault takes to heal."""
+"""Seconds to wait for other faults: longer than any of them takes to heal."""
 LOOK_EVERY_S: Final = 0.01
 BACK_WITHIN_S: Final = 60.0
-"""A node that was released may need this long to start, register and be unfenced."""
+"""Seconds that a released node may need to start, register and be unfenced."""
 
 
 class Holds:
-    """Claims of the faults of one run on nodes and partitions. Thread-safe.
+    """Claims of a run's faults on nodes and partitions. Thread-safe.
 
-    Faults that overlap on a node heal as if each were alone: if a kill meets a shutdown, the last of the two to heal
-    starts the node, and the other waits for that. A fault that ends or freezes a process takes hold of its node
-    first, and releases it when it heals. Of two reassignments of one partition Kafka carries out the later.
+    Faults that overlap on a node must heal as if each were alone. For example, if a kill and a shutdown overlap, the
+    last one to heal starts the node, and the other waits for that. So a fault that ends or freezes a process claims
+    its node first, and releases it when it heals. Of two reassignments of one partition, Kafka carries out the later
+    one.
     """
 
     def __init__(self) -> None:
@@ -287,7 +296,7 @@ class Holds:
 
     @contextmanager
     def acting_on(self, node: int) -> Iterator[None]:
-        """Lock this node for one fault that looks at it and acts on what it saw."""
+        """Lock this node while one fault reads its state and acts on it."""
         with self._lock:
             lock = self._nodes.setdefault(node, threading.RLock())
         with lock:
@@ -305,7 +314,7 @@ class Holds:
                 self._note_change(node)
 
     def drop(self, fault: int) -> None:
-        """Give up all claims of a fault whose life has ended."""
+        """Release all claims of a fault whose life has ended."""
         for node in list(self._grips):
             self.release(node, fault)
         with self._lock:
@@ -320,7 +329,7 @@ class Holds:
         self._changed_at[node] = time.monotonic()
 
     def others(self, node: int, fault: int, *grips: Grip) -> tuple[int, ...]:
-        """Return the numbers of the other faults that hold this node, in one of these ways (default: any)."""
+        """Return the numbers of other faults that hold this node with one of these grips (default: any)."""
         with self._lock:
             held = self._grips.get(node, {})
             return tuple(
@@ -328,18 +337,19 @@ class Holds:
             )
 
     def changes(self, node: int) -> int:
-        """Return how often a claim on this node changed. Equal numbers mean that nobody touched it in between."""
+        """Return how often claims on this node changed. Equal numbers mean that no fault touched it in between."""
         with self._lock:
             return self._changes.get(node, 0)
 
     def returns(self, node: int) -> bool:
-        """Return True if a fault released this node a moment ago, so that it may not answer yet."""
+        """Return True if a fault released this node in the last `BACK_WITHIN_S` seconds, so that it may not answer
+        yet."""
         with self._lock:
             at = self._changed_at.get(node)
             return at is not None and time.monotonic() - at < BACK_WITHIN_S
 
     def jump(self, node: int, fault: int, by: float) -> None:
-        """Set by how many seconds this fault shifts the node's clock; 0 ends the shift."""
+        """Set the seconds by which this fault shifts the node's clock; 0 ends the shift."""
         with self._lock:
             self._jumps.setdefault(node, {})[fault] = by
 
@@ -349,12 +359,12 @@ class Holds:
             return sum(self._jumps.get(node, {}).values())
 
     def assign(self, place: TopicPartition, fault: int, replicas: tuple[int, ...]) -> None:
-        """Note that this fault asked for these replicas of the partition."""
+        """Record that this fault requested these replicas of the partition."""
         with self._lock:
             self._assigned[place] = fault, replicas
 
     def assigned(self, place: TopicPartition) -> tuple[int, tuple[int, ...]] | None:
-        """Return the last fault that asked for replicas of the partition, and the replicas; None if nobody did."""
+        """Return the last fault that requested replicas of the partition, and the replicas; None if no fault did."""
         with self._lock:
             return self._assigned.get(place)
 

@@ -40,18 +40,18 @@ from ackproof.rundir.timeline import (
 )
 
 FIRST_ACKS_BOUND_S: Final = 30.0
-"""Longest wait of the clock of `at:` for a first acknowledgement on every partition. On an overloaded machine an
-idempotent producer got its producer id after 18 s."""
+"""Maximum seconds for which the clock of `at:` waits for a first acknowledgement on every partition. On an overloaded
+machine an idempotent producer got its producer id after 18 s."""
 AFTER_HEALING_S: Final = 0.5
-"""Load goes on this long after the last healing, so that acknowledgements of the healed cluster are seen."""
+"""Seconds of load after the last healing, so that acknowledgements of the healed cluster are observed."""
 AFTER_HEALING_BOUND_S: Final = 30.0
-"""Longest such time if nothing is acknowledged."""
+"""Maximum seconds of such load if nothing is acknowledged."""
 PARTNER_S: Final = 15.0
-"""The first fault of a pair waits at most this long for the second to take effect."""
+"""Maximum seconds for which the first fault of a pair waits for the second to take effect."""
 AIMED_AT_NOTHING: Final = "aimed at nothing: no node holds the role"
 UNABLE: Final = "not possible on this machine"
 Look: TypeAlias = Callable[[Condition], float | None]
-"""Present quantity of a condition; None: unknown at this moment."""
+"""Returns the present value of a condition's gauge; None: unknown at this moment."""
 
 
 class Stage(Enum):
@@ -61,11 +61,11 @@ class Stage(Enum):
     ASKED = auto()
     CONFIRMED = auto()
     HEALED = auto()
-    """Healing was begun."""
+    """Healing has begun."""
     RECOVERED = auto()
     FAILED = auto()
     MISSED = auto()
-    """A fault that a storm drew did not take effect, which the storm judges."""
+    """A fault that a storm drew did not take effect. The storm decides whether that matters."""
 
 
 OVER: Final = frozenset({Stage.RECOVERED, Stage.FAILED, Stage.MISSED})
@@ -76,14 +76,14 @@ class LoadPhase(Enum):
 
     RUNS = auto()
     ENDS = auto()
-    """States that have not come by now never will; times that are sure to come are awaited."""
+    """States that have not occurred by now are given up. Times, which are sure to come, are awaited."""
     OVER = auto()
-    """Every fault is healed, and no storm begins another."""
+    """Every fault is healed, and storms begin no further fault."""
 
 
 @dataclass(frozen=True)
 class Moment:
-    """Point in time, in nanoseconds of the run's clock. `began_ns`: the start of the clock of `at:`."""
+    """A point in time. `now_ns` and `began_ns` (start of the clock of `at:`) are ns since the run's start."""
 
     now_ns: int
     began_ns: int
@@ -92,14 +92,15 @@ class Moment:
 
 @dataclass(frozen=True)
 class Life:
-    """Life of one fault. A fault that failed during injection keeps its stage until it is undone: `reason` says why."""
+    """Life of one fault. If the fault failed during injection, it keeps its stage until it is undone; `reason` is
+    set."""
 
     fault: FaultSpec
     stage: Stage = Stage.WAITING
     asked_ns: int | None = None
     confirmed_ns: int | None = None
     reason: str = ""
-    """Cause of failing or missing; '' as long as it did neither."""
+    """Why the fault failed or missed; '' if it did neither."""
     unhealed: bool = False
 
     @property
@@ -108,7 +109,7 @@ class Life:
 
     @property
     def is_drawn(self) -> bool:
-        """True if a storm drew the fault."""
+        """Return True if a storm drew the fault."""
         return self.fault.is_drawn
 
     @property
@@ -134,7 +135,7 @@ class Life:
         role: str | None = None,
         left_out: Sequence[str] | None = None,
     ) -> Step:
-        """The fault is due and aimed at these nodes. `left_out`: kinds that a storm does not draw."""
+        """Step: the fault is due and aimed at these nodes. `left_out`: kinds that a storm does not draw."""
         said = FaultAsked(
             kind=self.fault.kind,
             done=self.fault.DONE,
@@ -147,29 +148,29 @@ class Life:
         return Step(replace(self, stage=Stage.ASKED, asked_ns=now_ns), (said,))
 
     def confirm(self, now_ns: int, did: str, witness: str, killed: Mapping[str, int] | None = None) -> Step:
-        """The fault took effect, and an independent witness saw it. `killed`: client → process id."""
+        """Step: the fault took effect, and an independent witness saw it. `killed`: client → process id."""
         said = FaultConfirmed(did=did, witness=witness)
         if killed is not None:
             said = said.model_copy(update={"killed": dict(killed)})
         return Step(replace(self, stage=Stage.CONFIRMED, confirmed_ns=now_ns), (said,))
 
     def heal(self, did: str, begun_ns: int = 0) -> Step:
-        """The fault was undone, which began at `begun_ns` (0: now)."""
+        """Step: the fault was undone. The undoing began at `begun_ns` (0: now)."""
         return Step(replace(self, stage=Stage.HEALED), (FaultHealed(did=did, begun_ns=begun_ns),))
 
     def recover(self, witness: str) -> Step:
-        """A witness saw that the fault is undone. A fault that failed before stays failed."""
+        """Step: a witness saw that the fault is undone. A fault that failed before stays failed."""
         life = self._end_failed() if self.reason else replace(self, stage=Stage.RECOVERED)
         return Step(life, (FaultRecovered(witness=witness),))
 
     def fail(self, reason: str, *, to_undo: bool = False) -> Step:
-        """The fault did not begin, had no effect, or did not last. `to_undo`: it still has to be undone."""
+        """Step: the fault did not begin, had no effect, or did not last. `to_undo`: it still has to be undone."""
         said = (FaultMissed if self._missed else FaultFailed)(reason=reason)
         life = replace(self, reason=self.reason or reason)
         return Step(life if to_undo else life._end_failed(), (said,))
 
     def fail_healing(self, reason: str) -> Step:
-        """The fault could not be undone, or nobody saw that it was."""
+        """Step: the fault could not be undone, or its undoing was not confirmed."""
         return replace(self, unhealed=True).fail(reason)
 
     def _end_failed(self) -> Life:
@@ -203,7 +204,8 @@ Lives: TypeAlias = Mapping[int, Life]
 
 
 def due(life: Life, lives: Lives, moment: Moment, look: Look) -> str | None:
-    """Return the trigger's words if a waiting fault begins now, else None. Raises `AckproofError` if it never will."""
+    """Return the trigger in words if a waiting fault begins now, else None. Raises `AckproofError` if it never
+    will."""
     if moment.load is LoadPhase.OVER and life.is_drawn:
         raise AckproofError("the load was over before its time came")
     fired = _fired(life, lives, moment, look)
@@ -221,8 +223,8 @@ def _pairs_before(life: Life, lives: Lives) -> list[Life]:
 
 
 def held_for_partner(life: Life, lives: Lives, moment: Moment) -> bool:
-    """Return True while the first fault of a pair goes on for its second: until both were in force for the second's
-    hold, or the second had no effect within `PARTNER_S`."""
+    """Return True while the first fault of a pair must continue for the second. It continues until both were in force
+    for the second's duration, or the second had no effect within `PARTNER_S`."""
     second = lives.get(life.number + 1)
     if second is None or second.over or moment.load is LoadPhase.OVER or not life.is_drawn:
         return False
@@ -264,7 +266,7 @@ def _fired(life: Life, lives: Lives, moment: Moment, look: Look) -> str | None:
 
 
 def state_came(trigger: StateTrigger, number: float | None, moment: Moment) -> str | None:
-    """Return the words of a condition that this number meets now, or whose `at_latest` has passed; else None."""
+    """Return a condition in words if this number meets it, or its `at_latest` has passed; else None."""
     if number is not None and trigger.condition.holds(number):
         return f"{trigger.condition}: {trigger.condition.gauge} is {number}"
     if trigger.at_latest is not None and _since(moment, moment.began_ns) >= trigger.at_latest:
@@ -273,7 +275,7 @@ def state_came(trigger: StateTrigger, number: float | None, moment: Moment) -> s
 
 
 def will_fire(life: Life, lives: Lives) -> bool:
-    """Return True if a waiting fault begins in any case."""
+    """Return True if a waiting fault certainly begins."""
 
     def fate(number: int) -> bool | Trigger:
         first = lives[number]
@@ -283,10 +285,10 @@ def will_fire(life: Life, lives: Lives) -> bool:
 
 
 def pending(lives: Lives) -> bool:
-    """Return True if a trigger will surely fire, or a fault with an end is still in force.
+    """Return True if a trigger will certainly fire, or a fault that ends by itself is still in force.
 
-    A healed fault may wait for another to end before it can be looked at; if that one lasts as long as the load, so
-    do both.
+    The confirmation of a healed fault may wait for another fault to end. If that one lasts as long as the load, both
+    do.
     """
     lasting = any(life.bit and not life.over and not _ends_by_itself(life.fault) for life in lives.values())
     return any(
@@ -302,7 +304,7 @@ def _ends_by_itself(fault: FaultSpec) -> bool:
 
 
 def awaits_a_count(lives: Lives) -> bool:
-    """Return True if a fault waits for a count that only load can reach."""
+    """Return True if a fault waits for a count that only further load can reach."""
     return any(
         life.stage is Stage.WAITING
         and isinstance(life.fault.trigger, StateTrigger)
@@ -312,7 +314,7 @@ def awaits_a_count(lives: Lives) -> bool:
 
 
 def followers(lives: Lives, first: Life) -> list[Life]:
-    """Return the faults whose time counts from what just happened to this one: it was asked for, or confirmed."""
+    """Return the faults whose time counts from the last step of `first`: its request or its confirmation."""
     return [
         life
         for life in lives.values()
@@ -323,8 +325,8 @@ def followers(lives: Lives, first: Life) -> list[Life]:
 
 
 def storm_goes_on(life: Life, storm: Storm, own: Sequence[Life], now_ns: int) -> Step:
-    """Return a storm's next step, given the faults that it drew. It takes effect with enough of them, and ends with
-    the last."""
+    """Return a storm's next step, given the lives of the faults that it drew. It takes effect when enough of them
+    did, and ends with the last one."""
     steps: list[Step] = []
     bit = sum(life.bit for life in own)
     if not life.bit and bit >= storm.least:

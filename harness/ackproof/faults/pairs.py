@@ -1,8 +1,8 @@
 """Every pair of fault kinds, distributed over runs (`storm: {pairs: all}`).
 
-A run has a share of the pairs, one after the other: the second fault of a pair begins while the first is in force, and
-the next pair when both are over (`faults.life`). Which pairs a share has depends on the experiment alone, so that
-shares can be run on different days and machines; the seed decides which nodes each fault hits and how hard.
+A run has a share of the pairs, one after the other. The second fault of a pair begins while the first is in force,
+and the next pair when both are over (`faults.life`). The pairs of a share depend on the experiment alone, so that
+shares can be run on different days and machines. The seed decides which nodes each fault hits, and its parameters.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from ackproof.rundir.timeline import DRAWN_FROM
 Pair: TypeAlias = tuple[str, str]
 """Two kinds, sorted by name."""
 BESIDE_S: Final = 0.3
-"""The second fault of a pair begins this long after the first."""
+"""Seconds after the first fault of a pair at which the second begins."""
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ class Deal:
 
     shares: tuple[tuple[Pair, ...], ...]
     refused: Mapping[Pair, str]
-    """Pairs that no run has, and the reason."""
+    """Pairs that no run has, each with the reason."""
 
 
 def pair_storm_of(experiment: ExperimentSpec) -> Storm | None:
@@ -51,7 +51,7 @@ def pair_storm_of(experiment: ExperimentSpec) -> Storm | None:
 
 
 def deal(storm: Storm, experiment: ExperimentSpec, able: Able) -> Deal:
-    """Return all pairs of the storm's kinds in shares of `count / 2`. Pure: the seed changes nothing."""
+    """Return all pairs of the storm's kinds in shares of `count / 2`. The result does not depend on the seed."""
     dealer = _Dealer(storm, experiment, able)
     kinds = possible_kinds(storm, experiment, able)
     refused: dict[Pair, str] = {}
@@ -77,7 +77,7 @@ def draw_pairs(
     faults: list[FaultSpec] = []
     for index, pair in enumerate(share):
         number = storm.number * DRAWN_FROM + 2 * index + 1
-        # If this seed finds no compatible pair, the deal's own draw is used.
+        # If this seed finds no compatible pair, the seed-independent draw is used.
         for source in (f"{seed}/{pair}", f"{pair}"):
             found = dealer.draw_pair(pair, random.Random(source), number)
             if not isinstance(found, str):
@@ -92,7 +92,7 @@ class _Dealer:
     experiment: ExperimentSpec
     able: Able
     roles: dict[str, list[str]] = field(default_factory=dict)
-    """Roles that a kind can be aimed at, cached: to find them takes longer than all else."""
+    """Roles that each kind can be aimed at, cached, because finding them takes most of the time."""
 
     def draw_pair(
         self, pair: Pair, generator: random.Random, number: int

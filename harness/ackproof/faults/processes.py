@@ -20,11 +20,11 @@ from ackproof.faults.injection import Aim, FaultContext, Holds, Injection, SpecT
 from ackproof.rundir.timeline import fault_name
 
 GONE_WITHIN_S = 10.0
-"""A killed process is gone long before; a longer time means that something holds it."""
+"""Seconds in which a killed process must end. It normally takes far less."""
 STOPPED_WITHIN_S = 30.0
-"""A controlled shutdown hands over leaderships, flushes, leaves."""
+"""Seconds for a controlled shutdown: the broker moves leaderships, flushes, and leaves."""
 SHUTDOWN_WITHIN_S = 90.0
-"""A broker that finds no controller shuts down this slowly, until all faults are healed."""
+"""Seconds for the shutdown of a broker that finds no controller. It can take until all faults are healed."""
 
 
 class ProcessFault(NodeFault):
@@ -36,7 +36,7 @@ class ProcessFault(NodeFault):
 
 
 class Kill(ProcessFault):
-    """SIGKILL: the process is gone, its page cache and its disk stay."""
+    """SIGKILL: the process ends; its page cache and its disk stay."""
 
     KIND = "kill"
     DONE = "killed"
@@ -50,7 +50,7 @@ class Kill(ProcessFault):
 
 
 class Stop(ProcessFault):
-    """SIGTERM: a controlled shutdown, in which the broker hands over its leaderships."""
+    """SIGTERM: a controlled shutdown, in which the broker moves its leaderships."""
 
     KIND = "stop"
     DONE = "stopped"
@@ -62,7 +62,7 @@ class Stop(ProcessFault):
 
 
 class Pause(ProcessFault):
-    """SIGSTOP: the process stands still with its connections open, until SIGCONT."""
+    """SIGSTOP: the process stops with its connections open, until SIGCONT."""
 
     KIND = "pause"
     DONE = "paused"
@@ -87,9 +87,9 @@ class Restart(ProcessFault):
 
 
 class ProcessInjection(Injection[SpecT]):
-    """Base injection of process faults: several nodes, hit only if all of them run.
+    """Base injection of process faults: several nodes are hit only if all of them run.
 
-    `holds` says what other faults want of the same nodes.
+    `holds` has the claims of other faults on the same nodes.
     """
 
     def __init__(self, fault: SpecT, aim: Aim, context: FaultContext) -> None:
@@ -97,19 +97,20 @@ class ProcessInjection(Injection[SpecT]):
         self.nodes: tuple[LocalNode, ...] = local(aim.nodes)
         self.holds = context.holds or Holds()
         self.refused = False
-        """True if there was nothing to break, and so nothing to heal: a dead node is another fault's doing."""
+        """True if there was nothing to break, and so nothing to heal: another fault had ended the node."""
         self._terminated: dict[int, tuple[LocalNode, int | None]] = {}
-        """Nodes that got a SIGTERM, and the pid of each at that time."""
+        """Nodes that got a SIGTERM, each with its pid at that time."""
 
     def _terminate(self, node: LocalNode) -> None:
         self._terminated[node.id] = node, node.pid
         node.terminate()
 
     def _await_shutdowns(self) -> None:
-        """Send SIGTERM again to nodes that still shut down, and wait; without a controller that takes long."""
+        """Send SIGTERM again to nodes that are still shutting down, and wait. Without a controller that takes
+        long."""
         for node, pid in self._terminated.values():
             if _has_ended(node, pid):
-                continue  # whatever fault holds the node now
+                continue  # whichever fault holds the node now
             with self.holds.acting_on(node.id):
                 if node.state() is NodeState.RUNNING and node.pid == pid:
                     node.terminate()
@@ -123,7 +124,7 @@ class ProcessInjection(Injection[SpecT]):
             self._when_free(node, end)
 
     def _strike(self, act: Callable[[LocalNode], None], word: str) -> str:
-        """Take hold of all nodes and act on each, or on none if one of them cannot be broken."""
+        """Claim all nodes and act on each; act on none if one of them cannot be broken."""
         with self._lock_nodes():
             self._require_breakable()
             for node in self.nodes:
@@ -140,10 +141,10 @@ class ProcessInjection(Injection[SpecT]):
             yield
 
     def _require_breakable(self) -> None:
-        """Raise `FaultNotConfirmed` if a node is not in a state that the fault's `OVER` allows."""
+        """Raise `FaultNotConfirmed` if the state of a node is not one that the fault's `OVER` allows."""
         for node in self.nodes:
             state, number = node.state(), self.fault.number
-            # A starved node is stopped now and then.
+            # A starved node is stopped from time to time.
             starved = self.holds.others(node.id, number, Grip.SLOW) and not self.holds.others(
                 node.id, number, Grip.STILL
             )
@@ -169,8 +170,8 @@ class ProcessInjection(Injection[SpecT]):
         return f"kernel: {self._name_nodes()} {state.value}"
 
     def _when_free(self, node: LocalNode, see: Callable[[], object]) -> None:
-        """Call `see` while no other fault holds the node: again, if one held it when `see` raised
-        `FaultNotConfirmed`."""
+        """Call `see` while no other fault holds the node. If a fault held it when `see` raised `FaultNotConfirmed`,
+        call it again."""
         while True:
             self.holds.await_free(node.id, self.fault.number, self.context.stop)
             before = self.holds.changes(node.id)
@@ -186,7 +187,8 @@ class ProcessInjection(Injection[SpecT]):
             wait_until(lambda: False, what="its time", timeout_s=seconds, stop=self.context.stop)
 
     def _start_dead_nodes(self) -> str:
-        """Release the nodes, and start those that are dead and that no other fault wants dead."""
+        """Release the nodes. Start those that are down, unless another fault keeps them down. Return what was
+        done."""
         did: list[str] = []
         if self.refused:
             return "nothing to undo"
@@ -276,7 +278,7 @@ class PauseInjection(ProcessInjection[Pause]):
         return witness
 
     def heal(self) -> str:
-        """Send SIGCONT to nodes that are still stopped. A process that already runs was not paused for its time."""
+        """Send SIGCONT to nodes that are still stopped. A node that already runs was not paused for its full time."""
         woken, resumed, other = [], [], []
         for node in self.nodes:
             with self.holds.acting_on(node.id):
@@ -301,7 +303,7 @@ class PauseInjection(ProcessInjection[Pause]):
 
 @injects(Restart)
 class RestartInjection(ProcessInjection[Restart]):
-    """Controlled shutdown and start. Its effect is that another process runs the node afterwards."""
+    """Controlled shutdown and start. The effect is that another process runs the node afterwards."""
 
     def inject(self) -> str:
         self._before = {node.id: node.pid for node in self.nodes}
@@ -321,7 +323,7 @@ class RestartInjection(ProcessInjection[Restart]):
         return f"SIGTERM and start of {self._name_nodes()}"
 
     def _start(self, node: LocalNode) -> None:
-        """Start the node once no other fault wants it dead; another fault may have started it first."""
+        """Start the node once no other fault keeps it down. Another fault may have started it first."""
         self.holds.release(node.id, self.fault.number)
         self.holds.await_free(node.id, self.fault.number, self.context.stop)
         with self.holds.acting_on(node.id):

@@ -30,12 +30,13 @@ from ackproof.faults.processes import GONE_WITHIN_S, ProcessInjection
 from ackproof.network.wire import WireError
 
 LEADERLESS_LOOKS: Final = 5
-"""So many looks in a row must find no active controller."""
+"""Number of consecutive looks that must find no active controller."""
 ELECTED_WITHIN_S: Final = 60.0
 
 
 class LoseQuorum(FaultSpec):
-    """More than half of the controllers go, the active one among them: no metadata can change until they return."""
+    """More than half of the controllers end or stop, including the active one: no metadata can change until they
+    return."""
 
     KIND = "lose_quorum"
     SUMMARY = "Kill or pause more than half of the controllers, the active one among them."
@@ -51,7 +52,7 @@ class LoseQuorum(FaultSpec):
 
     @property
     def targets(self) -> tuple[Role, ...]:
-        """All controllers; the active one decides which of them go."""
+        """Return the role of all controllers. Which of them are hit depends on the active one."""
         return (Role(RoleKind.CONTROLLERS),)
 
     @property
@@ -74,20 +75,20 @@ class LoseQuorum(FaultSpec):
         return f"{self.kind} by {self.by}"
 
     def planned(self, exposure: Exposure) -> Incidents:
-        """Without a quorum no metadata can change, so nothing is elected, fenced or dropped; the next active
-        controller gives each broker a whole session."""
+        """Return no incidents: without a quorum nobody is elected, fenced or dropped, and the next active controller
+        gives each broker a whole session."""
         return NOTHING
 
 
 @injects(LoseQuorum)
 class LoseQuorumInjection(ProcessInjection[LoseQuorum]):
-    """Kill or pause controllers until they have no majority."""
+    """Kill or pause controllers until there is no majority."""
 
     def __init__(self, fault: LoseQuorum, aim: Aim, context: FaultContext) -> None:
         super().__init__(fault, aim, context)
         self.voters = self.nodes
         active = context.cluster.controller()
-        # The active controller first, then as many as leave no majority.
+        # The active controller first, then enough others to leave no majority.
         ordered = sorted(self.voters, key=lambda node: (node.id != active, node.id))
         self.nodes = tuple(ordered[: (len(ordered) + 1) // 2])
 
@@ -141,13 +142,13 @@ class LoseQuorumInjection(ProcessInjection[LoseQuorum]):
 
 
 CHANGED_WITHIN_S: Final = 40.0
-"""A controller that is added must have fetched all of the log first."""
+"""Maximum seconds for a change of voters: an added controller must first fetch the whole log."""
 
 
 class RemoveController(NodeFault):
     """A controller is removed from the quorum while it runs, and added again (KIP-853).
 
-    The quorum is first made dynamic (kraft.version 1), which a running one can be since Kafka 4.1.
+    The quorum is first made dynamic (kraft.version 1). A running quorum can be made dynamic since Kafka 4.1.
     """
 
     KIND = "remove_controller"
@@ -180,7 +181,8 @@ class RemoveController(NodeFault):
         return f"keeps {met} out of the quorum" if met else ""
 
     def planned(self, exposure: Exposure) -> Incidents:
-        """A quorum is left, and no broker is touched; the next active controller gives each broker a whole session."""
+        """Return no incidents: a quorum remains and no broker is touched. The next active controller gives each
+        broker a whole session."""
         return NOTHING
 
 
@@ -207,7 +209,8 @@ class ControllerRemoval(Injection[RemoveController]):
         return f"asked broker {views(self.context).asked} to remove controller {self._name_nodes()} from the quorum"
 
     def _make_dynamic(self) -> bool:
-        """Return True if kraft.version is 1, and ask for it if not. A voter must have told what it supports before."""
+        """Return True if kraft.version is 1; else request that. Every voter must have stated what it supports
+        before."""
         link = views(self.context).asked_link
         if admin.features(link).finalised.get(KRAFT, 0) >= 1:
             return True

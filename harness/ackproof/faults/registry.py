@@ -1,6 +1,6 @@
 """Every kind of fault, found by reading the sources: each `KIND = "…"` in a module of `ackproof.faults` is one.
 
-No list of kinds is kept by hand. To read an experiment only the modules of its own kinds are imported.
+There is no hand-written list of kinds. Reading an experiment imports only the modules of its own kinds.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ _DECLARED: Final = re.compile(r'^    KIND = "(\w+)"$', re.MULTILINE)
 
 @cache
 def fault_kinds() -> Mapping[str, type[FaultSpec]]:
-    """Return every kind by name, sorted; its module is imported when the kind is looked up.
+    """Return every kind by name, sorted. Its module is imported when the kind is looked up.
 
-    Raises ValueError for a name that is used twice.
+    Raises ValueError if two kinds have the same name.
     """
     found: dict[str, str] = {}
     for module in _modules():
@@ -39,13 +39,13 @@ def fault_kinds() -> Mapping[str, type[FaultSpec]]:
 
 @cache
 def import_all() -> None:
-    """Import every module of faults, also those that hold only injections."""
+    """Import every module of faults, including those that hold only injections."""
     for module in _modules():
         import_module(module)
 
 
 class _Kinds(Mapping[str, type[FaultSpec]]):
-    """Kinds by name. `modules`: the module that declares each."""
+    """Kinds by name. `modules`: kind → the module that declares it."""
 
     def __init__(self, modules: Mapping[str, str]) -> None:
         self._modules = modules

@@ -1,8 +1,8 @@
-"""Rolling restart and rolling upgrade. The first node is the injection, the others are part of the healing.
+"""Rolling restart and rolling upgrade. The first node is the injection; the other nodes are part of the healing.
 
-Faults that come `after` such a fault therefore meet it while it goes on. Witnesses are the operating system (another
-process runs the node) and the protocol (every broker shows full ISRs); for an upgrade also each node's log, which names
-its release, and another broker, which shows the feature levels in force.
+So a fault that comes `after` such a fault begins while it is in progress. The witnesses are the operating system
+(another process runs the node) and the protocol (every broker shows full ISRs). For an upgrade they are also each
+node's log, which names its release, and another broker, which shows the feature levels in force.
 """
 
 from __future__ import annotations
@@ -31,17 +31,17 @@ from ackproof.faults.processes import STOPPED_WITHIN_S, ProcessFault, ProcessInj
 from ackproof.network.wire import WireError
 
 FINAL_WITHIN_S: Final = 30.0
-"""New levels are refused until every node's new registration is known."""
+"""Maximum seconds for new feature levels. They are refused until every node's new registration is known."""
 _STARTED: Final = re.compile(r"Kafka version: ([0-9.]+)")
 _LOG_LINES: Final = 2000
 _LOGGED_WITHIN_S: Final = 60.0
-"""A controller answers before it logs its release; on a busy machine long before."""
+"""Seconds to wait for a node's log to name its release. A controller may answer long before it logs that."""
 
 
 class RollingRestart(ProcessFault):
-    """A controlled shutdown and start of node after node, as an operator does it to load new settings.
+    """Controlled shutdown and start of one node after the other, as an operator does it to load new settings.
 
-    The next node's turn comes when all ISRs are full again. The active controller comes last.
+    The next node follows when all ISRs are full again. The active controller is the last.
     """
 
     KIND = "rolling_restart"
@@ -106,23 +106,23 @@ RolloutT = TypeVar("RolloutT", bound=RollingRestart | Upgrade)
 
 @injects(RollingRestart)
 class RolloutInjection(ProcessInjection[RolloutT]):
-    """Node after node: controlled shutdown, start, ready, in sync."""
+    """Nodes one after the other: controlled shutdown, start, ready, in sync."""
 
     def __init__(self, fault: RolloutT, aim: Aim, context: FaultContext) -> None:
         super().__init__(fault, aim, context)
         active = context.cluster.controller()
         nodes = local(aim.nodes or context.cluster.nodes.values())
-        # The active controller comes last of its kind: leadership moves once.
+        # The active controller is the last of the controllers, so that leadership moves once.
         self.nodes = tuple(sorted(nodes, key=lambda node: (node.is_broker, node.id == active, node.id)))
         self._before = {node.id: node.pid for node in self.nodes}
         self._done: list[LocalNode] = []
         self._begun = False
 
     def _prepare(self, node: LocalNode) -> None:
-        """Change the node between its end and its start."""
+        """Change the node between its shutdown and its start."""
 
     def _restart_node(self, node: LocalNode) -> None:
-        """Restart one node. Whatever happens, start it afterwards unless another fault wants it dead."""
+        """Restart one node. Start it again even after an error, unless another fault keeps it down."""
         self.holds.await_free(node.id, self.fault.number, self.context.stop)
         try:
             self.holds.take(node.id, self.fault.number, Grip.DOWN)
@@ -149,7 +149,7 @@ class RolloutInjection(ProcessInjection[RolloutT]):
                 node.start()
 
     def _confirm_node(self, node: LocalNode) -> None:
-        """See what must be seen as soon as the node is ready."""
+        """Confirm what can be observed only just after the node became ready."""
 
     def inject(self) -> str:
         self._require_breakable()
@@ -178,7 +178,7 @@ class RolloutInjection(ProcessInjection[RolloutT]):
         return f"went through node {', '.join(str(node.id) for node in self._done) or 'none'}"
 
     def confirm_healed(self) -> str:
-        if not self._done:  # the first node did not return in time: see only that it answers
+        if not self._done:  # the first node did not return in time: confirm only that it answers
             return self._await_ready() if self._begun else "nothing was begun"
         if len(self._done) != len(self.nodes):
             raise FaultNotConfirmed(
@@ -245,7 +245,7 @@ class UpgradeInjection(RolloutInjection[Upgrade]):
         return f"{witness}; ApiVersions at {views(self.context).name}: {self._text(self._levels)}"
 
     def _confirm_node(self, node: LocalNode) -> None:
-        """Look at once: a node logs much, and only the end of its log is read."""
+        """Read the release at once: a node logs much, and only the end of its log is read."""
         logged: list[str] = []
 
         def says() -> bool:

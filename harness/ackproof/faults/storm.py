@@ -54,21 +54,22 @@ from ackproof.rundir.timeline import DRAWN_FROM
 MOST: Final = 200
 """Largest number of faults of one storm."""
 PLACES: Final = 4
-"""Number of partitions whose leaders and followers a storm without roles hits."""
+"""Number of partitions whose leaders and followers are hit by a storm without roles."""
 _WEIGHT: Final[JsonValue] = {"type": "integer", "minimum": 1, "maximum": 1_000_000}
 Able: TypeAlias = Callable[[FaultSpec], bool]
-"""Return True if the backend can do a fault. Kinds that a menu names are refused earlier, when the file is checked."""
+"""Returns True if the backend can do a fault. Kinds on a menu that it cannot do are refused when the file is
+checked."""
 TRIES: Final = 20
 
 
 class MenuEntry(Spec):
-    """Kind of fault on a storm's menu."""
+    """One kind of fault on a storm's menu."""
 
     weight: int = Field(ge=1)
     lasting: RangeField | None = None
-    """Replaces the storm's `lasting`."""
+    """Duration of these faults, in place of the storm's `lasting`."""
     fields: dict[str, JsonValue] = Field(default_factory=dict)
-    """Fields of the kind that are given instead of drawn."""
+    """Fields of the kind with given values; the others are drawn."""
 
 
 def _read_entry(value: object) -> object:
@@ -124,7 +125,7 @@ MenuKind: TypeAlias = Annotated[str, BeforeValidator(_read_kind)]
 
 
 class Storm(FaultSpec):
-    """Random faults from a seed, drawn when the case is made, always healed."""
+    """Random faults from a seed, drawn when the case is created. Each of them is healed."""
 
     KIND = "storm"
     PER_NODE = NOTHING
@@ -178,12 +179,12 @@ class Storm(FaultSpec):
         return value
 
     def menu_entry(self, kind: str) -> MenuEntry:
-        """Return the entry of a kind; without a menu all have the same weight."""
+        """Return the menu's entry of a kind; without a menu all kinds have the same weight."""
         return MenuEntry(weight=1) if self.menu is None else self.menu[kind]
 
     @property
     def least(self) -> int:
-        """Number of drawn faults that must take effect."""
+        """Return the number of drawn faults that must take effect."""
         if self.at_least is not None:
             return self.at_least
         return (self.count + 1) // 2 if self.pairs is None else 1
@@ -204,7 +205,7 @@ class Storm(FaultSpec):
 def draw_storm(
     storm: Storm, experiment: ExperimentSpec, seed: int, able: Able = lambda fault: True
 ) -> StormDraw:
-    """Return the faults of this storm in the case with this seed. Pure.
+    """Return the faults of this storm in the case with this seed. Depends on the arguments alone.
 
     Raises `pydantic.ValidationError` for a menu that `plan.check_faults` would have refused.
     """
@@ -235,7 +236,7 @@ def draw_storm(
 
 
 def possible_kinds(storm: Storm, experiment: ExperimentSpec, able: Able) -> dict[str, str]:
-    """Return the kinds of the menu, or all, each with the reason why it cannot be drawn ('' if it can)."""
+    """Return the kinds of the menu, or all kinds, each with the reason why it cannot be drawn ('' if it can)."""
     kinds = [kind for kind in storm.menu or fault_kinds() if kind != Storm.KIND]
     return {kind: _impossible(storm, kind, experiment, able) for kind in kinds}
 
@@ -275,7 +276,7 @@ def make_valid_fault(
 
 
 class _LastComplaint:
-    """Collector that keeps a fault's last complaint about its experiment."""
+    """Collects a fault's conflicts with its experiment and keeps the last one."""
 
     def __init__(self) -> None:
         self.why = ""
@@ -317,7 +318,7 @@ def roles_of(storm: Storm, experiment: ExperimentSpec) -> list[str]:
 
 
 def roles_for_kind(storm: Storm, kind: str, experiment: ExperimentSpec) -> list[str]:
-    """Return the storm's roles that faults of this kind can be aimed at; all of them if none will do."""
+    """Return the storm's roles that faults of this kind can be aimed at; if there is none, all of them."""
     roles = roles_of(storm, experiment)
     return [role for role in roles if _fits(storm, kind, role, experiment)] or roles
 
@@ -331,7 +332,7 @@ def _fits(storm: Storm, kind: str, role: str, experiment: ExperimentSpec) -> boo
 
 
 def make_sample(storm: Storm, kind: str, roles: Sequence[str], experiment: ExperimentSpec) -> FaultSpec:
-    """Return an example of such a fault, aimed at one of these roles, the same each time. Raises as `make_fault`."""
+    """Return an example of such a fault, aimed at one of these roles, always the same one. Raises as `make_fault`."""
     draw = Draw(random.Random(0), roles, experiment)
     trigger = ChainTrigger(storm.number)
     return make_fault(kind, storm.menu_entry(kind), draw, DRAWN_FROM, trigger, storm.lasting.high)
@@ -340,11 +341,11 @@ def make_sample(storm: Storm, kind: str, roles: Sequence[str], experiment: Exper
 def make_fault(
     kind: str, entry: MenuEntry, draw: Draw, number: int, trigger: ChainTrigger, lasts: float
 ) -> FaultSpec:
-    """Make one fault of a kind on the menu. Raises `pydantic.ValidationError` if its fields do not fit."""
+    """Return one fault of a kind on the menu. Raises `pydantic.ValidationError` if its fields do not fit."""
     spec = fault_kinds()[kind]
     drawn = spec.draw_fields(draw) or {}
     required = {field.alias or name for name, field in spec.model_fields.items() if field.is_required()}
-    # Nothing is added to complete fields: `set: {broker: …, config: …}` takes no topic.
+    # No field is added if all required ones are given: `set: {broker: …, config: …}` gets no topic.
     whole = bool(entry.fields) and required - COMMON <= entry.fields.keys()
     fields: dict[str, object] = {**entry.fields} if whole else {**drawn, **entry.fields}
     hold = None if spec.HOLD_KEY is None else duration_text(max(lasts, 0.001))

@@ -1,10 +1,10 @@
 """End of a broker's ZooKeeper session.
 
-ZooKeeper's servers themselves are reached by `kill`, `stop` and `pause` (role `zookeeper`), and the links to them by
-the faults of links (`cut: {link: broker(2) -> zookeeper}`).
+ZooKeeper's servers are hit by `kill`, `stop` and `pause` (role `zookeeper`), and the links to them by link faults
+(`cut: {link: broker(2) -> zookeeper}`).
 
-The session is closed over one connection; the witness reads the znodes over another, in a session of its own: the
-broker's registration is gone, or held by another session.
+The session is closed over one connection. The witness reads the znodes over another connection, in its own session:
+the broker's registration is missing, or belongs to another session.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from ackproof.experiment.roles import Role, RoleKind
 from ackproof.faults.injection import Aim, FaultContext, Injection, injects
 from ackproof.network.wire import WireError
 
-if TYPE_CHECKING:  # kazoo is imported only where a session is read or ended
+if TYPE_CHECKING:  # kazoo is imported only when a session is read or ended
     from ackproof.cluster.metadata.zookeeper import Registration, ZooKeeper
 
 GONE_WITHIN_S = 5.0
@@ -33,7 +33,7 @@ BACK_WITHIN_S = 60.0
 
 
 class ExpireSession(NodeFault):
-    """A broker's ZooKeeper session ends while the broker lives: its registration vanishes, and it is no longer the
+    """A broker's ZooKeeper session ends while the broker runs: its registration vanishes, and it is no longer the
     controller if it was. The broker registers again by itself, with a new session."""
 
     KIND = "expire_session"
@@ -67,7 +67,7 @@ def zookeeper_of(context: FaultContext) -> ZooKeeper:
 
 @injects(ExpireSession)
 class ExpireSessionInjection(Injection[ExpireSession]):
-    """Close the sessions of brokers, which register again by themselves."""
+    """Close the sessions of brokers. The brokers register again by themselves."""
 
     def __init__(self, fault: ExpireSession, aim: Aim, context: FaultContext) -> None:
         super().__init__(fault, aim, context)
@@ -136,7 +136,7 @@ class ExpireSessionInjection(Injection[ExpireSession]):
         return f"broker {node.id} is registered by session {_hex(now)} and answers"
 
     def _find_session(self, node: LocalNode) -> Registration:
-        """Return a broker's session. A broker that has just started, or lost another, gets time to open one."""
+        """Return a broker's session. A broker that has just started, or lost its session, gets time to open one."""
         said = ""
 
         def find_session() -> Registration | None:
@@ -158,5 +158,5 @@ class ExpireSessionInjection(Injection[ExpireSession]):
 
 
 def _hex(registration: Registration) -> str:
-    """Return the session as ZooKeeper logs it."""
+    """Return the session id as ZooKeeper logs it."""
     return f"0x{registration.session & (1 << 64) - 1:x}"

@@ -1,6 +1,7 @@
-"""Base of disk faults, which heal by a start after which each replica is in sync again; and emptied disks.
+"""Base of disk faults, and the fault of emptied disks.
 
-The witness of an emptied disk is the list of its folders.
+Disk faults heal by a start of the node, after which each replica must be in sync again. The witness of an emptied
+disk is the list of its folders.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ class DiskFault(NodeFault):
     IN_FORCE_S = 5.0
 
     def misfits(self, experiment: ExperimentSpec) -> Iterable[tuple[str, str]]:
-        """Return conflicts with the rest of the experiment: the field, and a sentence, for each."""
+        """Return conflicts with the rest of the experiment, each as a field and a sentence."""
         return ()
 
     def check(self, spec: ExperimentSpec, say: Complaints) -> None:
@@ -52,7 +53,7 @@ class DiskFault(NodeFault):
 
 
 class DiskInjection(ProcessInjection[SpecT]):
-    """Base injection of disk faults: they heal by a start, after which each replica is in sync again."""
+    """Base injection of disk faults. They heal by a start, after which each replica must be in sync again."""
 
     def heal(self) -> str:
         if self.refused:
@@ -63,14 +64,14 @@ class DiskInjection(ProcessInjection[SpecT]):
         self._await_state(NodeState.GONE, GONE_WITHIN_S)
         words = []
         for node in self.nodes:
-            with self.holds.acting_on(node.id):  # keep other faults from its disk
+            with self.holds.acting_on(node.id):  # keep other faults away from its disk
                 words.append(self._mend(node))
         mended = "; ".join(filter(None, words))
         started = self._start_dead_nodes()
         return f"{mended}; {started}" if mended else started
 
     def _mend(self, node: LocalNode) -> str:
-        """Mend the disk of one node before the node starts; return what was done, in words."""
+        """Repair the disk of one node before the node starts; return what was done, in words."""
         return ""
 
     def confirm_healed(self) -> str:
@@ -119,15 +120,15 @@ def in_sync_again(context: FaultContext, nodes: tuple[LocalNode, ...]) -> str:
 
 
 class EmptyDisk(DiskFault):
-    """SIGKILL, and the node returns under the same id with an empty disk, formatted as on its first day.
+    """SIGKILL, and the node returns under the same id with an empty disk that is formatted again.
 
-    `restore: live` puts back a copy of its folders made while it ran, `age` before its end; `stopped` a copy made
-    after a controlled shutdown.
+    `restore: live` restores a copy of its folders that was made `age` before its end, while it ran; `stopped`
+    restores a copy that was made after a controlled shutdown.
     """
 
     KIND = "empty_disk"
     DONE = "left without data"
-    # Counts as a power loss that nothing survived.
+    # Counts as a power loss after which nothing is left on disk.
     PER_NODE = Incidents(power_losses=1)
     ENDS_NODES = True
     SUMMARY = "End the process and empty its disk; it returns under the same id, with a copy if wanted."
@@ -149,7 +150,7 @@ class EmptyDisk(DiskFault):
         return self
 
     def misfits(self, experiment: ExperimentSpec) -> Iterator[tuple[str, str]]:
-        """Refuse the only controller: a cluster forgets everything with it."""
+        """Refuse to empty the only controller: the cluster would lose all its metadata."""
         cluster = experiment.cluster
         if self.restore != "nothing" and experiment.backend == "model":
             yield "restore", "disks of the model can be emptied, and hold no copy"
@@ -166,14 +167,14 @@ class EmptyDisk(DiskFault):
 
     @classmethod
     def draw_fields(cls, draw: Draw) -> Mapping[str, Data] | None:
-        """Draw a broker: two controllers without a disk could be the end of the cluster."""
+        """Draw a broker, because two controllers with empty disks could end the cluster."""
         target = draw.role()
         return {"target": "broker" if target.startswith("controller") else target}
 
 
 @injects(EmptyDisk)
 class EmptyDiskInjection(DiskInjection[EmptyDisk]):
-    """Empty the node's folders, and format them again before its start, as for a replaced machine."""
+    """Empty the node's folders and format them again before its start, as for a replaced machine."""
 
     def __init__(self, fault: EmptyDisk, aim: Aim, context: FaultContext) -> None:
         super().__init__(fault, aim, context)
@@ -220,7 +221,8 @@ class EmptyDiskInjection(DiskInjection[EmptyDisk]):
         return f"{witness}; its folders are empty ({counts})"
 
     def _of_the_copy(self, node: LocalNode) -> str:
-        """Return what the copy holds. Raises `FaultNotConfirmed` if it has no log, or has changed."""
+        """Return the content of the restored copy in words. Raises `FaultNotConfirmed` if it has no log, or has
+        changed."""
         if self.fault.restore == "nothing":
             return ""
         there = count_contents(node.disk.copies.values())
@@ -235,7 +237,7 @@ class EmptyDiskInjection(DiskInjection[EmptyDisk]):
             node.disk.lay()
             return f"formatted {node.name}"
         for folder, copy in node.disk.copies.items():
-            empty_folder(folder)  # the node may have run again meanwhile
+            empty_folder(folder)  # the node may have run again in the meantime
             copy_folder(copy, folder)
         there, copied = count_contents(node.disk.folders), self._copied.pop(node.id)
         if there != copied:
@@ -261,11 +263,8 @@ def count_contents(folders: Iterable[Path]) -> FolderContents:
 
 
 def copy_folder(source: Path, target: Path) -> None:
-    """Copy all files below a folder with their owners, also of a running broker: files that vanish meanwhile are
-    skipped.
-
-    Raises `AckproofError`.
-    """
+    """Copy all files below a folder with their owners. Files of a running broker that vanish during the copy are
+    skipped. Raises `AckproofError`."""
     try:
         for path in sorted(source.rglob("*")):
             copy = target / path.relative_to(source)

@@ -1,7 +1,7 @@
 """Bit flips in a record batch on the disk of a running broker.
 
-The witness is the file itself, read again: the batch's checksum, which was right, is wrong, and is right in another
-node's replica.
+The witness is the file itself, read again: the checksum of the batch was right before, is wrong now, and is right in
+another node's replica.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ from ackproof.faults.injection import FREE_WITHIN_S, LOOK_EVERY_S, Aim, FaultCon
 from ackproof.faults.processes import GONE_WITHIN_S
 
 _RECORDS_FROM: Final = 61
-"""Offset of a batch's records, after its header."""
+"""Offset, in a batch, of its records: the size of the batch header."""
 
 
 class FlipBits(PartitionFault):
-    """One bit of a record batch is flipped in the segment of a broker that keeps running.
+    """One bit of a record batch is flipped in a segment of a broker that keeps running.
 
-    Kafka does not look for that by itself: a reader of the leader finds it, or a recovery after an unclean shutdown.
-    Only replication mends it: healing kills the broker, removes that replica, and starts the broker. If another fault
-    left no other replica to copy from, the bit is flipped back.
+    Kafka does not look for such damage by itself: a reader of the leader finds it, or a recovery after an unclean
+    shutdown. Only replication repairs it. Healing kills the broker, removes that replica, and starts the broker. If
+    another fault left no other replica to copy from, the bit is flipped back.
     """
 
     KIND = "flip_bits"
@@ -48,7 +48,7 @@ class FlipBits(PartitionFault):
     segment: SegmentField = Field("active", description="Segment whose bit is flipped.")
 
     def keeps(self, spec: ExperimentSpec) -> None:
-        """The broker runs on until it is healed."""
+        """Return None: the broker runs until it is healed."""
 
     def misfits(self, experiment: ExperimentSpec) -> Iterator[tuple[str, str]]:
         topic = experiment.topics.get(self.place.topic)
@@ -58,19 +58,19 @@ class FlipBits(PartitionFault):
 
     @classmethod
     def draw_fields(cls, draw: Draw) -> Mapping[str, Data] | None:
-        """Draw a follower: clients read what a leader has."""
+        """Draw a follower, because clients read the records of a leader."""
         place = draw.other_place()
         return {"target": f"follower({place})"}
 
 
 @injects(FlipBits)
 class FlipBitsInjection(PartitionInjection[FlipBits]):
-    """Flip one bit, in the middle of the records of a segment's middle batch."""
+    """Flip one bit in the middle of the records of a segment's middle batch."""
 
     def __init__(self, fault: FlipBits, aim: Aim, context: FaultContext) -> None:
         super().__init__(fault, aim, context)
         self._flipped: dict[int, tuple[Segment, Batch, int]] = {}
-        """Segment, batch, and offset of the byte in the file, by node."""
+        """Segment, batch, and offset of the flipped byte in the file, by node."""
 
     def inject(self) -> str:
         said = []
@@ -111,8 +111,8 @@ class FlipBitsInjection(PartitionInjection[FlipBits]):
         return "; ".join(said)
 
     def heal(self) -> str:
-        """Kill the broker, remove the replica, start the broker: it replicates. Flip the bit back if no replica could
-        be copied."""
+        """Kill the broker, remove the replica, and start the broker, which then replicates. If there is no replica to
+        copy from, flip the bit back."""
         touched = [node for node in self.nodes if node.id in self._flipped]
         if not touched:
             return "nothing was flipped"
@@ -149,7 +149,7 @@ class FlipBitsInjection(PartitionInjection[FlipBits]):
         return f"{witness}; the checksum holds again"
 
     def _put_bit_back(self, node: LocalNode) -> bool:
-        """Flip the bit back; return False if the batch is not there any more."""
+        """Flip the bit back. Return False if the batch no longer exists."""
         segment, batch, at = self._flipped[node.id]
         try:
             now = next((found for found in segment.batches() if found.position == batch.position), None)
@@ -161,7 +161,8 @@ class FlipBitsInjection(PartitionInjection[FlipBits]):
         return True
 
     def _others_in_sync(self) -> bool:
-        """Return True if all other replicas are in sync and run: the next fault could take a single one."""
+        """Return True if all other replicas are in sync and running, so that the next fault does not hit the only one
+        left."""
         state = self.context.cluster.topic_state([self.place.topic]).get(self.place)
         if state is None:
             return False
@@ -178,7 +179,7 @@ class FlipBitsInjection(PartitionInjection[FlipBits]):
         )
 
     def _removed(self, node: LocalNode) -> bool:
-        """Remove the replica; return False while another fault has broken its disk."""
+        """Remove the replica. Return False while another fault has broken its disk."""
         broken = bool(self.holds.others(node.id, self.fault.number))
         try:
             with self.holds.acting_on(node.id):

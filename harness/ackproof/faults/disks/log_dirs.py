@@ -1,7 +1,7 @@
 """Full and failing log dirs.
 
-The file system itself shows its state (statvfs, a probe). The broker shows that it matters to Kafka: its process ended,
-or it logged that the log dir is lost.
+The file system itself shows its state (statvfs, a probe file). The broker shows that it noticed: its process ended,
+or it logged that the log dir failed.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from ackproof.faults.injection import Aim, FaultContext, injects
 
 _BYTES: Final = "it knows batches and offsets, no files and no bytes"
 REACTS_WITHIN_S: Final = 40.0
-"""A broker without load notices a failing log dir at its next checkpoint, every 5 s."""
+"""Seconds for a broker to react. Without load it notices a failing log dir at its next checkpoint, every 5 s."""
 SLACK: Final = 64 << 10
 """Bytes that a file system may show as free although nothing more fits."""
 _LINES: Final = 400
@@ -43,7 +43,7 @@ _SIGNS: Final = (
 
 
 class LogDirFault(DiskFault):
-    """Base of faults of one log dir: the one of the role's partition, the only one, or `dir: 2`."""
+    """Base of faults of one log dir: that of the role's partition, the only one, or the one that `dir: 2` names."""
 
     OVER = WHERE_IT_RUNS
     IN_FORCE_S = 60.0
@@ -56,7 +56,7 @@ class LogDirFault(DiskFault):
 
     @property
     def spoils(self) -> bool:
-        """True if nothing can be written to the log dir any more."""
+        """Return True if the log dir cannot be written to any more."""
         return True
 
     def keeps(self, spec: ExperimentSpec) -> Grip | None:
@@ -113,11 +113,9 @@ class FullDisk(LogDirFault):
 
 
 class FailLogDir(LogDirFault):
-    """One log dir fails: every access gives an I/O error, or nothing new can be made in it.
-
-    With several (`cluster.log_dirs`) only its partitions go offline; with one the broker exits. Mending the log dir
-    does not bring it back: healing restarts the node.
-    """
+    """One log dir fails: every access gives an I/O error, or nothing new can be created in it. With several log dirs
+    (`cluster.log_dirs`) only its partitions go offline; with one the broker exits. A repaired log dir does not come
+    back by itself: healing restarts the node."""
 
     KIND = "fail_log_dir"
     DONE = "robbed of a log dir"
@@ -142,16 +140,16 @@ LogDirT = TypeVar("LogDirT", bound=LogDirFault)
 
 
 class LogDirInjection(DiskInjection[LogDirT]):
-    """Base injection: break one log dir of each node, and see that the broker notices."""
+    """Base injection: break one log dir of each node, and confirm that the broker notices."""
 
     def __init__(self, fault: LogDirT, aim: Aim, context: FaultContext) -> None:
         super().__init__(fault, aim, context)
         self._dirs: dict[int, Path] = {}
         self._logged: dict[int, set[str]] = {}
-        """Lines that each node had logged before."""
+        """Lines that each node had logged before the fault."""
 
     def _choose(self) -> Mapping[int, Path]:
-        """Choose the log dir of each node, and watch its log. Its end is expected from now on."""
+        """Choose the log dir of each node, and start to watch its log. From now on the node may end."""
         self._require_breakable()
         for node in self.nodes:
             self._dirs[node.id] = self._dir_of(node)
@@ -204,7 +202,7 @@ class LogDirInjection(DiskInjection[LogDirT]):
 
 @injects(FullDisk)
 class FullDiskInjection(LogDirInjection[FullDisk]):
-    """Fill the file system with a file of ours."""
+    """Fill the file system with one large file."""
 
     def inject(self) -> str:
         self._choose()
@@ -234,7 +232,8 @@ class FullDiskInjection(LogDirInjection[FullDisk]):
 
 @injects(FailLogDir)
 class FailLogDirInjection(LogDirInjection[FailLogDir]):
-    """Shut the file system down for I/O errors; set the immutable flag (root) or the folder's mode for read-only."""
+    """Fail a log dir: shut the file system down (I/O errors), or set the immutable flag (root) or the folder's mode
+    (read-only)."""
 
     def inject(self) -> str:
         self._choose()

@@ -1,7 +1,7 @@
 """Faults of a log's files: truncated segments, deleted checkpoints, and the base that they share with flipped bits.
 
-A file's partition is named as `partition: orders/0`, or by a role of that partition. The witness is the file itself,
-read again: it is shorter, or gone.
+The partition is named by `partition: orders/0`, or by a role of that partition. The witness is the file itself, read
+again: it is shorter, or missing.
 """
 
 from __future__ import annotations
@@ -73,10 +73,10 @@ class PartitionFault(DiskFault):
 
 
 class TruncateSegment(PartitionFault):
-    """SIGKILL, and the end of a segment is missing, in the middle of a batch or not.
+    """SIGKILL, and the end of a segment is cut off, in the middle of a batch or not.
 
-    The broker fetches the missing end of an active segment from the leader. Kafka does not look at closed segments:
-    the hole stays until the replica is made again.
+    The broker fetches the missing end of an active segment from the leader. Kafka does not check closed segments: the
+    hole stays until the replica is created anew from another one.
     """
 
     KIND = "truncate_segment"
@@ -110,8 +110,9 @@ class DeleteCheckpoint(PartitionFault):
         return self.file == "leader-epoch"
 
     def rots(self, place: TopicPartition) -> bool:
-        """Replicas cut their logs by their leader epochs. Without the other files a broker scans more of its log,
-        counts its high watermark from below, as after any kill, or shows deleted records again."""
+        """Return True for the leader-epoch checkpoint, by which replicas truncate their logs. Without another file a
+        broker scans more of its log, starts with a lower high watermark, as after any kill, or shows deleted records
+        again."""
         return self._needs_partition and super().rots(place)
 
     @classmethod
@@ -124,7 +125,7 @@ PartitionT = TypeVar("PartitionT", bound=PartitionFault)
 
 
 class PartitionInjection(DiskInjection[PartitionT]):
-    """Base injection: the partition, and its files on a node."""
+    """Base injection: finds the partition's files on a node."""
 
     def __init__(self, fault: PartitionT, aim: Aim, context: FaultContext) -> None:
         super().__init__(fault, aim, context)
@@ -147,8 +148,8 @@ class PartitionInjection(DiskInjection[PartitionT]):
     def _kill(self) -> None:
         self._strike(lambda node: node.kill(), "SIGKILL")
         self._await_state(NodeState.GONE, GONE_WITHIN_S)
-        # A broker that is killed while it starts may not have removed its mark of a clean shutdown yet. With that mark
-        # it would check none of its files, which cannot be right for a broker that was writing them.
+        # A broker that is killed during its start may still have its clean-shutdown file. With that file it would
+        # check none of its files, which cannot be right for a broker that was writing them.
         for node in self.nodes:
             for log_dir in node.disk.log_dirs:
                 (log_dir / CLEAN_SHUTDOWN).unlink(missing_ok=True)

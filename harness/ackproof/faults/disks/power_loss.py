@@ -1,8 +1,8 @@
-"""Power loss: everything that was not fsynced is gone.
+"""Power loss: all data that was not fsynced is lost.
 
-With root the ext4 below the node's data is shut down without a flush of its journal. The witness is a file of ours,
-written just before and not synced: its content is gone after the next mount. Without root the logs are cut after
-SIGKILL. In both ways the timeline says how far each log reached before and after.
+With root, the ext4 below the node's data is shut down without a flush of its journal. The witness is a canary file,
+written just before and not synced: its content is missing after the next mount. Without root, the logs are cut after
+a SIGKILL. In both cases the timeline states the log ends before and after.
 """
 
 from __future__ import annotations
@@ -39,12 +39,12 @@ Ends = dict[TopicPartition, int]
 
 
 class PowerLoss(DiskFault):
-    """The process is gone, and everything that was not fsynced.
+    """The process ends, and all data that was not fsynced is lost.
 
-    `how: device` (root): the ext4 below the node's data is shut down without a flush of its journal, the process
-    killed, the file system mounted again. `how: cut`: SIGKILL, and everything after the recovery point on disk (or
-    after offset `keep`) is cut from the logs at a batch boundary; stale indexes and the mark of a clean
-    shutdown are removed. `auto`: device if possible, else cut; the timeline says which.
+    `how: device` (root): the ext4 below the node's data is shut down without a flush of its journal, the process is
+    killed, the file system is mounted again. `how: cut`: SIGKILL, and everything after the recovery point on disk (or
+    after offset `keep`) is cut from the logs at a batch boundary; stale indexes and the mark of a clean shutdown are
+    removed. `auto`: device if possible, else cut; the timeline states which.
     """
 
     KIND = "power_loss"
@@ -67,7 +67,8 @@ class PowerLoss(DiskFault):
         return frozenset(kinds[self.how])
 
     def misfits(self, experiment: ExperimentSpec) -> Iterator[tuple[str, str]]:
-        """A cut knows the recovery point on disk, which is as old as its last checkpoint."""
+        """Refuse `cut` with flush settings: a cut uses the recovery point on disk, which is as old as its last
+        checkpoint."""
         flushed = flush_settings(experiment)
         if self.how == "cut" and self.keep is None and flushed:
             why = "the recovery point on disk does not show what that made safe"
@@ -81,7 +82,7 @@ class PowerLoss(DiskFault):
 
 
 def flush_settings(experiment: ExperimentSpec) -> list[str]:
-    """Return the experiment's settings that make Kafka fsync what it writes."""
+    """Return the experiment's settings that make Kafka fsync its logs."""
     cluster = experiment.cluster
     given = [cluster.config, *cluster.broker_config.values()]
     given += [topic.config for topic in experiment.topics.values()]
@@ -90,7 +91,7 @@ def flush_settings(experiment: ExperimentSpec) -> list[str]:
 
 @dataclass(frozen=True)
 class Canary:
-    """File that is written and not synced. `name`: the node whose disk it is on."""
+    """A file that is written and not synced, to confirm a power loss. `name`: the node on whose disk it is."""
 
     name: str
     path: Path
@@ -98,7 +99,7 @@ class Canary:
 
     @classmethod
     def sit(cls, name: str, system: FileSystem) -> Self:
-        """Write a canary. Raises `FaultNotConfirmed` if the file system takes no file."""
+        """Write a canary. Raises `FaultNotConfirmed` if the file system accepts no file."""
         made = cls(name, system.at / CANARY, os.urandom(_CANARY_BYTES))
         try:
             made.path.write_bytes(made.content)
@@ -108,10 +109,10 @@ class Canary:
         return made
 
     def lives(self) -> bool:
-        """Return True if the disk has the canary's content.
+        """Return True if the disk still has the canary's content.
 
-        Its name may have survived: ext4 commits its journal every 5 s and on anybody's fsync, and names go with that.
-        Its blocks are allocated only when the file is written out, so it is empty then.
+        The file's name may have survived: ext4 commits its journal, which holds names, every 5 s and on every fsync.
+        The file is then empty, because its blocks are allocated only when its content is written out.
         """
         try:
             return self.path.read_bytes() == self.content
@@ -136,7 +137,7 @@ class PowerLossInjection(DiskInjection[PowerLoss]):
     def inject(self) -> str:
         self._strike(lambda _: None, "an end to come")
         if self._by_device:
-            with self._lock_nodes():  # other faults that heal there need the disk mounted
+            with self._lock_nodes():  # other faults that heal on these nodes need the disk mounted
                 return self._lose_power()
         if self.fault.how == "device":
             raise self.not_confirmed(f"{self._name_nodes()} has no file system of its own")
@@ -171,7 +172,7 @@ class PowerLossInjection(DiskInjection[PowerLoss]):
     def _lose_power(self) -> str:
         for node in self.nodes:
             node.pause()
-        # Nothing is written any more: a log now holds what memory and disk of the machine hold.
+        # Nothing is written from now on: a log read here combines the page cache and the disk.
         self._await_state(NodeState.STOPPED, GONE_WITHIN_S)
         self._before = {node.id: _ends(node) for node in self.nodes}
         self._canaries = [
@@ -218,7 +219,8 @@ class PowerLossInjection(DiskInjection[PowerLoss]):
         )
 
     def _shrunk(self) -> tuple[int, str]:
-        """Return how many offsets are gone from the disks, and how far the logs reached before and after."""
+        """Return the number of offsets that are missing from the disks, and the log ends before and after, in
+        words."""
         gone = 0
         lines = []
         for node in self.nodes:

@@ -1,7 +1,8 @@
-"""Slow disks: writes and fsyncs wait, again and again.
+"""Slow disks: writes and fsyncs are delayed repeatedly.
 
-The file system is frozen (FIFREEZE) for `stall`, then lets writes through for a moment. The witness is a timed write
-and fsync of ours. A process that waits for a frozen file system cannot be killed: faults that end nodes thaw it first.
+The file system is frozen (FIFREEZE) for `stall`, then lets writes pass for a moment, in a loop. The witness is a
+timed write and fsync by the harness. A process that waits for a frozen file system cannot be killed: faults that end
+nodes thaw it first.
 """
 
 from __future__ import annotations
@@ -33,14 +34,14 @@ from ackproof.faults.disks.log_dirs import LogDirFault, LogDirInjection
 from ackproof.faults.injection import injects
 
 SLOW_WITHIN_S: Final = 3.0
-"""The first freeze writes out what is dirty."""
+"""Seconds until a slow write must be observed. The first freeze takes longer, because it writes out dirty pages."""
 PROBE: Final = ".ackproof-fsync"
 LET_THROUGH_S: Final = 0.05
 _FAST_WITHIN_S: Final = 10.0
 
 
 class SlowDisk(LogDirFault):
-    """The file system of a log dir is frozen for `stall`, lets 50 ms through, is frozen again, and so on.
+    """The file system of a log dir is frozen for `stall`, thawed for 50 ms, frozen again, and so on.
 
     Every write and every fsync of the node waits that long, as on an overloaded or dying disk.
     """
@@ -67,12 +68,12 @@ class SlowDisk(LogDirFault):
         return {**(super().draw_fields(draw) or {}), "stall": f"{draw.between(300, 900)}ms"}
 
     def planned(self, exposure: Exposure) -> Incidents:
-        """A follower that cannot append lags; a leader that serves nobody drops all its followers.
+        """Count followers that lag because they cannot append; a leader that serves nobody drops all its followers.
 
-        The fault lasts longer than `for`, which counts from its confirmation, and that waits for a write of ours.
-        Nobody is fenced for a slow disk, as heartbeats write nothing. But a controller that cannot append to the
-        metadata log for a whole session does not learn that another is active, and a ZooKeeper server answers no ping
-        while a write waits.
+        The fault lasts longer than `for`, which counts from the confirmation, and the confirmation waits for a slow
+        write. Brokers are not fenced for a slow disk, because heartbeats write nothing. But a controller that cannot
+        append to the metadata log for a whole session does not learn that another one is active, and a ZooKeeper
+        server answers no ping while a write waits.
         """
         cluster, roles = exposure.experiment.cluster, self.target.roles
         stalls_past_session = self.stall * 1000 >= exposure.time_out(exposure.session)
@@ -101,10 +102,10 @@ class SlowDisk(LogDirFault):
 
 
 class Stutter:
-    """Loop that freezes file systems for `stall_s` seconds, and lets them go on for a moment.
+    """Loop that freezes file systems for `stall_s` seconds, then thaws them for a moment.
 
-    A frozen file system cannot be unmounted, and without a mount another would be frozen: therefore the loop takes
-    the lock of a node's disk (`acting_on`). File systems that `others` have broken are skipped.
+    A frozen file system cannot be unmounted, and if it is not mounted, another one would be frozen. Therefore the
+    loop takes the lock of a node's disk (`acting_on`). File systems that `others` have broken are skipped.
     """
 
     def __init__(
@@ -126,7 +127,7 @@ class Stutter:
         self._thread.start()
 
     def end(self) -> None:
-        """Let all file systems go on. Idempotent."""
+        """Stop the loop and thaw all file systems. Idempotent."""
         self._stop.set()
         if self._thread.is_alive():
             self._thread.join()
@@ -159,7 +160,7 @@ class Stutter:
 
 @injects(SlowDisk)
 class SlowDiskInjection(LogDirInjection[SlowDisk]):
-    """Slow the nodes down; none ends."""
+    """Slow the nodes' disks down. No process ends."""
 
     _stutter: Stutter | None = None
 
@@ -179,10 +180,10 @@ class SlowDiskInjection(LogDirInjection[SlowDisk]):
         )
 
     def confirm(self) -> str:
-        """See that writes and fsyncs of ours wait there, and not on a disk nearby.
+        """Confirm that writes and fsyncs by the harness wait on that file system.
 
-        On a busy machine every disk is slow, and now and then one write more than another: two of four in a row must
-        be slow.
+        On a busy machine every disk is slow, and single writes are slower than others. So two of four consecutive
+        writes must be slow.
         """
         return "; ".join(self._await_slow_write(node) for node in self.nodes)
 
@@ -246,7 +247,7 @@ class SlowDiskInjection(LogDirInjection[SlowDisk]):
 
 
 def timed_fsync(folder: Path) -> float:
-    """Return the seconds that a write and fsync of a file take. Raises `FaultNotConfirmed`."""
+    """Return the seconds for a write and fsync of a probe file. Raises `FaultNotConfirmed`."""
     probe = folder / PROBE
     start = time.monotonic()
     try:

@@ -28,7 +28,7 @@ _FROM: Final = list(get_args(From))
 
 
 def links_between(nodes: Iterable[int], away: From, spec: ClusterSpec) -> Iterator[Link]:
-    """Return all links, in both directions, between these nodes and the nodes from which they are kept."""
+    """Yield all links, in both directions, between these nodes and those that `away` names."""
     for node in nodes:
         if away in ("clients", "all"):
             yield Link(CLIENTS, node)
@@ -58,7 +58,7 @@ def _group_text(group: tuple[Role, ...]) -> str:
 
 
 def _sides_apart(sides: Iterable[set[int]]) -> Iterator[Link]:
-    """Return all links between nodes of different sides. Raises `FaultNotConfirmed` if a node is on two."""
+    """Yield all links between nodes of different sides. Raises `FaultNotConfirmed` if a node is on two sides."""
     for side, other in combinations(sides, 2):
         if both := side & other:
             raise FaultNotConfirmed(f"node {min(both)} holds roles of two groups; each node is on one side")
@@ -90,7 +90,7 @@ FromField: TypeAlias = Annotated[
 
 
 class IsolateFault(LinkFault):
-    """Each node that holds the role is cut off, in both directions, from those that `from` names."""
+    """Each node that holds the role is cut off, in both directions, from the nodes or clients that `from` names."""
 
     KIND = "isolate"
     DONE = "isolated"
@@ -198,7 +198,7 @@ class SplitFault(GroupFault):
 
     @classmethod
     def draw_fields(cls, draw: Draw) -> Mapping[str, Data] | None:
-        """Keep fewer than half of the brokers from the others."""
+        """Draw a split that separates fewer than half of the brokers from the others."""
         if draw.experiment.cluster.brokers < 3:
             return None
         return {"groups": [["minority"], ["majority"]], "silent": draw.more.random() < 0.5}
@@ -208,7 +208,7 @@ class SplitFault(GroupFault):
 
 
 class BridgeFault(GroupFault):
-    """Two groups that only one node connects: each of them believes that the cluster is larger than it is."""
+    """Two groups that are connected by one node only: each of them can still reach that node."""
 
     KIND = "bridge"
     SUMMARY = "Split nodes into two groups that only one node connects."

@@ -27,7 +27,7 @@ BITES_WITHIN_S: Final = 10.0
 MENDED_WITHIN_S: Final = 20.0
 _OWNER: Final = re.compile(r"fault-(\d+)")
 AT_ONCE: Final = 8
-"""Links that are looked at in parallel."""
+"""Number of links that are probed in parallel."""
 T = TypeVar("T")
 LinksT = TypeVar("LinksT", bound=LinkFault)
 
@@ -36,7 +36,8 @@ LinksT = TypeVar("LinksT", bound=LinkFault)
 class LinksInjection(Injection[LinksT]):
     """Impose one effect on all links of a fault.
 
-    Several faults may lie on a link: each is confirmed against what it found there, and lifts only its own effect.
+    Several faults may affect one link: each is confirmed against the state that it found, and lifts only its own
+    effect.
     """
 
     def __init__(self, fault: LinksT, aim: Aim, context: FaultContext) -> None:
@@ -62,7 +63,8 @@ class LinksInjection(Injection[LinksT]):
         return f"{self.effect} on {names(self.links)}"
 
     def confirm(self) -> str:
-        """See the effect on every link whose ends run; a link that another fault had silenced stays silent."""
+        """Confirm the effect on every link whose ends run. A link that another fault had silenced must stay
+        silent."""
         seen = on_each(tuple(self._before), self._await_effect) | self._look_at_silent()
         if isinstance(self.effect, SILENT):
             mute = [link for link, look in seen.items() if not look.passes]
@@ -72,7 +74,8 @@ class LinksInjection(Injection[LinksT]):
         return self._describe(seen)
 
     def heal(self) -> str:
-        """See whether the effect lasted, look at links whose ends have come back, and lift it from all links."""
+        """Confirm that the effect lasted, probe links whose ends have come back, and lift the effect from all
+        links."""
         try:
             lasted = self._confirm_lasting()
             there = [link for link in self._vouched if not self._is_away(link)]
@@ -82,7 +85,7 @@ class LinksInjection(Injection[LinksT]):
         return f"mended {names(self.links)}{lasted}{describe_looks(back)}"
 
     def confirm_healed(self) -> str:
-        """See that broken links are whole again, and that nodes whose links are all whole take part."""
+        """Confirm that broken links work again, and that nodes whose links all work take part in the cluster."""
         links = self._await_a_look()
         seen = on_each(links, self._await_mending)
         self._await_ready()
@@ -100,7 +103,8 @@ class LinksInjection(Injection[LinksT]):
         return on_each(ends_run, self._await_silence)
 
     def _confirm_lasting(self) -> str:
-        """See that nothing came over silent links until now, by the kernel's counters, and look again at the others."""
+        """Confirm by the kernel's counters that silent links have carried nothing until now; probe the other links
+        again."""
         came = on_each(tuple(self._silent), self._count_bytes)
         for link, bytes_ in came.items():
             if bytes_:
@@ -121,8 +125,8 @@ class LinksInjection(Injection[LinksT]):
         return describe_looks(on_each(comparable, self._await_effect))
 
     def _count_bytes(self, link: Link) -> int | None:
-        """Return bytes that came over a silent link since its confirmation; None if its source and its counters are
-        gone."""
+        """Return the bytes that arrived over a silent link since its confirmation; None if its source, with the
+        counters, no longer exists."""
         try:
             return self.mesh.traffic(link).received_since(self._silent[link])
         except LinkError:
@@ -131,7 +135,7 @@ class LinksInjection(Injection[LinksT]):
             raise
 
     def _await_a_look(self) -> tuple[Link, ...]:
-        """Return the links that can be looked at; while there is none, wait for what hinders if that will end."""
+        """Return the links that can be probed. While there is none, wait if the hindrance will end."""
         if not self._broken:
             return ()  # the fault never began
         hindered_at = time.monotonic()
@@ -154,7 +158,7 @@ class LinksInjection(Injection[LinksT]):
         )
 
     def _is_hindered(self, link: Link) -> bool:
-        """Return True if another fault, which goes on, hinders a look at the link, or an end of it is coming back."""
+        """Return True if another fault in force prevents a probe of the link, or one of its ends is coming back."""
         if self._holding_faults(link) or any(self.holds.returns(end) for end in link if end != CLIENTS):
             return True
         others = map(_OWNER.match, self._others(link))
@@ -164,7 +168,7 @@ class LinksInjection(Injection[LinksT]):
         return "; ".join(f"{link} {self._excuse(link)}" for link in links)
 
     def _look_before(self) -> None:
-        """Look at each link before the fault; its confirmation and its healing are compared with that."""
+        """Probe each link before the fault. Its confirmation and its healing are compared with these results."""
         self._below = {link: frozenset(self.mesh.imposed(link)) for link in self.links}
         looks = on_each(self.links, self._first_look)
         self._before = {link: look for link, look in looks.items() if look.passes}
@@ -184,13 +188,16 @@ class LinksInjection(Injection[LinksT]):
             if look.passes:
                 return look
             answer = look.words
-            self._below[link] |= self._others(link)  # a flapping effect shows at one look and not at the next
+            self._below[link] |= self._others(
+                link
+            )  # a flapping effect may show in one probe and not in the next
         if why := self._is_away(link) or _broken_by(self._below[link]):
             return LinkObservation(False, 0.0, why)
         raise self.not_confirmed(f"{link} was broken before the fault: {answer}")
 
     def _look(self, link: Link, *, first: bool = False) -> LinkObservation:
-        """Look at a link. One that had another effect before does not show in which way nothing passes."""
+        """Probe a link. If the link already had another effect, the probe cannot show which of the two stops the
+        traffic."""
         stacked = self._below.get(link) and isinstance(self.effect, SILENT)
         try:
             if stacked:
@@ -202,12 +209,13 @@ class LinksInjection(Injection[LinksT]):
             raise
 
     def _is_vouched_for(self, link: Link) -> bool:
-        """Return True if nothing passes the link as this fault wants it, and another fault is known to be the cause."""
+        """Return True if nothing passes the link, as this fault demands, but another fault is known to be the
+        cause."""
         cause = self._holding_faults(link) if self._not_running(link) else self._below[link]
         return isinstance(self.effect, SILENT) and bool(cause)
 
     def _not_running(self, link: Link) -> str:
-        """Return which end of a link does not run, and which fault holds it; empty if both run."""
+        """Return which ends of a link do not run, and which faults hold them; empty if both run."""
         for end in link:
             if end != CLIENTS and (state := self.context.cluster.node(end).state()) is not NodeState.RUNNING:
                 others = self.holds.others(end, self.fault.number)
@@ -221,8 +229,8 @@ class LinksInjection(Injection[LinksT]):
         )
 
     def _excuse(self, link: Link) -> str:
-        """Return why nothing can be said of a link now: an end does not run or is coming back, or other effects lie
-        on it than before this fault. For a link that was silent then, any other effect counts."""
+        """Return why a link cannot be judged now: an end does not run or is coming back, or the link has other
+        effects than before this fault. For a link that was silent before, any other effect counts."""
         below = frozenset[str]() if link in self._vouched else self._below.get(link, frozenset())
         return self._is_away(link) or _broken_by(self._others(link) - below)
 
@@ -301,7 +309,7 @@ class LinksInjection(Injection[LinksT]):
                         raise
 
     def _is_elsewhere_held(self, end: int) -> bool:
-        """Return True if a node need not answer: it does not run, or another fault lies on one of its links."""
+        """Return True if a node need not answer: it does not run, or another fault affects one of its links."""
         touching = [link for link in self.mesh.links() if end in link]
         running = self.context.cluster.node(end).state() is NodeState.RUNNING
         return not running or any(map(self.mesh.imposed, touching))
@@ -313,13 +321,13 @@ class LinksInjection(Injection[LinksT]):
 
 
 def on_each(links: Sequence[Link], act: Callable[[Link], T]) -> dict[Link, T]:
-    """Call `act` for each link, several at once, and return its results by link."""
+    """Call `act` for each link, `AT_ONCE` links in parallel. Return the results by link."""
     with ThreadPoolExecutor(AT_ONCE, thread_name_prefix="links") as pool:
         return dict(zip(links, pool.map(act, links), strict=True))
 
 
 def describe_looks(looks: Mapping[Link, LinkObservation]) -> str:
-    """Return what was seen last, before the healing."""
+    """Return the last observations before the healing, in words."""
     return "".join(f"; {link} until then: {look}" for link, look in looks.items())
 
 

@@ -1,8 +1,8 @@
 """Faults of links that are named by their ends, over which nothing passes: cut, black_hole, reset, flap.
 
-A link `A -> B` is every connection that A opens to B, with its traffic in both directions: `cut` keeps A from asking B,
-while B may still ask A. `both_ways` breaks the connections that B opens to A too. The fault lasts for the time given as
-`for`, and without it until the end of the run.
+A link `A -> B` is every connection that A opens to B, with its traffic in both directions. `cut` stops A from sending
+requests to B, while B may still send requests to A. `both_ways` also breaks the connections that B opens to A. The
+fault lasts for the time `for`, or without it until the end of the run.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ class NamedLinkFault(LinkFault):
 
 
 class CutFault(NamedLinkFault):
-    """Connections are closed and new ones refused: the caller knows at once."""
+    """Connections are closed and new ones refused: the caller notices at once."""
 
     KIND = "cut"
     SUMMARY = "Close the connections of a link and refuse new ones."
@@ -91,7 +91,7 @@ class CutFault(NamedLinkFault):
 
 
 class BlackHoleFault(NamedLinkFault):
-    """Connections stay open and nothing arrives: the caller knows after a time-out."""
+    """Connections stay open and nothing arrives: the caller notices after a time-out."""
 
     KIND = "black_hole"
     SUMMARY = "Let nothing through a link; its connections stay open (a black hole)."
@@ -101,7 +101,7 @@ class BlackHoleFault(NamedLinkFault):
 
 
 class ResetFault(NamedLinkFault):
-    """Connections are made, and reset as soon as they carry something."""
+    """Connections are accepted, and reset as soon as they carry data."""
 
     KIND = "reset"
     SUMMARY = "Reset every connection of a link as soon as it carries something."
@@ -111,7 +111,7 @@ class ResetFault(NamedLinkFault):
 
 
 class FlapFault(NamedLinkFault):
-    """The link goes down and comes up, again and again."""
+    """The link is cut and mended in turn."""
 
     KIND = "flap"
     SUMMARY = "Cut a link and mend it, again and again."
@@ -137,8 +137,8 @@ class FlapFault(NamedLinkFault):
 
 @injects(FlapFault)
 class FlapInjection(LinksInjection[FlapFault]):
-    """Cut and mend in turn, by a thread. Confirmed when a link was seen down, and then up again; a link that another
-    fault had silenced flaps once that has healed."""
+    """A thread cuts and mends the link in turn. Confirmed when a link was seen down and then up; a link that another
+    fault had silenced counts once that fault has healed."""
 
     def __init__(self, fault: FlapFault, aim: Aim, context: FaultContext) -> None:
         super().__init__(fault, aim, context)
@@ -157,7 +157,7 @@ class FlapInjection(LinksInjection[FlapFault]):
         return self._describe(seen)
 
     def heal(self) -> str:
-        """End the flapping, after a look at the links that nothing else silences any more."""
+        """End the flapping, after a probe of the links that no other fault silences any more."""
         flaps = self._thread.ident is not None
         try:
             free = [link for link in self._vouched if flaps and not self._excuse(link)]
@@ -198,7 +198,8 @@ class FlapInjection(LinksInjection[FlapFault]):
         return LinkObservation(True, 0.0, ", ".join(told))
 
     def _see_link(self, link: Link, passes: bool, word: str) -> str:
-        """Return words if the link passes, or does not, as wanted, or if another fault keeps it from being seen up."""
+        """Return words if the link passes (or does not) as expected, or another fault prevents it from being seen up;
+        else ''."""
         if self.mesh.probe(link, timeout_s=ANSWERS_WITHIN_S).passed is passes:
             return f"seen {word}"
         why = self._excuse(link) if passes and self._is_hindered(link) else ""

@@ -21,7 +21,7 @@ from ackproof.network.mesh import Delay, DropLarge, Effect, Link, Loss, Mesh, Sl
 from ackproof.network.probe import OVERHEAD
 
 VOLUME_S: Final = 1.0
-"""A throttled link is asked for as much as takes this long at its rate."""
+"""Seconds of traffic, at its rate, by which a throttled link is probed."""
 ROUNDS: Final = 5
 THIN_LOOKS: Final = 3
 FIRST_LOOKS: Final = 4
@@ -48,18 +48,19 @@ class ThrottleFault(NamedLinkFault):
         return Throttle(self.rate)
 
     def volume(self) -> tuple[int, int]:
-        """Return the bytes of a request and the number of requests that together take `VOLUME_S`."""
+        """Return the size of a request in bytes, and the number of requests, which together take `VOLUME_S`
+        seconds."""
         size = max(OVERHEAD, min(LARGEST, round(self.rate * VOLUME_S)))
         return size, max(1, min(64, round(self.rate * VOLUME_S / size)))
 
     @property
     def _least_s(self) -> float:
-        """Seconds below which the volume cannot have passed, less what a first burst carries."""
+        """Return the minimum seconds for the volume, minus what a first burst carries."""
         size, asks = self.volume()
         return 0.6 * min(VOLUME_S, size * asks / self.rate)
 
     def look(self, mesh: Mesh, link: Link) -> LinkObservation:
-        """Take the fastest of a few: a busy machine may be slow for once, and a throttled link is never fast."""
+        """Return the fastest of a few probes: a busy machine may be slow once, but a throttled link is never fast."""
         size, asks = self.volume()
         best = math.inf
         for _ in range(THIN_LOOKS):
@@ -99,16 +100,16 @@ class DelayFault(NamedLinkFault):
 
     @classmethod
     def draw_fields(cls, draw: Draw) -> Mapping[str, Data] | None:
-        """Draw a delay that a busy machine does not explain."""
+        """Draw a delay that is too long to be explained by a busy machine."""
         return {"link": draw.link(), "latency": f"{draw.between(50, 150)}ms"}
 
     def effect(self) -> Effect:
         return Delay(self.latency, self.jitter)
 
     def look(self, mesh: Mesh, link: Link) -> LinkObservation:
-        """Take the least of a few round trips, to which a busy machine and lost packets only add.
+        """Return the shortest of a few round trips, because a busy machine and lost packets only add to them.
 
-        The median if the jitter may take it all away.
+        If the jitter may cancel the whole delay, return the median.
         """
         rounds = [mesh.probe(link, timeout_s=ANSWERS_WITHIN_S + 6 * self.latency) for _ in range(ROUNDS)]
         took = [answer.seconds for answer in rounds if answer.passed]
@@ -117,7 +118,8 @@ class DelayFault(NamedLinkFault):
         return LinkObservation(bool(took), value, f"a round trip takes {value * 1000:.1f} ms")
 
     def first_look(self, mesh: Mesh, link: Link) -> LinkObservation:
-        """Take the fastest of a few: a slow link would hide the delay, and a machine may be busy for a moment."""
+        """Return the fastest of several probes: a slow link would hide the delay, and a machine may be busy for a
+        moment."""
         best = self.look(mesh, link)
         for _ in range(FIRST_LOOKS - 1):
             if best.value < self.latency / 2:
@@ -143,15 +145,15 @@ class LossFault(NamedLinkFault):
 
     @classmethod
     def draw_fields(cls, draw: Draw) -> Mapping[str, Data] | None:
-        """Draw so few losses that connections live."""
+        """Draw a share of losses that is small enough for connections to survive."""
         return {"link": draw.link(), "share": f"{draw.between(5, 25)}%"}
 
     def effect(self) -> Effect:
         return Loss(self.share)
 
     def look(self, mesh: Mesh, link: Link) -> LinkObservation:
-        """Count packets sent again per answer. Late answers are no sign: another delay, or a busy machine, does the
-        same."""
+        """Return the number of retransmitted packets per answer. Late answers prove nothing: another delay or a busy
+        machine has the same effect."""
         answer = mesh.probe(link, timeout_s=2.5, asks=LOSS_ASKS)
         asked = f"{answer.answers} of {LOSS_ASKS} questions answered"
         value = answer.resent / max(1, answer.answers)
@@ -178,11 +180,11 @@ class DropLargeFault(NamedLinkFault):
 
     @property
     def _large(self) -> int:
-        """Bytes of a question that does not pass."""
+        """Return the bytes of a request that does not pass."""
         return min(LARGEST, 2 * self.above)
 
     def at_odds(self, first: FaultSpec, spec: ExperimentSpec) -> str:
-        """Large packets that another fault already loses cannot be lost again."""
+        """Return why large packets cannot be lost: another fault already loses them."""
         if why := super().at_odds(first, spec):
             return why
         if not isinstance(first, DropLargeFault) or first.above >= self._large:
@@ -193,7 +195,7 @@ class DropLargeFault(NamedLinkFault):
 
     @classmethod
     def draw_fields(cls, draw: Draw) -> Mapping[str, Data] | None:
-        """Draw between the smallest that must pass and what an Ethernet carries."""
+        """Draw a size between the smallest packet that must pass (576 B) and what an Ethernet frame carries."""
         return {"link": draw.link(), "above": f"{draw.between(576, 1500)}B"}
 
     def effect(self) -> Effect:
@@ -211,7 +213,7 @@ class DropLargeFault(NamedLinkFault):
 
 
 class SlowCloseFault(NamedLinkFault):
-    """The end of a connection arrives late: the other side keeps the connection meanwhile."""
+    """The end of a connection arrives late: the other side keeps the connection open until then."""
 
     KIND = "slow_close"
     SUMMARY = "Delay the end of a connection."
@@ -220,7 +222,7 @@ class SlowCloseFault(NamedLinkFault):
 
     @classmethod
     def draw_fields(cls, draw: Draw) -> Mapping[str, Data] | None:
-        """Draw a delay that a busy machine does not explain."""
+        """Draw a delay that is too long to be explained by a busy machine."""
         return {"link": draw.link(), "delay": f"{draw.between(200, 1000)}ms"}
 
     def effect(self) -> Effect:

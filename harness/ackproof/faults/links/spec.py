@@ -1,4 +1,4 @@
-"""Fields and witnesses of link faults: the effect, the links, and which of them certainly exist."""
+"""Fields and witnesses of link faults: the effect, the links, and which of the links certainly exist."""
 
 from __future__ import annotations
 
@@ -19,22 +19,22 @@ from ackproof.network.mesh import BlackHole, Cut, Effect, Link, Mesh, Reset
 
 SILENT: Final = (Cut, BlackHole, Reset)
 """Effects under which nothing passes. If another fault silenced the link before, or holds its end, only continued
-silence can be seen."""
+silence can be observed."""
 ANSWERS_WITHIN_S: Final = 2.0
 """A healthy node answers a probe within 5 ms."""
 SILENT_FOR_S: Final = 0.8
 """A link is silent if a probe gets no answer for this long."""
 STANDS_STILL_S: Final = 0.3
-"""Time over which the kernel's counters are compared."""
+"""Seconds over which the kernel's counters are compared."""
 _WAYS: Final = {Cut: ("refused", "reset", "closed"), Reset: ("reset", "closed"), BlackHole: ("silent",)}
-"""Ends of a probe that show the effect."""
+"""Results of a probe that show each effect."""
 Holders: TypeAlias = Mapping[Role, Sequence[int]]
-"""Nodes that held each role of the fault when it was due, by number."""
+"""Numbers of the nodes that held each role of the fault when it was due."""
 
 
 @dataclass(frozen=True)
 class LinkObservation:
-    """Observation of a link at one moment. `passes`: questions are answered; `value`: seconds, bytes or packets."""
+    """Observation of a link at one moment. `passes`: requests are answered. `value`: seconds, bytes or packets."""
 
     passes: bool
     value: float
@@ -62,21 +62,23 @@ class LinkFault(FaultSpec):
         raise NotImplementedError
 
     def links_there(self, holders: Holders, spec: ClusterSpec) -> tuple[Link, ...]:
-        """Return those that exist, sorted. Raises `FaultNotConfirmed` if there is none, or a node is on two sides."""
+        """Return the links that exist, sorted. Raises `FaultNotConfirmed` if there is none, or a node is on two
+        sides."""
         return existing_links(self, self.links(holders, spec), spec)
 
     @property
     def in_silence(self) -> bool:
-        """True if nothing passes and no connection is closed."""
+        """Return True if nothing passes and no connection is closed."""
         return isinstance(self.effect(), BlackHole)
 
     @property
     def keeps_silent(self) -> bool:
-        """True if nothing passes as long as the fault lasts."""
+        """Return True if nothing passes as long as the fault lasts."""
         return isinstance(self.effect(), SILENT)
 
     def at_odds(self, first: FaultSpec, spec: ExperimentSpec) -> str:
-        """An effect that shows only where something passes conflicts with silence. Silence on silence composes."""
+        """Return why this effect cannot be observed: it shows only if something passes, and `first` silences all its
+        links. Silence on top of silence is no conflict."""
         if isinstance(self.effect(), SILENT) or not (links := self.sure_links(spec)):
             return ""
         silent = first.sure_links(spec) if isinstance(first, LinkFault) and first.keeps_silent else ()
@@ -96,24 +98,24 @@ class LinkFault(FaultSpec):
     # -- witness: it never asks what was imposed; a look raises `LinkError` if it is not possible -----------------
 
     def look(self, mesh: Mesh, link: Link) -> LinkObservation:
-        """Look at the link now, which may take seconds."""
+        """Probe the link now, which may take seconds."""
         return look_for_silence(mesh, link, _WAYS[type(self.effect())])
 
     def first_look(self, mesh: Mesh, link: Link) -> LinkObservation:
-        """Look before the effect, patiently if a busy machine could hide it."""
+        """Probe the link before the fault, several times if a busy machine could hide the effect."""
         return self.look(mesh, link)
 
     def shows(self, before: LinkObservation, now: LinkObservation) -> bool:
-        """Return True if the effect shows."""
+        """Return True if the two observations show the effect."""
         return before.passes and not now.passes
 
     def is_mended(self, before: LinkObservation, now: LinkObservation) -> bool:
-        """Return True if nothing of the effect is left."""
+        """Return True if the two observations show nothing of the effect any more."""
         return now.passes
 
 
 def existing_links(fault: FaultSpec, links: Iterable[Link], spec: ClusterSpec) -> tuple[Link, ...]:
-    """Return those of a fault's links that exist, sorted. Raises `FaultNotConfirmed` if there is none."""
+    """Return the links that exist, sorted. Raises `FaultNotConfirmed` if there is none."""
     found = tuple(sorted(link for link in set(links) if exists(spec, link)))
     if not found:
         raise FaultNotConfirmed(f"aimed at nothing: {fault} names no link that there is")
@@ -121,7 +123,7 @@ def existing_links(fault: FaultSpec, links: Iterable[Link], spec: ClusterSpec) -
 
 
 def exists(spec: ClusterSpec, link: Link) -> bool:
-    """Return True if `source` ever connects to `target`: controllers that are not brokers open no connections to
+    """Return True if `source` ever connects to `target`. Controllers that are not brokers open no connections to
     brokers."""
     source, target = link
     brokers, controllers = spec.broker_ids, spec.controller_ids
@@ -135,7 +137,7 @@ def exists(spec: ClusterSpec, link: Link) -> bool:
 
 
 def names(links: Sequence[Link]) -> str:
-    """Join links for people."""
+    """Return the links as comma-separated text."""
     return ", ".join(map(str, links))
 
 

@@ -32,7 +32,7 @@ MOVED_WITHIN_S: Final = 90.0
 class Decommission(ProcessFault):
     """Brokers leave, and their replicas move to others: drained first, or killed first and replaced afterwards.
 
-    Healing starts them again, without any partition.
+    Healing starts the brokers again. They hold no partition then.
     """
 
     KIND = "decommission"
@@ -76,7 +76,7 @@ class Decommission(ProcessFault):
 
 @injects(Decommission)
 class DecommissionInjection(ProcessInjection[Decommission]):
-    """Move replicas away and shut the broker down, or kill it and move them then. Healing starts it again."""
+    """Move replicas away and shut the broker down, or kill it and then move them. Healing starts it again."""
 
     def __init__(self, fault: Decommission, aim: Aim, context: FaultContext) -> None:
         super().__init__(fault, aim, context)
@@ -131,7 +131,7 @@ class DecommissionInjection(ProcessInjection[Decommission]):
         self._await_moved()
 
     def _await_moved(self) -> str:
-        """Wait until no running broker shows a replica on those that leave, and every ISR is full."""
+        """Wait until no running broker shows a replica on the leaving brokers, and every ISR is full."""
 
         def find_unmoved() -> list[str]:
             return [
@@ -149,7 +149,7 @@ class DecommissionInjection(ProcessInjection[Decommission]):
         return f"metadata of another broker: no replica on {sorted(self.leaving)}, all ISRs full"
 
     def _states(self) -> dict[TopicPartition, PartitionState]:
-        """Return all partitions, as the last broker that stays and answers shows them."""
+        """Return the state of all partitions, as shown by the remaining broker with the highest id that answers."""
 
         def look() -> dict[TopicPartition, PartitionState] | None:
             links = self.context.cluster.running_links()

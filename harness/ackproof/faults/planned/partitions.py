@@ -1,7 +1,7 @@
 """Planned work on one partition: elections, and moves to another log dir.
 
-An election is witnessed by another broker than the asked one: it shows the new leader, in a newer epoch. A move is
-witnessed on the disk: the partition's folder is in another log dir, and in no other.
+An election is witnessed by a broker other than the one that was asked: it shows the new leader in a newer epoch. A
+move is witnessed on the disk: the partition's folder is in another log dir, and in no other.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class PartitionOperation(FaultSpec):
 
     @property
     def targets(self) -> tuple[Role, ...]:
-        """Preferred leader of the partition: somebody always is, even while nobody leads."""
+        """Return the role of the preferred leader: it has a holder even while the partition has no leader."""
         return (Role(RoleKind.PREFERRED_LEADER, self.partition.topic, self.partition.partition),)
 
     def __str__(self) -> str:
@@ -55,7 +55,7 @@ PlannedT = TypeVar("PlannedT", bound=PartitionOperation)
 
 
 class PartitionOperationInjection(Injection[PlannedT]):
-    """Base injection: asked for at one broker, witnessed at another."""
+    """Base injection: the change is requested at one broker and witnessed at another."""
 
     def __init__(self, fault: PlannedT, aim: Aim, context: FaultContext) -> None:
         super().__init__(fault, aim, context)
@@ -69,12 +69,13 @@ class PartitionOperationInjection(Injection[PlannedT]):
         return self._before
 
     def _look(self) -> None:
-        """Note the partition's state, once two brokers can be asked."""
+        """Record the partition's state, as soon as two brokers can be asked."""
         self._before = state_of(self.context, self.place)
         views(self.context)
 
     def _witness(self) -> PartitionState | None:
-        """Return the partition as another broker shows it; brokers are looked up at each call, as they may restart."""
+        """Return the partition as another broker shows it. Brokers are chosen at each call, because they may
+        restart."""
         look = find_views(self.context)
         return None if look is None else state_at(look.witness_link, self.place)
 
@@ -97,16 +98,14 @@ class ElectPreferred(PartitionOperation):
 
 
 class ElectUnclean(PartitionOperation):
-    """An unclean election by an operator: a live replica becomes leader though none is in sync.
-
-    It takes place whatever unclean.leader.election.enable says, and records that only the old leader had are gone.
-    """
+    """An unclean election by an operator: a live replica becomes leader although none is in sync. It ignores
+    unclean.leader.election.enable. Records that only the old leader had are lost."""
 
     KIND = "elect_unclean"
     SUMMARY = "Make any live replica of a leaderless partition its leader, in sync or not."
 
     def may_set(self, spec: ExperimentSpec, topic: str) -> Mapping[str, str]:
-        """The same settings as if the topic allowed unclean elections."""
+        """Return the settings that would allow unclean elections: this fault counts as if the topic had them."""
         return {UNCLEAN: "true"} if topic == self.partition.topic else {}
 
     def planned(self, exposure: Exposure) -> Incidents:

@@ -1,4 +1,4 @@
-"""Reassignments, carried through or cancelled half way. Another broker than the asked one shows the replicas."""
+"""Reassignments, completed or cancelled half way. A broker other than the one that was asked shows the replicas."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ from ackproof.network.wire import Refused, WireError
 from ackproof.rundir.timeline import fault_name
 
 MOVED_WITHIN_S: Final = 90.0
-"""A reassignment copies the partition's data."""
+"""Maximum seconds for a reassignment, which copies the partition's data."""
 READY_WITHIN_S: Final = 60.0
-"""A broker that was killed by another fault may register only after its old session has ended."""
+"""Seconds for a broker to become ready. If another fault killed it, it may wait for the end of its old session."""
 _NO_REASSIGNMENT_IN_PROGRESS: Final = 85
 _RATES: Final = ("leader.replication.throttled.rate", "follower.replication.throttled.rate")
 _THROTTLED: Final = ("leader.replication.throttled.replicas", "follower.replication.throttled.replicas")
@@ -78,7 +78,7 @@ class Reassign(Move):
 
     @classmethod
     def draw_fields(cls, draw: Draw) -> Mapping[str, Data] | None:
-        """Draw as many replicas as there are, on other brokers or in another order."""
+        """Draw as many replicas as before, on other brokers or in another order."""
         place = draw.other_place()
         brokers = list(draw.experiment.cluster.broker_ids)
         copies = draw.experiment.topics[place.rpartition("/")[0]].replication_factor
@@ -151,8 +151,8 @@ class MoveInjection(PartitionOperationInjection[MoveT]):
         )
 
     def _throttle(self, rate: str | None, replicas: str | None) -> dict[Owner, dict[str, str | None]]:
-        """Return the settings that throttle, at all brokers; Kafka throttles those of the named replicas that are not
-        in sync."""
+        """Return the settings that throttle, for all brokers. Kafka throttles those of the named replicas that are
+        not in sync."""
         return {
             Owner(Whose.BROKER, ""): dict.fromkeys(_RATES, rate),
             Owner(Whose.TOPIC, self.place.topic): dict.fromkeys(_THROTTLED, replicas),
@@ -166,7 +166,7 @@ class MoveInjection(PartitionOperationInjection[MoveT]):
         return "throttle lifted"
 
     def heal(self) -> str:
-        """End the reassignment in the way of this fault, and lift its throttle whatever happens."""
+        """End this fault's reassignment, and lift its throttle even if that fails."""
         try:
             did = self._end_move() if self._asked else "nothing to undo"
         finally:
@@ -180,7 +180,7 @@ class MoveInjection(PartitionOperationInjection[MoveT]):
         return self._lift_throttle()
 
     def _goes_on(self) -> bool:
-        """Return True if the active controller lists the reassignment, or nobody answers. Brokers are looked up at
+        """Return True if the active controller lists the reassignment, or no broker answers. Brokers are chosen at
         each call."""
         look = find_views(self.context)
         try:
@@ -189,8 +189,8 @@ class MoveInjection(PartitionOperationInjection[MoveT]):
             return True
 
     def _await_replicas(self, *, any_order: bool = False) -> str:
-        """Wait until another broker shows exactly the replicas last asked for, all in sync, and no reassignment goes
-        on.
+        """Wait until another broker shows exactly the replicas that were requested last, all in sync, and no
+        reassignment is in progress.
 
         `any_order`: Kafka does not restore the order of replicas when a reassignment is cancelled.
         """
@@ -244,8 +244,8 @@ class Reassignment(MoveInjection[Reassign]):
     def _end_move(self) -> str:
         """Wait for the end: the new replicas have all data and are in sync.
 
-        If producers write more than a throttle lets through, that never comes: the throttle is lifted after
-        `MOVED_WITHIN_S`, and `confirm_healed` awaits the rest.
+        If producers write more than a throttle allows, the end never comes. Then the throttle is lifted after
+        `MOVED_WITHIN_S`, and `confirm_healed` waits for the rest.
         """
         try:
             self.wait_for(

@@ -38,7 +38,7 @@ _SIMULATED: Final = frozenset(
         "log.flush.interval.messages",
     }
 )
-"""Settings that the model can change while brokers run. Any other would change nothing there, unnoticed."""
+"""Settings that the model can change while brokers run. Any other change would have no effect there."""
 
 
 class SetConfig(FaultSpec):
@@ -84,19 +84,20 @@ class SetConfig(FaultSpec):
                 say.report(("config", name), why, key=True)
 
     def reach(self, spec: ExperimentSpec) -> tuple[frozenset[int], int]:
-        """Only the broker itself takes changes of its settings."""
+        """Return the broker whose settings change, because only it accepts that change; no node for topics and all
+        brokers."""
         return (frozenset(), 0) if self.broker is None else (frozenset({self.broker}), 1)
 
     def at_odds(self, first: FaultSpec, spec: ExperimentSpec) -> str:
-        """Two faults cannot change one setting of one owner: each would restore what the other set. A change for all
-        brokers cannot show while a broker has that setting of its own."""
+        """Return why both faults conflict: if they change the same setting of one owner, each would restore the
+        other's value. A change for all brokers has no effect on a broker that has that setting of its own."""
         both: set[str] = set()
         if isinstance(first, SetConfig) and self.topic == first.topic and self.broker in (None, first.broker):
             both = self.config.keys() & first.config.keys()
         return super().at_odds(first, spec) or (f"has changed {min(both)}" if both else "")
 
     def may_set(self, spec: ExperimentSpec, topic: str) -> Mapping[str, str]:
-        """Settings of this topic, or of brokers unless the topic has a setting of its own."""
+        """Return the changed settings of this topic, or of brokers unless the topic has a setting of its own."""
         if self.topic is not None:
             return self.config if self.topic == topic else {}
         own = spec.topics[topic].config
@@ -114,7 +115,7 @@ class SetConfig(FaultSpec):
 
     @classmethod
     def draw_fields(cls, draw: Draw) -> Mapping[str, Data] | None:
-        """Draw a setting of a topic that promises no less than before."""
+        """Draw a setting of a topic that weakens no promise."""
         topic = draw.other_place().rpartition("/")[0]
         return {"topic": topic, "config": {"flush.messages": str(draw.between(1, 1000))}}
 
@@ -140,7 +141,7 @@ class ConfigChange(Injection[SetConfig]):
         return Owner(Whose.BROKER, "" if self.fault.broker is None else str(self.fault.broker))
 
     def _ask(self, do: Callable[[Connection], T], within_s: float = SEEN_WITHIN_S) -> tuple[int, T]:
-        """Ask a broker for changes of its own settings, any live broker for others."""
+        """Ask the broker itself if its own settings change, else any live broker."""
         if self.fault.broker is None:
             return ask(self.context, do, within_s)
         link = self.context.cluster.running_links().get(self.fault.broker)
@@ -194,7 +195,7 @@ class ConfigChange(Injection[SetConfig]):
             said = self._in_force()
             return said if all(fits(values) for values in said.values()) else None
 
-        # Report the values that matched, not what brokers say a moment later.
+        # Report the values that matched, not those of a later answer.
         said = self.wait_for(
             look,
             f"every broker to say that {what} is in force for {self.owner}",
@@ -208,7 +209,7 @@ class ConfigChange(Injection[SetConfig]):
         )
 
     def _in_force(self) -> dict[int, dict[str, str]]:
-        """Return the values in force by broker, of the topic or of the broker itself."""
+        """Return the values in force of the topic or of the broker itself, by broker."""
         found: dict[int, dict[str, str]] = {}
         for broker, link in self.context.cluster.running_links().items():
             if self.fault.broker not in (None, broker):
@@ -234,7 +235,7 @@ CREATED_WITHIN_S: Final = 60.0
 class Recreate(FaultSpec):
     """A topic is deleted and created again under the same name while clients write to it and read from it.
 
-    Records acknowledged until then are gone, as was asked for: they count as `deleted`, and not as lost.
+    Records acknowledged until then are deleted on purpose: they count as `deleted`, not as lost.
     """
 
     KIND = "recreate"
@@ -246,7 +247,7 @@ class Recreate(FaultSpec):
 
     @property
     def targets(self) -> tuple[Role, ...]:
-        """Preferred leader of the first partition: without one nobody could delete the topic."""
+        """Return the role of the first partition's preferred leader. It must exist to delete the topic."""
         return (Role(RoleKind.PREFERRED_LEADER, self.topic, 0),)
 
     def drops(self, topic: str) -> bool:
@@ -268,7 +269,7 @@ class Recreation(Injection[Recreate]):
 
     @property
     def spec(self) -> TopicSpec:
-        """Specification of the topic. Raises `FaultNotConfirmed` if no experiment has it."""
+        """Return the specification of the topic. Raises `FaultNotConfirmed` if no experiment has it."""
         case = self.context.case
         if case is None or self.fault.topic not in case.experiment.topics:
             raise FaultNotConfirmed(f"no experiment says how to create {self.fault.topic} again")
@@ -300,7 +301,7 @@ class Recreation(Injection[Recreate]):
         return f"metadata of {views(self.context).name}: no topic {self.fault.topic}"
 
     def heal(self) -> str:
-        """Create the topic again. Clients that ask for it do not create it."""
+        """Create the topic again. Clients that request its metadata do not create it."""
         if not self._deleted:
             return "nothing to undo"
         try:

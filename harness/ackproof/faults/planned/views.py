@@ -1,7 +1,7 @@
 """Two brokers for planned work: one that is asked for a change, and another that witnesses it.
 
-Each broker answers from its own copy of the metadata, which it replays from the controllers' log. A change that the
-second broker shows was therefore committed, whatever the first one answered.
+Each broker answers from its own copy of the metadata, which it replays from the controllers' log. So a change that
+the second broker shows was committed, whatever the first one answered.
 """
 
 from __future__ import annotations
@@ -23,18 +23,20 @@ from ackproof.rundir.partition import TopicPartition
 T = TypeVar("T")
 ISR_WITHIN_S: Final = 60.0
 BACK_WITHIN_S: Final = 60.0
-"""Other faults may have ended every broker, and a starting one registers only after its old session has ended."""
+"""Seconds to wait for a broker. Other faults may have ended all of them, and a starting broker may wait for the end
+of its old session."""
 STOPPED_S: Final = 5.0
-"""A stopped run tries to undo a change for this long: running nodes answer within a second."""
+"""Seconds for which a stopped run tries to undo a change. Running nodes answer within a second."""
 NOBODY: Final = "no broker runs that could be asked"
 _NO_CONTROLLER: Final = frozenset({7, 8, 13, 41})
-"""REQUEST_TIMED_OUT, BROKER_NOT_AVAILABLE, NETWORK_EXCEPTION, NOT_CONTROLLER: no controller took the request yet."""
+"""Error codes REQUEST_TIMED_OUT, BROKER_NOT_AVAILABLE, NETWORK_EXCEPTION, NOT_CONTROLLER: no controller took the
+request yet."""
 
 
 @dataclass(frozen=True)
 class Views:
-    """Two brokers: the one that is asked, and the witness. With one broker running they are the same, and `name` says
-    so."""
+    """Two brokers: the one that is asked, and the witness. If only one broker runs, they are the same, and `name`
+    says so."""
 
     asked: int
     asked_link: Connection
@@ -48,10 +50,10 @@ class Views:
 
 
 def views(context: FaultContext) -> Views:
-    """Return the two brokers, as soon as they can be asked (`find_views`).
+    """Return the two brokers as soon as they can be asked (see `find_views`).
 
-    Raises `FaultNotConfirmed` after `SEEN_WITHIN_S`, in ZooKeeper mode a broker's session later: only then has
-    another broker replaced a lost controller. For one look of many use `find_views`.
+    Raises `FaultNotConfirmed` after `SEEN_WITHIN_S`. In ZooKeeper mode a broker's session is added to that time,
+    because only then has another broker replaced a lost controller. Use `find_views` for a single attempt.
     """
     within_s = SEEN_WITHIN_S
     cluster = context.cluster.spec
@@ -63,11 +65,11 @@ def views(context: FaultContext) -> Views:
 
 
 def find_views(context: FaultContext) -> Views | None:
-    """Return the lowest and the highest live broker; with ZooKeeper the controller is asked, as only it takes
-    changes.
+    """Return the live brokers with the lowest and the highest id. In ZooKeeper mode the controller is asked, because
+    only it accepts changes.
 
-    A broker is live if no fault holds it, it answers, and it is registered and unfenced in its own view. If none is,
-    any running broker is asked. None if none runs, or if ZooKeeper's controller does not.
+    A broker is live if no fault holds it, it answers, and it is registered and unfenced in its own view. If none is
+    live, any running broker is used. None if no broker runs, or ZooKeeper's controller does not.
     """
     running = context.cluster.running_links()
     links = {broker: link for broker, link in running.items() if _lives(context, broker, link)} or running
@@ -94,10 +96,10 @@ def _lives(context: FaultContext, broker: int, link: Connection) -> bool:
 def ask(
     context: FaultContext, do: Callable[[Connection], T], within_s: float = SEEN_WITHIN_S
 ) -> tuple[int, T]:
-    """Ask a live broker; if it ends meanwhile, ask the next one, or wait for one.
+    """Send a request to a live broker; if it ends meanwhile, use the next one, or wait for one.
 
-    Return the broker that did it, and its answer. Only for requests that may be done twice: one that broke off may
-    have been done. Raises `FaultNotConfirmed` if no broker does it.
+    Return the broker that answered, and its answer. Use it only for requests that may be done twice: a request that
+    was interrupted may have been done. Raises `FaultNotConfirmed` if no broker does it.
     """
     broken: list[str] = []
 
@@ -121,7 +123,8 @@ def ask(
 
 
 def ask_for_one(context: FaultContext, do: Callable[[Connection], None], already: int) -> int:
-    """`ask` for a request that is done once. `already`: Kafka's error if a request that broke off had been done."""
+    """Apply `ask` to a request that must be done once. `already`: Kafka's error if an interrupted request had been
+    done."""
     tried = False
 
     def once(link: Connection) -> None:
@@ -138,7 +141,7 @@ def ask_for_one(context: FaultContext, do: Callable[[Connection], None], already
 
 
 def put_back(context: FaultContext, do: Callable[[Connection], T]) -> tuple[int, T]:
-    """`ask` for a request that undoes a fault: for `BACK_WITHIN_S`, and for `STOPPED_S` more if the run is stopped."""
+    """Apply `ask` to a request that undoes a fault: for `BACK_WITHIN_S`, plus `STOPPED_S` if the run is stopped."""
     try:
         return ask(context, do, BACK_WITHIN_S)
     except Interrupted:
@@ -154,7 +157,7 @@ def state_at(link: Connection, place: TopicPartition) -> PartitionState | None:
 
 
 def state_of(context: FaultContext, place: TopicPartition) -> PartitionState:
-    """Return the partition's state now. Raises `FaultNotConfirmed` if no broker tells."""
+    """Return the partition's state now. Raises `FaultNotConfirmed` if no broker shows it."""
     return wait_for(
         context,
         lambda: context.cluster.topic_state([place.topic]).get(place),
@@ -170,7 +173,7 @@ def wait_for(
     state: Callable[[], str] | None = None,
     within_s: float = SEEN_WITHIN_S,
 ) -> T:
-    """Wait until `look` returns something, and return it. Raises `FaultNotConfirmed`, `Interrupted`."""
+    """Wait until `look` returns a value, and return it. Raises `FaultNotConfirmed`, `Interrupted`."""
     try:
         return wait_until(look, what=what, timeout_s=within_s, state=state, stop=context.stop)
     except WaitTimeout as error:
@@ -178,14 +181,14 @@ def wait_for(
 
 
 def all_topics(context: FaultContext) -> tuple[str, ...]:
-    """Return the names to ask for if all topics are meant: none, or those of the case if Kafka needs names."""
+    """Return the names by which all topics are requested: none, or those of the case if Kafka needs names."""
     if context.cluster.access.describes_partitions or context.case is None:
         return ()
     return tuple(context.case.experiment.topics)
 
 
 def not_in_sync(link: Connection, topics: tuple[str, ...] = ()) -> list[str]:
-    """Return partitions that lack a leader or a replica in sync, as this broker shows them. No names: all topics."""
+    """Return partitions that lack a leader or an in-sync replica, as this broker shows them. No names: all topics."""
     try:
         states = queries.partitions(link, topics)
     except WireError as error:

@@ -1,10 +1,10 @@
-"""Injection of request faults: a rule for one API, laid on every link that the fault names, and lifted.
+"""Injection of request faults: a rule for one API, imposed on every link that the fault names, and lifted.
 
-The proxy is not asked whether the rule works. A question of that API, which changes nothing, goes over the link as the
-link's source would send it, and a control question of another API: the first must show the effect, the second must not.
-The kernel counts whether the first arrived at the node, which tells a lost request from a lost response. `times`,
-`every` and `share` do not count questions. The proxy counts whether anything else was hit; if not, the fault had no
-effect.
+The witness does not ask the proxy whether the rule works. It sends a probe request of that API, which changes
+nothing, over the link as the link's source would, and a control request of another API. The first must show the
+effect, the second must not. The kernel counts whether the first arrived at the node, which tells a lost request from
+a lost response. Probes do not count for `times`, `every` and `share`. The proxy counts whether any other request was
+hit; if none was, the fault had no effect.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ RUNS_WITHIN_S: Final = 1.0
 T = TypeVar("T")
 SpecT = TypeVar("SpecT", bound=RequestFault)
 SILENT_FOR_S: Final = 0.8
-"""A question is unanswered after this long: a healthy node takes 5 ms."""
+"""Seconds after which a probe counts as unanswered. A healthy node takes 5 ms."""
 ANSWERS_WITHIN_S: Final = 2.0
 
 
 class RequestObservation(NamedTuple):
-    """Outcomes of a question, and of a control: a question of another API at the same time."""
+    """Outcomes of a probe request, and of a control: a request of another API at the same time."""
 
     asked: QuestionOutcome
     control: QuestionOutcome
@@ -53,27 +53,27 @@ class RequestObservation(NamedTuple):
 
 @dataclass(frozen=True)
 class RequestWitness:
-    """Witness of a fault: the outcome of a question while the fault lasts. A control must be answered as usual.
+    """The outcome of a probe request by which a fault is recognised. A control must be answered as usual.
 
-    The defaults are those of a link without a fault: the question arrives once, and is answered.
+    The defaults are those of a link without a fault: the probe arrives once, and is answered.
     """
 
     word: str = "passes"
     how: How = "answered"
-    """Outcome of the question."""
+    """Expected outcome of the probe."""
     arrives: bool | None = None
-    """True if the question arrives at the node, False if not, None: not looked at."""
+    """True if the probe must arrive at the node, False if it must not; None: not checked."""
     code: int | None = None
-    """Error code of the answer; None: not looked at."""
+    """Expected error code of the answer; None: not checked."""
     least_s: float | None = None
-    """The question takes this long, and the control less; None: not measured."""
+    """Minimum seconds of the probe, which the control must undercut; None: not measured."""
     timeout_s: float = ANSWERS_WITHIN_S
     look_after_s: float | None = None
-    """Time after which to look whether the question has arrived; None: at the end."""
+    """Seconds after which to check whether the probe has arrived; None: at the end."""
     wanted: int = 1
-    """Number of times that the question is to arrive."""
+    """Number of times that the probe must arrive."""
     later_s: float = 0.0
-    """Delay of the last of these."""
+    """Delay, in seconds, of the last of these arrivals."""
 
     def sees(self, look: RequestObservation) -> bool:
         """Return True if the fault is visible on this probe."""
@@ -90,7 +90,7 @@ class RequestWitness:
 
 @injects(RequestFault)
 class RequestsInjection(Injection[SpecT]):
-    """Lay one rule on all links of a fault."""
+    """Impose one rule on all links of a fault."""
 
     def __init__(self, fault: SpecT, aim: Aim, context: FaultContext) -> None:
         super().__init__(fault, aim, context)
@@ -121,7 +121,7 @@ class RequestsInjection(Injection[SpecT]):
         self._before = on_each(there, lambda link: self._until(link, RequestWitness().sees, "to answer"))
         if not self._before:
             raise self.not_confirmed("no node can be asked: " + "; ".join(map(self._why_away, self.links)))
-        self._is_laid = True  # even if the order fails, the proxy may have obeyed
+        self._is_laid = True  # even if the request failed, the proxy may have carried it out
         self._laid.lay(self._rule)
         return f"{self._witness.word} {self.fault.api} {self.fault.side}s on {names(self.links)}"
 
@@ -139,7 +139,7 @@ class RequestsInjection(Injection[SpecT]):
             raise self.not_confirmed(error) from error
 
     def heal(self) -> str:
-        """See whether the rule has lasted, and lift it."""
+        """Confirm that the rule lasted, and lift it."""
         lasted: Mapping[Link, RequestObservation] = {}
         try:
             if self._bit:
@@ -156,7 +156,8 @@ class RequestsInjection(Injection[SpecT]):
         return f"lifted from {names(self.links)}; until then: {self._describe(lasted)}{hits}"
 
     def confirm_healed(self) -> str:
-        """See that questions pass again, that nodes at the ends take part, and that more than questions was hit."""
+        """Confirm that probes pass again, that nodes at the ends take part, and that requests other than probes were
+        hit."""
         if not self._before:
             return "no rule was laid"
         links = self.wait_for(
@@ -226,7 +227,7 @@ class RequestsInjection(Injection[SpecT]):
             raise self.not_confirmed(error) from error
 
     def _links_in_reach(self) -> list[Link]:
-        """Return links whose far end runs. A node that is starved of processor time runs now and then."""
+        """Return links whose target runs. A node that is starved of processor time runs from time to time."""
         try:
             return self.wait_for(
                 lambda: [link for link in self.links if not self._why_away(link)],
@@ -238,7 +239,7 @@ class RequestsInjection(Injection[SpecT]):
             return []
 
     def _why_away(self, link: Link) -> str:
-        """Return why nobody can be asked at the far end of a link; '' if somebody can."""
+        """Return why the target of a link cannot be asked; '' if it can."""
         state = self.context.cluster.node(link.target).state()
         return "" if state is NodeState.RUNNING else f"node {link.target} is {state.value}"
 

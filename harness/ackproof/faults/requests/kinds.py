@@ -35,11 +35,11 @@ from ackproof.network.requests.contents import ANSWERABLE, ERRORS, OF_MEMBERS, O
 from ackproof.network.requests.rules import Rule, RuleKind
 
 _PLACED_S: Final = 0.2
-"""From this delay on, a look can tell whether the request waits, or its answer."""
+"""Delay in seconds from which a probe can tell whether the request or its response is delayed."""
 
 
 class HoldRequest(RequestFault):
-    """Requests wait, and continue in order when the fault heals, or as soon as a given number wait."""
+    """Requests wait. They continue in order when the fault heals, or as soon as a given number wait."""
 
     KIND = "hold_request"
     SUMMARY = (
@@ -67,7 +67,7 @@ class HoldRequest(RequestFault):
 
 
 class LoseRequest(RequestFault):
-    """Requests vanish, and with them everything later on their connection."""
+    """Requests vanish, together with everything later on their connection."""
 
     KIND = "lose_request"
     SUMMARY = "Lose requests of one API, or only their responses, and everything later on the connection."
@@ -186,8 +186,8 @@ ErrorField: TypeAlias = Annotated[
 
 
 class AnswerRequest(RequestFault):
-    """Requests are answered with an error and never reach the node; or they do, and the node's response gets the
-    error."""
+    """Requests are answered with an error and do not reach the node; or they do, and the error is put into the node's
+    response."""
 
     KIND = "answer_request"
     SUMMARY = (
@@ -201,14 +201,14 @@ class AnswerRequest(RequestFault):
 
     @classmethod
     def draw_fields(cls, draw: Draw) -> Mapping[str, Data] | None:
-        """Draw an error after which the request is sent again."""
+        """Draw an error after which the client sends the request again."""
         errors = {"Fetch": "FETCH_SESSION_ID_NOT_FOUND", "BrokerHeartbeat": "NOT_CONTROLLER"}
         link, api = draw.request(*errors)
         return {"link": link, "api": api, "error": errors[api]} if api in errors else None
 
     @property
     def must_name_partition(self) -> bool:
-        """If errors belong to partitions, the question must name one for an error to be seen."""
+        """Return True if errors of this API belong to partitions: then the probe must name one."""
         return self.api in OF_PARTITIONS
 
     def rule(self, ways: tuple[str, ...]) -> Rule:

@@ -20,7 +20,7 @@ from ackproof.experiment.roles import SEVERAL, PartitionField, Role
 from ackproof.network.requests.contents import NAMING
 from ackproof.network.requests.rules import Rule
 
-if TYPE_CHECKING:  # checking a file imports no proxy
+if TYPE_CHECKING:  # reading an experiment file imports no proxy
     from ackproof.faults.requests.injection import RequestWitness
 
 SideWord: TypeAlias = Literal["request", "response"]
@@ -54,7 +54,7 @@ class RequestFault(FaultSpec):
     NOT_IN = MappingProxyType({"zookeeper": "which requests are sent where is known of KRaft alone"})
 
     STOPS_ANSWERS: ClassVar[bool] = True
-    """True if a question gets no answer as long as the fault lasts."""
+    """True if a probe gets no answer as long as the fault lasts."""
 
     link: LinkField
     api: ApiField = Field(description="API whose requests or responses are hit.")
@@ -109,18 +109,18 @@ class RequestFault(FaultSpec):
 
     @property
     def place(self) -> tuple[str, int] | None:
-        """Topic and partition of the requests that are hit, -1 for any partition; None: all requests."""
+        """Return topic and partition of the requests that are hit (-1: any partition); None: all requests."""
         if self.partition is not None:
             return self.partition.topic, self.partition.partition
         return None if self.topic is None else (self.topic, -1)
 
     def rule(self, ways: tuple[str, ...]) -> Rule:
-        """Return the proxy's rule for these routes, without partitions."""
+        """Return the proxy's rule for these routes; partitions are added later."""
         raise NotImplementedError
 
     @property
     def must_name_partition(self) -> bool:
-        """True if the witness must name a partition although the fault hits all."""
+        """Return True if the witness must name a partition although the fault hits all."""
         return False
 
     def witness(self) -> RequestWitness:
@@ -155,7 +155,7 @@ class RequestFault(FaultSpec):
 
     @classmethod
     def draw_fields(cls, draw: Draw) -> Mapping[str, Data] | None:
-        """Draw requests that are sent all the time, or their responses."""
+        """Draw requests that are sent continuously, or their responses."""
         link, api = draw.request()
         return {"link": link, "api": api, "side": draw.more.choice(("request", "response"))}
 
@@ -164,14 +164,15 @@ class RequestFault(FaultSpec):
         return "topic" if self.topic is not None else "partition"
 
     def at_odds(self, first: FaultSpec, spec: ExperimentSpec) -> str:
-        """Requests that another fault stops, or whose responses it stops, cannot be hit."""
+        """Return why no request can be hit: `first` already stops these requests or their responses."""
         same = isinstance(first, RequestFault) and (first.link, first.api) == (self.link, self.api)
         if same and isinstance(first, RequestFault) and first.STOPS_ANSWERS:
             return f"leaves no {self.api} over {self.link}"
         return super().at_odds(first, spec)
 
     def planned(self, exposure: Exposure) -> Incidents:
-        """Count what brokers miss from controllers, and followers from leaders, as for links; else nothing."""
+        """Count what brokers miss from controllers, and followers from leaders, as for links; other APIs count
+        nothing."""
         source, target = self.link.source, self.link.target
         flows = flows_of(self.link, exposure.experiment.cluster) & APIS[self.api].flows
         if source is None:
@@ -185,7 +186,8 @@ class RequestFault(FaultSpec):
         return count
 
     def disturbs(self, producer: int) -> bool:
-        """A connection of clients may be lost with what was in flight; other links carry nothing of producers."""
+        """Return True for links of clients: a connection may be lost with records in flight. Other links carry no
+        records of producers."""
         del producer
         return self.link.source is None
 
@@ -201,6 +203,6 @@ _OF_THE_LOG: Final = frozenset({Flow.CONTROLLERS, Flow.QUORUM})
 _KEEPS_ALIVE: Final = frozenset(
     {"BrokerHeartbeat", "BrokerRegistration", "Fetch", "FetchSnapshot", "ApiVersions"}
 )
-"""Without these a broker is fenced, or knows no newer metadata."""
+"""APIs without which a broker is fenced, or gets no newer metadata."""
 _REPLICATES: Final = frozenset({"Fetch", "OffsetForLeaderEpoch", "ListOffsets", "ApiVersions"})
-"""Without these a follower falls behind."""
+"""APIs without which a follower falls behind."""

@@ -1,7 +1,7 @@
-"""Scripts: each step lets one thing through, and waits until its effect is seen.
+"""Scripts: each step lets one request or event through, and waits until its effect is observed.
 
-`spec` has the grammar of steps and the kind of fault, `stage` the gates and what is seen, `acts` one method for each
-action, `injection` takes step after step.
+`spec` has the grammar of steps and the kind of fault, `stage` the gates and the observations, `acts` one method per
+action, and `injection` runs the steps.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Actions of a script: what each step does, and what it waits to see."""
+"""Actions of a script: what each step does, and the effect that it waits for."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ from ackproof.rundir.metadata import ConfigChanged
 
 @dataclass(frozen=True)
 class ScriptActions:
-    """Actions of a script's steps, one method each, and all that they act on."""
+    """Actions of a script's steps, one method each, with everything that they act on."""
 
     cluster: Cluster
     clients: Clients
     gates: Gates
     looks: PartitionObserver
     until: Callable[[Callable[[], object], str], object]
-    """Wait until a look returns something. Raises `FaultNotConfirmed` with what was awaited."""
+    """Waits until a look returns a value. Raises `FaultNotConfirmed` with what was awaited."""
     acks: str
-    """Setting acks of the producers."""
+    """The producers' setting `acks`."""
 
     def take(self, step: StepSpec) -> str:
-        """Take a step, and wait until its effect is seen; return what was done.
+        """Run a step and wait until its effect is observed; return what was done.
 
         Raises `FaultNotConfirmed`, `AckproofError`.
         """
@@ -68,9 +68,10 @@ class ScriptActions:
         return self._through(Gate.PROPOSALS, step, "proposal")
 
     def _through(self, gate: Gate, step: StepSpec, what: str) -> str:
-        """Let a request, its response, or both through.
+        """Let a request, its response, or both through the gate; return what was done.
 
-        A request is through when its response waits; a response, when the next request waits or nothing more comes.
+        A request is through when its response waits. A response is through when the next request waits or nothing
+        more comes.
         """
         broker, gates, until = step.broker or 0, self.gates, self.until
         name = f"the {what} of broker {broker}"

@@ -1,4 +1,5 @@
-"""Injection of a script: gates are shut, each step is taken, seen and written to the timeline; then all gates open."""
+"""Injection of a script: shut the gates, run each step, observe it and add it to the timeline, then open all
+gates."""
 
 from __future__ import annotations
 
@@ -36,7 +37,7 @@ _MOVES_LOG: Final = ("fetch", "learn", "start", "power_loss", "open", "kill", "s
 
 @injects(Script)
 class ScriptInjection(Injection[Script]):
-    """Take all steps; confirmed when the last was seen."""
+    """Run all steps. The fault is confirmed when the effect of the last one was observed."""
 
     def __init__(self, fault: Script, aim: Aim, context: FaultContext) -> None:
         super().__init__(fault, aim, context)
@@ -55,7 +56,7 @@ class ScriptInjection(Injection[Script]):
         self._records = 0
         self._within_s = SETTLED_WITHIN_S
         self._first = case.experiment.workload.producers.count
-        """Each producer has sent one record by itself."""
+        """True once each producer has sent a record without a request."""
 
     # -- its life -----------------------------------------------------------------------------------------------
 
@@ -91,11 +92,11 @@ class ScriptInjection(Injection[Script]):
         return f"took {len(self.fault.steps)} steps"
 
     def confirm(self) -> str:
-        """Return what was seen last: each step was seen when it was taken."""
+        """Return the last observed state. Each step was confirmed when it was run."""
         return f"each was seen on the disks of the controller and of the brokers, at last: {self._seen}"
 
     def heal(self) -> str:
-        """Open all gates; start brokers that a step has ended, resume those that it has paused."""
+        """Open all gates. Start brokers that a step has ended, resume those that a step has paused."""
         self._gates.open_all()
         woken = []
         mine = {step.broker for step in self.fault.steps if step.action in ENDS}
@@ -120,7 +121,7 @@ class ScriptInjection(Injection[Script]):
     # -- within -------------------------------------------------------------------------------------------------
 
     def _begin(self) -> None:
-        """Wait until all replicas are equal and every gate holds what it must."""
+        """Wait until all replicas are equal and each gate holds the requests that it must hold."""
         place, brokers = self._looks.place, [node.id for node in self._brokers]
 
         def same() -> ScriptState | None:

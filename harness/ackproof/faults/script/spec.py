@@ -57,7 +57,7 @@ class Gate(StrEnum):
 
     @property
     def sides(self) -> tuple[str, ...]:
-        """Frames that are held: requests, or responses too."""
+        """Return the frames that are held: requests, or responses too."""
         return ("request", "response") if self in (Gate.FETCHES, Gate.PROPOSALS) else ("request",)
 
 
@@ -88,7 +88,7 @@ class StateSpec(Spec):
     acked: Whole | None = Field(None, ge=0, description="Records acknowledged since the script began.")
 
     def unmet(self, seen: ScriptState) -> list[str]:
-        """Return the differences from this expectation, in words; none if all is as expected."""
+        """Return the differences between a state and this expectation, in words; none if it is met."""
         found = []
         for name in ("leader", "epoch", "acked"):
             wanted, now = getattr(self, name), getattr(seen, name)
@@ -196,7 +196,7 @@ class StepSpec(Spec):
 
     @property
     def action(self) -> str:
-        """Name of the action; '' for a step that only waits."""
+        """Return the name of the action; '' for a step that only waits."""
         return next((name for name in ACTIONS if getattr(self, name) is not None), "")
 
     @property
@@ -211,13 +211,13 @@ class StepSpec(Spec):
 
     @property
     def gates(self) -> tuple[Gate, ...]:
-        """Gates that must be shut for the step."""
+        """Return the gates that must be shut for the step."""
         gate = _OPENS.get(self.action)
         return (self.shut or ()) if gate is None else (gate,)
 
     @property
     def did(self) -> str:
-        """Action and its fields, in words."""
+        """Return the action and its fields in words."""
         if not self.action:
             return "wait"
         value = getattr(self, self.action)
@@ -289,7 +289,7 @@ class Script(FaultSpec):
 
     @property
     def gates(self) -> tuple[Gate, ...]:
-        """All gates that are shut."""
+        """Return all gates that are shut."""
         named = {gate for step in self.steps for gate in step.gates} | set(self.holds)
         return tuple(gate for gate in Gate if gate in named)
 
@@ -298,8 +298,8 @@ class Script(FaultSpec):
         return tuple(f"{number}. {step}" for number, step in enumerate(self.steps, 1))
 
     def held_brokers(self, gate: Gate, brokers: Sequence[int]) -> tuple[int, ...]:
-        """Return the brokers at which a gate is shut. Heartbeats are held only of brokers that a step lets one
-        through of: the others would be fenced."""
+        """Return the brokers at which a gate is shut. Heartbeats are held only at brokers for which a step lets a
+        heartbeat through; the others would be fenced."""
         if gate is not Gate.HEARTBEATS or gate in self.holds:
             return tuple(brokers)
         return tuple(sorted({step.heartbeat for step in self.steps if step.heartbeat is not None}))
@@ -310,7 +310,8 @@ class Script(FaultSpec):
         return tuple(Role(RoleKind.BROKER, node=broker) for broker in sorted(ended))
 
     def may_set(self, spec: ExperimentSpec, topic: str) -> Mapping[str, str]:
-        """Settings that its steps change. An operator's unclean election counts as if the topic allowed it."""
+        """Return the settings that its steps change. An operator's unclean election counts as if the topic allowed
+        it."""
         del spec, topic
         found: dict[str, str] = {}
         for step in self.steps:

@@ -1,8 +1,8 @@
-"""Stage of a script: its gates at the request proxy, and what is seen on disks and by asking brokers.
+"""Stage of a script: its gates at the request proxy, and the observation of disks and brokers.
 
-The looks never ask the proxy. The controller's metadata log says who leads and who is in sync; the brokers' logs say
-how far they reach, whether their processes run or not; a broker's answer to ListOffsets with a leader epoch says which
-epoch its own replica is in (Partition.checkCurrentLeaderEpoch).
+Observations never ask the proxy. The controller's metadata log has the leader and the ISR. The brokers' logs have
+their log ends, whether the processes run or not. A broker's answer to ListOffsets with a leader epoch shows the epoch
+of its own replica (Partition.checkCurrentLeaderEpoch).
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class ControllerState:
 
 
 class PartitionObserver:
-    """Observer of one partition of a cluster on this machine. `base`: the state at the beginning."""
+    """Observes one partition of a cluster on this machine. `base`: the state at the beginning of the script."""
 
     def __init__(self, cluster: Cluster, place: TopicPartition) -> None:
         self._cluster = cluster
@@ -57,7 +57,8 @@ class PartitionObserver:
         self.base = ScriptState()
 
     def read_decisions(self) -> ControllerState:
-        """Read the controller's log. Raises `NotDecoded`, or OSError, while its end is being written."""
+        """Return the decisions in the controller's log. Raises `NotDecoded` or OSError while its end is being
+        written."""
         from ackproof.cluster.metadata import metadata_of  # reading a file imports no ZooKeeper client
 
         fenced: set[int] = set()
@@ -81,14 +82,15 @@ class PartitionObserver:
         return ControllerState(records, partition, frozenset(fenced & brokers), registered)
 
     def try_decisions(self) -> ControllerState | None:
-        """Read the controller's log; None while its end is being written."""
+        """Return the decisions in the controller's log; None while its end is being written."""
         try:
             return self.read_decisions()
         except (NotDecoded, OSError):
             return None
 
     def read_state(self, acked: int) -> ScriptState | None:
-        """Return the state relative to the beginning; None while the controller's log cannot be read."""
+        """Return the state relative to the beginning of the script; None while the controller's log cannot be
+        read."""
         decided = self.try_decisions()
         if decided is None or (partition := decided.partition) is None:
             return None
@@ -122,7 +124,7 @@ class PartitionObserver:
         )
 
     def knows(self, broker: int, decided: ControllerState) -> bool:
-        """Return True if a broker knows these decisions, and its replica is in the partition's epoch."""
+        """Return True if a broker has applied these decisions, and its replica has the partition's leader epoch."""
         partition, link = decided.partition, self._cluster.running_links().get(broker)
         if partition is None or link is None:
             return False
@@ -164,11 +166,10 @@ class PartitionObserver:
 def find_unexpected_decisions(
     records: Sequence[MetadataRecord], place: TopicPartition, fenced: Collection[int]
 ) -> Iterator[tuple[str, int, str]]:
-    """Yield decisions in these records that a script must account for: what they concern, the broker (0: none),
-    words.
+    """Yield decisions in these records that a script must account for: subject, broker (0: none), words.
 
-    `fenced`: the brokers fenced before them. A broker that shut down is fenced, and again when its session ends: that
-    second decision is ignored.
+    `fenced`: brokers that were fenced before these records. A broker that shut down is fenced, and again when its
+    session ends: that second decision is ignored.
     """
     now = set(fenced)
     for record in records:
@@ -198,7 +199,8 @@ def find_unexpected_decisions(
 
 
 class Gates:
-    """Gates of one script at the request proxy. Methods raise `LinkError` if the proxy does not obey."""
+    """Gates of one script at the request proxy. Methods raise `LinkError` if the proxy does not carry out a
+    request."""
 
     def __init__(self, laid: RequestLinks, cluster: ClusterSpec, number: int) -> None:
         self._laid = laid
@@ -207,7 +209,7 @@ class Gates:
         self._shut: dict[tuple[Gate, int, FrameSide], Rule] = {}
 
     def shut(self, gate: Gate, broker: int, side: FrameSide) -> None:
-        """Hold these frames from the next on. Idempotent."""
+        """Hold these frames from the next one on. Idempotent."""
         if (gate, broker, side) in self._shut:
             return
         ids = self._cluster.broker_ids if gate is Gate.FETCHES else self._cluster.controller_ids
@@ -219,7 +221,7 @@ class Gates:
         self._shut[gate, broker, side] = rule
 
     def open(self, gate: Gate, broker: int) -> None:
-        """Let all frames pass, those that are held first."""
+        """Let all frames pass, beginning with those that are held."""
         for side in FrameSide:
             if (rule := self._shut.pop((gate, broker, side), None)) is not None:
                 self._laid.lift(rule.name)
@@ -232,11 +234,11 @@ class Gates:
         return (gate, broker, FrameSide.REQUEST) in self._shut
 
     def count_held(self, gate: Gate, broker: int, side: FrameSide) -> int:
-        """Return how many frames wait here."""
+        """Return the number of frames that wait at this gate."""
         return sum(self._held_by_route(gate, broker, side).values())
 
     def release(self, gate: Gate, broker: int, side: FrameSide) -> bool:
-        """Let one frame go; return False if there was none."""
+        """Let one frame pass. Return False if none waits."""
         rule = self._shut[gate, broker, side]
         return any(
             self._laid.proxy.release(rule.name, way)
