@@ -72,7 +72,7 @@ from ackproof_reference.rules import Rules, Truncation
 
 
 def ends(scope: Scope) -> Sequence[End]:
-    """Return the ends of a scope: conditions on which its search does not continue."""
+    """Return the ends of a scope: conditions under which no later state can break an invariant."""
     if not scope.reductions.ending:
         return ()
     return (*_all_alike(scope), *keeps(scope), *seats(scope))
@@ -89,7 +89,9 @@ def _all_alike(scope: Scope) -> Iterator[End]:
 
 
 def _are_equal(scope: Scope, replicas: Sequence[int], budget: Budget, client: Client, *logs: Log) -> bool:
-    """Return True if all logs are equal, hold everything that was sent or nothing, and keep every promise."""
+    """Return True if all logs are equal and safe: they hold all sent records or none, and every acknowledged
+    and read one.
+    """
     first = logs[0]
     held = records(first.batches)
     if client.wrong or client.sent < scope.records or (held and not is_whole(client, first)):
@@ -119,11 +121,11 @@ def _epochs(log: Log) -> tuple[list[EpochEntry], list[EpochEntry]]:
 
 
 _TAKES = ("power_losses", "unclean", "reassignments")
-"""Budgets by which a log may lose records that it holds."""
+"""Fields of `Budget` for events that can remove records from a log."""
 
 
 def keeps(scope: Scope) -> Iterator[End]:
-    """Yield the ends that hold only for searches for lost and vanished records."""
+    """Yield the ends that rule out lost and vanished records only, not the other classes of findings."""
     rules, ids = scope.rules, scope.ids
     told = rules.fetch_fencing and rules.match_responses and rules.replicated_by_next_fetch
     if scope.budget.retries or not (stay(rules) and told and rules.expand_from_epoch_start):
@@ -153,7 +155,9 @@ def is_whole(client: Client, log: Log) -> bool:
 def _is_whole_if_it_counts(
     rules: Rules, own: int, client: Client, metadata: Metadata, log: Log, process: Process
 ) -> bool:
-    """Return True if a broker does not count, or if it is whole and only whole brokers can join its ISR."""
+    """Return True if a broker can neither lead next nor advance a high watermark, or if its log is whole
+    (`is_whole`) and only brokers with whole logs can join its ISR.
+    """
     partition, role = metadata.partition, process.role
     if moves(partition):
         return False
@@ -166,7 +170,9 @@ def _is_whole_if_it_counts(
 
 
 def _keeps_what_it_holds(client: Client, log: Log, under_way: Hashable) -> bool:
-    """Return True if nothing in flight truncates a whole log, or claims more records than a log holds."""
+    """Return True if the broker's fetch in flight is safe: its answer does not truncate a whole log, and its
+    offset is not beyond the log end.
+    """
     if is_whole(client, log):
         return brings_nothing(under_way)
     request = under_way.request if isinstance(under_way, Late) else under_way
@@ -176,7 +182,7 @@ def _keeps_what_it_holds(client: Client, log: Log, under_way: Hashable) -> bool:
 def _follows_whole(
     leader: int, client: Client, log: Log, process: Process, leaders: Log, leads: Process
 ) -> bool:
-    """Return True unless a broker with a whole log follows a leader without one."""
+    """Return True unless a broker with a whole log follows a leader whose log is not whole."""
     role, its = process.role, leads.role
     if not isinstance(role, Follower) or not isinstance(its, Leader):
         return True
@@ -194,8 +200,10 @@ def _is_known_rightly(
     process: Process,
     proposal: Hashable,
 ) -> bool:
-    """Return True if a broker knows replica `own` rightly: it is whole; or it is in no ISR of the broker, and counted
-    for no more than it holds.
+    """Return True if a broker's view of replica `own` is safe.
+
+    Either the replica's log is whole; or the replica is in no ISR that the broker knows, and the broker's
+    recorded fetch position for it is not beyond its log end.
     """
     if is_whole(client, log):
         return True
@@ -215,7 +223,7 @@ def _is_known_rightly(
 
 
 def stay(rules: Rules) -> bool:
-    """Return True if equal logs stay equal under these rules."""
+    """Return True if, under these rules, replicas with equal logs never truncate or diverge."""
     matched = rules.fetch_fencing or rules.match_responses
     return rules.truncation is Truncation.ON_FETCH and rules.leads_once and matched
 

@@ -67,7 +67,7 @@ Proposal = AlterPartition | Altered | None
 
 
 class Late(NamedTuple):
-    """A request that its follower would no longer send, and that may still be served."""
+    """A request in flight that its follower would no longer send now. The leader may still answer it."""
 
     request: Request
 
@@ -76,7 +76,9 @@ UnderWay = Request | Late | Reply | None
 
 
 def one_by_one(scope: Scope, own: int) -> list[Group]:
-    """Return the groups of steps in which a broker fetches and answers fetches, each a single step."""
+    """Return the groups for a broker's fetches without the reduction: request, answer and taking the answer
+    are three steps.
+    """
     log, process, fetch = log_cell(own), process_cell(own), fetch_cell(own)
     groups = [
         Group("fetching", (log, process, fetch), partial(_fetching, scope, own), row=memory_row(own)),
@@ -120,25 +122,29 @@ def _fetching(
 
 
 def connection(process: int, under_way: int) -> Group:
-    """Return the group that drops messages to a broker that has died."""
+    """Return the group that drops answers in flight to a broker that has died."""
     return Group("connection", (process, under_way), _no_connection, at_once=_of_connection)
 
 
 def _no_connection(process: Process, under_way: object) -> Iterator[Move]:
-    """Drop messages to a broker that has died since its request: its next incarnation opens a new connection."""
+    """Drop an answer to a request that a broker sent before it died: after a restart it opens a new
+    connection.
+    """
     if process.role is None and isinstance(under_way, (Fetched, EpochEnd, Altered)):
         yield Action("", "the connection is gone"), (process, None)
 
 
 def _of_connection(value: object) -> Hashable:
-    """Return whether there is a role, and whether an answer is under way."""
+    """Return the part of a cell that `_no_connection` depends on: no role in memory, or an answer in flight."""
     if isinstance(value, Process):
         return "nobody" if value.role is None else None
     return "answer" if isinstance(value, (Fetched, EpochEnd, Altered)) else None
 
 
 def loss(own: int) -> Group:
-    """Return the group in which a response gets lost; the follower then asks again."""
+    """Return the group in which a fetch response to a broker gets lost; the broker then sends its fetch
+    again.
+    """
 
     def lost(budget: Budget, under_way: object) -> Iterator[Move]:
         if budget.lost and isinstance(under_way, Reply):
@@ -193,7 +199,9 @@ def serve(scope: Scope, client: Client, before: Broker, served: Step, proposal: 
 
 
 def fused(scope: Scope, own: int) -> list[Group]:
-    """Return the groups of steps in which a broker fetches, and in which it answers the fetches of others."""
+    """Return the groups for a broker's fetches with the reduction `fusing`: request, answer and taking it are
+    one step.
+    """
     log, process, fetch = log_cell(own), process_cell(own), fetch_cell(own)
     groups = [
         Group("taking", (log, process, fetch), partial(_taking, scope, own), row=memory_row(own)),
@@ -220,7 +228,9 @@ def fused(scope: Scope, own: int) -> list[Group]:
 
 
 def asking(group: Group, own: int, rules: Rules) -> Group:
-    """Extend a group of a broker's own steps with its fetch in flight, as its next request may change with them."""
+    """Return a group extended by the broker's fetch in flight, because a step of the broker can change its
+    next fetch.
+    """
     log, process, fetch = log_cell(own), process_cell(own), fetch_cell(own)
     if group.moves is None or not {log, process} <= {*group.cells} or fetch in group.cells:
         return group
@@ -294,7 +304,9 @@ def _asking(scope: Scope, own: int, log: Log, process: Process, under_way: Under
 
 
 def _of_asking(value: object) -> Hashable:
-    """Return a cell's value; None for a request, which stays."""
+    """Return the part of a cell that the group `asking` depends on; None if a request is in flight: then it
+    has no step.
+    """
     return None if isinstance(value, (Fetch, AskEpochEnd, Late)) else (value,)
 
 
@@ -332,7 +344,9 @@ def _feeding(
     memory: Process,
     under_way: UnderWay,
 ) -> Iterator[Move]:
-    """Let a leader answer a request that changes nothing at the leader, and the follower take the answer."""
+    """Take a leader's answer and its arrival at the follower as one step, if the request changes nothing at
+    the leader.
+    """
     if not isinstance(under_way, Request) or under_way.leader != own or not process.up:
         return
     before, follower = Broker(own, log, process), Broker(other, its, memory)
@@ -355,7 +369,7 @@ def _feeding(
 def _void(
     own: int, other: int, leader: Process, log: Log, process: Process, late: UnderWay
 ) -> Iterator[Move]:
-    """Forget a late request that its leader will refuse: it is down, or in a later epoch than the request."""
+    """Drop a late request that its leader will refuse because it is down or in a later leader epoch."""
     if not isinstance(late, Late) or late.request.leader != own:
         return
     role, epoch = leader.role, late.request.leader_epoch

@@ -32,7 +32,9 @@ _NEVER_TAKEN = (
     Error.FENCED_LEADER_EPOCH,
     Error.INVALID_UPDATE_VERSION,
 )
-"""Refusals after which a leader still waits for newer metadata, as it would without an answer."""
+"""Errors to an AlterPartition after which the leader keeps waiting for newer metadata, as it would without an
+answer.
+"""
 
 
 def remembered(broker: Broker, scope: Scope) -> Broker:
@@ -89,7 +91,7 @@ def _leading(leader: Leader, partition: Partition, log: Log, scope: Scope) -> Le
 
 
 def _ends(progress: tuple[Progress, ...]) -> tuple[Progress, ...]:
-    """Keep the replicas' positions, without their incarnations."""
+    """Return the followers' log end offsets without their broker epochs."""
     return tuple(Progress(entry.replica, entry.end) for entry in progress)
 
 
@@ -117,7 +119,7 @@ def _image(process: Process, leader: Leader, own: int, rules: Rules) -> Metadata
 
 
 def remembering(group: Group, scope: Scope) -> Group:
-    """Return a group whose steps leave reduced brokers (`remembered`)."""
+    """Return a group whose steps store brokers without the state that no later step reads (see `remembered`)."""
     at = [
         (one, group.cells.index(log_cell(one)), group.cells.index(process_cell(one)))
         for one in scope.ids
@@ -174,7 +176,9 @@ def _response(rules: Rules, own: int, log: Log, process: Process, under_way: obj
 
 
 def _of_response(value: object) -> Hashable:
-    """Return what the group depends on: the response, and the whole follower."""
+    """Return the part of a cell that the group of late responses depends on: the response, and all of the
+    follower's log and memory.
+    """
     return value if isinstance(value, (Log, Process, Fetched, EpochEnd)) else None
 
 
@@ -194,7 +198,9 @@ def _stale_proposal(rules: Rules, metadata: Metadata, proposal: object) -> Itera
 
 
 def _of_proposal(value: object) -> Hashable:
-    """Return what the group depends on: the proposal, and the epochs that the controller compares."""
+    """Return the part of a cell that `_stale_proposal` depends on: the proposal, and the epochs that the
+    controller compares.
+    """
     if isinstance(value, Metadata):
         return value.partition.leader_epoch, value.partition.epoch
     return value if isinstance(value, AlterPartition) else None
@@ -213,8 +219,9 @@ def _late_answer(process: Process, proposal: object) -> Iterator[Move]:
 
 
 def _of_answer(value: object) -> Hashable:
-    """Return what the group depends on: the answer, and its leader's metadata. A refusal has no effect on a dead
-    leader.
+    """Return the part of a cell that `_late_answer` depends on: the answer, and its leader's epochs.
+
+    A refusal has no effect on a dead leader.
     """
     if isinstance(value, Process):
         return value.role and (value.role.epoch, isinstance(value.role, Leader) and value.partition.epoch)

@@ -37,7 +37,9 @@ Broken = Iterator[tuple[str, str]]
 
 
 def checks(scope: Scope) -> tuple[Group, ...]:
-    """Return all invariants of a scope."""
+    """Return the groups that check a scope's invariants after every step: lost records, valid ISR, log
+    matching.
+    """
     # What `witness` found broken at a step.
     groups = [Group("promises", (CLIENT,), check=attrgetter("wrong"), row=memory_row(1))]
     for one in scope.ids:
@@ -100,7 +102,9 @@ def records(batches: tuple[Batch, ...]) -> tuple[int, ...]:
 
 
 def holds_promised(client: Client, held: tuple[int, ...]) -> bool:
-    """Return True if these records contain all that was acknowledged, and begin with what was read."""
+    """Return True if the records contain all acknowledged ones, and begin with the records that a reader has
+    seen.
+    """
     return {*client.acked} <= {*held} and held[: len(client.read)] == client.read
 
 

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 
 class ActionKind(Enum):
-    """Kinds of steps in the world of a Kafka partition, for programs that evaluate a counterexample."""
+    """Kinds of steps of a Kafka partition's model, for programs that evaluate a counterexample."""
 
     OTHER = "no step of that world"
     SEND = "a producer sends a record"
@@ -40,20 +40,23 @@ class ActionKind(Enum):
 
 
 class Action(NamedTuple):
-    """One step. `actor` and `target` ("" if none) and a sentence are for readers, the other fields for programs."""
+    """One step of a counterexample.
+
+    `actor`, `target` ("": none) and `text`, a sentence, are for readers; the other fields are for programs.
+    """
 
     actor: str
     text: str
     target: str = ""
     kind: ActionKind = ActionKind.OTHER
     broker: int = 0
-    """The broker that fetches, proposes, lives or dies in this step, or that is sent a record; 0: none."""
+    """Id of the broker that fetches, proposes an ISR, starts or dies, or receives a record; 0: no broker."""
     refuses: bool = False
     """True if the step answers a producer with an error."""
 
 
 Row = tuple[Hashable, ...]
-"""A state: a value for each cell."""
+"""A state of the model: one value per cell, in the order of `Model.names`."""
 Move = tuple[Action, Row]
 
 
@@ -90,7 +93,7 @@ class Group(NamedTuple):
 
 
 class Condition(NamedTuple):
-    """A question about a state: `holds(*cells)`; `counts` as in `Group`."""
+    """A predicate on a state: `holds` gets the values of `cells`, in order. `counts` as in `Group`."""
 
     cells: tuple[int, ...]
     holds: Callable[..., bool]

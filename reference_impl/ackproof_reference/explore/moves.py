@@ -41,7 +41,9 @@ from ackproof_reference.node import step
 
 
 def moves(scope: Scope) -> tuple[Group, ...]:
-    """Return all groups of steps of a scope."""
+    """Return everything that may happen in a scope: elections, failures, registrations, metadata updates,
+    produced records, fetches and ISR changes.
+    """
     asked_for = ("hand_overs", "preferred", "unclean", "reassignments")
     elections = partial(_elections, scope)
     groups = [Group("elections", (BUDGET, CONTROLLER), elections, row=memory_row(1), counts=asked_for)]
@@ -106,7 +108,10 @@ def _elections(scope: Scope, budget: Budget, metadata: Metadata) -> Iterator[Mov
 
 
 def _life(scope: Scope, own: int, budget: Budget, log: Log, process: Process) -> Iterator[Move]:
-    """Kill a broker, or its machine. Its checkpoint may hold an older high watermark."""
+    """Kill a broker's process, or cut its machine's power; power loss drops records that were not flushed.
+
+    After either, the checkpointed high watermark may be older than the one in memory.
+    """
     broker = Broker(own, log, process)
     if process.up and budget.kills:
         less = budget._replace(kills=budget.kills - 1)
@@ -151,7 +156,9 @@ def _leaving(scope: Scope, own: int, budget: Budget, metadata: Metadata, process
 
 
 def _session(scope: Scope, own: int, metadata: Metadata, log: Log, process: Process) -> Iterator[Move]:
-    """Fence a dead broker; register or unfence a broker, or stop it once it leads no partition."""
+    """Fence a dead broker; or register a live one, unfence it, or end its controlled shutdown once it leads
+    no partition.
+    """
     name = f"broker {own}"
     rules, registered = scope.rules, metadata.registration(own)
     if not process.up:
@@ -215,8 +222,8 @@ def _starting(scope: Scope, own: int, metadata: Metadata, log: Log, process: Pro
 
 
 def _failover_groups(scope: Scope, own: int) -> Iterator[Group]:
-    """Return the groups of failing controllers, and of brokers that repeat a request that a failed controller left
-    open.
+    """Return the groups in which a controller fails during a decision, and in which a broker repeats its
+    unanswered request.
     """
     if not scope.rules.fencing:
         return

@@ -49,7 +49,9 @@ class Observed(NamedTuple):
     wrong: tuple[tuple[str, str], ...] = ()
 
     def commits(self, who: str, log: Log) -> Observed:
-        """Compare what is committed with what was committed before; both must agree."""
+        """Return the findings after a server has committed: its records and those committed earlier must
+        agree, up to the shorter.
+        """
         shown = records(log.below(log.high_watermark))
         same = min(len(shown), len(self.committed))
         if shown[:same] != self.committed[:same]:
@@ -76,7 +78,7 @@ class QuorumBounds(NamedTuple):
 
 
 def quorum(rules: QuorumRules, bounds: QuorumBounds, servers: int = 3) -> Model:
-    """Return the world as a model: all logs are empty, and there is no leader."""
+    """Return the model of a KRaft quorum (KIP-595). At first all logs are empty, and no server leads."""
     groups = [Group("observed", (1,), check=attrgetter("wrong"))]
     for one in range(servers):
         groups.append(Group("own", (0, 2 + one), partial(_own_server_moves, rules, one)))
@@ -148,7 +150,9 @@ class PacificaBounds(NamedTuple):
 
 
 def pacifica(rules: PacificaRules, bounds: PacificaBounds, replicas: int = 3) -> Model:
-    """Return the world as a model: replica 0 is the primary, all replicas are members, all logs are empty."""
+    """Return the model of a PacificA replica group. At first replica 0 is the primary, all replicas are
+    members, all logs are empty.
+    """
     first = Configuration(0, 0, tuple(range(replicas)))
     groups = [Group("seen", (1,), check=attrgetter("wrong"))]
     for one in range(replicas):
@@ -231,9 +235,10 @@ def _reads(
 
 
 def controllers(rules: ZooKeeperRules, brokers: int = 3, expiries: int = 1, writes: int = 2) -> Model:
-    """Return the world as a model: the ensemble with all brokers, and no controller yet.
+    """Return the model of controller election in ZooKeeper. At first all brokers have a session, and none is
+    controller.
 
-    `expiries`: number of sessions that may expire. `writes`: number of decisions that may be written.
+    `expiries`: how many sessions may expire. `writes`: how many decisions controllers may write.
     """
     everyone = tuple(range(brokers))
     members = tuple(3 + n for n in everyone)
@@ -265,8 +270,10 @@ def _wrong(wrong: str) -> Iterator[tuple[str, str]]:
 def _someone_will_be_told(
     left: tuple[int, int], ensemble: Ensemble, *members: Member
 ) -> Iterator[tuple[str, str]]:
-    """Check that, without a controller, a broker with a live session knows it or has a watch that will fire. A dead
-    broker may never return.
+    """Check that a new controller can be elected: without one, some broker with a live session has a watch
+    that will fire.
+
+    Broken otherwise, because a dead broker may never return.
     """
     del left
     told = [members[broker].fired for broker in ensemble.sessions]

@@ -36,11 +36,14 @@ _BITS = (1 << FIELD) - 1
 
 
 Ranks = Mapping[int, Mapping[int, int]]
-"""Rank of each epoch, by kind of epoch."""
+"""By kind of epoch: the rank that replaces each epoch. Ranks keep the order of epochs."""
 
 
 def occurring_epochs(cell: int, value: Hashable) -> int:
-    """Return the epochs that occur in a cell's value, a bit for each."""
+    """Return the epochs in a cell's value as a bit set: epoch e of kind k is bit k * FIELD + e.
+
+    Raises ValueError for an epoch of FIELD or above.
+    """
     bits = 0
 
     def noted(kind: int, epoch: int) -> int:
@@ -177,7 +180,9 @@ class _Renaming:
 
 
 class Admission:
-    """Decides which packed states a search keeps, for one packing of a model."""
+    """Decides which states a search keeps. It works on packed states, so it is built anew when the packing
+    changes.
+    """
 
     def __init__(self, model: Model, cells: Cells, wanted: frozenset[str]) -> None:
         self._ranks = _Ranks(cells) if model.ranked else None
@@ -189,14 +194,18 @@ class Admission:
         ]
         self._cells = cells
         self.free = not (self._ranks or self._more or self._ends)
-        """Whether every state is kept as it is."""
+        """True if no reduction is on: every state is kept, unchanged."""
 
     def alike(self, state: int) -> int:
-        """Return the representative of all states that are equal to this one."""
+        """Return the state with epochs replaced by ranks, which stands for all states that differ only in
+        epochs.
+        """
         return state if self._ranks is None else self._ranks.rank(state)
 
     def admits(self, state: int, seen: dict[int, int]) -> bool:
-        """Return True if the search has to continue from a state that it has not seen."""
+        """Return True unless the search may drop a new state: an end holds, or `seen` has the same state with
+        at least its budget.
+        """
         for conditions in self._ends:
             for mask, memo, one in conditions:
                 key = state & mask
@@ -216,7 +225,9 @@ class Admission:
 
 
 class Spare(dict[int, tuple[int, ...]]):
-    """Differences from a state to all states with at least as much budget, by packed counters."""
+    """Cache: by packed counters, what to add to a packed state to get all states with at least as much budget
+    left.
+    """
 
     def __init__(self, cells: Cells) -> None:
         super().__init__()
@@ -238,7 +249,7 @@ class Spare(dict[int, tuple[int, ...]]):
 
 
 class _Occurring(dict[int, int]):
-    """Epochs that occur in a cell's value, by the value's number."""
+    """Cache: by the number of a cell's value, the epochs in the value as a bit set (`occurring_epochs`)."""
 
     def __init__(self, cells: Cells, cell: int) -> None:
         super().__init__()
@@ -250,7 +261,9 @@ class _Occurring(dict[int, int]):
 
 
 class _Differences(dict[int, int]):
-    """Difference that replacing epochs by ranks makes to a packed state, by the number of the value of a cell."""
+    """Cache: by the number of a cell's value, what to add to a packed state to replace the value's epochs by
+    ranks.
+    """
 
     def __init__(self, cells: Cells, cell: int, ranks: Ranks) -> None:
         super().__init__()
@@ -264,7 +277,7 @@ class _Differences(dict[int, int]):
 
 
 class _Ranks:
-    """Ranks in the place of epochs, cell by cell, for packed states."""
+    """Replaces epochs by ranks in packed states, cell by cell."""
 
     def __init__(self, cells: Cells) -> None:
         self._cells = cells

@@ -22,22 +22,23 @@ class Budget(NamedTuple):
     power_losses: int = 0
     clean_stops: int = 0
     cuts: int = 0
-    """Live brokers that are fenced because they do not reach the controller."""
+    """How many live brokers may be fenced because they do not reach the controller."""
     shrinks: int = 0
-    """Slow followers dropped by their leader."""
+    """How many slow followers their leader may remove from the ISR."""
     lost: int = 0
-    """Responses to fetches that get lost."""
+    """How many fetch responses may get lost."""
     preferred: int = 0
     hand_overs: int = 0
     """Leadership given to another ISR member while both live: stands for any quick change of leaders."""
     unclean: int = 0
     retries: int = 0
     reassignments: int = 0
-    """Moves of the partition to one of the scope's `targets`."""
+    """How many reassignments to one of the scope's `targets` may begin."""
     time_outs: int = 0
-    """Producers that get REQUEST_TIMED_OUT."""
+    """How many produce requests may end in REQUEST_TIMED_OUT."""
     failovers: int = 0
-    """Controllers that fail after the first records of a decision are written. The next controller goes on from these.
+    """How many controllers may fail after writing only the first records of a decision; the next continues
+    from these.
     """
 
 
@@ -87,7 +88,9 @@ class Client(NamedTuple):
 
 @dataclass(frozen=True)
 class Scope:
-    """Size and rules of a world. `acks` is 0, 1 or -1 for all its records."""
+    """Size and rules of a model of one partition. All records are sent with the same `acks`: 0, 1 or -1
+    (all).
+    """
 
     rules: Rules
     brokers: int = 3
@@ -126,30 +129,32 @@ _BEFORE, _EACH = 3, 4
 
 
 def log_cell(broker: int) -> int:
-    """Return the cell of a broker's log."""
+    """Return the index of the cell with a broker's log."""
     return _BEFORE + _EACH * (broker - 1)
 
 
 def process_cell(broker: int) -> int:
-    """Return the cell of a broker's memory."""
+    """Return the index of the cell with a broker's memory, a `Process`."""
     return log_cell(broker) + 1
 
 
 def fetch_cell(broker: int) -> int:
-    """Return the cell of the fetch that a broker has in flight: None, a request or a response."""
+    """Return the index of the cell with a broker's fetch in flight: None, a request or a response."""
     return log_cell(broker) + 2
 
 
 def proposal_cell(broker: int) -> int:
-    """Return the cell of the ISR change that a broker has in flight: None, a request or a response."""
+    """Return the index of the cell with a broker's AlterPartition in flight: None, a request or a response."""
     return log_cell(broker) + 3
 
 
 def broker_of(cell: int) -> int:
-    """Return the broker that a cell belongs to, if it is a broker's."""
+    """Return the id of the broker that a cell belongs to. The cell must belong to a broker."""
     return (cell - _BEFORE) // _EACH + 1
 
 
 def memory_row(broker: int) -> str:
-    """Return the row of groups that read a broker, the controller and the client, and no other broker."""
+    """Return the `Group.row` for groups that read this broker, the controller and the client, but no other
+    broker.
+    """
     return f"broker {broker}"

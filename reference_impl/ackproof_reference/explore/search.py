@@ -52,7 +52,9 @@ class Finding(NamedTuple):
 
 @dataclass
 class Progress:
-    """Progress of a search. `seconds`: time spent searching, over all its parts."""
+    """Progress of a search. `depth`: steps from the first state. `seconds`: time spent searching, in all
+    runs.
+    """
 
     states: int = 0
     depth: int = 0
@@ -128,9 +130,7 @@ class Search:
         max_seconds: float | None = None,
         watch: Callable[[Progress], None] | None = None,
     ) -> Progress:
-        """Search until there is a finding, all states are visited, or a limit is reached. `watch` is called a few times
-        a second.
-        """
+        """Search until a wanted finding, the last state, or a limit. `watch` is called a few times a second."""
         began = time.perf_counter()
         before = self.progress.seconds
         with _no_collector():
@@ -169,7 +169,10 @@ class Search:
             self._widen(cell)
 
     def _take_up_to(self, end: int) -> None:
-        """Visit states; the hot loop. Raises `TooNarrowError` at the state that does not fit, which is `place` then."""
+        """Visit the states of the level before index `end`.
+
+        Raises `TooNarrowError` if a value needs a wider cell; `place` is then the state to resume from.
+        """
         seen, level, note = self.seen, self.level, self._note
         table = [(row.mask, row.memo, row) for row in self._tables.rows]
         for self.place in range(self.place, end):  # noqa: B020 - it is where to go on
@@ -204,7 +207,7 @@ class Search:
         self.next_level.append(state)
 
     def _note_ahead(self, state: int, longer: Longer) -> None:
-        """Keep the results of steps that count as several, for later levels."""
+        """Queue the states behind steps that count as several, for the level that many steps on."""
         seen, alike = self.seen, self._admission.alike
         for count, differences, unsettled in longer:
             while len(self.ahead) < count:
@@ -231,7 +234,7 @@ class Search:
                 yield successor
 
     def _widen(self, cell: int) -> None:
-        """Give a cell more bits, and repack all states; through bytes, so that memory does not hold them twice."""
+        """Give a cell more bits and repack all states. The bytes in between avoid two copies in memory."""
         above = self.cells.shifts[cell] + self.cells.widths[cell]
         low = (1 << above) - 1
         self.cells.widths[cell] += _MORE_WIDTH
@@ -274,7 +277,7 @@ class Search:
         self.renew()
 
     def way_to(self, state: int) -> list[StoryLine]:
-        """Return the shortest path from the first state to a visited one."""
+        """Return the counterexample that leads to a visited state: the shortest path from the first state."""
         way = [state]
         while (parent := self.seen[way[-1]]) != way[-1]:
             way.append(parent)

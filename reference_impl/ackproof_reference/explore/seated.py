@@ -73,11 +73,11 @@ _UNSEATS = (
     "reassignments",
     "failovers",
 )
-"""Budgets by which a leader may cease to lead. The ends do not depend on the other budgets."""
+"""Fields of `Budget` for events that can depose a leader. The ends do not depend on the other fields."""
 
 
 def seats(scope: Scope) -> Iterator[End]:
-    """Yield the ends for lost and vanished records."""
+    """Yield the ends that rule out lost and vanished records, because one leader keeps leading."""
     if scope.acks == 0 or not scope.reductions.fusing:
         return
     kinds, ids = frozenset((LOST, VANISHED)), scope.ids
@@ -151,7 +151,9 @@ def _cannot_harm(
     memory: Process,
     proposal: Hashable,
 ) -> bool:
-    """Return True if nothing that another broker may acknowledge, show or propose takes a record from leader `own`."""
+    """Return True if leader `own` loses no record by what another broker acknowledges, shows to readers or
+    proposes as ISR.
+    """
     rules = scope.rules
     if not rules.alter_partition and isinstance(proposal, AlterPartition):
         return False
@@ -174,10 +176,11 @@ def _cannot_harm(
 
 
 def _most(rules: Rules, own: int, memory: Process, proposal: Hashable) -> int | None:
-    """Return the offset to which the high watermark of a broker that believes it leads may rise; None: no bound.
+    """Return the highest offset that the high watermark of a broker that believes it leads can reach; None:
+    unbounded.
 
-    It cannot rise (UNKNOWN) while its ISR is below the minimum, nor past the last fetch of `own` while `own` is a
-    member.
+    UNKNOWN: it cannot rise, because the ISR is below min.insync.replicas. While `own` is in the ISR, the
+    bound is its last fetch offset.
     """
     assert isinstance(memory.role, Leader)
     partition, most = memory.partition, UNKNOWN
@@ -211,8 +214,8 @@ def _may_cut(rules: Rules, broker: Broker, other: Broker) -> bool:
 
 
 def _is_silent(rules: Rules, metadata: Metadata, process: Process, proposal: Hashable) -> bool:
-    """Return True if a broker's present and later proposals have no effect: it does not believe it leads, or is
-    refused.
+    """Return True if the broker's ISR proposals, now and later, have no effect: it is not leader, or the
+    controller refuses them.
     """
     if process.up and isinstance(process.role, Leader):
         return refused(rules, metadata, process.role.epoch)
@@ -229,12 +232,12 @@ def refused(rules: Rules, metadata: Metadata, epoch: int) -> bool:
 def _unharmed(
     scope: Scope, own: int, unharmed: Callable[..., bool], metadata: Metadata, *cells: Hashable
 ) -> bool:
-    """Return True if another broker takes no record from a broker that may lead next."""
+    """Return True if broker `own` cannot lead next, or if `unharmed(*cells)` holds."""
     return not may_lead_next(scope.rules, own, metadata.partition) or unharmed(*cells)
 
 
 def may_lead_next(rules: Rules, own: int, partition: Partition) -> bool:
-    """Return True if a broker may come to lead, as the partition is now."""
+    """Return True if the partition's present state lets a broker become leader."""
     clean = {*partition.isr, *partition.elr, partition.leader, partition.last_known_leader}
     return rules.unclean_election or own in clean
 

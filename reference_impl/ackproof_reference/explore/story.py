@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def tell(finding: Finding, way: Sequence[StoryLine]) -> Iterator[str]:
-    """Yield the lines of a counterexample."""
+    """Yield a counterexample as lines of text: one numbered line per step, then the finding."""
     for number, line in enumerate(way, 1):
         to = f" → {line.action.target}" if line.action.target else ""
         yield f"{number:3}. {line.action.actor}{to}: {line.action.text}"
@@ -25,7 +25,7 @@ def tell(finding: Finding, way: Sequence[StoryLine]) -> Iterator[str]:
 
 
 def format_value(value: Hashable) -> str:
-    """Return a cell's value as a short text."""
+    """Return a cell's value as one line of text for a counterexample."""
     if isinstance(value, Log):
         batches = " ".join(f"{batch.base}:e{batch.epoch}#{batch.sequence}" for batch in value.batches)
         return f"[{batches}] high watermark {value.high_watermark}, flushed {value.flushed}"
@@ -57,12 +57,12 @@ def _memory(process: Process) -> str:
 
 
 def listed(replicas: tuple[int, ...]) -> str:
-    """Return replicas as the text of a set."""
+    """Return broker ids as text: `{1, 2}`."""
     return "{" + ", ".join(map(str, replicas)) + "}"
 
 
 def describe_decision(metadata: Metadata) -> str:
-    """Describe the controller's decision."""
+    """Describe the partition that the controller decided: leader, epoch, ISR, ELR."""
     partition = metadata.partition
     leader = f"broker {partition.leader} leads" if partition.leader >= 0 else "nobody leads"
     elr = f", ELR {listed(partition.elr)}" if partition.elr else ""
@@ -85,7 +85,7 @@ def effects(before: Broker, after: Broker) -> str:
 
 
 def describe_request(request: Fetch | AskEpochEnd) -> str:
-    """Describe a follower's request."""
+    """Describe a follower's Fetch or OffsetsForLeaderEpoch request."""
     if isinstance(request, Fetch):
         where = f"asks for offset {request.offset} in epoch {request.leader_epoch}"
         return f"{where} (its last epoch: {request.last_epoch})"
@@ -93,7 +93,7 @@ def describe_request(request: Fetch | AskEpochEnd) -> str:
 
 
 def replied(reply: Fetched | EpochEnd) -> str:
-    """Describe a leader's reply."""
+    """Return the content of a leader's reply as text, with a leading colon."""
     if reply.error is not Error.NONE:
         return f": {reply.error.name}"
     if isinstance(reply, EpochEnd):
@@ -105,7 +105,7 @@ def replied(reply: Fetched | EpochEnd) -> str:
 
 
 def describe_arrival(reply: Fetched | EpochEnd) -> str:
-    """Describe the arrival of a reply."""
+    """Describe that a follower takes a leader's reply."""
     return f"takes the answer of broker {reply.leader}{replied(reply)}"
 
 
@@ -115,7 +115,7 @@ def refuses(messages: tuple[Message, ...]) -> bool:
 
 
 def answered(messages: tuple[Message, ...]) -> str:
-    """Describe the answers to producers."""
+    """Describe the answers to producers, to be appended to a sentence; "" if there are none."""
     parts = []
     for message in messages:
         if isinstance(message, Produced):

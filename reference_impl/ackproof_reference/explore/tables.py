@@ -21,7 +21,7 @@ FIRST_WIDTH = 12
 
 
 class _Counters:
-    """A cell of counters: each field has bits of its own, so that a group can look at some of them only."""
+    """A cell of counters. Each counter has its own bits, so that a group can read only some of them."""
 
     def __init__(self, first: Hashable) -> None:
         record: Any = first
@@ -36,7 +36,9 @@ class _Counters:
             self.width += most.bit_length()
 
     def number(self, value: Iterable[int]) -> int:
-        """Pack the fields side by side. Raises ValueError if one exceeds its first value."""
+        """Return the counters packed into one integer. Raises ValueError if a counter exceeds its first
+        value.
+        """
         number = 0
         for (shift, mask), count in zip(self.fields.values(), value, strict=True):
             if not 0 <= count <= mask:
@@ -45,7 +47,7 @@ class _Counters:
         return number
 
     def value(self, number: int) -> Hashable:
-        """Unpack a record; fields that were masked out are 0."""
+        """Return the counters of a packed integer; counters that were masked out are 0."""
         made = self.made.get(number)
         if made is None:
             made = self.make(number >> shift & mask for shift, mask in self.fields.values())
@@ -57,7 +59,7 @@ class _Counters:
 
 
 class Cells:
-    """Numbers for the values of each cell of a model, and the packing of a row of numbers into one integer."""
+    """Packs states: numbers the values of each cell, and packs the numbers of a state into one integer."""
 
     def __init__(self, model: Model, widths: Sequence[int] = ()) -> None:
         first = model.initial
@@ -72,7 +74,7 @@ class Cells:
         self.place()
 
     def place(self) -> None:
-        """Compute the position of each cell from the widths."""
+        """Compute the shift and mask of each cell from the widths; call this after a change of `widths`."""
         self.shifts = [sum(self.widths[:cell]) for cell in range(len(self.widths))]
         self.masks = [(1 << width) - 1 for width in self.widths]
 
@@ -144,7 +146,7 @@ steps that count as several, with their count. Empty: no step.
 """
 
 Broken = Callable[[str, str, int], None]
-"""StoryLine of a broken invariant: its class, a sentence, the state."""
+"""Called with each broken invariant: its class, a sentence, the packed state."""
 
 
 _Sorted: TypeAlias = tuple[dict[int, None], dict[int, tuple[AtOnce, ...]]]
@@ -162,7 +164,7 @@ class _Entry(NamedTuple):
 
 
 class Row(NamedTuple):
-    """Groups that are looked up together."""
+    """Groups with the same `Group.row`: their steps are cached together, by the bits in `mask`."""
 
     mask: int
     memo: dict[int, Steps]
@@ -170,7 +172,7 @@ class Row(NamedTuple):
 
 
 class Tables:
-    """All rows of a model, for one packing of its cells."""
+    """All rows of a model with their caches, for one packing of its cells."""
 
     def __init__(self, groups: Sequence[Group], cells: Cells, broken: Broken) -> None:
         self.cells, self._broken = cells, broken
@@ -292,7 +294,9 @@ class Tables:
         return state
 
     def concerned(self, group: Group, old: Sequence[Hashable], new: Sequence[Hashable]) -> tuple[AtOnce, ...]:
-        """Return the groups that may have a step at once after this one: those that read a cell that it changed."""
+        """Return the groups that may have a step at once after a step: those that read a cell that the step
+        changed.
+        """
         changed = {
             cell: (was, becomes)
             for cell, was, becomes in zip(group.cells, old, new, strict=True)

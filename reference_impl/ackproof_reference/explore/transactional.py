@@ -43,23 +43,23 @@ PARTITIONS = (0, 1)
 _BOUNDS, _COORDINATOR, _OLD, _LATE, _LOGS, _CLIENTS = 0, 1, 2, 3, 4, 6
 _PRODUCER = 7
 _MOST = 10
-"""More than the number of transactions of a client."""
+"""Factor in record keys (`_key`): greater than the number of transactions of one client."""
 
 
 class Bounds(NamedTuple):
     """Incidents that may still happen; each counts down."""
 
     moves: int = 0
-    """Moves of the coordinator to another broker, of which the old one does not learn."""
+    """How often the coordinator may move to another broker without the old one learning of it."""
     repeats: int = 0
-    """Markers that arrive a second time."""
+    """How many markers may arrive a second time."""
 
 
 NOTHING_WRONG = Bounds()
 
 
 class Flying(NamedTuple):
-    """A record in flight: its partition, and the number of its client's transaction."""
+    """A record in flight. `number`: which transaction of its client it belongs to, from 0."""
 
     partition: int
     number: int
@@ -83,14 +83,17 @@ class App(NamedTuple):
 
 
 Late = tuple[tuple[int, WriteMarker], ...]
-"""Markers that may arrive a second time, with their partitions."""
+"""Transaction markers that may arrive a second time, each with its partition."""
 Old = Transaction | None
-"""State in the memory of a deposed coordinator; None: there is none, or it knows that it was deposed."""
+"""Transaction state in the memory of a deposed coordinator; None: it knows that it was deposed, or there is
+none.
+"""
 
 
 def transactions(rules: Rules, clients: int = 2, in_turn: int = 1, bounds: Bounds = NOTHING_WRONG) -> Model:
-    """Return the world as a model: the coordinator, two logs, the clients; nothing has begun. `in_turn`: transactions
-    per client.
+    """Return the model of transactions: a coordinator, two partitions, and clients that have not begun.
+
+    `in_turn`: number of transactions of each client.
     """
     groups = [Group("moves", (_BOUNDS, _COORDINATOR, _OLD), _moves)]
     for partition in PARTITIONS:
@@ -156,8 +159,9 @@ def _asks(
     text: str,
     then: Callable[[Transaction], App],
 ) -> Iterator[Move]:
-    """Send a request, and apply `then` if it is granted. The old coordinator grants it only if it need not write for
-    it.
+    """Send a client's request to the coordinator, and apply `then` if it is granted.
+
+    A deposed coordinator grants only requests for which it need not write to its log.
     """
     name = f"client {number}"
     after, error = ask(coordinator)
@@ -180,7 +184,11 @@ def _sends(app: App, partition: int, coordinator: Transaction) -> App:
 
 
 def _ended(app: App, how: str, decided: Transaction | None = None) -> App:
-    """End a transaction: the next has the answer's epoch, or asks for one if a record's fate is unknown (KIP-360)."""
+    """Return the client after its transaction, with the epoch of its next one.
+
+    This is the epoch in the answer; or the client requests a new epoch if the fate of a record is unknown
+    (KIP-360).
+    """
     ended = app._replace(sent=(), acked=(), ended=(*app.ended, how))
     if decided is None:
         return ended
@@ -211,7 +219,7 @@ def _arrival(
 
 
 def _key(number: int, place: int) -> int:
-    """Return the key of the records of a client's transaction."""
+    """Return the key that the records of one transaction of a client share."""
     return number * _MOST + place
 
 
@@ -302,8 +310,10 @@ def _committed(log: Log) -> Log:
 def _ending(
     rules: Rules, partition: int, bounds: Bounds, coordinator: Transaction, late: Late, log: Log
 ) -> Iterator[tuple[str, str]]:
-    """Check that every transaction ends: none is open in a log and unknown to the coordinator, where readers would stop
-    for ever; and none has a marker that is never accepted, where its client would wait for ever.
+    """Check that no transaction stays open forever.
+
+    Hanging: a log has an open transaction that the coordinator does not know, so readers stop at it. Stuck: a
+    partition refuses a marker for good, so the client waits for it.
     """
     del bounds, late
     if partition not in coordinator.partitions and open_transactions(log):
@@ -316,8 +326,9 @@ def _ending(
 def _atomic(
     number: int, coordinator: Transaction, first: Log, second: Log, app: App
 ) -> Iterator[tuple[str, str]]:
-    """Check that a transaction with all markers written is visible as a whole or not at all, and an open or aborted one
-    not at all.
+    """Check atomicity: after all markers, a committed transaction is visible in both partitions.
+
+    An open or aborted transaction is visible in none.
     """
     for place, how in enumerate((*app.ended, "open")):
         key = _key(number, place)

@@ -37,10 +37,10 @@ from ackproof_reference.node import step
 
 
 def world(scope: Scope) -> Model:
-    """Return a scope as a model for the search.
+    """Return the model of a scope: one partition, its brokers, the controller and a client.
 
-    All brokers run and know the cluster; the first replica leads. The partition is empty; its replicas know it
-    (`settled`) or are about to learn it.
+    At first all brokers run and know the cluster, and the first replica leads. The partition is empty; its
+    replicas know it (`settled`) or are about to learn of it.
     """
     replicas = scope.assigned or scope.ids
     isr = scope.started_isr or replicas
@@ -112,7 +112,11 @@ class Retelling:
         return told
 
     def _walk(self, told: list[StoryLine], here: Row, before: Row, after: Row, broken: set[str]) -> Row:
-        """Walk to the nearest state that is `after` and breaks the same invariants, and collect the steps."""
+        """Append to `told` the shortest plain steps from `here` to a state with reduced state `after`, and
+        return that state.
+
+        The state also breaks the invariants in `broken`.
+        """
         if after in self.images(here) and broken <= _broken(self.full, here):
             return here
         known: dict[Row, list[StoryLine]] = {here: []}
@@ -145,7 +149,9 @@ class Retelling:
                     yield StoryLine(action, tuple(one for one in changed if one[1] != one[2])), after
 
     def images(self, row: Row) -> set[Row]:
-        """Return the reduced states that a plain state may correspond to: each answer in flight, or taken."""
+        """Return the reduced states of a plain state: for each answer in flight, one without and one with the
+        answer taken.
+        """
         choices = [self._choices(row, one) for one in self._scope.ids]
         found = set()
         for chosen in product(*choices):
@@ -170,7 +176,9 @@ class Retelling:
                 yield kept.log, kept.process, next_request(was)
 
     def _starting(self, before: Row, now: Row) -> bool:
-        """Return True if a broker has started on the way and learned nothing yet, a state the reduced model lacks."""
+        """Return True if a broker has started since `before` and learned nothing yet; reduced states leave
+        that state out.
+        """
         return self._scope.reductions.fusing and any(
             self._starts(now, one) and not self._starts(before, one) for one in self._scope.ids
         )
@@ -182,7 +190,7 @@ class Retelling:
 
 
 def settled(model: Model, row: Row) -> Row:
-    """Return a state after all steps that are taken at once in it."""
+    """Return the state after all groups with `at_once` have taken their steps."""
     for group in model.groups:
         if group.at_once is not None and group.moves is not None:
             for _, new in group.moves(*(row[cell] for cell in group.cells)):

@@ -213,7 +213,9 @@ class RollingRun(RestartRun[RolloutT]):
         return f"SIGTERM and start of node {self.nodes[0]}, the first of {len(self.nodes)}"
 
     def prepare(self, node: int) -> None:
-        """Change a node between its end and its start."""
+        """Called for each node after it has stopped and before it starts again; subclasses change the node
+        here.
+        """
 
     def _started(self, node: int) -> None:
         self.prepare(node)
@@ -254,7 +256,11 @@ class UpgradeRun(RollingRun[Upgrade]):
         return super().in_turn(tuple({*nodes, *control.controllers, *control.brokers}))
 
     def prepare(self, node: int) -> None:
-        """Switch the node to the other release's rules; the controller's decisions follow once such a node decides."""
+        """Switch the node to the other release's rules.
+
+        If the node is a controller, the new rules govern decisions from the time when it is the active
+        controller.
+        """
         for partition in self.world.control.partitions:
             rules = self._of_the_release(partition.rules)
             if node in partition.brokers:
