@@ -15,21 +15,23 @@ from ackproof_reports.loading import BatchView, CaseView, State
 from ackproof_reports.wording import joined, number, one_line, plural
 
 _REASON: Final = 160
-"""Characters of a reason that a headline takes."""
+"""Greatest number of characters of a reason in a headline."""
 _REASONS: Final = 3
-"""Reasons that a headline takes."""
+"""Greatest number of reasons in a headline."""
 
 _GONE: Final = tuple(
     name
     for name, row in TABLE.items()
     if row.ruled_by is RuledBy.LOSS and name not in (Anomaly.LOST, Anomaly.OVERWRITTEN)
 )
-"""Classes of what is gone that is not counted as lost."""
+"""Classes of missing records other than `lost`."""
 
 
 @dataclass(frozen=True)
 class Clause:
-    """One part of the sentence. `who`: the settings, "" for all. `tone`: good, bad, warn or plain."""
+    """One part of a headline, such as "acks=1 lost 12 records". `who`: the settings; '' for all of them.
+    `tone`: good, bad, warn or plain.
+    """
 
     who: str
     what: str
@@ -44,20 +46,20 @@ class Clause:
 
 @dataclass(frozen=True)
 class Headline:
-    """The sentence for one experiment."""
+    """Answer of one experiment as a sentence: one clause for each group of settings."""
 
     experiment: str
     clauses: tuple[Clause, ...]
 
     @property
     def text(self) -> str:
-        """Plain text, ending with a full stop."""
+        """The sentence as plain text, with a full stop."""
         sentence = "; ".join(clause.text for clause in self.clauses) + "."
         return sentence if "=" in sentence.split(" ", 1)[0] else sentence[0].upper() + sentence[1:]
 
 
 def by_experiment(batch: BatchView) -> dict[str, list[CaseView]]:
-    """The cases of each experiment of a batch, in order."""
+    """Return the cases of a batch by the name of their experiment, in the order of the batch."""
     groups: dict[str, list[CaseView]] = {}
     known = {case.case.experiment for case in batch.cases if case.case}
     only = next(iter(known)) if len(known) == 1 else batch.name
@@ -119,7 +121,9 @@ def _clauses(cases: Sequence[CaseView]) -> Iterator[Clause]:
 
 
 def _inconclusive(cells: Sequence[Cell], matrix: Matrix) -> Iterator[Clause]:
-    """Why they carry no verdict, those of one reason together; of many reasons only that there are many."""
+    """Yield the reasons for INCONCLUSIVE, one clause for the cells that share them. Above `_REASONS` groups:
+    one clause without reasons.
+    """
     groups: dict[tuple[str, ...], list[Cell]] = {}
     for cell in cells:
         reasons = tuple(dict.fromkeys(why for run in cell.runs for why in run.reasons))
@@ -213,20 +217,24 @@ def _kept_clause(cells: Sequence[Cell], matrix: Matrix) -> Iterator[Clause]:
 
 
 def _otherwise_gone(cells: Sequence[Cell], matrix: Matrix) -> Iterator[Clause]:
-    """Yield what readers miss although no acknowledged record is lost: half a transaction, say."""
+    """Yield a clause for each group of cells whose readers miss records, although no acknowledged record is
+    lost: for example half a transaction.
+    """
     for group, told in _counted_alike(cells, _GONE):
         note = ", as it may" if _is_one(group, matrix) else ", as they may"
         yield Clause(_who(group, matrix), f"showed {told}", "bad", note=note)
 
 
 def _removed(cells: Sequence[Cell], matrix: Matrix) -> Iterator[Clause]:
-    """Yield what settings or an administrator removed: that is no loss."""
+    """Yield a clause for each group of cells with records that retention, compaction or an administrator
+    removed. Such records are not lost.
+    """
     for group, told in _counted_alike(cells, REMOVED):
         yield Clause(_who(group, matrix), f"had {told} removed, as was asked for", "plain")
 
 
 def _counted_alike(cells: Sequence[Cell], classes: Sequence[str]) -> Iterator[tuple[list[Cell], str]]:
-    """The settings that showed the same of these classes together, with what they showed, in words."""
+    """Yield each group of cells that have findings of the same of these classes, with the counts in words."""
     groups: dict[tuple[str, ...], list[Cell]] = {}
     for cell in cells:
         shown = tuple(name for name in classes if any(run.counts.get(name, 0) for run in cell.judged))
@@ -252,7 +260,9 @@ def _is_one(cells: Sequence[Cell], matrix: Matrix) -> bool:
 
 
 def _when(cases: Sequence[CaseView]) -> str:
-    """`when the leader was killed`, where every judged case saw the same confirmed faults."""
+    """Return the confirmed faults as a clause, `when the leader was killed`; '' unless they are the same in
+    every judged case.
+    """
     seen = {
         circumstances(arrange(case.events).faults) for case in cases if case.state in {State.PASS, State.FAIL}
     }
@@ -261,7 +271,9 @@ def _when(cases: Sequence[CaseView]) -> str:
 
 
 def tally(batch: BatchView) -> str:
-    """`2 cases, 3 repeats of each: 5 PASS, 1 INCONCLUSIVE`."""
+    """Return the number of cases and of each state as text: `2 cases, 3 repeats of each: 5 PASS, 1
+    INCONCLUSIVE`.
+    """
     states = [case.state for case in batch.cases]
     parts = [f"{states.count(state)} {state.value}" for state in State if state in states]
     return ": ".join(filter(None, (cases_text(case.entry.title for case in batch.cases), ", ".join(parts))))

@@ -12,7 +12,7 @@ from ackproof_reports.loading import WORST_FIRST, CaseView, State
 from ackproof_reports.wording import ABSENT, joined, scalar, setting_names
 
 CELL: Final = "cell"
-"""The axis of settings that go together; no path of a setting has one part."""
+"""Path of the axis for settings that vary together. No real setting has this path: it has no dot."""
 
 
 @dataclass(frozen=True)
@@ -24,7 +24,9 @@ class Axis:
     values: tuple[Scalar, ...]
 
     def pair(self, value: str) -> str:
-        """Return one of its values in words: `acks=1`; settings that vary together have a name of their own."""
+        """Return a value with the name of its setting: `acks=1`. For settings that vary together: the group's
+        name alone.
+        """
         return value if self.path == CELL and value != ABSENT else f"{self.name}={value}"
 
 
@@ -37,7 +39,7 @@ class Cell:
 
     @property
     def states(self) -> tuple[State, ...]:
-        """The states that occur, worst first."""
+        """The states of its repeats, each once, worst first."""
         present = {run.state for run in self.runs}
         return tuple(state for state in WORST_FIRST if state in present)
 
@@ -47,13 +49,15 @@ class Cell:
 
     @property
     def losses(self) -> tuple[int, ...]:
-        """Lost records per judged run, where they were counted."""
+        """Number of lost records in each judged repeat that counted them."""
         return tuple(run.lost for run in self.judged if run.lost is not None)
 
 
 @dataclass(frozen=True)
 class Grid:
-    """One table of a matrix: `rows` × `columns`, the further axes fixed to `fixed`. Cells may be missing (None)."""
+    """One table of a matrix. `fixed`: (name, value) of each further axis. A cell is None if no case has its
+    settings.
+    """
 
     rows: Axis | None
     columns: Axis | None
@@ -63,7 +67,7 @@ class Grid:
 
 @dataclass(frozen=True)
 class Matrix:
-    """The cells of one experiment."""
+    """All cells of one experiment, with the axes that span them and the tables that show them."""
 
     axes: tuple[Axis, ...]
     cells: tuple[Cell, ...]
@@ -71,7 +75,7 @@ class Matrix:
 
 
 def matrix_of(cases: Sequence[CaseView]) -> Matrix:
-    """Arrange the cases of one experiment. The two axes with most values become rows and columns."""
+    """Return the matrix of one experiment's cases. The two axes with the most values become rows and columns."""
     told = _settings(cases)
     paths = list(dict.fromkeys(path for settings in told for path in settings))
     names = setting_names(paths)
@@ -88,7 +92,9 @@ def matrix_of(cases: Sequence[CaseView]) -> Matrix:
 
 
 def _settings(cases: Sequence[CaseView]) -> list[Mapping[str, Scalar]]:
-    """Return the settings that tell the cases apart; those that go together are one, named as their cells."""
+    """Return the varied settings of each case. Settings that vary together become one, with the name of their
+    group as its value.
+    """
     if not any(case.entry.cell for case in cases):
         return [case.settings for case in cases]
     of_cell: dict[str, dict[str, set[str]]] = {}
@@ -134,9 +140,10 @@ def _key(axes: Sequence[Axis], settings: Mapping[str, Scalar]) -> tuple[str, ...
 
 
 def subject(chosen: Sequence[Cell], matrix: Matrix) -> str:
-    """The shortest words that say which cells are meant, "" when they are all of them.
+    """Name the chosen cells by as few settings as possible; '' if all cells are chosen.
 
-    `acks=0 and acks=1`, `acks=all with min.insync.replicas=1`, or only how many where settings do not say it.
+    Examples: `acks=0 and acks=1`, `acks=all with min.insync.replicas=1`. If no settings separate them from
+    the others: their number.
     """
     if len(chosen) == len(matrix.cells):
         return ""

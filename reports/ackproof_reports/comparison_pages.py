@@ -33,7 +33,7 @@ _STYLES: Final = ("base.css", "matrix.css", "case.css", "print.css")
 
 @dataclass(frozen=True)
 class RunShown:
-    """Result of a claim: of one run, or of the repeats of cases."""
+    """Evidence for a claim on its page: the bounds checked in one run, or over the repeats of cases."""
 
     case: str
     run: str
@@ -43,7 +43,9 @@ class RunShown:
 
 
 def render_claims(folder: Path) -> None:
-    """Write the page of `claims.json` into its folder. Raises `BadInput` where that is missing or cannot be read."""
+    """Write the page of a folder's `claims.json` into that folder. Raises `BadInput` if the file is missing
+    or unreadable.
+    """
     file = ClaimsFile.load(folder / "claims.json")
     count = Counter(judged.verdict for judged in file.claims)
     page = render(
@@ -89,7 +91,7 @@ _EDGE: Final = 8
 
 @dataclass(frozen=True)
 class TrendMark:
-    """One batch in the picture: its interval and its mean."""
+    """One batch in the trend picture: its mean (`seen`) and confidence interval, as coordinates."""
 
     x: float
     low: float
@@ -101,8 +103,8 @@ class TrendMark:
 
 @dataclass(frozen=True)
 class TrendLine:
-    """A number of one case over time. `top`: value of the upper edge. `changes`: batches in which settings or version
-    changed.
+    """One quantity of one case over several batches. `top`: value at the upper edge. `changes`: x of each
+    batch before which settings or the Kafka version changed.
     """
 
     title: str
@@ -112,7 +114,7 @@ class TrendLine:
 
 
 def trend_page(found: TrendFile) -> str:
-    """Return the page of many batches over time."""
+    """Return the HTML page of `ackproof trend`."""
     cases = []
     for case in found.cases:
         recovery, throughput = (
@@ -151,6 +153,6 @@ def _line(title: str, unit: str, case: TrendCase, sides: Sequence[ComparedSide])
 
 
 def comparison_page(found: ComparisonFile) -> str:
-    """Return the page of batches side by side."""
+    """Return the HTML page of `ackproof compare`."""
     letters = [chr(ord("A") + number % 26) for number in range(len(found.batches))]
     return render("compared.html.j2", _STYLES, found=found, letters=letters)

@@ -14,12 +14,12 @@ from ackproof.rundir.timeline import Event, EventKind, PhaseBegan
 from ackproof_reports.wording import joined, one_line, plural
 
 _MOST_PHRASES: Final = 5
-"""Most events in one sentence."""
+"""Greatest number of faults that one sentence lists; above it faults are counted by kind."""
 
 
 @dataclass(frozen=True)
 class Phase:
-    """A phase of a run; `end_ns` is the next one's begin, or the last event."""
+    """A phase of a run. `end_ns`: begin of the next phase; for the last phase, time of the last event."""
 
     name: str
     start_ns: int
@@ -28,7 +28,7 @@ class Phase:
 
 @dataclass(frozen=True)
 class Mark:
-    """A moment that is worth a line in the picture."""
+    """An event that the chart marks with a vertical line."""
 
     t_ns: int
     kind: str
@@ -37,18 +37,18 @@ class Mark:
 
 @dataclass(frozen=True)
 class Course:
-    """The timeline of one run, arranged."""
+    """Phases, faults and marked events of one run, in order of time."""
 
     phases: tuple[Phase, ...] = ()
     faults: tuple[FaultLife, ...] = ()
     marks: tuple[Mark, ...] = ()
     end_ns: int = 0
     load_ns: int | None = None
-    """Begin of the first phase called `load`, None where there is none."""
+    """Begin of the phase `load` in ns since the run's start; None if the run has no such phase."""
 
 
 def arrange(events: Sequence[Event]) -> Course:
-    """Return phases, faults and marks of a run's events."""
+    """Sort the events of a run into phases, faults and marks."""
     end = max((event.t_ns for event in events), default=0)
     phases = _phases(events, end)
     faults = Lifelines.of_events(events).every_fault
@@ -84,21 +84,22 @@ _MARKED: Final = {
 
 
 def struck_faults(faults: Sequence[FaultLife]) -> list[FaultLife]:
-    """Return the faults that were seen to bite; a storm is no fault of its own."""
+    """Return the confirmed faults, without storms: a storm only draws other faults."""
     return [fault for fault in faults if fault.confirmed is not None and fault.kind != "storm"]
 
 
 def nodes_text(fault: FaultLife) -> str:
-    """`node 2`, `nodes 2 and 3`, or nothing."""
+    """Return the nodes of a fault as text: `node 2`, `nodes 2 and 3`; '' if it has none."""
     if not fault.nodes:
         return ""
     return ("node " if len(fault.nodes) == 1 else "nodes ") + joined([str(node) for node in fault.nodes])
 
 
 def circumstances(faults: Sequence[FaultLife]) -> str:
-    """`the followers were paused and the leader was killed`, from faults that were confirmed; '' for none.
+    """Describe the confirmed faults as a clause, such as `the followers were paused and the leader was
+    killed`; '' if there are none.
 
-    Where that would be a list, as of a soak, how many of each kind.
+    More than `_MOST_PHRASES` different faults, as in a soak, are counted by kind instead.
     """
     alike: dict[tuple[str, bool, str, str], list[FaultLife]] = {}
     struck = struck_faults(faults)
@@ -146,4 +147,4 @@ _ROLES: Final = {
     "reader": ("a live reader", False),
     "minority": ("a minority of the brokers", False),
 }
-"""A role in words, and whether several nodes hold it."""
+"""By role of an experiment file: the role in words, and True if it stands for several nodes."""

@@ -15,7 +15,8 @@ from ackproof_reports.loading import CaseView
 from ackproof_reports.wording import ABSENT, duration, moment, number, one_line, plural, share
 
 _WAITED: Final = 0.5
-"""Share of the time in which some process waited, above which a reader should look for themselves."""
+"""Pressure (share of time, 0 … 1, in which some process waited) above which the row asks the reader to look.
+"""
 _DEATHS: Final = (EventKind.NODE_DIED, EventKind.CLIENT_DIED)
 _MOST_TEXTS: Final = 5
 _COHERENCE: Final = (
@@ -33,11 +34,11 @@ _COHERENCE: Final = (
     *("watching", "scrapes", "rounds", "ground", "metadata log", "departures", "changes", "looks"),
     *("high watermarks", "reader epochs"),
 )
-"""Checks that hold one file of the run against another."""
+"""Checks of the judge that compare files of one run with each other."""
 
 
 class Standing(StrEnum):
-    """State of a piece of evidence, as the judge decided."""
+    """State of a piece of evidence, as the judge decided it."""
 
     THERE = "there"
     LACKING = "lacking"
@@ -55,7 +56,9 @@ class Piece:
 
 
 class _Weighed:
-    """The judge's opinions by check. Opinions that no row has used are left over."""
+    """The judge's opinions of one case. Each is taken by the first row that shows it; `others` shows the
+    remaining ones.
+    """
 
     def __init__(self, case: CaseView) -> None:
         opinions = case.judged.opinions if case.judged else ()
@@ -65,9 +68,11 @@ class _Weighed:
     def piece(
         self, what: str, facts: str, *checks: str, subject: str | None = None, lacking: bool = False
     ) -> Piece:
-        """Return a row: the judge's complaints of these checks (and about that subject), else the facts.
+        """Return a row of the table. It shows the judge's complaints of these `checks` (about `subject`, if
+        given), or `facts` if there is none.
 
-        `lacking`: the files alone show that this evidence is missing. It counts where no opinion was stored.
+        `lacking`: the files alone show that this evidence is missing. It counts only if the run has no stored
+        opinions.
         """
         bad = [one for one in self._bad if one.check in checks and subject in (None, one.subject)]
         self._bad = [one for one in self._bad if one not in bad]
@@ -90,7 +95,7 @@ def _list_texts(opinions: Sequence[JudgedOpinion]) -> str:
 
 
 def evidence_of(case: CaseView, course: Course) -> list[Piece]:
-    """Return what a verdict needs, in the order of docs/architecture.md, and how each stands."""
+    """Return each kind of evidence that a verdict needs with its state, in the order of docs/architecture.md."""
     weighed = _Weighed(case)
     rows = [
         weighed.piece(

@@ -17,16 +17,20 @@ from ackproof.rundir.schema import FINDINGS
 from ackproof_reports.wording import ABSENT, number_range, one_line
 
 RANGED: Final = (Anomaly.LOST, Anomaly.VANISHED)
-"""Classes whose places are shown as ranges."""
+"""Classes whose findings are shown as ranges of offsets."""
 MOST: Final = 200
-"""Ranges kept of one group; how many there are is known all the same."""
+"""Greatest number of ranges that a group keeps. `Group.total` counts all of them."""
 SPANS: Final = 600
-"""Most parts of the coarse view of a group, one per column of a bar."""
+"""Greatest number of spans that a group keeps: one per column of its bar."""
 
 
 @dataclass(frozen=True)
 class Group:
-    """All findings of one class in one partition; where offsets are unknown, of one producer in it."""
+    """All findings of one class in one partition. If their offsets are unknown: of one producer there, by
+    seq.
+
+    `producer`: None if the numbers are offsets. `first`, `last`: least and greatest offset or seq.
+    """
 
     anomaly: str
     topic: str
@@ -36,7 +40,7 @@ class Group:
     first: int
     last: int
     ranges: tuple[tuple[int, int, int], ...]
-    """First, last and number of findings of each stretch; at most `MOST`, from the lowest."""
+    """First, last and number of findings of each range, from the lowest; at most `MOST`."""
     total: int
     """Number of ranges."""
     spans: tuple[tuple[int, int], ...]
@@ -44,11 +48,11 @@ class Group:
 
 
 def groups_of(table: pa.Table) -> list[Group]:
-    """Arrange findings (columns class, topic, partition, producer, offset, seq) by their places.
+    """Group findings (columns class, topic, partition, producer, offset, seq) by class and partition.
 
-    By offset where it is known, else by the producer's seq. A producer counts its seq over all its partitions, so that
-    neighbours within one partition are a few numbers apart: gaps up to four times the number of partitions (at least
-    16) stay within a stretch.
+    Findings with an offset form ranges of consecutive offsets. Others form ranges of a producer's seqs. A
+    producer counts its seq over all its partitions, so seqs of one partition have gaps: a gap up to four
+    times the number of partitions (at least 16) does not end a range.
     """
     known = pc.greater_equal(table.column("offset"), 0)
     unknown = table.filter(pc.invert(known))
@@ -95,7 +99,9 @@ def _parts(table: pa.Table, keys: Sequence[str]) -> Iterator[tuple[tuple[str | i
 
 
 def stretches(numbers: pa.Array, gap: int, most: int) -> tuple[list[tuple[int, int, int]], int]:
-    """The first `most` runs of sorted numbers at most `gap` apart (first, last, how many), and how many there are."""
+    """Return the first `most` runs (first, last, count) of sorted numbers, and the number of all runs. A gap
+    above `gap` ends a run.
+    """
     if not len(numbers):
         return [], 0
     apart = pc.fill_null(pc.greater(pc.pairwise_diff(numbers), gap), False)
@@ -111,7 +117,7 @@ def stretches(numbers: pa.Array, gap: int, most: int) -> tuple[list[tuple[int, i
 
 
 MOST_ROWS: Final = 20_000
-"""Findings that are looked through for the first lines."""
+"""Greatest number of findings from which the first lines are made."""
 _SAME: Final = (*_PARTITION, "detail")
 
 Row = Mapping[str, Any]  # a row of Arrow, as its own to_pylist gives it; it does not leave this module
@@ -119,7 +125,7 @@ Row = Mapping[str, Any]  # a row of Arrow, as its own to_pylist gives it; it doe
 
 @dataclass
 class Line:
-    """Findings that follow one another."""
+    """Consecutive findings that are shown as one line."""
 
     rows: list[Row] = field(default_factory=list)
 
@@ -133,7 +139,7 @@ class Line:
 
     @property
     def detail(self) -> str:
-        """Return where the other copies of a duplicate are, or the detail of another finding."""
+        """Return the offsets of a duplicate's other copies as text, or the detail of another finding."""
         others = [row["other"] for row in self.rows if row["other"] >= 0]
         if not others:
             return one_line(str(self.rows[0]["detail"]))
@@ -141,13 +147,17 @@ class Line:
         return f"the other {copies} {number_range(others)}"
 
     def numbers(self, name: str) -> str:
-        """`offset`, `producer` or `seq`: one, or the lowest and the highest."""
+        """Return a column of the findings (`offset`, `producer` or `seq`) as text: one number, or the lowest
+        and the highest.
+        """
         known = [row[name] for row in self.rows if row[name] >= 0]
         return number_range(known) if known else ABSENT
 
 
 def first_lines(findings: pa.Table, most: int) -> tuple[Line, ...]:
-    """The first `most` lines of findings (columns as in `FINDINGS`, and `other`)."""
+    """Return the first `most` lines of findings, each a group of consecutive ones. `findings`: columns as in
+    `FINDINGS`, and `other`.
+    """
     lines: list[Line] = []
     for row in findings.slice(0, MOST_ROWS).to_pylist():
         if lines and _follows(row, lines[-1].rows[-1]):
@@ -160,8 +170,8 @@ def first_lines(findings: pa.Table, most: int) -> tuple[Line, ...]:
 
 
 def _follows(row: Row, before: Row) -> bool:
-    """Return True if a row continues the one before: at a neighbouring offset or, without offsets, of the same
-    producer.
+    """Return True if a row belongs on the line of the row before: its offset is a neighbour or, without
+    offsets, its producer is the same.
     """
     if any(row[name] != before[name] for name in _SAME):
         return False
@@ -183,10 +193,10 @@ class CaseFindings:
 
     counts: dict[str, int] = field(default_factory=dict)
     groups: tuple[Group, ...] = ()
-    """Where the findings of the ranged classes are, a group for each class and partition."""
+    """One group for each of the `RANGED` classes and each partition."""
     ranged_all: bool = True
     rows: pa.Table | None = None
-    """Rows to embed, columns as in `FINDINGS`."""
+    """Findings to embed in the page, with the columns of `FINDINGS`."""
 
     @property
     def lost(self) -> tuple[Group, ...]:
@@ -207,9 +217,10 @@ class CaseFindings:
 def read_findings(
     run: CaseDir, max_rows: int, first: Sequence[str], absent: list[str], untold: Sequence[str] = ()
 ) -> CaseFindings | None:
-    """Read a case's findings. `first` names the classes that matter most, `untold` those that are passed over.
+    """Read a case's findings; None without a folder `findings`.
 
-    None when there is no such folder.
+    `first`: classes that get room in the page before the others. `untold`: classes to ignore. `absent` gets a
+    sentence for each missing or unreadable file.
     """
     if not run.findings.is_dir():
         absent.append("findings/: missing, so single records cannot be shown")
@@ -276,7 +287,9 @@ def _count(column: pa.ChunkedArray) -> dict[str, int]:
 
 
 def _quotas(counts: Mapping[str, int], max_rows: int, first: Sequence[str]) -> dict[str, int]:
-    """Return the number of rows of each class that the page carries, the most wanted class first."""
+    """Return the number of findings of each class to embed in the page: `max_rows` in all, `first` classes
+    before the others.
+    """
     quota: dict[str, int] = {}
     for name in dict.fromkeys([*(name for name in first if name in counts), *sorted(counts, key=gravity)]):
         quota[name] = min(counts[name], max_rows)

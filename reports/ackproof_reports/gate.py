@@ -28,7 +28,9 @@ _CUT: Final = "\n\nThis summary is cut: GitHub does not show a longer one. The r
 
 
 class GateRow(NamedTuple):
-    """A case, or an expectation over repeats, on one Kafka. `why`: the first reason, or why losses are allowed."""
+    """Result of a case, or of an expectation over repeats, on one Kafka. `lost`: number of lost records; None
+    if not counted. `why`: the first reason of the verdict, or why losses are allowed.
+    """
 
     title: str
     state: State
@@ -41,7 +43,9 @@ class GateRow(NamedTuple):
 
 @dataclass(frozen=True)
 class GateColumn:
-    """Outcome of the experiments on one Kafka; `batch` is None if nothing ran. `problems`: the annotations."""
+    """Results of all experiments on one Kafka version. `batch` is None if nothing ran. `problems`: errors
+    that become annotations in GitHub.
+    """
 
     kafka: str
     exit_code: int
@@ -50,7 +54,7 @@ class GateColumn:
 
     @property
     def rows(self) -> Iterator[GateRow]:
-        """A row per case, then one per expectation over repeats."""
+        """Yield a row per case, then one per expectation over repeats."""
         if self.batch is None:
             return
         for case in self.batch.cases:
@@ -69,7 +73,9 @@ class GateColumn:
 
 @dataclass(frozen=True)
 class GateResult:
-    """All columns, the first being the current Kafka. `comparison` holds the others against it."""
+    """Results of `ackproof gate` on all Kafka versions; the first column is the current version.
+    `comparison`: the other columns compared with the first.
+    """
 
     columns: Sequence[GateColumn]
     comparison: ComparisonFile | None = None
@@ -83,7 +89,9 @@ class GateResult:
 
     @property
     def exit_code(self) -> int:
-        """The worst exit code. A broken `--fail-on` is a FAIL; one that could not be checked at all is INCONCLUSIVE."""
+        """Return the worst exit code of all columns. A limit of `--fail-on` counts as FAIL if exceeded, and
+        as INCONCLUSIVE if nothing could be compared with it.
+        """
         codes = [column.exit_code for column in self.columns]
         if self.comparison is not None and self.comparison.fail_on:
             codes.append(1 if self.comparison.broken else 0 if self.comparison.told else 2)
@@ -91,12 +99,14 @@ class GateResult:
 
     @property
     def lost(self) -> str:
-        """Lost records of all cases together; empty if no case counted them."""
+        """Return the number of lost records of all cases as text; '' if no case counted them."""
         counts = [row.lost for column in self.columns for row in column.rows if row.lost is not None]
         return str(sum(counts)) if counts else ""
 
     def summary(self, limit: int) -> str:
-        """Return the document in Markdown, at most `limit` bytes of UTF-8; a last sentence says where it is cut."""
+        """Return the job summary as Markdown, at most `limit` bytes of UTF-8. If it is cut, its last sentence
+        says so.
+        """
         sign = {0: "✅", 1: "❌", 2: "❓"}.get(self.exit_code, "⚠️")
         parts = [f"## {sign} {plain(str(self), 2000)}", "", *self._table(), "", *self._notes()]
         for column in self.columns:
@@ -127,7 +137,7 @@ class GateResult:
             yield f"| {plain(title, 200)} | {' | '.join(str(row or ABSENT) for row in rows)} | {why} |"
 
     def _notes(self) -> Iterator[str]:
-        """Yield why nothing ran on a Kafka, and which differences between Kafkas are certain."""
+        """Yield a note for each Kafka on which nothing ran, and for each certain difference between Kafkas."""
         told = [str(one) for column in self.columns if column.batch is None for one in column.problems]
         if (found := self.comparison) is not None:
             told += found.broken or (
@@ -141,7 +151,9 @@ class GateResult:
 
 
 def annotation(problem: Problem, file: str) -> str:
-    """Return GitHub's workflow command for a problem; `file`: its path below the root of the repository."""
+    """Return GitHub's workflow command that annotates a problem. `file`: path below the root of the
+    repository; '' for none.
+    """
     place = f"file={_escape(file, ':,')},line={problem.line or 1},col={problem.column or 1}," if file else ""
     title = _escape(problem.path or "ackproof", ":,")
     hint = f" ({problem.hint})" if problem.suggestion else ""
@@ -149,7 +161,9 @@ def annotation(problem: Problem, file: str) -> str:
 
 
 def output(name: str, value: str) -> str:
-    """Return the entry of the file GITHUB_OUTPUT that sets an output to a text of any number of lines."""
+    """Return the entry of the file `$GITHUB_OUTPUT` that sets the output `name` to a text of one or more
+    lines.
+    """
     delimiter = f"end-{secrets.token_hex(16)}"
     return f"{name}<<{delimiter}\n{value}\n{delimiter}\n"
 

@@ -21,11 +21,13 @@ if TYPE_CHECKING:
 
 
 Row = dict[str, Any]
-"""A row of Arrow, as its own to_pylist gives it; it leaves neither this module nor `one_record`."""
+"""A row of an Arrow table by column name, as `to_pylist` returns it. Only this module and `one_record` use
+such rows.
+"""
 
 
 def on_disk(batches: Mapping[TopicPartition, Sequence[Row]], spot: Spot) -> str:
-    """Return the batch of each replica that covers an offset, as a sentence."""
+    """Return the batches that contain an offset, one per replica, as a sentence."""
     by_node = {
         row["node"]: f"node {row['node']} offsets {row['first_offset']} to {row['last_offset']} of epoch "
         f"{row['leader_epoch']}"
@@ -37,7 +39,9 @@ def on_disk(batches: Mapping[TopicPartition, Sequence[Row]], spot: Spot) -> str:
 
 
 def ended(batches: Mapping[TopicPartition, Sequence[Row]], spot: Spot) -> Iterator[str]:
-    """Yield what ended its transaction: the next marker of its producer in that log, whichever transaction it ends."""
+    """Yield the transaction marker that ends the transaction of the record at an offset, as a sentence. It is
+    the next marker of the record's producer id in the same log.
+    """
     rows = batches.get(TopicPartition(spot.topic, spot.partition), ())
     for own in rows:
         if own["transactional"] and own["first_offset"] <= spot.offset <= own["last_offset"]:
@@ -55,15 +59,17 @@ def ended(batches: Mapping[TopicPartition, Sequence[Row]], spot: Spot) -> Iterat
 
 
 MOST: Final = 6
-"""Truncations that are drawn, those of most acknowledged records."""
+"""Greatest number of truncations that are drawn; those with most acknowledged records come first."""
 COLOURS: Final = 8
 _ROOM: Final = 0.35
-"""Offsets that are shown before and after what was cut."""
+"""Part of the drawing before and after the truncated offsets, as a share of their number."""
 
 
 @dataclass(frozen=True)
 class LogBar:
-    """A stretch of a log: x and width in per cent of the picture; `epoch` -1: not the log of one epoch."""
+    """A range of offsets in a log. `x`, `width`: in per cent of the picture. `epoch`: its leader epoch; -1 if
+    it has several.
+    """
 
     x: float
     width: float
@@ -76,8 +82,8 @@ class LogBar:
 
 @dataclass(frozen=True)
 class ReplicaLane:
-    """One replica. `before`: its last known log before the truncation. `cut`: the truncated part. `after`: its log at
-    the end.
+    """The log of one replica. `before`: its last known extent before the truncation. `cut`: the truncated
+    offsets. `after`: its extent at the end of the run.
     """
 
     node: int
@@ -91,7 +97,7 @@ class ReplicaLane:
 
 @dataclass(frozen=True)
 class Mechanism:
-    """One truncation. `low`, `high`: range of offsets in the drawing."""
+    """The drawing of one truncation: the logs of all replicas, over the offsets `low` … `high`."""
 
     cut: Truncation
     low: int
@@ -102,7 +108,9 @@ class Mechanism:
 
 @dataclass
 class _Seen:
-    """Samples of one replica around a truncation. Times in ns; offsets, -1 never."""
+    """Samples of one replica's log end offset around a truncation. Times are in ns since the run's start; -1:
+    no such sample.
+    """
 
     end: int = -1
     at_ns: int = -1
@@ -111,7 +119,7 @@ class _Seen:
 
 @dataclass
 class _Watched:
-    """A truncation and what samples say of it."""
+    """A truncation, with the leader and the log end offsets that samples show around it."""
 
     cut: Truncation
     leader: int = -1
@@ -119,7 +127,9 @@ class _Watched:
 
 
 def mechanics_of(case: CaseView, lost: Sequence[Group]) -> tuple[Mechanism, ...]:
-    """The truncations that took acknowledged records; none where the run was not replayed."""
+    """Return the drawings of the truncations that removed acknowledged records; empty if the run was not
+    replayed.
+    """
     cuts = [cut for cut in case.conformance.truncations if cut.acked] if case.conformance else []
     cuts.sort(key=lambda cut: -cut.acked)
     watched = _watch(case.run.samples, cuts[:MOST])
@@ -169,7 +179,9 @@ def _mechanism(
 
 
 def _bars(shown: tuple[int, int], start: int, end: int, epoch: int = -1) -> Iterator[LogBar]:
-    """Yield the part from `start` to before `end` that is between the `shown` offsets."""
+    """Yield the bar of the offsets `start` … `end - 1`, clipped to the range `shown`; nothing if none of them
+    is in it.
+    """
     low, high = shown
     start, end = max(start, low), min(end, high)
     if start < end:

@@ -32,10 +32,12 @@ from ackproof_reports.wording import number, one_line
 
 BEFORE_NS: Final = 2_000_000_000
 AFTER_NS: Final = 15_000_000_000
-"""Time before a record's send and after its last event (except the final read) in which events are shown."""
+"""Events are shown from this long before the record was sent until this long after its last own event, in ns.
+The final read does not count as such.
+"""
 MOST_EVENTS: Final = 40
 MOST_ROWS: Final = 200
-"""Most rows of a record that are shown; a damaged ledger may have any number."""
+"""Greatest number of ledger rows shown for one record; a damaged ledger may have any number."""
 _RECORD: Final = re.compile(r"(\d+):(\d+)")
 _PLACE: Final = re.compile(r"([^/@\s]+)/(\d+)@(\d+)")
 _NEAR: Final = frozenset({EventKind.LEADER, EventKind.ISR})
@@ -44,14 +46,14 @@ _FINAL: Final = (ReadPhase.FINAL, ReadPhase.FINAL_COMMITTED)
 
 @dataclass(frozen=True)
 class RecordId:
-    """A record by its producer and the number of its attempt there."""
+    """Identity of a record: the number of its producer, and the sequence number that this producer gave it."""
 
     producer: int
     seq: int
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """`PRODUCER:SEQ`. Raises `BadInput`."""
+        """Parse `PRODUCER:SEQ`, such as `0:412`. Raises `BadInput`."""
         if (match := _RECORD.fullmatch(text)) is None:
             raise BadInput(f"{text!r} is no record; give PRODUCER:SEQ, such as 0:412")
         return cls(int(match[1]), int(match[2]))
@@ -70,7 +72,7 @@ class Spot:
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """`TOPIC/PARTITION@OFFSET`. Raises `BadInput`."""
+        """Parse `TOPIC/PARTITION@OFFSET`, such as `orders/0@2387`. Raises `BadInput`."""
         if (match := _PLACE.fullmatch(text)) is None:
             raise BadInput(f"{text!r} is no offset; give TOPIC/PARTITION@OFFSET, such as orders/0@2387")
         return cls(match[1], int(match[2]), int(match[3]))
@@ -81,7 +83,9 @@ class Spot:
 
 @dataclass(frozen=True)
 class RecordStory:
-    """Story of one record: `moments` (ns of the run, text) in order of time, then `facts` without a time."""
+    """All that the run's files say about one record. `moments`: (ns since the run's start, text), in order.
+    `facts`: sentences without a time.
+    """
 
     title: str
     moments: tuple[tuple[int, str], ...]
@@ -93,7 +97,9 @@ class RecordStory:
 
 
 def first_found(run: CaseDir, anomaly: str | None) -> RecordId | Spot:
-    """The first finding of this class, else of the gravest there is. Raises `BadInput` where there is none."""
+    """Return the record or the offset of the first finding of this class, by default of the gravest class
+    found. Raises `BadInput` if there is no finding.
+    """
     classes = set(_table(run.finding_parts, FINDINGS, None, ["class"]).column("class").unique().to_pylist())
     for name in [anomaly] if anomaly else sorted(classes - set(LIVENESS), key=gravity):
         if name in classes:
@@ -109,7 +115,9 @@ def first_found(run: CaseDir, anomaly: str | None) -> RecordId | Spot:
 
 
 def find_records(run: CaseDir, spot: Spot) -> list[RecordId]:
-    """The records that were acknowledged at an offset or read there. Raises `BadInput` where there is none."""
+    """Return the records that were acknowledged at this offset, or read there. Raises `BadInput` if there is
+    none.
+    """
     here = (pc.field("topic") == spot.topic) & (pc.field("partition") == spot.partition)
     here &= pc.field("offset") == spot.offset
     rows = [
@@ -138,7 +146,7 @@ def stories_of(run: CaseDir, whom: Sequence[RecordId]) -> dict[RecordId, RecordS
 
 @dataclass(frozen=True)
 class _Known:
-    """Rows of all files about some records."""
+    """Rows about the requested records, read from all files of the run at once."""
 
     attempts: dict[RecordId, list[Row]]
     reads: dict[RecordId, list[Row]]
@@ -146,7 +154,7 @@ class _Known:
     holders: dict[Spot, list[Row]]
     """Rows of the final read at each offset."""
     batches: dict[TopicPartition, list[Row]] | None
-    """None if the logs of the replicas were not read."""
+    """Record batches in the replicas' logs, by partition; None if the logs were not read."""
     events: tuple[Event, ...]
     replay: ConformanceFile | None
 
@@ -190,7 +198,9 @@ def _by_record(whom: Sequence[RecordId], table: pa.Table) -> dict[RecordId, list
 
 
 def _batches(run: CaseDir, spots: Collection[Spot]) -> dict[TopicPartition, list[Row]]:
-    """The batches of each partition that may cover one of these offsets, and the markers after them."""
+    """Return the record batches of each partition that may contain one of these offsets, and all later
+    transaction markers.
+    """
     if not spots:
         return {}
     offsets = [spot.offset for spot in spots]
@@ -224,7 +234,9 @@ def _story(run: CaseDir, known: _Known, who: RecordId) -> RecordStory:
 def _table(
     files: Sequence[Path], schema: pa.Schema, which: pc.Expression | None, columns: list[str] | None = None
 ) -> pa.Table:
-    """The rows of these files for which `which` holds. Raises `BadInput` for a file that is none."""
+    """Return the rows of these files that match `which` (None: all). Raises `BadInput` for an unreadable
+    file.
+    """
     if not files:
         return schema.empty_table()
     try:
@@ -254,7 +266,9 @@ def _read(reads: Sequence[Row]) -> Iterator[tuple[int, str]]:
 
 
 def _near(event: Event, places: dict[TopicPartition, None]) -> bool:
-    """Return True if an event concerns these partitions: their own, any fault's, any node's end."""
+    """Return True if an event is about one of these partitions, about any fault, or the start or death of any
+    node.
+    """
     if event.kind in _NEAR:
         return (event.topic, event.partition) in places
     return event.fault is not None or event.kind in {EventKind.NODE_DIED, EventKind.NODE_STARTED}
@@ -285,13 +299,15 @@ def _facts(run: CaseDir, known: _Known, who: RecordId) -> Iterator[str]:
 
 
 def _spots(attempts: Sequence[Row], reads: Sequence[Row]) -> list[Spot]:
-    """Return where it was acknowledged or read."""
+    """Return the offsets at which the record was acknowledged or read, each once."""
     rows = [row for row in (*attempts, *reads) if row["offset"] >= 0]
     return list(dict.fromkeys(Spot(row["topic"], row["partition"], row["offset"]) for row in rows))
 
 
 def _there_now(run: CaseDir, holders: Sequence[Row], who: RecordId, spot: Spot, held: bool) -> Iterator[str]:
-    """Yield what the final read holds at that offset, if it is not this record."""
+    """Yield a sentence on the offset if the final read has another record there, or none. `held`: it has this
+    record at that offset.
+    """
     others = dict.fromkeys((RecordId(row["producer"], row["seq"]), row["leader_epoch"]) for row in holders)
     for other, epoch in others:
         if other != who:

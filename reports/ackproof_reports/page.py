@@ -43,7 +43,7 @@ SCRIPTS: Final = (
 
 
 def page(batch: BatchView, facts: Sequence[CaseFacts]) -> str:
-    """Return the report of a batch."""
+    """Return the report of a batch as one self-contained HTML page."""
     cases = case_pages(batch, facts)
     not_judged = [text for fact in facts if fact.case.judged for text in fact.case.judged.not_judged]
     return render(
@@ -70,7 +70,9 @@ def page(batch: BatchView, facts: Sequence[CaseFacts]) -> str:
 
 
 def render(template: str, styles: Sequence[str], scripts: Sequence[str] = (), **values: object) -> str:
-    """Return a page of one file with these styles and scripts."""
+    """Render a template as one self-contained HTML page. `styles`, `scripts`: names of files to embed.
+    `values`: variables of the template.
+    """
     style, script = asset("css", styles), asset("js", scripts) if scripts else ""
     return (
         _environment()

@@ -24,16 +24,18 @@ LANES_WIDTH: Final = 720
 LEFT: Final = 150
 HEIGHT: Final = 14
 MOST: Final = 12
-"""So many partitions have lanes."""
+"""Greatest number of partitions that get lanes."""
 _BEFORE_NS: Final = 1_000_000_000
 _AFTER_NS: Final = 8_000_000_000
 _LETTERS: Final = 30
-"""Most letters of a label, left of the bars."""
+"""Greatest number of characters of a lane's label."""
 
 
 @dataclass(frozen=True)
 class Bar:
-    """Within a lane. `kind`: how it looks; `text`: drawn where the bar has room for it."""
+    """A bar in a lane. `x`, `width`: in units of the picture. `kind`: its CSS class. `text`: its label, shown
+    if the bar has room for it.
+    """
 
     x: float
     width: float
@@ -43,7 +45,9 @@ class Bar:
 
 @dataclass(frozen=True)
 class Lane:
-    """One line of the picture. `y`: upper edge. `said`: its events in words. `name`: its label, shortened to fit."""
+    """A row of bars. `y`: its upper edge. `said`: its events in words, for screen readers. `name`: its label,
+    shortened to fit.
+    """
 
     label: str
     name: str
@@ -54,7 +58,9 @@ class Lane:
 
 @dataclass(frozen=True)
 class Lanes:
-    """A picture of LANES_WIDTH × `height`. `bands`: x and width of each fault; `ticks`: x and second of the run."""
+    """A picture of lanes, LANES_WIDTH × `height`. `bands`: (x, width) of each fault. `ticks`: (x, seconds
+    since the run's start). `left_out`: number of partitions without lanes.
+    """
 
     height: int
     lanes: tuple[Lane, ...]
@@ -65,7 +71,7 @@ class Lanes:
 
 @dataclass(frozen=True)
 class ShownTime:
-    """Part of a run that is shown, in ns."""
+    """The part of a run that a picture shows, in ns since the run's start."""
 
     begin: float
     end: float
@@ -75,7 +81,7 @@ class ShownTime:
         return round(LEFT + share * (LANES_WIDTH - LEFT), 1)
 
     def bar(self, begin: float, end: float, kind: str, text: str = "") -> Bar | None:
-        """Return the bar of a time span; None if no part of it is in the picture."""
+        """Return the bar from `begin` to `end` (ns); None if no part of it is in the picture."""
         if end < self.begin or begin > self.end:
             return None
         left = self.x(begin)
@@ -83,7 +89,7 @@ class ShownTime:
 
 
 def find_shown_time(fact: CaseFacts, struck: Sequence[FaultLife]) -> ShownTime:
-    """Return the time from a second before the first fault until some seconds after the last."""
+    """Return the span from one second before the first fault until some seconds after the last recovery."""
     first = min(one.asked_ns or one.confirmed or 0 for one in struck)
     over = max(one.recovered or one.healed or one.confirmed or 0 for one in struck)
     end = min(over + _AFTER_NS, fact.course.end_ns) if fact.course.end_ns > over else over + _BEFORE_NS
@@ -93,7 +99,9 @@ def find_shown_time(fact: CaseFacts, struck: Sequence[FaultLife]) -> ShownTime:
 def draw_lanes(
     span: ShownTime, struck: Sequence[FaultLife], rows: Sequence[tuple[str, Sequence[Bar], str]]
 ) -> Lanes:
-    """Rows of bars, one below the other, with the faults and the time."""
+    """Lay out rows (label, bars, description) one below the other, with bands for faults and ticks for
+    seconds.
+    """
     lanes = tuple(
         # The end of a label tells partitions of one topic apart.
         Lane(
@@ -122,7 +130,9 @@ def _ticks(span: ShownTime) -> Iterator[tuple[float, str]]:
 
 
 def draw_request_lanes(fact: CaseFacts, struck: Sequence[FaultLife]) -> Lanes | None:
-    """Two lanes per partition: acknowledged and refused. Who leads and is in sync is in the chart above."""
+    """Draw two lanes per partition: acknowledged and refused records over time. None without a series.
+    Leaders and ISRs are in the chart above it.
+    """
     series = fact.series
     if series is None or not series.places:
         return None
@@ -151,7 +161,7 @@ def _requests(
 
 
 def _runs(counts: Sequence[int]) -> Iterator[tuple[int, int]]:
-    """Bins next to each other that have any: the first, and the one behind the last."""
+    """Yield each run of adjacent bins whose count is above 0, as (first index, index after the last)."""
     first: int | None = None
     for number, count in enumerate([*counts, 0]):
         if count and first is None:
@@ -162,14 +172,14 @@ def _runs(counts: Sequence[int]) -> Iterator[tuple[int, int]]:
 
 
 MAX_PLACES: Final = 24
-"""Partitions drawn one by one; the total always counts all."""
+"""Greatest number of partitions with a curve of their own; the total includes all partitions."""
 MAX_MARKS: Final = 400
 MARGIN_S: Final = 0.5
 
 
 @dataclass(frozen=True)
 class ChartData:
-    """The document, and what it leaves out in words."""
+    """JSON data of a case's chart. `left_out`: one sentence for each thing that the chart does not show."""
 
     data: dict[str, JsonValue]
     left_out: tuple[str, ...]
@@ -182,7 +192,7 @@ def chart_data(
     strips: Mapping[TopicPartition, Strip],
     lost: Mapping[TopicPartition, int],
 ) -> ChartData | None:
-    """All that can be drawn of a case; None when there is nothing over time at all."""
+    """Return the chart data of a case; None if it has neither a series, samples nor events."""
     if (series is None or not series.bins) and not strips and not course.end_ns:
         return None
     seen = set(strips) | (set(series.places) if series else set())
@@ -230,7 +240,7 @@ def _end(course: Course, series: Series | None, strips: Mapping[TopicPartition, 
 def _home(
     course: Course, series: Series | None, strips: Mapping[TopicPartition, Strip], end: int
 ) -> list[JsonValue]:
-    """The span in which something happens: the load and the faults, without start-up and the final read."""
+    """Return the time span that the chart shows at first: load and faults, without start-up and final read."""
     starts, ends = [], []
     if series and series.bins:
         starts.append(series.start_ns)

@@ -32,7 +32,7 @@ from ackproof_reports.picture import Bar, Lanes, ShownTime, draw_lanes, draw_req
 from ackproof_reports.wording import one_line
 
 MAX_FAULTS: Final = 8
-"""Faults shown at most: a storm draws more."""
+"""Greatest number of faults shown; a storm can draw more."""
 PHASES: Final = tuple(
     one
     for one in VOCABULARY.values()
@@ -42,17 +42,19 @@ PHASES: Final = tuple(
 
 @dataclass(frozen=True)
 class Recovery:
-    """Times after the faults of one run."""
+    """Recovery times after each fault of one run, with a picture."""
 
     after: tuple[tuple[FaultLife, tuple[tuple[str, Value], ...]], ...]
-    """Each fault, with the time until something was seen, by its name."""
+    """Each fault with its recovery times, by name of the quantity (such as `new leader`)."""
     lanes: Lanes | None
     left_out: int
-    """So many further faults are not told."""
+    """Number of further faults that are not shown."""
 
 
 def evidence_of_run(fact: CaseFacts) -> Evidence | None:
-    """Return the evidence of quantities; None where nothing was judged, or the run's files cannot be read."""
+    """Return the evidence from which quantities are measured; None if nothing was judged or a file cannot be
+    read.
+    """
     if fact.case.case is None or (fact.case.judged is not None and not fact.case.judged.classes):
         return None
     try:
@@ -62,7 +64,7 @@ def evidence_of_run(fact: CaseFacts) -> Evidence | None:
 
 
 def recovery_of(fact: CaseFacts, evidence: Evidence | None) -> Recovery | None:
-    """Return the times of a run with confirmed faults; None for others."""
+    """Return the recovery times of a run; None without evidence or without a confirmed fault."""
     struck = struck_faults(fact.course.faults)
     if evidence is None or not struck:
         return None
@@ -78,8 +80,10 @@ def recovery_of(fact: CaseFacts, evidence: Evidence | None) -> Recovery | None:
 
 
 def _phases(evidence: Evidence, fault: int, next_s: float) -> Iterator[tuple[str, Value]]:
-    """`next_s`: how long after it the next fault was asked for. A controller that was elected behind that was not for
-    this one's sake."""
+    """Yield the recovery times after one fault, by name. `next_s`: seconds from this fault to the next.
+
+    A controller elected after the next fault is left out, as that fault may be the cause of its election.
+    """
     for quantity in PHASES:
         value = measured(evidence, Ask(quantity, fault=fault), WHOLE)
         if quantity.needs is not Witness.QUORUM or (value.is_known and value.high < next_s):
@@ -90,7 +94,9 @@ def _phases(evidence: Evidence, fault: int, next_s: float) -> Iterator[tuple[str
 
 
 def spreads(batch: BatchView, told: Sequence[tuple[CaseFacts, Recovery | None]]) -> list[RepeatsView]:
-    """Return, for cases that ran more than once, each time after each fault that is known of some repeat."""
+    """Return a view of each recovery time, by fault, of each case with several repeats. Times that no repeat
+    has are left out.
+    """
     by_index = {fact.case.index: (fact, recovery) for fact, recovery in told}
     found = []
     for name, cases in by_experiment(batch).items():
@@ -121,7 +127,9 @@ def _of_experiment(runs: Sequence[tuple[CaseFacts, Recovery | None]]) -> Iterato
 
 
 def _value(fact: CaseFacts, recovery: Recovery | None, quantity: Quantity, number: int) -> Value:
-    """Return the time of one repeat; on a starved machine an upper bound."""
+    """Return a recovery time in one repeat. If the machine was starved, it is only an upper bound, so `low`
+    is 0.
+    """
     for fault, phases in recovery.after if recovery else ():
         for name, value in phases:
             if (fault.number, name) == (number, quantity.variant):
@@ -144,7 +152,7 @@ _MOST_EVENTS: Final = 40
 
 
 def tell_unrecovered(run: CaseDir, anomaly: str) -> Iterator[str]:
-    """Each of this class as lines of text. Raises `BadInput` where there is none."""
+    """Yield lines of text about each finding of this liveness class. Raises `BadInput` if there is none."""
     file = RecoveryFile.load(run.recovery) if run.recovery.exists() else None
     found = file.of_class(anomaly) if file is not None else ()
     if file is None or not found:
@@ -180,12 +188,16 @@ ALERTS: Final = (
     ("leader_elections", _ABOVE, "time_to(new leader)"),
     ("unclean_leader_elections", _ABOVE, ""),
 )
-"""Metric, what an alert asks of it, and the quantity of the run that it should tell; '' none is measured."""
+"""(metric, alert condition on its value, quantity of the run that the alert should detect); '' if no quantity
+is measured for it.
+"""
 
 
 @dataclass(frozen=True)
 class Alert:
-    """One metric after one fault. `late`: by how much it was behind what happened."""
+    """Reaction of one metric's alert to one fault, in words. `shown`: when the metric met the condition.
+    `truth`: when the event happened. `late`: the delay between the two.
+    """
 
     alert: str
     shown: str
@@ -196,16 +208,16 @@ class Alert:
 
 @dataclass(frozen=True)
 class Alerts:
-    """Metrics of one run whose nodes were scraped."""
+    """Alerts of one run whose nodes' metrics were scraped, after each fault."""
 
     after: tuple[tuple[FaultLife, tuple[Alert, ...]], ...]
     lanes: Lanes
     holes: tuple[str, ...]
-    """Where metrics are unknown, in words."""
+    """Times at which metrics are unknown, in words."""
 
 
 def alerts_of(fact: CaseFacts, evidence: Evidence | None) -> Alerts | None:
-    """Return the metrics of a run with confirmed faults; None for others."""
+    """Return the alerts of a run; None without evidence, a confirmed fault or scraped metrics."""
     struck = struck_faults(fact.course.faults)
     if evidence is None or not struck or not evidence.run.metrics.exists():
         return None
@@ -237,7 +249,9 @@ def _alert(evidence: Evidence, name: str, bound: Bound, truth: str, fault: int) 
 
 
 def _late(shown: Value, real: Value) -> str:
-    """Return the delay with which the metric showed it."""
+    """Return the delay of an alert after the event, as text; `never` if the alert did not fire, '' if the
+    event's time is unknown.
+    """
     if not (shown.is_known and real.is_known) or real.high == math.inf:
         return ""
     if shown.high == math.inf:
@@ -261,7 +275,9 @@ def _lanes(
 
 
 def _bars(span: ShownTime, name: str, bound: Bound, told: Scraped | str) -> Iterator[Bar]:
-    """When the metric was so, from one round to the next; and when nobody told it."""
+    """Yield a bar for each time span in which the metric met the bound, and one for each in which it is
+    unknown.
+    """
     if isinstance(told, str):
         whole = span.bar(span.begin, span.end, "unknown", "unknown")
         assert whole is not None

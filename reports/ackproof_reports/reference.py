@@ -16,22 +16,26 @@ from ackproof_reports.story import sequence
 from ackproof_reports.wording import ABSENT, duration, number
 
 MAX_DRAWN: Final = 24
-"""Diagrams of one page; further stories stay in `prediction.json`."""
+"""Greatest number of counterexample diagrams on one page; further ones stay in `prediction.json`."""
 
 
 @dataclass(frozen=True)
 class Story:
-    """A story: of which classes, why, and its diagram, or where it is drawn already."""
+    """A counterexample of the prediction: the anomaly classes that it shows, the reason, and its sequence
+    diagram.
+    """
 
     anomalies: str
     why: str
     drawing: Markup | None
     same_as: str
-    """The title of the case that draws it; empty where it is drawn here, or nowhere."""
+    """Title of the earlier case that draws the same counterexample; '' if it is drawn here, or not at all."""
 
 
 def stories_of(facts: Sequence[CaseFacts]) -> list[tuple[Story, ...]]:
-    """Return the predictions of every case in order; none where nothing was predicted."""
+    """Return the counterexamples of each case, in the order of the cases; an empty tuple if nothing was
+    predicted.
+    """
     drawn: dict[tuple[StoryStep, ...], str] = {}
     return [tuple(_stories(fact.case.prediction, fact.title, drawn)) for fact in facts]
 
@@ -164,7 +168,7 @@ def _timed(case: CaseView, times: _Times, gap_ms: float | None) -> Iterator[Refe
 
 
 _SLACK_MS: Final = 250.0
-"""What sampling adds."""
+"""Tolerance in ms when times are compared: observed times are those of samples, and late by up to this."""
 
 
 def _elected(case: CaseView, leader: str) -> ReferenceRow:

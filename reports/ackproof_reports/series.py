@@ -24,18 +24,19 @@ POINTS: Final = 120
 
 @dataclass(frozen=True)
 class Sparkline:
-    """Paths in a box of WIDTH × HEIGHT."""
+    """SVG paths of acks per second, in a box of WIDTH × HEIGHT."""
 
     area: str
     line: str
     bands: tuple[tuple[float, float], ...]
-    """(x, width) of each fault."""
+    """(x, width) of each fault, in units of the box."""
 
 
 def sparkline(course: Course, series: Series | None, peak: float) -> Sparkline | None:
-    """Acks per second against `peak` (of all cases, so that cases compare), by their roots; None without a series.
+    """Draw the acks per second of a run on a square-root scale up to `peak`; None without a series.
 
-    A backlog that is acknowledged at once is a spike that would make everything else flat.
+    `peak` is the highest rate of all cases, so that cases can be compared. The square root keeps low rates
+    visible beside a backlog that is acknowledged at once.
     """
     if series is None or not series.bins or peak <= 0:
         return None
@@ -64,7 +65,9 @@ def sparkline(course: Course, series: Series | None, peak: float) -> Sparkline |
 
 
 def peak_rate(series: Series | None) -> float:
-    """The highest acks per second of a run, over the same groups of bins that a sparkline draws."""
+    """Return the highest rate of acks per second of a run, over the same groups of bins that a sparkline
+    draws.
+    """
     return max(_rates(series)) if series is not None and series.bins else 0.0
 
 
@@ -75,15 +78,15 @@ def _rates(series: Series) -> list[float]:
 
 
 SILENCE_NS: Final = 1_500_000_000
-"""Longer without a sample and the strip shows a hole: nobody looked, so nothing is drawn."""
+"""If no sample arrives for this long (ns), the strip shows a hole."""
 MAX_TAIL_POINTS: Final = 1500
 HOLE: Final = -1
-"""Number in a tail from which on nothing is known, until the next point."""
+"""Value in a tail that means: unknown until the next point."""
 
 
 @dataclass
 class Stretch:
-    """A time in which what was seen of a partition did not change."""
+    """A time span in which leader, leader epoch and ISR of a partition did not change."""
 
     start_ns: int
     end_ns: int
@@ -94,17 +97,20 @@ class Stretch:
 
 @dataclass
 class Strip:
-    """Samples of one partition as strips."""
+    """Leader, ISR and unreplicated tail of one partition over time, from samples."""
 
     replicas: int = 0
     stretches: list[Stretch] = field(default_factory=list)
     tail: list[tuple[int, int]] = field(default_factory=list)
-    """(ns, the leader's log end − high watermark), only where both were answered; `HOLE` `SILENCE_NS` after the last
-    point before a longer silence."""
+    """(ns, the leader's log end offset − high watermark) for each sample that has both. In a longer silence,
+    a `HOLE` follows the last point after `SILENCE_NS`.
+    """
 
 
 def read_strips(path: Path, absent: list[str]) -> dict[TopicPartition, Strip]:
-    """Leaders, ISRs and unreplicated tails of each partition; memory grows with changes, not with samples."""
+    """Return the strip of each partition. Memory grows with the number of changes, not of samples. If a file
+    is missing, `absent` gets a sentence.
+    """
     strips: dict[TopicPartition, Strip] = {}
     if not path.exists():
         absent.append(
@@ -142,8 +148,9 @@ def _extend(strip: Strip, sample: Sample) -> None:
 
 
 def thinned(points: list[tuple[int, int]], limit: int = MAX_TAIL_POINTS) -> list[tuple[int, int]]:
-    """Return about `limit` points at most, and each `HOLE`: of each group of neighbours the highest, so that no peak
-    goes."""
+    """Return about `limit` points and each `HOLE`. Of each group of neighbours the highest is kept, so that
+    no peak is lost.
+    """
     if len(points) <= limit:
         return points
     step = -(-len(points) // limit)
@@ -160,7 +167,9 @@ _COUNTS: Final = ("acked", "failed", "indeterminate", "read")
 
 @dataclass
 class Track:
-    """Bins of one partition, or of all together. Counts per bin; latencies in ms, None where nothing was acked."""
+    """Counts and latencies per time bin, of one partition or of all together. Latencies are in ms; None if
+    the bin has no ack.
+    """
 
     acked: list[int]
     failed: list[int]
@@ -176,7 +185,9 @@ class Track:
 
 @dataclass
 class Series:
-    """The series of one run. `width_ns` is a multiple of 100 ms, coarser for long runs."""
+    """Acks, reads and latencies of one run over time. `start_ns`: time of the first bin. `width_ns`: width of
+    a bin, a multiple of 100 ms that grows with the run.
+    """
 
     start_ns: int = 0
     width_ns: int = SERIES_BIN_NS
@@ -191,7 +202,9 @@ class Series:
 
     @property
     def longest_gap(self) -> tuple[TopicPartition, float] | None:
-        """The partition that was silent longest between two acks, and how long (ms)."""
+        """Return the partition with the longest time between two acks, and that time in ms; None if no
+        partition has two acks.
+        """
         if not self.gaps_ms:
             return None
         place = max(self.gaps_ms, key=lambda key: (self.gaps_ms[key], key))
@@ -199,7 +212,9 @@ class Series:
 
 
 def read_series(path: Path, max_bins: int, absent: list[str]) -> Series | None:
-    """Read the series, at most `max_bins` bins. None, and a sentence in `absent`, when it cannot be read."""
+    """Read the series with bins wide enough that there are at most `max_bins`. If it cannot be read, return
+    None and add a sentence to `absent`.
+    """
     if not path.exists():
         absent.append("series.parquet: missing, so neither acks nor latencies over time can be shown")
         return None
@@ -255,7 +270,7 @@ def _fill(series: Series, table: pa.Table, starts: Sequence[int]) -> None:
 
 
 def weighted_median(pairs: Iterable[tuple[float, float]]) -> float | None:
-    """The value at which half of the weight is reached; None for no pairs."""
+    """Return the weighted median of (value, weight) pairs; None without pairs."""
     ordered = sorted(pairs)
     if not ordered:
         return None

@@ -24,13 +24,15 @@ from ackproof_reports.one_record import RecordId, stories_of
 from ackproof_reports.wording import ABSENT, number, one_line, plural, visible
 
 MOST: Final = 50
-"""Causes that are shown."""
+"""Greatest number of causes shown for one case."""
 _NOTHING: Final = "no observed step takes them"
 
 
 @dataclass(frozen=True)
 class Cause:
-    """One step and what went with it. `unexplained`: no observed step takes them."""
+    """One observed step that removed acknowledged records, with their number. `unexplained`: no observed step
+    explains their loss.
+    """
 
     place: str
     what: str
@@ -41,7 +43,9 @@ class Cause:
 
 @dataclass(frozen=True)
 class Causes:
-    """Those of one case. `more`: how many there are besides those shown, and `more_records` what went with them."""
+    """Causes of the losses of one case. `more`: number of causes that are not shown. `more_records`: number
+    of records that they removed.
+    """
 
     shown: tuple[Cause, ...]
     more: int
@@ -50,7 +54,9 @@ class Causes:
 
 
 def causes_of(case: CaseView) -> Causes | None:
-    """The causes; None where nothing was replayed or nothing acknowledged had to go."""
+    """Return the causes of a case's losses; None if the run was not replayed or no acknowledged record was
+    removed.
+    """
     replay = case.conformance
     if replay is None:
         return None
@@ -66,9 +72,10 @@ def causes_of(case: CaseView) -> Causes | None:
 
 
 def with_causes(rows: pa.Table, replay: ConformanceFile | None) -> pa.Table:
-    """Findings (columns as in `FINDINGS`) whose detail says what took the record, where the audit left it empty.
+    """Return the findings with the truncation that removed the record as detail, where the audit left the
+    detail empty.
 
-    Of classes that the replay explains to the last record, and by a truncation that took what stood at that offset.
+    Only for classes whose findings the replay explains completely.
     """
     if replay is None:
         return rows
@@ -138,13 +145,17 @@ def _notes(replay: ConformanceFile) -> Iterator[str]:
 
 
 MOST_STORIES: Final = 2_000
-"""Of one case; of what is beyond, the page gives the command that tells it."""
+"""Greatest number of lost records of one case whose stories are embedded. For further ones the page gives the
+command.
+"""
 _PLACE: Final = ("topic", "partition", "offset")
 
 
 def lost_stories(rows: pa.Table, run: CaseDir, most: int, absent: list[str]) -> dict[str, JsonValue] | None:
-    """The stories of lost records among these findings, the first `most`: `lines` of text that they share, and `of`
-    each record (`PRODUCER:SEQ`) its lines as [ms or null, number of the line]. None where there is none.
+    """Return the stories of the first `most` lost records among the findings; None if there is none.
+
+    `lines`: the distinct lines of text. `of`: for each record (`PRODUCER:SEQ`) its lines, each as [ms or
+    null, index in `lines`].
     """
     lost = rows.filter(pc.equal(rows.column("class"), Anomaly.LOST)).slice(0, min(most, MOST_STORIES))
     whom = [
@@ -175,9 +186,10 @@ def lost_stories(rows: pa.Table, run: CaseDir, most: int, absent: list[str]) -> 
 
 
 def with_copies(rows: pa.Table, run: CaseDir, absent: list[str]) -> pa.Table:
-    """Findings with a column `other`: of a duplicate the offset of the other copy in its partition, else -1.
+    """Return the findings with a column `other`: offset of a duplicate's other copy in the same partition,
+    else -1.
 
-    One whose other copy is in another partition has that in its detail.
+    If the other copy is in another partition, the detail names it.
     """
     other = [-1] * rows.num_rows
     detail: list[str] = rows.column("detail").to_pylist()
@@ -203,7 +215,9 @@ _Where = tuple[str, int, int]
 
 
 def _each(rows: pa.Table, which: list[int]) -> Iterator[tuple[int, tuple[int, int], _Where]]:
-    """Number, record and place of these rows."""
+    """Yield for each of these rows its index, its record (producer, seq), and its topic, partition and
+    offset.
+    """
     taken = rows.take(pa.array(which, pa.int64()))
     columns = (taken.column(name).to_pylist() for name in ("producer", "seq", *_PLACE))
     for row, producer, seq, *place in zip(which, *columns, strict=True):
@@ -211,7 +225,9 @@ def _each(rows: pa.Table, which: list[int]) -> Iterator[tuple[int, tuple[int, in
 
 
 def _copies(findings: pa.Table, files: list[str]) -> dict[tuple[int, int], set[_Where]]:
-    """Return the offsets at which the final read found intact copies of these records."""
+    """Return topic, partition and offset of each intact copy that the final read found, by record (producer,
+    seq).
+    """
     known = [findings.column(name).combine_chunks().unique() for name in ("producer", "seq")]
     phases = [int(ReadPhase.FINAL), int(ReadPhase.FINAL_COMMITTED)]
     read = storage.open_dataset(files, CONSUMED).to_table(

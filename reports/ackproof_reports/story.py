@@ -14,7 +14,7 @@ from ackproof_reports.embedding import asset, policy
 from ackproof_reports.wording import joined, plural, visible
 
 WIDTH: Final = 360
-"""Units; about as many pixels on a phone, so that 11 units of type can be read there."""
+"""Width of a diagram in SVG units. A phone shows about one pixel per unit, so type of 11 units is legible."""
 _LETTERS: Final = 56
 _HEAD: Final = 26
 _LINE: Final = 14
@@ -24,7 +24,9 @@ MAX_STEPS: Final = 80
 
 
 def sequence(steps: Sequence[StoryStep], ending: str, title: str) -> str:
-    """The diagram: a lane per actor, a step per row, its sentence above its arrow. All text is escaped."""
+    """Return the sequence diagram of a counterexample as SVG: a lane per actor, a row per step with a
+    sentence above its arrow. All text is escaped.
+    """
     lanes = _lanes(steps)
     at = {name: round((number + 0.5) * WIDTH / len(lanes), 1) for number, name in enumerate(lanes)}
     parts: list[str] = []
@@ -79,7 +81,7 @@ _STYLES: Final = ("base.css", "sequence.css", "print.css")
 
 @dataclass(frozen=True)
 class Tale:
-    """The shortest way to one class of finding."""
+    """The shortest counterexample for one anomaly class."""
 
     anomaly: str
     text: str
@@ -87,7 +89,9 @@ class Tale:
 
 
 def explored_title(rules: str, tales: Sequence[Tale], missing: Sequence[str], *, whole: bool) -> str:
-    """Return the result of an exploration as a sentence: found, impossible, or left open."""
+    """Return the result of an exploration as a sentence: counterexamples found, anomalies impossible, or
+    undecided. `missing`: classes without a counterexample. `whole`: all states were explored.
+    """
     if tales:
         more = f", and {plural(len(tales) - 1, 'more class', 'more classes')}" if len(tales) > 1 else ""
         steps = plural(len(tales[0].steps), "step")
@@ -104,7 +108,7 @@ def _words(anomaly: str) -> str:
 
 
 def story_page(title: str, notes: Sequence[str], tales: Sequence[Tale]) -> str:
-    """Return the page of an exploration."""
+    """Return the HTML page of `ackproof explore`: notes, then each counterexample with its diagram."""
     style = asset("css", _STYLES)
     body = "".join(f"<p>{escape(visible(note))}</p>" for note in notes)
     body += "".join(

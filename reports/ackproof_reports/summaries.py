@@ -25,12 +25,14 @@ _OUTCOMES: Final = {
 
 
 def clean(text: str) -> str:
-    """`text` without the characters that XML 1.0 cannot hold; each becomes U+FFFD."""
+    """Return `text` with each character that XML 1.0 forbids replaced by U+FFFD."""
     return _NOT_XML.sub("\ufffd", text)
 
 
 def junit(batch: BatchView, facts: Sequence[CaseFacts]) -> str:
-    """The document. Times are seconds; a case's time is its run's, from the timeline."""
+    """Return the results of a batch as JUnit XML. Times are in seconds; a case's time is the duration of its
+    run.
+    """
     spanning = batch.file.over_repeats
     states = [fact.case.state for fact in facts] + [state_of(one) for one in spanning]
     failures = states.count(State.FAIL)
@@ -131,7 +133,7 @@ def _seconds(nanoseconds: int) -> str:
 
 _SPECIAL: Final = re.compile(r"([\\`*_{}\[\]()#+!|~$-])")
 _SETTINGS: Final = 20_000
-"""Characters that the settings of a cluster may take."""
+"""Greatest number of characters for the settings of a cluster in the summary."""
 SIGNS: Final = {
     State.PASS: "✅ PASS",
     State.FAIL: "❌ FAIL",
@@ -142,7 +144,9 @@ SIGNS: Final = {
 
 
 def plain(text: str, limit: int = 400) -> str:
-    """Untrusted text for a line or a table cell: nothing in it is Markdown, HTML, a link, a mention or a new row."""
+    """Return untrusted text, escaped for a line or a table cell: nothing in it becomes Markdown, HTML, a
+    link, a mention or a new row. `limit`: greatest number of characters before escaping.
+    """
     escaped = _SPECIAL.sub(r"\\\1", one_line(visible(text), limit))
     escaped = escaped.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
     # GitHub makes links of bare addresses and mentions of names.
@@ -150,7 +154,9 @@ def plain(text: str, limit: int = 400) -> str:
 
 
 def code(text: str) -> str:
-    """Text as code, in a fence of backticks longer than any in it."""
+    """Return the text as inline Markdown code, fenced by more backticks than the text has in a row; `—` for
+    blank text.
+    """
     line = visible(text).replace("\n", " ")
     longest = max((len(run) for run in re.findall("`+", line)), default=0)
     fence = "`" * (longest + 1)
@@ -159,7 +165,7 @@ def code(text: str) -> str:
 
 
 def summary(batch: BatchView, facts: Sequence[CaseFacts]) -> str:
-    """The document."""
+    """Return the summary of a batch as Markdown, for a pull request or a job summary."""
     told = answers(batch)
     lines = [f"## ackproof: {plain(batch.name)}", ""]
     lines += [
