@@ -39,29 +39,29 @@ if TYPE_CHECKING:
 _CHECK_INTERVAL: Final = "producer.id.expiration.check.interval.ms"
 _CHECK_INTERVAL_MS: Final = 600_000
 _SLACK_MS: Final = 60_000
-"""A broker may have started this long before the run's first moment."""
+"""Longest time before the run's first moment at which a broker may have started."""
 _NO_SESSION: Final = (-1, -1)
-"""Producer id and epoch of a batch of a producer without idempotence."""
+"""(producer id, producer epoch) of a batch of a producer without idempotence."""
 _REPORTED_NS: Final = 1_000_000_000
 """A client reports the outcomes of all attempts that it gave up at once within this time."""
 
 Key = tuple[int, int]
-"""Producer and seq."""
+"""Identity of a record: producer and seq."""
 
 
 class Attempt(NamedTuple):
-    """When a record was sent and reported, in ns; `done_ns` -1: never."""
+    """Times at which a record was sent and its outcome reported, in ns; `done_ns` -1: never reported."""
 
     sent_ns: int
     done_ns: int
 
     def lasted_s(self) -> float:
-        """Return the time to its report; infinite without one."""
+        """Return the seconds from sending to the report; infinite if there was no report."""
         return np.inf if self.done_ns < 0 else (self.done_ns - self.sent_ns) / 1e9
 
 
 class Batch(NamedTuple):
-    """Columns of a batch header."""
+    """Fields of the header of a batch on disk."""
 
     last_offset: int
     leader_epoch: int
@@ -120,7 +120,7 @@ def count_new_producer_epochs(facts: Facts) -> int:
 
 
 def _in_flight_when_given_up(facts: Facts, keys: Collection[Key]) -> frozenset[Key]:
-    """Return the records of these that were in flight when their producer gave up on something."""
+    """Return those of these records that were in flight when their producer gave up on some record."""
     names = ["producer", "seq", "sent_ns", "done_ns", "outcome"]
     unknown = pc.field("outcome") == int(Outcome.INDETERMINATE)
     wanted = pc.field("seq").isin(sorted({seq for _, seq in keys})) | unknown
@@ -143,7 +143,9 @@ def _has_between(times: Sequence[int], begin: int, end: float) -> bool:
 
 
 def _by_a_new_leader(facts: Facts) -> int:
-    """Count copies of one record in different leader epochs, if it was in flight long enough to be sent again."""
+    """Count copies of one record in different leader epochs, if it was in flight long enough to be sent
+    again.
+    """
     least_s, count = _resend_after_s(facts.case), 0
     every = _findings(facts, Anomaly.DUPLICATE)
     attempts_of = _attempts(facts, every)
@@ -157,7 +159,10 @@ def _by_a_new_leader(facts: Facts) -> int:
 
 
 def _sent_again(facts: Facts, anomaly: Anomaly) -> int:
-    """Count records in flight long enough, if the leader changed, or the request can have waited in the client."""
+    """Count findings of records that the client may have sent again.
+
+    That needs a long enough time in flight, and a new leader or a request that can have waited in the client.
+    """
     least_s = _resend_after_s(facts.case)
     producers = facts.case.experiment.workload.producers
     adapter = client_adapter(producers.library)
@@ -183,7 +188,9 @@ def _sent_again(facts: Facts, anomaly: Anomaly) -> int:
 
 
 def _forgotten(facts: Facts) -> int:
-    """Count copies that came when their producer id had appended nothing for as long as leaders remember it."""
+    """Count copies that came after leaders had forgotten their producer id, which had appended nothing for
+    long.
+    """
     spec, count = facts.case.experiment, 0
     every = _findings(facts, Anomaly.DUPLICATE)
     attempts_of = _attempts(facts, every)
@@ -212,7 +219,9 @@ def _forgotten(facts: Facts) -> int:
 
 
 def _clock_lead_ms(facts: Facts, place: TopicPartition, epoch: int, since_ns: int, until_ns: int) -> float:
-    """Return how far the clock of the leader of an epoch was set ahead at some time in between; jumps add up."""
+    """Return by how many ms the clock of an epoch's leader was set ahead, at most, between these times. Jumps
+    add up.
+    """
     leaders = {
         sample.leader for sample in facts.samples_of.get(place, ()) if sample.leader_epoch == epoch
     } - {-1}
@@ -262,7 +271,9 @@ class _Log:
 
 
 def _findings(facts: Facts, anomaly: Anomaly) -> Mapping[TopicPartition, Counter[Key]]:
-    """Count the findings of a class for each record, by partition; of inversions those of two acked records."""
+    """Count the findings of a class by partition and record; of `reordered` only inversions of two acked
+    records.
+    """
     names = ["topic", "partition", "producer", "seq", "detail"]
     table = storage.read_rows(facts.run.finding_parts, names, pc.field("class") == anomaly, FINDINGS)
     found: dict[TopicPartition, Counter[Key]] = defaultdict(Counter)

@@ -84,23 +84,25 @@ class Facts(Evidence):
 
     @cached_property
     def windows(self) -> Sequence[WindowFile]:
-        """Those of a soak, in their order. Raises `BadInput`."""
+        """Windows of a soak in order; empty for other runs. Raises `BadInput`."""
         return tuple(read_windows(self.run))
 
     @cached_property
     def log_starts(self) -> Mapping[TopicPartition, int]:
-        """First offsets of logs of which the harness deleted records, once these were audited."""
+        """First offset that is left of each partition after a soak deleted audited records; empty if it
+        deleted none.
+        """
         deleted = [one for one in self.windows if one.deleted]
         return {one.place: one.end for one in deleted[-1].read} if deleted else {}
 
     @cached_property
     def in_sync(self) -> Mapping[TopicPartition, tuple[int, ...]]:
-        """The ISR of each partition when it was sampled last."""
+        """ISR of each partition in its last sample."""
         return {TopicPartition(one.topic, one.partition): one.isr for one in self.samples if one.isr}
 
     @cached_property
     def pulses(self) -> list[Pulse]:
-        """State of the machine, once a second."""
+        """Load of the machine and totals of the harness, once a second."""
         return read_pulses(self.run.pulse)
 
     @cached_property
@@ -113,7 +115,7 @@ class Facts(Evidence):
 
     @cached_property
     def quiet(self) -> Spans:
-        """Times in ns of load without a fault at work."""
+        """Time spans in ns with load and without a fault at work."""
         return quiet(self)
 
     @cached_property
@@ -122,7 +124,7 @@ class Facts(Evidence):
         return calm(self)
 
     def aimed_at(self, faults: Collection[int]) -> Iterator[tuple[int, int]]:
-        """Each of these faults that was asked for, with a node at which it was aimed."""
+        """Yield (fault number, node) for each node at which one of these faults was aimed."""
         for number in faults:
             for event in self.lifelines.fault_events.get(number, ()):
                 if isinstance(event.what, FaultAsked):
@@ -161,17 +163,17 @@ class Facts(Evidence):
 
     @cached_property
     def answers(self) -> Sequence[tuple[Ask, Bound, Answer]]:
-        """Return each expectation on a quantity with its answer."""
+        """Each expectation on a quantity, with its bound and its answer."""
         return answers(self, self.case)
 
     @cached_property
     def excused(self) -> Mapping[str, Mapping[Excuse, int]]:
-        """Number of findings of each class that a client or a setting explains."""
+        """Number of findings that a client library or a setting explains, by class and excuse."""
         return excused(self)
 
 
 def answers(evidence: Evidence, case: Case) -> Sequence[tuple[Ask, Bound, Answer]]:
-    """Each expectation of a case on a quantity, with what became of it in its run."""
+    """Return each expectation of a case on a quantity, with its bound and the answer of the run."""
     return [
         (ask, bound, answered(evidence, ask, bound))
         for expect in case.experiment.expect
@@ -181,7 +183,7 @@ def answers(evidence: Evidence, case: Case) -> Sequence[tuple[Ask, Bound, Answer
 
 
 def partitions_of(case: Case, topics: Iterable[str]) -> set[TopicPartition]:
-    """All partitions of these topics."""
+    """Return every partition that the case plans for these topics. Raises KeyError for another topic."""
     return {
         TopicPartition(name, number)
         for name in topics

@@ -31,7 +31,7 @@ _PROMISES: Final = {
 
 
 def judge_liveness(facts: Facts, anomaly: str, count: int) -> ClassJudgement:
-    """Judge one class. Nothing is called stuck on a starved machine."""
+    """Judge one liveness class. On a starved machine the result is unknown: nothing counts as stuck."""
     promise = _PROMISES[Anomaly(anomaly)]
     found = facts.recovery.of_class(anomaly) if facts.recovery is not None else ()
     if not count or facts.recovery is None:
@@ -52,7 +52,10 @@ def judge_liveness(facts: Facts, anomaly: str, count: int) -> ClassJudgement:
 
 
 def excuse(facts: Facts, one: Unrecovered, running: Collection[int]) -> str:
-    """Why settings or faults allow that it does not recover; '' where nothing does. `running`: the brokers that ran."""
+    """Return why settings or faults allow that it has not recovered; '' if nothing does.
+
+    `running`: ids of the brokers that run at the end.
+    """
     match one.anomaly:
         case Anomaly.LEADERLESS:
             return _of_leaderless(facts, one, running)
@@ -69,7 +72,7 @@ def excuse(facts: Facts, one: Unrecovered, running: Collection[int]) -> str:
 
 
 def blocked(facts: Facts) -> Iterator[tuple[TopicPartition, str]]:
-    """Return the partitions that can acknowledge nothing, by what the run saw of their recovery, with the reason."""
+    """Yield each partition that can acknowledge no record at the end of the run, with the reason."""
     if facts.recovery is None:
         return
     for one in facts.recovery.unrecovered:
@@ -88,7 +91,11 @@ def blocked(facts: Facts) -> Iterator[tuple[TopicPartition, str]]:
 
 
 def _of_leaderless(facts: Facts, one: Unrecovered, running: Collection[int]) -> str:
-    """Nobody in sync can lead: their brokers do not run, or faults took their disks. Any replica may lead uncleanly."""
+    """Return why no replica may lead: brokers of the ISR do not run, or faults took their disks; '' if one
+    may.
+
+    With unclean elections any replica may lead.
+    """
     unclean = all(map(elects_uncleanly, in_force(facts.case.experiment, one.topic)))
     able = set(one.replicas if unclean or not one.isr else one.isr)
     if not unclean and (ended := _without_eligible(facts, one.place)):
@@ -109,7 +116,9 @@ def _of_leaderless(facts: Facts, one: Unrecovered, running: Collection[int]) -> 
 
 
 def _without_eligible(facts: Facts, place: TopicPartition) -> tuple[int, ...]:
-    """The last members of ISR and ELR, where the controller has emptied both because each of them was killed."""
+    """Return the last members of the ISR or ELR if each was killed, so that the controller emptied both; else
+    ().
+    """
     lives = facts.metadata_log.states.get(place)
     if not lives or lives[-1][-1].isr or lives[-1][-1].elr:
         return ()
@@ -127,7 +136,9 @@ def _elected_uncleanly(facts: Facts, place: TopicPartition) -> bool:
 
 
 def machine_is_starved(facts: Facts) -> str:
-    """Return why this machine's times say nothing of Kafka, under load or after it; '' if they do."""
+    """Return why the machine was too starved, under load or after it, to blame Kafka for slowness; '' if it
+    was not.
+    """
     seen = facts.calm
     if seen is not None and seen.starved:
         return f"{STARVED}: {seen.starved[0]}"

@@ -22,7 +22,7 @@ class Says(Enum):
     NOT_JUDGED = "not judged"
     """The verdict does not cover this."""
     AGREES = "agrees"
-    """An independent witness confirms it."""
+    """An independent witness confirms the result."""
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,9 @@ class Opinion:
     proven: bool = False
     """For BREAKS: one specimen proves it, even where evidence is missing elsewhere."""
     subject: str = ""
-    """The partition, class, fault, node or client that it is about: `orders/0`, `lost`, `fault 1`; '' the run."""
+    """Partition, class, fault, node or client that the opinion is about: `orders/0`, `lost`, `fault 1`; ''
+    for the run.
+    """
     numbers: Mapping[str, float] = field(default_factory=dict)
     """Figures of the sentence, by name."""
     check: str = ""
@@ -50,9 +52,9 @@ agrees = partial(Opinion, Says.AGREES)
 
 
 def kafka_differs(*, sealed: bool) -> Callable[..., Opinion]:
-    """Return the kind of opinion for two statements of Kafka that differ: what it served, sampled, and has on disk.
+    """Return `lacks` or `contradicts`, for two statements of Kafka that differ: served, sampled, or on disk.
 
-    A broken broker makes them so. Where the files are sealed they are what the run wrote: the difference leaves a
-    question open, and does not silence a class that proves itself. Else somebody may have changed a file.
+    A broken broker can cause the difference. The files of a sealed run are those that it wrote: the question
+    stays open, and a class that proves itself is still FAIL. In other runs somebody may have changed a file.
     """
     return lacks if sealed else contradicts

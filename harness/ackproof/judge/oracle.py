@@ -51,7 +51,7 @@ class SettingsOracle:
         return add_settings(case, PredictionFile(not_predicted=(self._why,), observed=observed))
 
     def replay(self, case: Case, run: CaseDir) -> ConformanceFile:
-        """Count all losses as not replayed."""
+        """Return a replay that explains none of the losses."""
         counts = AuditFile.load(run.audit_json).counts
         classes = tuple(
             ClassExplained(anomaly=name, count=count, explained=0, not_replayed=count)
@@ -62,7 +62,7 @@ class SettingsOracle:
 
 
 def oracle_for(case: Case) -> Oracle:
-    """Return the oracle that a verdict on this case rests on."""
+    """Return the oracle for the verdict on a case. For a foreign cluster, the settings alone decide."""
     return SettingsOracle(FOREIGN) if case.experiment.ground.foreign else _installed_oracle()
 
 
@@ -84,7 +84,8 @@ def predict_run(run: CaseDir) -> PredictionFile:
 
 
 def replay_run(run: CaseDir) -> ConformanceFile:
-    """Replay an audited run, and write `conformance.json`; for a run that cannot be replayed it says why.
+    """Replay an audited run, and write `conformance.json`. For a run that cannot be replayed, the file says
+    why.
 
     Raises `BadInput` without a readable `case.json`.
     """
@@ -98,7 +99,7 @@ def replay_run(run: CaseDir) -> ConformanceFile:
 
 
 def add_settings(case: Case, prediction: PredictionFile) -> PredictionFile:
-    """Add the classes of which the prediction says nothing, by the rules of the settings."""
+    """Add the classes that the prediction leaves out, by the rules of the settings."""
     general = [one for one in prediction.classes if not one.partitions]
     predicted = {(one.anomaly, topic) for one in general for topic in one.topics or ("",)}
     added: dict[PredictedClass, list[str]] = {}

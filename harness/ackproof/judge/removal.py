@@ -42,7 +42,7 @@ GONE: Final = (Anomaly.LOST, Anomaly.VANISHED)
 
 
 class _Period(NamedTuple):
-    """Settings, and from when to when they were in force, in ns."""
+    """Settings that were in force from `begin_ns` to `end_ns`."""
 
     settings: InForce
     begin_ns: float
@@ -50,7 +50,7 @@ class _Period(NamedTuple):
 
 
 class _Clock(NamedTuple):
-    """Offset of a broker's clock in ns, ahead is positive, with its begin and end."""
+    """Offset of a broker's clock in ns (positive: ahead), from `begin_ns` to `end_ns`."""
 
     broker: int
     begin_ns: float
@@ -60,8 +60,11 @@ class _Clock(NamedTuple):
 
 
 def work_out_removals(run: CaseDir) -> None:
-    """Write `removals.json` for a run that is to be audited. A folder of another tool has no case to go by, and gets
-    none. Raises `BadInput` for facts of a run that cannot be read."""
+    """Write `removals.json` for a run before its audit; nothing for a folder of another tool, which has no
+    case.
+
+    Raises `BadInput` for facts of a run that cannot be read.
+    """
     if run.removals_json.exists():
         run.removals_json.unlink()
     if not run.timeline.exists() or not run.case_json.exists():
@@ -72,7 +75,7 @@ def work_out_removals(run: CaseDir) -> None:
 
 
 def removals(evidence: Evidence, case: Case, final: FinalReadFile | None) -> Mapping[TopicPartition, Removal]:
-    """Return the causes that may have removed records, of each partition of the case."""
+    """Return for each partition of the case what may have removed its records."""
     spec = case.planned
     reads = (final.partitions, final.committed) if final is not None else ((), ())
     starts, committed = (
@@ -98,7 +101,10 @@ class _Topic:
         )
 
     def removal(self, place: TopicPartition, start: int, committed: int) -> Removal:
-        """All that is known of one partition; where its log began in the final read, and in that at read_committed."""
+        """Return the possible removals of one partition.
+
+        `start`, `committed`: its log start in the final reads at read_uncommitted and read_committed.
+        """
         until, why = max(self._aged, self._by_size(place))
         if until <= 0:
             start = committed = 0
@@ -122,7 +128,9 @@ class _Topic:
                 yield _Period(one, life.asked, self._last if life.over is None else life.over)
 
     def _unchanged(self) -> Iterator[tuple[float, float]]:
-        """When no fault had set another policy or retention of the topic on all brokers."""
+        """Yield the times (begin, end in ns) in which no fault had changed the topic's retention or policy on
+        all brokers.
+        """
         begin = -math.inf
         for fault in self._spec.faults:
             life = self._evidence.faults.get(fault.number)
@@ -135,7 +143,9 @@ class _Topic:
             yield begin, self._last
 
     def _clocks(self) -> Iterator[_Clock]:
-        """Every broker may delete or lead: a follower's log begins where its leader's does, and it may be its heir."""
+        """Yield the clock offsets of every broker: each may lead and delete, and followers take over its log
+        start.
+        """
         yield from (_Clock(broker, -math.inf, self._last, 0.0) for broker in self._spec.cluster.broker_ids)
         for fault in self._spec.faults:
             life = self._evidence.faults.get(fault.number)
@@ -147,7 +157,9 @@ class _Topic:
                 )
 
     def _by_age(self) -> tuple[float, str]:
-        """Until when a record was sent that some broker could take for older than `retention.ms`, and why."""
+        """Return the latest send time of a record that some broker could take for older than `retention.ms`,
+        and why.
+        """
         clocks = list(self._clocks())
         behind = max((-one.ahead_ns for one in clocks), default=0.0)
         best: tuple[float, str] = (NEVER, "")
@@ -167,7 +179,10 @@ class _Topic:
         return best
 
     def _by_size(self, place: TopicPartition) -> tuple[float, str]:
-        """Until when a record was sent that `retention.bytes` could delete, and why: all that it keeps is left."""
+        """Return the latest send time of a record that `retention.bytes` may have deleted, and why.
+
+        It deletes a segment only if at least that many bytes are left.
+        """
         best: tuple[float, str] = (NEVER, "")
         left = None
         for settings, _, end in self._periods:
@@ -187,7 +202,9 @@ class _Topic:
         return min(sums["bytes_sum"].to_pylist(), default=None)
 
     def _with_the_compaction(self, removal: Removal) -> Removal:
-        """Until when compaction was in force, and from which offset on no replica has ever cleaned."""
+        """Return the removal with the time until which compaction was in force, and the offset from which
+        none has cleaned.
+        """
         compacted = [one for one in self._periods if "compact" in one.settings.policies]
         if not compacted:
             return removal
@@ -234,7 +251,7 @@ def _clamp(time_ns: float) -> int:
 
 
 def with_the_expired_apart(facts: Facts) -> Facts:
-    """Return facts in which expired records are counted separately; audits of older versions count them as lost."""
+    """Return facts in which expired records are no longer counted as lost, as in audits of older versions."""
     below = reduce(or_, map(_below, _older_expired(facts)), pc.scalar(False))
     counts = dict(facts.audit.counts)
     gone = {anomaly: facts.count(anomaly, below) for anomaly in GONE if counts.get(anomaly)}
@@ -245,7 +262,9 @@ def with_the_expired_apart(facts: Facts) -> Facts:
 
 
 def _older_expired(facts: Facts) -> Sequence[Removal]:
-    """Return the partitions below whose log start every acknowledged record is old enough to have expired."""
+    """Return the partitions whose acknowledged records below the log start are all old enough to have
+    expired.
+    """
     found = []
     for one in (one for one in facts.removals.values() if one.log_start):
         wanted = _below(one) & (pc.field("outcome") == int(Outcome.ACKED))

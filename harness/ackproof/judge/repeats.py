@@ -30,7 +30,7 @@ from ackproof.rundir.outcome import Verdict
 
 _VERDICTS: Final = {True: Verdict.PASS, False: Verdict.FAIL, None: Verdict.INCONCLUSIVE}
 _NAMED: Final = 3
-"""So many repeats without a number are named; of the others it is said how many they are."""
+"""Number of repeats without a number that are named in a result. The others are only counted."""
 
 
 def judged(directory: BatchDir, batch: BatchFile) -> BatchFile:
@@ -45,7 +45,7 @@ def judged(directory: BatchDir, batch: BatchFile) -> BatchFile:
 
 @dataclass
 class _Runs:
-    """The runs of a batch. The last one read is kept, because the next question is mostly about it too."""
+    """Runs of a batch. The last one is kept in memory, because the next question is mostly about it too."""
 
     directory: BatchDir
     read: BatchCase | None = None
@@ -65,9 +65,9 @@ class _Runs:
 
 
 def no_number(entry: BatchCase, run: CaseDir) -> str | None:
-    """Return why no number of a repeat counts: its evidence carries no verdict, or its folder holds another run.
+    """Return why the numbers of a repeat do not count; None if they do. Raises `BadInput`.
 
-    None: the numbers count. Raises `BadInput`.
+    They do not if its verdict is neither PASS nor FAIL, or if its folder holds another run.
     """
     if entry.verdict not in (Verdict.PASS, Verdict.FAIL):
         why = entry.error or next(iter(entry.reasons), "no reason recorded")
@@ -77,7 +77,8 @@ def no_number(entry: BatchCase, run: CaseDir) -> str | None:
 
 
 def in_its_words(ask: Ask, run: CaseDir) -> Ask:
-    """Return the expectation with the topic names of a run: an attached cluster has other names than the file.
+    """Return the question with the topic names of a run: in an attached cluster they differ from those of the
+    file.
 
     Raises `BadInput`.
     """
@@ -90,7 +91,7 @@ def in_its_words(ask: Ask, run: CaseDir) -> Ask:
 
 
 def discount_starved(entry: BatchCase, quantity: Quantity, value: Value) -> Value:
-    """Widen a number of a repeat if its machine was starved."""
+    """Return a repeat's number, with wider bounds if its machine was starved."""
     return of_starved(quantity, value) if entry.starved else value
 
 

@@ -14,10 +14,10 @@ _MS: Final = {
     "log.retention.minutes": 60_000,
     "log.retention.hours": 3_600_000,
 }
-"""Settings in order of precedence, each with the factor that makes it milliseconds."""
+"""Settings for the retention time in order of precedence, each with its factor to milliseconds."""
 _BYTES: Final = ("retention.bytes", "log.retention.bytes")
 SETTINGS: Final = frozenset({"cleanup.policy", "log.cleanup.policy", *_MS, *_BYTES})
-"""What decides which records are removed."""
+"""Settings that decide which records are removed."""
 _WEEK_MS: Final = 7 * 24 * 3_600_000
 
 
@@ -29,7 +29,7 @@ class Retention(NamedTuple):
 
 
 def retention(settings: InForce) -> Retention:
-    """Return the retention limits of a topic on a broker."""
+    """Return the retention limits of a topic under these settings; infinite without cleanup.policy delete."""
     config = settings.config
     if "delete" not in settings.policies:
         return Retention(math.inf, math.inf)

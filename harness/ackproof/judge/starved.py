@@ -27,27 +27,30 @@ if TYPE_CHECKING:
     from ackproof.judge.facts import Facts
 
 LEAST_SENT: Final = 0.8
-"""Least share of the requested rate. On a healthy machine it is 1.00."""
+"""Least share of the requested send rate. On a healthy machine it is 1.00."""
 SLOWEST_MS: Final = 500.0
 """Greatest median of acknowledgement times. On a healthy machine it is some milliseconds, on a busy one some tens."""
 MOST_STOLEN: Final = 0.1
-"""Greatest share of the processors' time that the hypervisor takes."""
+"""Greatest share of processor time that the hypervisor may take (steal time)."""
 LATEST_MS: Final = 2000.0
-"""How late the harness' own process may look once a second."""
+"""Greatest delay in ms of the harness' own loop that runs once a second."""
 FEWEST_LOOKS: Final = 5.0
-"""A second, of the sampler; in health it is 10."""
+"""Least number of samples that the sampler takes in a second. On a healthy machine it is 10."""
 _SETTLES_NS: Final = 5_000_000_000
-"""So long after a fault is over its effects may be seen, and after the load began those of beginning."""
+"""Time after the end of a fault, or the begin of the load, in which effects may still be seen."""
 _BEGINS_NS: Final = 1_000_000_000
 _LEAST_NS: Final = 2_000_000_000
-"""Shortest time of acknowledgements that says something of the machine. Less, before the first fault, shows cold
-brokers.
+"""Least length of fault-free load, in ns, whose acknowledgement times say something of the machine. Less,
+before the first fault, shows cold brokers.
 """
 STARVED: Final = "the machine was starved"
 
 
 def of_starved(quantity: Quantity, value: Value) -> Value:
-    """Widen a number that a starved machine bears on: else a time would have been no longer, a rate no lower."""
+    """Return the value with wider bounds if a starved machine can have changed it.
+
+    Without the starvation, a time may have been shorter and a rate higher.
+    """
     if not (value.is_known and quantity.takes_time):
         return value
     if quantity.falls:
@@ -141,7 +144,9 @@ def _seconds(pulses: Sequence[tuple[Pulse, Pulse]]) -> float:
 
 
 def _median_ms(series: Path, spans: Spans) -> float:
-    """The median over 100 ms of the median acknowledgement time in ms; -1 where hardly anything was acknowledged."""
+    """Return the median, over bins of 100 ms, of the median acknowledgement time in ms; -1 with too little
+    load.
+    """
     if not series.exists() or sum(last - first for first, last in spans) < _LEAST_NS:
         return -1
     table = storage.read_table(series, columns=["start_ns", "acked", "p50_ms"])

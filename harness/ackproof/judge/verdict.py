@@ -57,7 +57,7 @@ COHERENCE: Final[tuple[Check, ...]] = (
     nodes.check_scrapes,
     nodes.check_rounds,
 )
-"""Asked first: whether facts agree with each other."""
+"""Checks that run first: do the facts agree with each other?"""
 SEALED_COHERENCE: Final[tuple[Check, ...]] = (
     run.check_ground,
     faults.check_targets,
@@ -81,7 +81,7 @@ EVIDENCE: Final[tuple[Check, ...]] = (
     check_resets,
     check_windows,
 )
-"""Asked before the findings are looked at: whether there is enough evidence."""
+"""Checks that run before findings are judged: is there enough evidence?"""
 AFTER_FINDINGS: Final[tuple[Check, ...]] = (
     check_logs,
     check_left_replicas,
@@ -89,13 +89,13 @@ AFTER_FINDINGS: Final[tuple[Check, ...]] = (
     check_expectations,
     check_presence,
 )
-"""Asked after the findings. Reasons stand in this order."""
+"""Checks that run after findings are judged. Reasons stand in this order."""
 SEALED_FINDINGS: Final[tuple[Check, ...]] = (check_acks_in_isr,)
-"""Asked last, and only of sealed runs."""
+"""Checks that run last, for sealed runs only."""
 
 
 def judge(facts: Facts) -> VerdictFile:
-    """Return the verdict that the facts carry."""
+    """Run all checks on the facts. Return the verdict with its reasons and opinions."""
     classes = tuple(judged_classes(facts))
     sealed = SEALED_COHERENCE if facts.sealed else ()
     opinions = [*_ask((*COHERENCE, *sealed, *EVIDENCE), facts)]

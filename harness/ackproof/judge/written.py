@@ -28,7 +28,9 @@ from ackproof.rundir.seal import SealFile, find_changes
 
 
 def not_as_written(run: CaseDir) -> tuple[str, ...]:
-    """Name files that are missing, doubled, torn or of another run; none for a run of a version without seals."""
+    """Return a reason for each file that is missing, doubled, torn or of another run; none for a run without
+    a seal.
+    """
     flaws = find_changes(run) or tuple(_unreadable(run))
     if flaws or not run.seal.exists() or not run.audit_json.exists():
         return flaws
@@ -161,7 +163,7 @@ def _beside_findings(run: CaseDir, audit: AuditFile) -> Iterator[str]:
 
 
 def _beside_series(run: CaseDir, audit: AuditFile) -> Iterator[str]:
-    """Compare the series with the audit: every attempt and every live read is in one bin."""
+    """Check that the series counts as many attempts and live reads as the audit."""
     if not run.series.exists():
         return
     table = storage.read_table(run.series, columns=["acked", "failed", "indeterminate", "read"])

@@ -37,7 +37,7 @@ def opinions_on(classes: Iterable[ClassJudgement]) -> Iterator[Opinion]:
 
 
 def judged_classes(facts: Facts) -> Iterator[ClassJudgement]:
-    """Each class with its count, over all topics."""
+    """Yield each anomaly class with its count over all topics, and whether it is forbidden."""
     experiment = facts.case.experiment
     topics = {topic: Promises.from_experiment(facts.case.planned, topic) for topic in experiment.topics}
     for anomaly, whole in facts.audit.counts.items():
@@ -76,7 +76,11 @@ def judged_classes(facts: Facts) -> Iterator[ClassJudgement]:
 
 
 def _judged_as(facts: Facts, anomaly: str, promises: Promises) -> str:
-    """Return the class whose rules apply. Audits of older versions count as lost the records of a deleted topic."""
+    """Return the class whose rules apply to this one.
+
+    Audits of older versions have no class `deleted` and count the records of a deleted topic as lost. Such a
+    loss is judged as `vanished`.
+    """
     older = Anomaly.DELETED not in facts.audit.counts
     return Anomaly.VANISHED if older and promises.dropped and anomaly == Anomaly.LOST else anomaly
 
@@ -84,10 +88,11 @@ def _judged_as(facts: Facts, anomaly: str, promises: Promises) -> str:
 def _with_those_apart(
     facts: Facts, rest: ClassJudgement, apart: Sequence[PredictedClass], whole: int
 ) -> ClassJudgement:
-    """Add the findings on partitions that are predicted separately.
+    """Add the findings on partitions with a prediction of their own (`apart`) to the judgement of all others
+    (`rest`).
 
-    A class that is forbidden elsewhere stays forbidden. On a separate partition, a possible loss is permitted only if
-    the replay traces all losses to the step that removed the records.
+    A class that is forbidden elsewhere stays forbidden. On a separate partition, a possible loss is permitted
+    only if the replay traces all losses to the step that removed the records.
     """
     traced = all(found.explained == found.count for found in facts.replay.classes if found.anomaly in TRACED)
     traced &= any(found.anomaly == Anomaly.LOST for found in facts.replay.classes)
@@ -152,7 +157,10 @@ def _strictest_ruling(
     topics: Mapping[str, Promises],
     apart: Sequence[PredictedClass],
 ) -> Ruling:
-    """Return the strictest ruling of the topics that count: an unknown one counts only where the class was seen."""
+    """Return the strictest ruling of the topics.
+
+    Topics with an unknown ruling are left out if all findings of the class are on other topics.
+    """
     unknown = {topic: topics[topic] for topic, one in rulings.items() if one.predicted is Chance.UNKNOWN}
     elsewhere = topics.keys() - unknown.keys()
     if count and unknown and _count_against(facts, anomaly, count, unknown, elsewhere, apart) == 0:
@@ -173,9 +181,10 @@ def _count_against(
     permitting: Set[str],
     apart: Sequence[PredictedClass],
 ) -> int:
-    """Count the findings of a class that are on no topic that permits it; an unknown topic forbids it.
+    """Count the findings of a class that lie on none of the `permitting` topics.
 
-    `count`: their number without the findings on partitions that are predicted separately.
+    `count`: all findings of the class. Neither number has findings on the partitions `apart`, which have
+    predictions of their own.
     """
     acked_only = any(acked_inversions_only(anomaly, promises) for promises in forbidden.values())
     if not permitting and not acked_only:
@@ -199,7 +208,9 @@ def _on_partitions(apart: Sequence[PredictedClass]) -> pc.Expression:
 
 
 def proves_itself(anomaly: str) -> bool:
-    """Return True if one specimen, where the class is forbidden, is FAIL even without full evidence."""
+    """Return True if one finding of this class, where it is forbidden, makes the verdict FAIL even if
+    evidence is missing elsewhere.
+    """
     row = TABLE.get(anomaly)
     return row is not None and row.proves
 
@@ -211,7 +222,7 @@ def ruling(
     promises: Promises,
     expects: Sequence[ExpectSpec],
 ) -> Ruling:
-    """Rule on a class for one topic. Expectations decide only where there is no prediction."""
+    """Return the ruling on a class for one topic. Expectations decide only where there is no prediction."""
     usual, row = rule(anomaly, promises), TABLE.get(anomaly)
     if row is None or row.ruled_by is not RuledBy.LOSS:
         return usual  # no prediction decides it

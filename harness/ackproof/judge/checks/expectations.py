@@ -29,7 +29,9 @@ from ackproof.rundir.model import Chance
 
 
 def check_expectations(facts: Facts) -> Iterator[Opinion]:
-    """Upper bounds of counts first."""
+    """Yield opinions on expectations that are broken, not met or unknown. Broken upper bounds of counts come
+    first.
+    """
     counts = facts.audit.counts
     again = facts.excused.get(Anomaly.DUPLICATE, {}).get(Excuse.PRODUCER_EPOCH, 0)
     # A copy that no broker can know for one breaks no promise: an expectation is not met then, and not by Kafka.
@@ -62,7 +64,8 @@ def check_expectations(facts: Facts) -> Iterator[Opinion]:
 def _of_a_measure(
     facts: Facts, ask: Ask, bound: Bound, answer: Answer, starved: Sequence[str]
 ) -> Iterator[Opinion]:
-    """Judge a measured quantity: broken is FAIL; not shown and unknown are INCONCLUSIVE.
+    """Judge an expectation on a measured quantity. A broken bound is FAIL; a bound not shown to hold is
+    INCONCLUSIVE.
 
     `starved`: reasons why the machine, and not Kafka, may have caused the number.
     """
@@ -83,7 +86,7 @@ def _of_a_measure(
 def judged(
     evidence: Evidence, case: Case, answers: Sequence[tuple[Ask, Bound, Answer]]
 ) -> Iterator[ExpectationJudged]:
-    """Return the result of each expectation, for `verdict.json` and `--json`."""
+    """Yield the result of each expectation, for `verdict.json` and `--json`."""
     counts = evidence.audit.counts if evidence.audit else {}
     for ask, bound, answer in answers:
         name = str(ask)
@@ -108,7 +111,9 @@ def judged(
 
 
 def _timing(case: Case, ask: Ask) -> str:
-    """Return the name of the time-outs under which a time was measured; empty for other quantities."""
+    """Return the name of the set of time-outs under which a time was measured; '' for a quantity that is no
+    time.
+    """
     return timing_name(case.experiment) if ask.quantity.unit is Unit.SECONDS else ""
 
 

@@ -38,9 +38,10 @@ def check_final_read(facts: Facts) -> Iterator[Opinion]:
 
 
 def _taken_by_markers(facts: Facts) -> int:
-    """Count the named offsets at which every log of a replica in sync holds a transaction marker.
+    """Count the flawed offsets of the final read at which the log of each in-sync replica holds a transaction
+    marker.
 
-    A record that was read there was truncated since, and no reader is handed a marker.
+    The record that was read there has been truncated since. Brokers return markers to no reader.
     """
     if facts.replicas is None:
         return 0

@@ -28,15 +28,19 @@ from ackproof.rundir.partition import TopicPartition
 from ackproof.rundir.timeline import seconds
 
 _MARGIN_NS: Final = 20_000_000
-"""Between the acknowledgement and the request for the log end, on one clock."""
+"""Least time from an acknowledgement to the request for a log end, on one clock, so that their order is
+certain.
+"""
 _IN_SYNC_NS: Final = 1_000_000_000
-"""The replica was in sync for so long before the acknowledgement: one that has just joined had caught up."""
+"""Time for which the replica must have been in the ISR before the acknowledgement."""
 _SPECIMENS: Final = 2
-"""One sample could be wrong."""
+"""Least number of such offsets for an opinion. A single sample could be wrong."""
 
 
 class _Behind(NamedTuple):
-    """A replica whose log ended at `log_end` when it was asked, between two samples."""
+    """A replica whose log ended at `log_end` when it was asked, between the samples at `after_ns` and
+    `before_ns`.
+    """
 
     node: int
     log_end: int
@@ -45,7 +49,7 @@ class _Behind(NamedTuple):
 
 
 def check_acks_in_isr(facts: Facts) -> Iterator[Opinion]:
-    """Check that no in-sync replica's log ends below what acks=all had acknowledged before."""
+    """Check that no in-sync replica's log ends below an offset that acks=all acknowledged before."""
     experiment = facts.case.experiment
     backend = BACKENDS[facts.backend]
     if experiment.workload.producers.acks != "all" or backend.simulated or backend.foreign:
@@ -71,9 +75,9 @@ def check_acks_in_isr(facts: Facts) -> Iterator[Opinion]:
 
 
 def _replicas_behind(samples: Sequence[Sample]) -> Iterator[_Behind]:
-    """Yield replicas that lacked, when they were asked, what their leader had in the sample before.
+    """Yield replicas whose log ended below the log end that their leader had in the sample before.
 
-    One that answered in both samples was asked after the first.
+    A replica that answered in both samples was asked after the first.
     """
     for before, after in pairwise(samples):
         leader = before.leader
@@ -88,7 +92,9 @@ def _replicas_behind(samples: Sequence[Sample]) -> Iterator[_Behind]:
 def _acked_beyond(
     facts: Facts, place: TopicPartition, records: Sequence[PartitionChanged], behind: Sequence[_Behind]
 ) -> Iterator[tuple[int, int, _Behind]]:
-    """Yield an offset that was acknowledged before a replica was asked, its time, and the replica that lacked it."""
+    """Yield (offset, time of its acknowledgement, replica): the replica was asked later and lacked the
+    offset.
+    """
     wanted = (
         (pc.field("topic") == place.topic)
         & (pc.field("partition") == place.partition)
@@ -109,8 +115,11 @@ def _acked_beyond(
 
 
 def _was_in_sync(facts: Facts, records: Sequence[PartitionChanged], one: _Behind, acked_ns: int) -> bool:
-    """Return True if the controller had the replica in the ISR, in one leader epoch, and its process lived, from
-    before the acknowledgement until it had answered."""
+    """Return True if the controller kept the replica in the ISR from before the acknowledgement until it
+    answered.
+
+    That counts only within one leader epoch, with the replica's process alive.
+    """
     since = acked_ns - _IN_SYNC_NS
     times = [record.timestamp_ms * 1_000_000 - facts.wall_ns for record in records]
     begun = [record for record, t_ns in zip(records, times, strict=True) if t_ns <= since]
@@ -129,7 +138,7 @@ def _was_in_sync(facts: Facts, records: Sequence[PartitionChanged], one: _Behind
 # -- replicas that left ---------------------------------------------------------------------------------------------
 
 _COPY = ("first_offset", "last_offset", "leader_epoch", "crc")
-"""Columns that copies of a batch share."""
+"""Columns that are equal in all copies of a batch."""
 
 
 def check_left_replicas(facts: Facts) -> Iterator[Opinion]:
@@ -159,7 +168,9 @@ def check_left_replicas(facts: Facts) -> Iterator[Opinion]:
 
 
 def _left_replicas(facts: Facts) -> Mapping[TopicPartition, Mapping[int, int]]:
-    """Return the replicas that are not in sync at the end, with the high watermark when they were in the ISR last."""
+    """Return the replicas that are out of the ISR at the end, each with the high watermark of its last sample
+    in the ISR.
+    """
     cuts: dict[TopicPartition, list[int]] = defaultdict(list)
     for cut in facts.replay.truncations:
         cuts[TopicPartition(cut.topic, cut.partition)].append(cut.from_offset)

@@ -80,7 +80,9 @@ def check_acks(facts: Facts) -> Iterator[Opinion]:
 
 
 def targeted_partitions(case: Case, faults: Sequence[FaultSpec]) -> set[TopicPartition]:
-    """Return the partitions that the faults name; all that are written to where a fault names none."""
+    """Return the partitions that the faults name; if a fault names none, all partitions that producers write
+    to.
+    """
     named: set[TopicPartition] = set()
     known = partitions_of(case, case.experiment.topics)
     for fault in faults:
@@ -95,7 +97,9 @@ def targeted_partitions(case: Case, faults: Sequence[FaultSpec]) -> set[TopicPar
 def _silent_partitions(
     run: CaseDir, places: Sequence[TopicPartition], when: pc.Expression
 ) -> set[TopicPartition]:
-    """Return those of these partitions without an ack in the produced ledger at such a time."""
+    """Return those of these partitions that have no acknowledged row in the produced ledger for which `when`
+    holds.
+    """
     if not places:
         return set()
     wanted = when & (pc.field("done_ns") >= 0) & (pc.field("outcome") == int(Outcome.ACKED))

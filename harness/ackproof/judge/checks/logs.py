@@ -43,7 +43,9 @@ class _Batch(NamedTuple):
 
     @property
     def header(self) -> _Batch:
-        """The batch by its header alone: damage after the header is no decision of a broker."""
+        """Return the batch with `sound` set, to compare headers only. Damage after the header is no decision
+        of a broker.
+        """
         return self._replace(sound=True)
 
 
@@ -54,9 +56,11 @@ class _Logs(NamedTuple):
     replicas: Sequence[Replica]
     in_sync: Sequence[int]
     damaged_by: Mapping[int, str]
-    """Node → the fault that removed or damaged part of its log: Kafka is not to blame for that log."""
+    """Node id → the fault, in words, that removed or damaged part of its log. Kafka is not to blame for that
+    log.
+    """
     may_expire: bool
-    """Each broker deletes segments in its own time then."""
+    """True if retention may delete segments, which each broker does in its own time."""
     batches: LogBatches
 
     @property
@@ -69,7 +73,9 @@ class _Logs(NamedTuple):
         return [_Batch(*row) for row in zip(*(log[name].to_pylist() for name in _Batch._fields), strict=True)]
 
     def since(self, *nodes: int) -> str:
-        """Name the faults that took from the logs of these nodes, as the end of a sentence."""
+        """Return the faults that removed part of the logs of these nodes, as the end of a sentence; '' if
+        none did.
+        """
         by = [
             f"{self.damaged_by[node]} took from that of node {node}"
             for node in nodes
@@ -105,7 +111,7 @@ def check_logs(facts: Facts) -> Iterator[Opinion]:
 
 
 def check_presence(facts: Facts) -> Iterator[Opinion]:
-    """Say if there is no second witness at all."""
+    """Report that the logs on disk were not collected, so that the final read has no second witness."""
     if facts.final_read is None or facts.replicas is None:
         yield not_judged("the logs on disk were not seen, so the final read has no second witness")
 
@@ -194,8 +200,11 @@ def _compare_committed(facts: Facts, logs: _Logs, read: PartitionRead) -> Iterat
 
 
 def _served_other_records(compared: ComparedBatches, name: str, text: str) -> Opinion:
-    """Return what speaks against Kafka if a live reader, a process of its own, was served the same; else one reader
-    alone says so, and the logs deny it."""
+    """Return an opinion on records of the final read that the log denies.
+
+    It speaks against Kafka if a live reader, a separate process, was served the same records. Otherwise only
+    the final reader says so, and the files contradict each other.
+    """
     says = breaks if compared.agreed else contradicts
     also = f"; a live reader was served the same in {compared.agreed} of them" if compared.agreed else ""
     return says(
@@ -232,7 +241,9 @@ def _later_starts(name: str, read: PartitionRead, logs: Mapping[int, Replica]) -
 
 
 def _holes(name: str, start: int, end: int, rows: Mapping[int, Sequence[_Batch]]) -> Iterator[str]:
-    """Each log holds every offset that was read: brokers leave none out but by compaction."""
+    """Yield a sentence for each log that lacks an offset that was read. Brokers leave offsets out only by
+    compaction.
+    """
     for node, mine in sorted(rows.items()):
         expected = start
         for row in mine:
@@ -244,7 +255,9 @@ def _holes(name: str, start: int, end: int, rows: Mapping[int, Sequence[_Batch]]
 
 
 def _beyond(logs: _Logs, whole: Mapping[int, Replica]) -> Iterator[str]:
-    """Check for records after the end of the final read in every log: they are committed, so they are not lost."""
+    """Yield a sentence if every log has records after the end of the final read: they are committed, so not
+    lost.
+    """
     read, end = logs.read, min(replica.log_end for replica in whole.values())
     later = [row for row in logs.rows(next(iter(whole)), read.end, end) if not row.control]
     if end > read.end and later:
@@ -255,7 +268,10 @@ def _beyond(logs: _Logs, whole: Mapping[int, Replica]) -> Iterator[str]:
 def _wrong_counts(
     name: str, read: PartitionRead, start: int, rows: Mapping[int, Sequence[_Batch]]
 ) -> Iterator[str]:
-    """The reader read as many records as each log holds; those of transactions may be missing."""
+    """Yield a sentence for each log whose number of records differs from that of the final read.
+
+    Records of transactions may be missing from the read.
+    """
     if read.records < 0 or start != read.start:
         return
     for node, mine in sorted(rows.items()):
@@ -344,7 +360,9 @@ def compare(
 def _sum_contents(
     read: FinalRows, place: TopicPartition, phase: ReadPhase, first: npt.NDArray[np.int64]
 ) -> npt.NDArray[np.uint64]:
-    """Return the sum of contents that was read of each batch; `first`: the first offsets of the batches, rising."""
+    """Return the sum of the record contents that were read of each batch. `first`: first offset of each
+    batch, ascending.
+    """
     sums = np.zeros(len(first) + 1, np.uint64)  # the last one: before all batches
     rows = read.read_partition(place, phase).select(["offset", "producer", "seq", "intact"])
     if phase in (ReadPhase.LIVE, ReadPhase.LIVE_COMMITTED):

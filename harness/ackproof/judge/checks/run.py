@@ -37,7 +37,7 @@ def check_end(facts: Facts) -> Iterator[Opinion]:
 
 
 def check_faults(facts: Facts) -> Iterator[Opinion]:
-    """Check that each fault bit and was healed, as its witnesses say."""
+    """Check that each fault took effect and was healed, as its witnesses say."""
     for fault in facts.case.faults:
         name = f"fault {fault_name(fault.number)}"
         for text in _missing_steps(facts.lifelines.fault_events.get(fault.number, ())):
@@ -61,7 +61,7 @@ def _missing_steps(events: Sequence[Event]) -> Iterator[str]:
 
 
 def check_deaths(facts: Facts) -> Iterator[Opinion]:
-    """Check that no node, client or proxy of links ended by itself, unless the experiment allows deaths of nodes."""
+    """Check that no node, client or link proxy ended unexpectedly. The experiment may allow deaths of nodes."""
     if not facts.case.experiment.evidence.node_deaths:
         yield from _deaths(facts, NodeDied)
     yield from _deaths(facts, ClientDied)
@@ -79,7 +79,9 @@ def _deaths(facts: Facts, kind: type[NodeDied | ClientDied]) -> Iterator[Opinion
 
 
 def check_unread_bytes(facts: Facts) -> Iterator[Opinion]:
-    """Check that no acks=0 producer closed before brokers had read all that it sent: its own end took those records."""
+    """Check that brokers had read all that an acks=0 producer sent before it closed. Its own end may lose the
+    rest.
+    """
     if not facts.audit.counts.get(Anomaly.LOST):
         return
     for event in facts.events:
@@ -93,7 +95,7 @@ def check_unread_bytes(facts: Facts) -> Iterator[Opinion]:
 
 
 def check_resets(facts: Facts) -> Iterator[Opinion]:
-    """Name offsets that a live reader passed over because the log began above its position by then."""
+    """Name offsets that a live reader skipped because the log start had moved above its position."""
     for event in facts.events:
         what = event.what
         if not isinstance(what, ClientReset) or what.position is None or what.goes_on is None:

@@ -56,7 +56,7 @@ def check_windows(facts: Facts) -> Iterator[Opinion]:
 
 
 def _ranges(facts: Facts) -> Iterator[Opinion]:
-    """Compare the ranges of windows: each partition is read from 0 to the end of the final read, without gaps."""
+    """Check that the windows cover each partition from offset 0 to the end of the final read, without gaps."""
     ends: dict[TopicPartition, tuple[str, int]] = dict.fromkeys(facts.planned, ("the soak begins", 0))
     for window in facts.windows:
         read = {one.place: one for one in window.read}
@@ -182,7 +182,7 @@ def _findings(table: pa.Table) -> Iterator[_Finding]:
 
 
 def _found_in(facts: Facts) -> list[list[_Finding]]:
-    """The findings of each window. Raises OSError, ArrowException."""
+    """Return the findings of each window. Raises OSError, ArrowException."""
     paths = (window_findings(facts.run, window.number) for window in facts.windows)
     return [
         [*_findings(storage.read_table(path, columns=list(_NAMES)))] if path.exists() else []
@@ -191,7 +191,9 @@ def _found_in(facts: Facts) -> list[list[_Finding]]:
 
 
 def _of_windows(facts: Facts, found_in: Sequence[Sequence[_Finding]]) -> Counter[_Finding]:
-    """Sum the findings of the windows, without those that a later window took back, and those of deleted records."""
+    """Count the findings of all windows, without those that a later window took back and those of deleted
+    records.
+    """
     found: Counter[_Finding] = Counter()
     for window, own in zip(facts.windows, found_in, strict=True):
         found.update(own)

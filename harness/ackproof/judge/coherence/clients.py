@@ -29,7 +29,7 @@ from ackproof.rundir.parts import Footer, column_span, has_end
 from ackproof.rundir.timeline import ClientEnded, EventKind, FaultAsked, FaultConfirmed, fault_name, seconds
 
 _LATE_END_NS: Final = 1_000_000_000
-"""A client's end is seen after it has ended, and its last act came before that."""
+"""Tolerance for ledger rows later than the recorded end of their client."""
 _PHASES: Final = {
     "reader": {int(ReadPhase.LIVE), int(ReadPhase.LIVE_COMMITTED)},
     "final": {int(ReadPhase.FINAL), int(ReadPhase.FINAL_COMMITTED)},
@@ -37,10 +37,10 @@ _PHASES: Final = {
 _CLEAN: Final = frozenset({EXIT_CLEAN, EXIT_RESET})
 _UNCONFIRMED: Final = frozenset({EventKind.FAULT_FAILED, EventKind.FAULT_MISSED})
 _KILLED_IN_WORDS: Final = re.compile(r"\b([pr][0-9]+) \(pid ([0-9]+)\)")
-"""Killed clients in the words of older versions, which wrote no `killed`."""
+"""Pattern of a killed client in timelines of older versions, which have no field `killed`."""
 _HOLE_NS: Final = 5_000_000_000
 _BEHIND_NS: Final = 10_000_000_000
-"""A live reader that is well is milliseconds behind, and reads to the end of every log before it leaves."""
+"""Lag above which a live reader has stood still. A healthy reader is milliseconds behind."""
 _Part: TypeAlias = tuple[Path, list[Footer]]
 
 
@@ -96,7 +96,9 @@ def _processes(facts: Facts) -> Iterator[str]:
 
 
 def _ledger(facts: Facts, client: Client) -> Iterator[str]:
-    """Rows of a client are its own, of the phase in which it reads, and of the time of its life."""
+    """Yield contradictions in a client's ledger: rows of another client, of a wrong phase, or outside its
+    lifetime.
+    """
     produces = client.kind == "producer"
     mine, other = (facts.run.produced, facts.run.consumed)[:: 1 if produces else -1]
     name = f"client {client.id}"
@@ -122,7 +124,7 @@ def _ledger(facts: Facts, client: Client) -> Iterator[str]:
 
 
 def _footers(folder: Path) -> Iterator[_Part]:
-    """Yield the footers of each part; the audit names the parts that cannot be read."""
+    """Yield each ledger part with its footers. The audit reports the parts that cannot be read."""
     for path in parts(folder):
         try:
             with storage.open_parquet(path) as file:
@@ -143,7 +145,7 @@ def _values(ledger: Sequence[_Part], column: str) -> set[int]:
 
 
 def _span(ledger: Sequence[_Part], column: str) -> tuple[int | None, int | None]:
-    """Return the least and the greatest value.
+    """Return the least and the greatest value of a column over all parts; None if there is no value.
 
     A time of -1 (never) hides the least one: the row was sent before, or contradicts itself.
     """
@@ -157,7 +159,7 @@ def _span(ledger: Sequence[_Part], column: str) -> tuple[int | None, int | None]
 
 
 def _read(path: Path, column: str) -> pa.ChunkedArray:
-    """Read a column about which the footer does not say enough; empty where it cannot be read."""
+    """Return a column whose footer does not give its least and greatest value; empty if it cannot be read."""
     try:
         return storage.read_table(path, columns=[column])[column]
     except (OSError, pa.ArrowException, KeyError):
@@ -168,7 +170,7 @@ def _read(path: Path, column: str) -> pa.ChunkedArray:
 
 
 def check_departures(facts: Facts) -> Iterator[Opinion]:
-    """Check how clients ended against their ledgers and the faults that killed some."""
+    """Check the end of each client against its ledger and the faults that killed clients."""
     if BACKENDS[facts.backend].simulated or not facts.events or facts.events[-1].kind is not EventKind.END:
         return  # the model has no processes; the timeline of a run that broke off may lack ends
     for client in facts.clients:
@@ -201,8 +203,9 @@ def _departure(facts: Facts, client: Client) -> Iterator[str]:
 
 
 def _kills(facts: Facts) -> Iterator[str]:
-    """Check that each client that a fault names as killed ended then, as the process that was started; and that the
-    fault names all such clients.
+    """Check that each client that a fault names as killed ended then, with the process that was started.
+
+    A killed client that no fault names is a contradiction too.
     """
     named: set[str] = set()
     kills = [fault for fault in facts.case.faults if isinstance(fault, KillClient)]
@@ -235,7 +238,7 @@ def _kills(facts: Facts) -> Iterator[str]:
 
 
 def check_watching(facts: Facts) -> Iterator[Opinion]:
-    """Check that sampler and live readers watched all the time: a reader that stood still has seen no anomaly."""
+    """Check that live readers read all the time. A reader that stands still sees no anomaly."""
     why = ""
     if not facts.case.experiment.workload.consumers.live:
         why = "the experiment has no live reader"
@@ -258,7 +261,7 @@ def check_watching(facts: Facts) -> Iterator[Opinion]:
 
 
 def _behind(facts: Facts) -> list[str]:
-    """Partitions on which live readers read nothing for long before the last acknowledgement, or never."""
+    """Return the partitions whose last live read came long before their last acknowledgement, or never."""
     if not facts.run.series.exists():
         return []
     table = storage.read_table(facts.run.series, columns=["topic", "partition", "start_ns", "acked", "read"])

@@ -35,7 +35,7 @@ _NEEDS: Final = {
 """Event of a fault → the event that must come before it."""
 _ONCE: Final = frozenset({*_NEEDS, EventKind.FAULT_ASKED})
 _BEFORE_NS: Final = 10_000_000_000
-"""Longest time between resolving a role and asking for its fault: a broker must answer first."""
+"""Longest time between resolving a role to nodes and requesting the fault: a broker must answer first."""
 _AFTER_NS: Final = 3_000_000_000
 
 
@@ -43,7 +43,7 @@ _AFTER_NS: Final = 3_000_000_000
 
 
 def check_lives(facts: Facts) -> Iterator[Opinion]:
-    """Check the order of each fault's events, and that it lives while there is load."""
+    """Check the order of each fault's events, and that all of them lie within the load phase."""
     specs = {fault.number: fault for fault in facts.case.faults}
     for number, events in sorted(facts.lifelines.fault_events.items()):
         own = [event for event in events if event.kind in WRITTEN_AT_ONCE]
@@ -66,7 +66,7 @@ def check_lives(facts: Facts) -> Iterator[Opinion]:
 
 
 def _life(name: str, kind_in_case: str, events: Sequence[Event]) -> Iterator[str]:
-    """Check each event of a fault against those before it."""
+    """Yield contradictions between each event of a fault and the events before it."""
     before: dict[EventKind, Event] = {}
     for event in events:
         kind, what, when = event.kind, event.what, seconds(event.t_ns)
@@ -93,7 +93,9 @@ def _life(name: str, kind_in_case: str, events: Sequence[Event]) -> Iterator[str
 
 
 def check_scripts(facts: Facts) -> Iterator[Opinion]:
-    """Check that a confirmed script has all its steps, in order, each with the outcome that it waits for."""
+    """Check that a confirmed script has all its steps, in order, each with the outcome for which the script
+    waits.
+    """
     scripts = (fault for fault in facts.case.faults if isinstance(fault, Script))
     yield from (contradicts(text) for script in scripts for text in _script(facts, script))
 
@@ -123,7 +125,9 @@ def _script(facts: Facts, fault: Script) -> Iterator[str]:
 
 
 def check_targets(facts: Facts) -> Iterator[Opinion]:
-    """Check that each fault hit nodes that may have held its roles, and that a witness is named."""
+    """Check that each fault hit nodes that may have held its roles, and that its confirmation names a
+    witness.
+    """
     if BACKENDS[facts.backend].foreign:
         return  # its nodes have ids of their own
     for fault in facts.case.faults:
@@ -155,10 +159,10 @@ def _witnesses(facts: Facts, fault: FaultSpec) -> Iterator[str]:
 
 
 def _wrong_nodes(facts: Facts, fault: FaultSpec, nodes: Sequence[int], t_ns: int, bit: bool) -> Iterator[str]:
-    """Yield why a fault was aimed at the wrong nodes; nothing if the holder of one of its roles is not known.
+    """Yield why a fault was aimed at the wrong nodes; nothing if the holder of one of its roles is unknown.
 
-    The holder is known if the case alone decides it, or if samples or the metadata log show the partition. A role of
-    a fault that did not bite may have had no holder: a link to a quorum without a leader.
+    The holder is known if the case alone decides it, or if samples or the metadata log show the partition. If
+    the fault did not take effect (`bit` False), a role may have had no holder: a quorum may have no leader.
     """
     holders: set[int] = set()
     for role in fault.targets:
@@ -238,7 +242,7 @@ def _listed(nodes: set[int] | Sequence[int]) -> str:
 
 
 def check_ended_nodes(facts: Facts) -> Iterator[Opinion]:
-    """Check that a confirmed fault that ends nodes has ended each node at which it was aimed."""
+    """Check that each confirmed fault that stops or kills nodes ended every node at which it was aimed."""
     row = BACKENDS[facts.backend]
     if row.simulated or row.foreign or not facts.events:
         return  # the harness started no process

@@ -58,7 +58,9 @@ def check_final_read(facts: Facts) -> Iterator[Opinion]:
 
 
 def _read_claims(name: str, read: PartitionRead, *, whole: bool) -> Iterator[str]:
-    """Check the final read of a partition by itself. `whole`: the read calls itself complete for all partitions."""
+    """Check the final read of a partition by itself. `whole`: the file calls the read of all partitions
+    complete.
+    """
     if not read.complete:
         if whole:
             yield f"{name} is incomplete ({read.reason}), and the read as a whole calls itself complete"
@@ -97,7 +99,7 @@ def _with_samples(read: PartitionRead, samples: Sequence[Sample], read_began: in
 
 
 def _read_partitions(facts: Facts, final: FinalReadFile) -> Iterator[str]:
-    """Each reader read the partitions of the case, once."""
+    """Check that the final read has only partitions of the case, each at most once per isolation level."""
     known = partitions_of(facts.case, facts.case.experiment.topics)
     for reads in (final.partitions, final.committed):
         for place, count in sorted(Counter(read.place for read in reads).items()):
@@ -108,7 +110,7 @@ def _read_partitions(facts: Facts, final: FinalReadFile) -> Iterator[str]:
 
 
 def _different_ends(facts: Facts, final: FinalReadFile) -> Iterator[str]:
-    """At rest a partition has one start and one end for all readers."""
+    """Check that all reads of a partition after the load found the same start and end."""
     first_reads: dict[TopicPartition, PartitionRead] = {}
     hanging = facts.recovery.of_class(Anomaly.HANGING_TRANSACTION) if facts.recovery else ()
     last_stable = {transaction.place: transaction.last_stable for transaction in hanging}
@@ -126,7 +128,7 @@ def _different_ends(facts: Facts, final: FinalReadFile) -> Iterator[str]:
 
 
 def _first_offset(facts: Facts, read: PartitionRead) -> Iterator[Opinion]:
-    """Without retention nothing of a run is old enough to be deleted, so that every log begins at 0."""
+    """Check that a log without retention begins at offset 0: nothing of a run is old enough to be deleted."""
     if read.topic not in facts.case.experiment.topics or BACKENDS[facts.backend].foreign:
         return
     deleted = facts.log_starts.get(read.place, 0)
@@ -157,7 +159,7 @@ _COVERED: Final = [
     "last_offset", "records", "control", "transactional", "producer_id", "producer_epoch", "base_sequence",
     "max_timestamp_ms", "content", "bytes",
 ]  # fmt: skip
-"""Columns that the checksum of a batch covers, or that follow from those."""
+"""Columns that the CRC of a batch covers, or that follow from those."""
 
 
 def check_disks(facts: Facts) -> Iterator[Opinion]:
@@ -199,7 +201,10 @@ def check_disks(facts: Facts) -> Iterator[Opinion]:
 
 
 def _unlike_batches(replica: Replica, last_offset: int | None, records: int) -> str:
-    """Say in which way a log differs from its batches; '' if it does not. `records`: of its batches; -1 unknown."""
+    """Return how a log differs from its batches, as part of a sentence; '' if it does not.
+
+    `records`: number of records in its batches; -1: unknown.
+    """
     if last_offset is None:
         return (
             f"has {replica.records} records, and no batch of it was written down" if replica.records else ""
@@ -212,10 +217,11 @@ def _unlike_batches(replica: Replica, last_offset: int | None, records: int) -> 
 
 
 def _unlike_copies(batches: pa.Table) -> Iterator[str]:
-    """A batch is copied byte by byte, but for the end of its header: copies with one checksum are alike.
+    """Yield a sentence for copies of a batch that have one CRC and differ. A follower copies all that the CRC
+    covers.
 
-    The other way round, where only the checksum of sound copies differs, the same records were written in other
-    words, at the same time, into as many bytes: no broker does that.
+    Sound copies that differ in the CRC alone are named too: they hold the same records in other bytes of the
+    same length, and no broker writes these.
     """
     sound = batches.filter(pc.field("sound"))
     known = pc.if_else(pc.equal(sound["content"], UNKNOWN_CONTENT), None, sound["content"])
@@ -242,11 +248,13 @@ def _unlike_copies(batches: pa.Table) -> Iterator[str]:
 _COLUMNS: Final = ["topic", "partition", "offset", "leader_epoch"]
 _EPOCH: Final = ["topic", "partition", "leader_epoch"]
 _OffsetSpans: TypeAlias = dict[tuple[TopicPartition, int], tuple[int, int]]
-"""First and last offset of each partition's leader epochs."""
+"""First and last offset by (partition, leader epoch)."""
 
 
 def check_reader_epochs(facts: Facts) -> Iterator[Opinion]:
-    """Check that records of the final read lie in the log where their leader epoch does."""
+    """Check that each record of the final read is among the offsets that the logs on disk have for its leader
+    epoch.
+    """
     if facts.replicas is None or facts.final_read is None:
         return
     logs = _epochs_on_disk(facts)
@@ -268,7 +276,9 @@ def check_reader_epochs(facts: Facts) -> Iterator[Opinion]:
 
 
 def _epochs_read(facts: Facts, logs: _OffsetSpans, places: Set[TopicPartition]) -> _OffsetSpans:
-    """Return the offsets of each epoch that was read, but for row groups that agree by their footers."""
+    """Return the offsets of each leader epoch in the final read, without row groups whose footers agree with
+    the logs.
+    """
     folders = [facts.run.consumed / client_folder(each.id) for each in facts.clients if each.kind == "final"]
     found: _OffsetSpans = {}
     for path in (path for folder in folders for path in parts(folder)):
@@ -280,7 +290,9 @@ def _epochs_read(facts: Facts, logs: _OffsetSpans, places: Set[TopicPartition]) 
 
 
 def _footer_agrees(footer: Footer, logs: _OffsetSpans, places: Set[TopicPartition]) -> bool:
-    """Return True if the log of each partition in these rows has all their offsets in their one epoch."""
+    """Return True if these rows have one leader epoch, and the log of each partition has all their offsets in
+    it.
+    """
     topic, (first, last) = footer.texts.get("topic"), footer.numbers.get("partition", (0, -1))
     epoch = int(footer.least("leader_epoch")) if "leader_epoch" in footer.numbers else -1
     if topic is None or not footer.is_all("leader_epoch", epoch) or not 0 <= last - first <= len(places):
@@ -293,9 +305,10 @@ def _footer_agrees(footer: Footer, logs: _OffsetSpans, places: Set[TopicPartitio
 
 
 def _epochs_on_disk(facts: Facts) -> _OffsetSpans:
-    """Return the offsets of each epoch in whole logs of in-sync replicas. These agree, or a check names them.
+    """Return the offsets of each leader epoch in complete logs of in-sync replicas. Another check compares
+    these logs.
 
-    In a log that begins above 0 or is compacted, records that were read may be gone since.
+    Logs that begin above 0 or are compacted are left out: records that were read may be gone since.
     """
     whole = {
         (replica.node, *place)
@@ -317,7 +330,9 @@ def _epochs_on_disk(facts: Facts) -> _OffsetSpans:
 def _widen(
     spans: _OffsetSpans, table: pa.Table, first: str, last: str, logs: Set[tuple[int, str, int]] | None = None
 ) -> None:
-    """Widen the spans by these rows. `logs`: only by rows of these logs, by node, topic and partition."""
+    """Extend the offset spans by these rows. `logs`: use only rows of these (node, topic, partition); None:
+    all rows.
+    """
     columns = _EPOCH if logs is None else ["node", *_EPOCH]
     for row in table.group_by(columns).aggregate([(first, "min"), (last, "max")]).to_pylist():
         if logs is not None and (row["node"], row["topic"], row["partition"]) not in logs:

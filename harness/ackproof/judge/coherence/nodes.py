@@ -19,9 +19,9 @@ from ackproof.rundir.observed import ZNODES, BrokerRound, OffsetCommit
 from ackproof.rundir.timeline import FaultRecovered, NodeDied, NodeEnded, NodeStarted, seconds
 
 _LATE_NS: Final = 2_000_000_000
-"""So much later than a process began its start may be written, on a machine that is not starved."""
+"""Greatest delay between the begin of a process and its start event, on a machine that is not starved."""
 _LONG_NS: Final = 10_000_000_000
-"""Time in which sampler and scraper both look many times, so that a delay between them does not matter."""
+"""Time in which sampler and scraper both observe many times, so that a delay between them does not matter."""
 
 
 # -- processes ------------------------------------------------------------------------------------------------------
@@ -39,7 +39,7 @@ def check_processes(facts: Facts) -> Iterator[Opinion]:
 
 
 def _out_of_turn(facts: Facts) -> Iterator[str]:
-    """A node starts, ends, starts again."""
+    """Check that the starts and ends of each node alternate."""
     events = [event for life in facts.lifelines.nodes.values() for event in life.events]
     runs: dict[int | None, bool] = {}
     for event in sorted(events, key=lambda event: event.t_ns):
@@ -52,7 +52,7 @@ def _out_of_turn(facts: Facts) -> Iterator[str]:
 
 
 def _too_many_registrations(facts: Facts) -> Iterator[str]:
-    """A process registers once."""
+    """Check that each broker process registers at most once."""
     registered: dict[int, set[str]] = defaultdict(set)
     for record in facts.metadata:
         if isinstance(record, BrokerRegistered):
@@ -117,7 +117,9 @@ def check_scrapes(facts: Facts) -> Iterator[Opinion]:
 
 
 def _scrape_order(facts: Facts) -> Iterator[str]:
-    """An answer comes after its question and before the next; a metric is a number, and not below 0."""
+    """Check that each scrape is answered before the next is requested, and that metrics are finite and not
+    negative.
+    """
     for node, scrapes in sorted(facts.scrapes.items()):
         for scrape, following in pairwise([*scrapes, None]):
             assert scrape is not None
@@ -136,7 +138,9 @@ def _may_answer(facts: Facts, node: int, asked_ns: int, answered_ns: int) -> boo
 
 
 def _unseen_shrinks(facts: Facts) -> Iterator[str]:
-    """While no fault is at work a leader counts an ISR that the sampler sees to lack a replica."""
+    """Check that leaders report an under-replicated partition while its sampled ISR lacks a replica and no
+    fault is at work.
+    """
     found = scraped(facts, METRICS["under_replicated_partitions"], None)
     if isinstance(found, str):
         return
@@ -161,7 +165,9 @@ def _unseen_shrinks(facts: Facts) -> Iterator[str]:
 
 
 def check_rounds(facts: Facts) -> Iterator[Opinion]:
-    """Check rounds of questions to each broker, and readers' commits, against the case, their order and node lives."""
+    """Check rounds of requests to each broker, and commits of readers, against the case, their order and node
+    lives.
+    """
     if facts.rounds and not facts.case.experiment.observe.brokers:
         yield contradicts("each broker was asked, and the experiment does not ask for that")
     yield from map(contradicts, _round_order(facts.rounds))
@@ -194,7 +200,7 @@ def _round_order(rounds: Sequence[BrokerRound]) -> Iterator[str]:
 
 
 def _commit_order(reader: str, commits: Sequence[OffsetCommit]) -> Iterator[str]:
-    """A reader waits for the answer to one commit before it asks for the next."""
+    """Check that a reader requests a commit only after the previous one was answered."""
     for commit, following in pairwise([*commits, None]):
         assert commit is not None
         end = max(commit.begun_ns, commit.done_ns)

@@ -27,28 +27,29 @@ _ACKED: Final = int(Outcome.ACKED)
 _FAILED: Final = int(Outcome.FAILED)
 _PLACE: Final = ("topic", "partition")
 _BATCH_ROWS: Final = 1 << 18
-"""Ten million attempts at once would take a gigabyte."""
+"""Rows that are checked at once. Ten million attempts would take a gigabyte."""
 _AT_ONCE: Final = 2
-"""Parts that are read: Arrow's readers and its rules let the other run."""
+"""Number of ledger parts that are checked in parallel. Arrow lets other threads run."""
 _PARTITIONS: Final = 100_000
-"""Highest partition number for which a set of the partitions of a footer is built."""
+"""Highest partition number up to which the partitions of a row group are listed from its footer."""
 _SLACK_NS: Final = 5_000_000_000
-"""A client that is asked to end reports until it has ended; the run's last event follows that."""
+"""Tolerance for reports after the run's last event."""
 
 
 class RowRule(NamedTuple):
-    """A property that no produced row may have."""
+    """A rule about produced rows: a property that no row may have."""
 
     words: str
     columns: tuple[str, ...]
     broken: Callable[[pa.RecordBatch], pa.Array]
-    """Return the rows of a batch with these columns that have it."""
+    """Return which rows of a batch with these columns have the property."""
     may_break: Callable[[Footer], bool]
-    """Return True if a row of a row group may have it. Reading all rows takes a third of the time of their audit."""
+    """Return False if the footer of a row group shows that no row breaks the rule, so that none need be read.
+    """
 
 
 def check_rows(facts: Facts) -> Iterator[Opinion]:
-    """Check produced rows; name partitions that never acknowledged anything."""
+    """Check produced rows against each rule. Names partitions that never acknowledged a record."""
     rules, places = list(_rules(facts)), _PartitionsOfAttempts()
     count: Counter[str] = Counter()
     example: dict[str, str] = {}
@@ -77,9 +78,9 @@ def check_rows(facts: Facts) -> Iterator[Opinion]:
 def _broken(
     path: Path, rules: Sequence[RowRule], places: _PartitionsOfAttempts
 ) -> Iterator[tuple[str, int, str]]:
-    """Yield the words of each broken rule, the number of rows that break it, and the partition of the first.
+    """Yield (rule in words, number of rows that break it, partition of the first such row).
 
-    Only the columns are read about which the footers leave something open; row groups with the same open questions
+    Reads only columns about which the footers leave a question open. Row groups with the same open questions
     are read together.
     """
     with storage.open_parquet(path) as file:
@@ -107,7 +108,7 @@ def _broken(
 
 
 def _batches(file: pq.ParquetFile, groups: Sequence[int], wanted: Set[str]) -> Iterator[pa.RecordBatch]:
-    """Yield these columns, cast to the types of the schema."""
+    """Yield the `wanted` columns of these row groups, cast to the types of the `PRODUCED` schema."""
     schema = pa.schema([column for column in PRODUCED if column.name in wanted])
     for batch in file.iter_batches(_BATCH_ROWS, row_groups=groups, columns=schema.names, use_threads=False):
         yield from pa.Table.from_batches([batch]).select(schema.names).cast(schema).to_batches()
@@ -115,13 +116,12 @@ def _batches(file: pq.ParquetFile, groups: Sequence[int], wanted: Set[str]) -> I
 
 @dataclass
 class _PartitionsOfAttempts:
-    """Partitions that were sent to, and those that acknowledged anything, over all parts, in any order."""
+    """Partitions that producers sent to, and those that acknowledged a record, over all ledger parts."""
 
     tried: set[str] = field(default_factory=set)
     acked: set[str] = field(default_factory=set)
 
     def add(self, rows: pa.RecordBatch) -> None:
-        """Add the partitions of these rows."""
         self.tried |= _partition_names(rows)
         self.acked |= _partition_names(rows.filter(pc.equal(rows["outcome"], _ACKED)))
 
@@ -224,7 +224,9 @@ def _reported(rows: pa.RecordBatch) -> pa.Array:
 
 
 def _partition_names(rows: pa.RecordBatch) -> set[str]:
-    """Return the partitions of attempts; an attempt without a partition has -1 and none."""
+    """Return the partitions of these attempts as `topic/partition`. Attempts that never got a partition (-1)
+    are left out.
+    """
     found = (
         pa.table([rows[name] for name in _PLACE], names=_PLACE).group_by([*_PLACE]).aggregate([]).to_pylist()
     )
@@ -242,7 +244,7 @@ _TRANSACTION: Final = ["producer", "txn"]
 
 
 def check_transactions(facts: Facts) -> Iterator[Opinion]:
-    """Check transactions against their rows, and that enough of their outcomes are known."""
+    """Check transactions against their produced rows, and that enough of their outcomes are known."""
     if facts.case.experiment.workload.producers.transaction_size is None:
         return
     try:
@@ -260,7 +262,9 @@ def check_transactions(facts: Facts) -> Iterator[Opinion]:
 
 
 def _unknown_outcomes(facts: Facts, table: pa.Table) -> Iterator[str]:
-    """Name missing outcomes: at least one commit must be known, and no more may be unknown than of attempts."""
+    """Check that a commit is known, and that the share of unknown outcomes is at most
+    `evidence.max_indeterminate`.
+    """
     outcomes = table["outcome"].to_pylist()
     unknown, bound = outcomes.count(int(TxnOutcome.UNKNOWN)), facts.case.experiment.evidence.max_indeterminate
     if not outcomes:

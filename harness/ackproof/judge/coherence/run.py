@@ -35,19 +35,19 @@ WRITTEN_AT_ONCE: Final = frozenset(
         EventKind.END,
     }
 )
-"""Events that the harness writes when they happen. It learns of events of clients and nodes later."""
+"""Events that the harness writes when they happen. It learns of other events, of clients and nodes, later."""
 _RELEASE: Final = re.compile(rb"Kafka version: ([0-9.]+)")
 _ENVIRONMENTS: Final = {"cluster": "attach", "image": "docker", "model": "model"}
-"""Keys of an environment that only this backend has."""
+"""Key in `environment` that only one backend writes → that backend."""
 _LATE_END_NS: Final = 10_000_000_000
-"""How late a busy harness may end the load."""
+"""Greatest delay with which a busy harness ends the load."""
 _PROMISING: Final = ("min.insync.replicas", "unclean.leader.election.enable")
 _TOPIC: Final = 2
-"""Type of a config resource."""
+"""Type of a topic (org.apache.kafka.common.config.ConfigResource.Type) in a ConfigRecord."""
 
 
 def check_course(facts: Facts) -> Iterator[Opinion]:
-    """Check the phases and the order of the timeline."""
+    """Check that the phases follow their order, and that the timeline never goes back in time."""
     if not facts.events:
         return  # the check of the run's end says so
     yield from map(contradicts, _phases(facts))
@@ -78,7 +78,9 @@ def _time_goes_back(events: Sequence[Event]) -> Iterator[str]:
 
 
 def check_settings(facts: Facts) -> Iterator[Opinion]:
-    """Check the topics of the case against the metadata log: a verdict rests on the settings in force."""
+    """Check the topic settings of the case against the metadata log: a verdict rests on the settings in
+    force.
+    """
     yield from map(contradicts, dict.fromkeys((*_topic_configs(facts), *_replication_factors(facts))))
 
 
@@ -142,7 +144,7 @@ def check_metadata_log(facts: Facts) -> Iterator[Opinion]:
 
 
 def check_ground(facts: Facts) -> Iterator[Opinion]:
-    """Check backend, nodes, release and duration of the case against what was observed."""
+    """Check backend, nodes, Kafka release and duration of the case against the observed ones."""
     yield from map(contradicts, _backend(facts))
     if not facts.events or facts.events[-1].kind is not EventKind.END:
         return
@@ -153,7 +155,9 @@ def check_ground(facts: Facts) -> Iterator[Opinion]:
 
 
 def _backend(facts: Facts) -> Iterator[str]:
-    """Brokers of the model and of a foreign cluster are no processes of ours."""
+    """Check that case.json, case and timeline agree on the backend. Only the harness' own brokers have
+    process ids.
+    """
     backend, name = BACKENDS[facts.backend], f"case.json says that the backend is {facts.backend}"
     if facts.case.experiment.backend != facts.backend:
         yield f"{name}, and its resolved case {facts.case.experiment.backend}"
@@ -189,7 +193,7 @@ def _listed(nodes: Set[int]) -> str:
 
 
 def _release(facts: Facts) -> Iterator[str]:
-    """Compare the release in the environment, in the logs of the nodes and by the level of the metadata log."""
+    """Check the Kafka release of the case against the environment, the node logs and the metadata.version."""
     builds, own = facts.case.builds, facts.case.experiment.cluster.kafka.version
     releases = {build.version for build in builds}
     name = f"the case has Kafka {', '.join(sorted(releases))}"
@@ -208,7 +212,9 @@ def _release(facts: Facts) -> Iterator[str]:
 
 
 def _duration(facts: Facts) -> Iterator[str]:
-    """The load lasts as long as the case says; less only after a death, more only for faults that take longer."""
+    """Check that the load lasted as long as the case says: less only after a death, more only for longer
+    faults.
+    """
     began, over = facts.phases.get("load"), facts.phases.get("heal")
     if (
         began is None

@@ -1,4 +1,9 @@
-"""Coherence of samples: with the pulses, the timeline, the metadata log, the final read, and among themselves."""
+"""Coherence of samples: with the pulses, the timeline, the metadata log, the final read, and among themselves.
+
+Here a *look* is one round of the sampler over all partitions, and a *sample* is the state of one partition in it. A
+*pulse* is the line that the harness writes once a second. It has the looks since the previous pulse, and the records
+sent and acknowledged so far. *Quiet* times have load and no fault at work.
+"""
 
 from __future__ import annotations
 
@@ -20,17 +25,22 @@ from ackproof.rundir.partition import TopicPartition
 from ackproof.rundir.timeline import ClientEnded, EventKind, IsrChanged, LeaderChanged, seconds
 
 _HOLE_NS: Final = 3_000_000_000
-"""A cluster in health answers a sampler within milliseconds, a busy one within some tenths of a second."""
+"""Longest time without a sample that needs no explanation. A healthy cluster answers a sampler within
+milliseconds.
+"""
 _LOOKS: Final = 10
 _ANSWERS_WITHIN_NS: Final = 11_000_000_000
-"""Latest answer of a paused broker: the log end comes first, then the high watermark."""
+"""Longest time from the log end to the high watermark in one answer, by a broker that was paused in between.
+"""
 
 
 # -- pulses ---------------------------------------------------------------------------------------------------------
 
 
 def check_looks(facts: Facts) -> Iterator[Opinion]:
-    """Check samples against the pulses, which count looks, and pulses against the ledgers, which count records."""
+    """Check samples against the sampler's count of looks in the pulses, and record counts of the pulses
+    against ledgers.
+    """
     yield from map(contradicts, _sampled_twice(facts))
     if facts.pulses:
         yield from map(contradicts, _more_samples_than_looks(facts))
@@ -39,7 +49,7 @@ def check_looks(facts: Facts) -> Iterator[Opinion]:
 
 
 def _sampled_twice(facts: Facts) -> Iterator[str]:
-    """A look has one sample of each partition at most, and one look comes after the other."""
+    """Check that looks are in order of time, each with at most one sample of a partition."""
     last = -1
     there: set[tuple[str, int]] = set()
     for sample in facts.samples:
@@ -55,7 +65,10 @@ def _sampled_twice(facts: Facts) -> Iterator[str]:
 
 
 def _more_samples_than_looks(facts: Facts) -> Iterator[str]:
-    """Each look has one time. Looks are counted before the pulse is written, and after the pulse before it."""
+    """Check that samples up to each pulse have no more distinct times than the sampler had looks.
+
+    The looks of the next pulse and one more are allowed, because a look is timed before it is counted.
+    """
     times = sorted({sample.t_ns for sample in facts.samples})
     looks = 0
     for before, pulse in pairwise([None, *facts.pulses]):
@@ -66,7 +79,9 @@ def _more_samples_than_looks(facts: Facts) -> Iterator[str]:
 
 
 def _unsampled(facts: Facts) -> Iterator[str]:
-    """While no fault is at work and records are acknowledged in each second, a look brings a sample."""
+    """Check that samples come without long gaps while no fault is at work and each second has
+    acknowledgements.
+    """
     for place, samples in sorted(facts.samples_of.items()):
         if place.topic in facts.removed or not samples:
             continue  # the check of the final read names a partition that was never sampled
@@ -83,7 +98,7 @@ def _unsampled(facts: Facts) -> Iterator[str]:
 
 
 def _answered_looks(facts: Facts, begin: float, end: float) -> int:
-    """Count the samples between these times; 0 if a second passed without an acknowledgement."""
+    """Return the number of looks between these times; 0 if a second has no look or no acknowledgement."""
     inside: Sequence[int] = [
         after.looks if after.acked > before.acked else -1
         for before, after in pairwise(facts.pulses)
@@ -144,9 +159,10 @@ def check_high_watermarks(facts: Facts) -> Iterator[Opinion]:
 def _above_all_logs(
     facts: Facts, place: TopicPartition, samples: Sequence[Sample], log_end: int
 ) -> Iterator[str]:
-    """Check that no high watermark is above the end of its leader's log, plus what was sent since.
+    """Check that no high watermark is above all log ends of its partition plus the records sent since.
 
-    The log end was read first. A retry may append a record again, and a marker may follow it: each record counts twice.
+    The log end was read first. Each record counts twice: a retry may append it again, and a marker may follow
+    it.
     """
     end = max([log_end, *(most for sample in samples for most in sample.log_ends.values())])
     for sample in samples:
@@ -160,14 +176,14 @@ def _above_all_logs(
 
 
 def _sent_meanwhile(facts: Facts, t_ns: int) -> int:
-    """Count the records at most that were sent between a log end and the high watermark of one answer."""
+    """Return the greatest number of records sent between the log end and the high watermark of one answer."""
     before = [pulse.sent for pulse in facts.pulses if pulse.t_ns <= t_ns - _ANSWERS_WITHIN_NS]
     after = [pulse.sent for pulse in facts.pulses if pulse.t_ns >= t_ns]
     return (after[0] if after else facts.audit.audited.produced) - (before[-1] if before else 0)
 
 
 def _fallen(facts: Facts, place: TopicPartition, samples: Sequence[Sample]) -> Iterator[str]:
-    """While a leader leads and its process runs, its log is not cut and its high watermark does not fall."""
+    """Check that neither high watermark nor log end falls while a leader leads and its process runs."""
     known = [sample for sample in samples if sample.high_watermark >= 0]
     for before, after in pairwise(known):
         same_leader = (before.leader, before.leader_epoch) == (after.leader, after.leader_epoch)
@@ -212,7 +228,9 @@ def check_leader_epochs(facts: Facts) -> Iterator[Opinion]:
 
 
 def _undecided(facts: Facts, sample: Sample, decided: Sequence[PartitionChanged]) -> str:
-    """Say in which way a sample differs from the metadata log's records of its leader epoch; '' if it agrees."""
+    """Return how a sample differs from the metadata log's records of its leader epoch, in words; '' if it
+    agrees.
+    """
     epoch, when = f"leader epoch {sample.leader_epoch}", f"was seen at {sample.t_ns / 1e9:.1f} s"
     if not decided:
         return f"{epoch} {when}, and the metadata log does not know it"
@@ -226,7 +244,7 @@ def _undecided(facts: Facts, sample: Sample, decided: Sequence[PartitionChanged]
 
 
 class _Change(NamedTuple):
-    """A leader or an ISR in words, the time of its first sample, and that of the next sample."""
+    """A change of leader or ISR in words, with the time of its first sample and that of the next sample."""
 
     words: str
     since_ns: int
@@ -237,10 +255,11 @@ _Changes: TypeAlias = dict[tuple[TopicPartition, EventKind], list[_Change]]
 
 
 def check_changes(facts: Facts) -> Iterator[Opinion]:
-    """Check that the timeline has each change of leader or ISR that was sampled, once, at that look, and no other.
+    """Check that the timeline has each sampled change of leader or ISR once, at the time of its sample, and
+    no other.
 
-    The model writes the decisions of its controller, between two looks too. The last look of a run that broke off may
-    be torn.
+    The model is exempt: its timeline has controller decisions between two looks too. So are runs that broke
+    off: their last look may be incomplete.
     """
     ended = facts.events and facts.events[-1].kind is EventKind.END
     if BACKENDS[facts.backend].simulated or not ended or not facts.samples:
