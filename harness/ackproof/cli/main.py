@@ -106,7 +106,7 @@ def _print_error(text: str) -> None:
 
 
 class _Commands(click.Group):
-    """Group that refuses an option given twice if it takes one value."""
+    """Click group that refuses an option given twice if that option takes one value."""
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]

@@ -89,7 +89,7 @@ class _Place(click.Path):
 
 
 PLACES: Final = _Place()
-"""Folders on this machine, or in an object store by URI."""
+"""Click type for a folder on this machine, or in an object store by URI."""
 EXIT_CODES: Final = """\b
 Exit codes:
   0    PASS
@@ -140,7 +140,8 @@ def spark_options(command: Callable[..., int]) -> Callable[..., int]:
 
 
 def read_spark_settings(master: str | None, remote: str | None, conf: Sequence[str]) -> dict[str, str]:
-    """Return the settings of `--conf`. Raises `BadInput` for a malformed one, and for `--master` with `--remote`."""
+    """Return the Spark settings of `--conf`. Raises `BadInput` for a malformed one, and if both `--master`
+    and `--remote` are given."""
     if master and remote:
         raise BadInput("give --master or --remote, not both")
     if wrong := [one for one in conf if not one.partition("=")[2] or not one.startswith("spark.")]:

@@ -33,7 +33,7 @@ class Need(StrEnum):
 
 
 LINKS: Final = frozenset({Need.BROKER_LINKS, Need.CONTROLLER_LINKS, Need.CLIENT_LINKS})
-"""The needs that are classes of links."""
+"""Needs for network links that faults can affect, each for one class of links."""
 REQUESTS: Final[Mapping[Need, Need]] = MappingProxyType(
     {
         Need.BROKER_REQUESTS: Need.BROKER_LINKS,
@@ -41,9 +41,10 @@ REQUESTS: Final[Mapping[Need, Need]] = MappingProxyType(
         Need.CLIENT_REQUESTS: Need.CLIENT_LINKS,
     }
 )
-"""The need for touching single requests on a class of links → that class."""
+"""Need to affect single requests on a class of links → the need for these links."""
 DISKS: Final = frozenset({Need.DISKS, Need.DISKS_WHERE_ROOT})
-"""The needs for disks of their own. `DISKS_WHERE_ROOT` prepares what the machine permits."""
+"""Needs for a file system of each node's own. `DISKS_WHERE_ROOT` accepts none if the machine does not permit
+it."""
 
 
 class Ability(StrEnum):

@@ -72,7 +72,8 @@ class Case:
 
     @property
     def assumptions(self) -> tuple[str, ...]:
-        """Return, for each Kafka that is not a known release, a sentence on whose rules are assumed."""
+        """Return a sentence for each Kafka that is not a known release: which release's protocol rules
+        ackproof assumes."""
         return tuple(build.assumption for build in self.builds if build.assumption)
 
     @property

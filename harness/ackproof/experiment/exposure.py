@@ -104,8 +104,8 @@ class Exposure:
         return min(sum(map(self.brokers, targets)), self.replicas)
 
     def lasts(self, hold: float | None, setting: str) -> bool:
-        """Return True if a fault of `hold` seconds lasts at least as long as the time-out `setting`. None: to the end
-        of the run."""
+        """Return True if a fault of `hold` seconds (None: to the end of the run) lasts at least as long as
+        the time-out that `setting` names."""
         return hold is None or hold * 1000 >= self.time_out(setting)
 
     def noticed(self, hold: float | None, nodes: int) -> Incidents:

@@ -222,7 +222,7 @@ class FaultSpec(Spec):
         return False
 
     def drops(self, topic: str) -> bool:
-        """Return True if it deletes all records of the topic on purpose."""
+        """Return True if the fault deletes all records of the topic on purpose."""
         return False
 
     def disturbs(self, producer: int) -> bool:

@@ -108,15 +108,16 @@ class MetadataMode:
     """Properties of one `ClusterSpec.mode`."""
 
     server: str
-    """Name of a node that keeps the metadata and holds no partitions."""
+    """Word for a node that keeps the metadata and holds no partitions: `controller` or `zookeeper`."""
     broker_controls: bool
     """True if one of the brokers is the controller. The servers elect it, and only it takes changes."""
     rules: str
-    """Suffix of a release's number in the name of its rules (`3.9.2-zk`)."""
+    """Suffix of a release in the name of its protocol rules: `-zk`, as in `3.9.2-zk`; '' in KRaft mode."""
     registers_once: bool
     """True if a broker registers once in the life of its process; False if it registers with each of its sessions."""
     session: str
-    """Name of the setting for how long a broker may be silent."""
+    """Name of the setting for the time after which a silent broker is fenced (KRaft) or loses its
+    registration."""
     timing: Mapping[str, str]
     """Short time-outs for experiments, in addition to those of both modes."""
 
@@ -208,7 +209,8 @@ class KafkaBuild:
 
     @property
     def assumption(self) -> str:
-        """Return a sentence on whose rules are assumed for an unknown Kafka; empty for a known one."""
+        """Return a sentence that says which release's protocol rules are assumed for an unknown Kafka; '' for
+        a known one."""
         if self.is_known:
             return ""
         what = f"Kafka {self}"

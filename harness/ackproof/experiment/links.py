@@ -67,7 +67,8 @@ class LinkEnds:
         return (self.target,) if self.source is None else (self.source, self.target)
 
     def needs(self, *, both_ways: bool = False) -> frozenset[Need]:
-        """Return the classes of links that it may belong to, whoever holds the roles."""
+        """Return the needs for all classes of links between these roles, whoever holds them. `both_ways`:
+        also for the links from target to source."""
         if self.source is None:
             return frozenset({Need.CLIENT_LINKS})
         return between(self.source, self.target) | (

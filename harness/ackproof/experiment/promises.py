@@ -34,8 +34,8 @@ class Ruling:
 
     @property
     def foreseen(self) -> Chance:
-        """Return the chance that the class occurs. It is possible if an excuse applies, other than clients that give
-        up."""
+        """Return the chance that the class occurs. Each excuse makes it possible, except that clients send
+        records again in a new producer epoch."""
         return Chance.POSSIBLE if self._foreseen else self.chance
 
     @property

@@ -218,22 +218,24 @@ class Role:
         return self.parts if self.kind is RoleKind.LIST else (self,)
 
     def walk(self) -> Iterator[Role]:
-        """Yield every role that it names, but not a list itself."""
+        """Yield every role that this one names: the roles of a list (not the list itself), and for
+        `rack(role)` also the inner role."""
         for role in self.roles:
             yield role
             if role.kind is RoleKind.RACK:
                 yield from role.parts
 
     def sides(self) -> frozenset[bool]:
-        """Return True among the values if a metadata node (controller, ZooKeeper) may hold the role, False if a
-        broker may."""
+        """Return the kinds of nodes that may hold the role, as booleans: True for metadata nodes
+        (controllers, ZooKeeper servers), False for brokers."""
         racks = {True, False} if any(role.kind is RoleKind.RACK for role in self.roles) else set()
         return frozenset(
             racks | {role.kind in OF_METADATA for role in self.roles if role.kind is not RoleKind.RACK}
         )
 
     def find_nodes(self, find: Callable[[Role], Iterable[int]], racks: Mapping[int, str]) -> tuple[int, ...]:
-        """Return the nodes that hold it, ascending; empty if nobody holds it, or nobody holds one role of a list.
+        """Return the nodes that hold the role, ascending; empty if no node holds it, or a list contains a
+        role that no node holds.
 
         `find` returns the holders of a role that is neither a rack nor a list.
         """
@@ -276,7 +278,8 @@ class Role:
         return tuple(sorted({node for node in holders[self.kind] if node >= 0}))
 
     def reach(self, members: Members) -> tuple[frozenset[int], int]:
-        """Return the nodes that may hold it, and the minimum number of holders, for any leader and any draw."""
+        """Return the nodes that may hold the role, and the minimum number of holders, for any leader and any
+        draw."""
         brokers, controllers = members.brokers, members.controllers
         few = minority_of(len(brokers))
         if self.kind is RoleKind.LIST:

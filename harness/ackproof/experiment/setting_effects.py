@@ -30,7 +30,7 @@ _OF_PLUGINS: Final = ("config.providers.", "rsm.config.", "rlmm.config.")
 
 
 class Effect(StrEnum):
-    """A guarantee that a setting can weaken."""
+    """A property of the records or the cluster that a setting can affect."""
 
     DURABILITY = "durability"
     DUPLICATES = "duplicates"
@@ -171,7 +171,7 @@ validate`, and not judged either: brokers pass over it.
 
 
 def markdown() -> str:
-    """Return `docs/settings.md`."""
+    """Return the text of `docs/settings.md`."""
     names_by_row: dict[SettingRow, list[str]] = {row: [] for row in rows()}
     refused: dict[str, list[str]] = {}
     names = [*((setting.scope, setting.name) for setting in kafka_settings().values())]

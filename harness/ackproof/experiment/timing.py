@@ -190,7 +190,7 @@ def markdown() -> str:
 
 
 _ELECTIONS: Final = 10
-"""Elections that are allowed for: candidates may split the vote a few times in a row."""
+"""Number of elections for which the bounds leave time: candidates may split the vote a few times in a row."""
 
 
 def recovery_bounds(spec: ExperimentSpec) -> Mapping[str, float]:

@@ -30,7 +30,7 @@ from ackproof.rundir.partition import TopicPartition
 COUNTS: Final = ("acked", "read")
 """Gauges that only grow: of a partition, of a topic, or of all topics together."""
 METRIC: Final = "metric"
-"""Gauge of the nodes' own metrics."""
+"""Name of the gauge that reads one of the nodes' own metrics."""
 GAUGES: Final = (*COUNTS, *LIVE, METRIC)
 """All gauges of state triggers. Those that are no counts are quantities of the same name and syntax."""
 

@@ -39,7 +39,7 @@ from ackproof.network.wire import WireError
 
 SEEN_WITHIN_S: Final = 10.0
 STILL_S: Final = 0.2
-"""Seconds for which no thread of a stopped process may be scheduled."""
+"""A process counts as stopped by SIGSTOP if none of its threads is scheduled for this many seconds."""
 READY_WITHIN_S: Final = 60.0
 ClientKind: TypeAlias = Literal["producer", "reader"]
 _epoch = attrgetter("producer_id", "producer_epoch")
@@ -48,7 +48,7 @@ _CLIENT: Final = re.compile(r"(producer|reader)(?:(s)|\(([0-9]{1,9})\))?\Z")
 
 @dataclass(frozen=True)
 class ClientSelector:
-    """Selects one or several clients. With `number` None and `every` False it is one client, drawn."""
+    """Selects all clients, or one: by `number`, or drawn (`number` None, `every` False)."""
 
     kind: ClientKind
     number: int | None = None
@@ -70,8 +70,8 @@ class ClientSelector:
         return "p" if self.kind == "producer" else "r"
 
     def among(self, running: Sequence[str], draw: int) -> tuple[str, ...]:
-        """Return the selected ids. `running`: ids of running clients in order of start. `draw`: decides if one is
-        drawn."""
+        """Return the selected ids of `running`, which is in order of start. `draw` picks one that
+        is drawn."""
         own = [name for name in running if name.startswith(self.prefix)]
         if self.number is not None:
             return tuple(name for name in own if name == f"{self.prefix}{self.number}")
@@ -119,7 +119,7 @@ class ClientFault(FaultSpec):
 
     @property
     def lasts(self) -> float:
-        """Return the seconds of the effect: a killed or fenced client never returns."""
+        """Return the seconds of the effect: infinite for a kill or fencing, as that client never returns."""
         return super().lasts if isinstance(self, PauseClient) else inf
 
     def at_odds(self, first: FaultSpec, spec: ExperimentSpec) -> str:
@@ -186,7 +186,7 @@ ClientT = TypeVar("ClientT", bound=ClientFault)
 
 
 class ClientInjection(Injection[ClientT]):
-    """Base injection of client faults."""
+    """Base of the injections of client faults: chooses the clients and waits for their state."""
 
     def __init__(self, fault: ClientT, aim: Aim, context: FaultContext) -> None:
         super().__init__(fault, aim, context)
@@ -247,7 +247,7 @@ def _is_gone(client: ClientProcess) -> bool:
 
 @injects(KillClient)
 class KillClientInjection(ClientInjection[KillClient]):
-    """SIGKILL, and a new client for each."""
+    """Kill clients with SIGKILL, and start a new client for each."""
 
     _others: Sequence[str] = ()
 
@@ -281,7 +281,7 @@ class KillClientInjection(ClientInjection[KillClient]):
 
 @injects(PauseClient)
 class PauseClientInjection(ClientInjection[PauseClient]):
-    """SIGSTOP and SIGCONT."""
+    """Pause clients with SIGSTOP. Healing sends SIGCONT."""
 
     def inject(self) -> str:
         for client in self.choose():
@@ -334,7 +334,7 @@ class PauseClientInjection(ClientInjection[PauseClient]):
 
 @injects(FenceProducer)
 class FenceProducerInjection(ClientInjection[FenceProducer]):
-    """Another producer with the transactional id of one that still runs."""
+    """Start another producer with the transactional id of one that still runs."""
 
     def __init__(self, fault: FenceProducer, aim: Aim, context: FaultContext) -> None:
         super().__init__(fault, aim, context)

@@ -25,11 +25,12 @@ from ackproof.faults.injection import Aim, FaultContext, injects
 from ackproof.faults.processes import ProcessInjection
 
 _STAMPS_AHEAD_S: Final = 3600.0
-"""Value of message.timestamp.after.max.ms since 4.0 (KIP-937), in seconds."""
+"""Default of message.timestamp.after.max.ms since 4.0 (KIP-937), in seconds: a broker refuses records whose
+timestamps are further in the future."""
 LEAST_S = 1.0
 """Smallest jump, in seconds. A smaller one is hard to tell from the time that a busy machine takes to log a line."""
 SHARP: Final = 0.5
-"""Greatest inexactness of a reading, as a share of the jump. A less exact reading is repeated."""
+"""Maximum uncertainty of a clock reading, as a share of the jump. A less certain reading is repeated."""
 
 
 class ClockJump(NodeFault):
@@ -84,7 +85,7 @@ class ClockJump(NodeFault):
 
 @injects(ClockJump)
 class ClockJumpInjection(ProcessInjection[ClockJump]):
-    """Shift the file from which the node's clock is read. Healing shifts it back."""
+    """Change the file from which the node reads the offset of its wall clock. Healing changes it back."""
 
     def __init__(self, fault: ClockJump, aim: Aim, context: FaultContext) -> None:
         super().__init__(fault, aim, context)
@@ -112,7 +113,8 @@ class ClockJumpInjection(ProcessInjection[ClockJump]):
         return "; ".join([*(self._await_shift(node) for node in self.nodes if node.id in self._true), ready])
 
     def _jump(self, node: LocalNode, seconds: float) -> None:
-        """Set this fault's part of the shift. Jumps of one clock add up."""
+        """Shift the node's clock by `seconds` for this fault (0 ends its shift), in addition to the shifts of
+        other faults."""
         with self.holds.acting_on(node.id):
             self.holds.jump(node.id, self.fault.number, seconds)
             self._shift(node, self.holds.jumped(node.id))

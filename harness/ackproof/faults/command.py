@@ -75,7 +75,7 @@ class CommandFault(FaultSpec):
 
     @property
     def commands(self) -> dict[str, tuple[str, ...]]:
-        """Return the commands by their names in a file."""
+        """Return the given commands by their field in the file: `inject`, `check`, `heal`, `heal_check`."""
         every = {"inject": self.inject, "check": self.looks, "heal": self.heal, "heal_check": self.heal_check}
         return {name: words for name, words in every.items() if words}
 

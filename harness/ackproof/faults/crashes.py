@@ -115,7 +115,7 @@ class KillStarting(ProcessFault):
 
 @injects(KillStarting)
 class KillStartingInjection(ProcessInjection[KillStarting]):
-    """SIGKILL, start, and SIGKILL before the start is complete."""
+    """Kill a node, start it, and kill it again before that start is complete."""
 
     def inject(self) -> str:
         self._last_line: dict[int, str] = {}
@@ -156,7 +156,7 @@ class KillStartingInjection(ProcessInjection[KillStarting]):
 
 OOM: Final = "java.lang.OutOfMemoryError"
 REQUEST_BYTES: Final = 100 << 20
-"""Value of socket.request.max.bytes: Kafka refuses larger requests."""
+"""Default of socket.request.max.bytes (100 MiB). Kafka refuses larger requests."""
 OUT_WITHIN_S: Final = 20.0
 LAST_WORDS_WITHIN_S: Final = 3.0
 
@@ -227,10 +227,11 @@ class OutOfMemoryInjection(ProcessInjection[OutOfMemory]):
 
 PERIOD_S: Final = 0.1
 LOOK_S: Final = 1.5
-"""Duration, in seconds, of the witness's observation."""
+"""Seconds for which the witness observes a node that is starved of processor time."""
 LOOK_EVERY_S: Final = 0.003
 MUCH: Final = 0.6
-"""Share of the expected standstill that must be observed: a busy machine delays our own signals too."""
+"""Share of the expected standstill that must be observed. It is below 1, because a busy machine delays the
+harness' signals too."""
 _TICKS: Final = os.sysconf("SC_CLK_TCK")
 
 

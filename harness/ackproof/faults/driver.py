@@ -43,9 +43,9 @@ from ackproof.rundir.partition import TopicPartition, internal
 from ackproof.rundir.timeline import DRAWN_FROM, Note, Timeline, fault_name
 
 LOOK_EVERY_S: Final = 0.005
-"""Seconds between looks of a trigger: well within the 50 ms in which an acknowledgement must reach it."""
+"""Seconds between two evaluations of a trigger. An acknowledgement must reach the trigger within 50 ms."""
 SOON_S: Final = 1.0
-"""Seconds before its time at which a fault gets a thread."""
+"""A fault gets a thread this many seconds before the earliest time at which it can begin."""
 RESOLVE_WITHIN_S: Final = 5.0
 """Maximum seconds to wait for a broker that knows the holder of a role."""
 CREATED_WITHIN_S: Final = 30.0
@@ -57,10 +57,11 @@ class Gauges(Protocol):
     """Quantities that triggers read. None: unknown at this moment."""
 
     def acked(self, topic: str | None, partition: int | None) -> int:
-        """Return the number of records acknowledged so far."""
+        """Return the number of records acknowledged so far: of a partition, of a topic (`partition` None), or
+        of all topics (both None)."""
 
     def read(self, topic: str | None, partition: int | None) -> int:
-        """Return the number of records that live readers got so far."""
+        """Return the number of records that live readers got so far. For None see `acked`."""
 
     def look(self, topic: str, partition: int) -> Sample | None:
         """Return the newest sample of a partition; None if there is none."""
@@ -96,7 +97,7 @@ class FaultDriver:
         self._start_ns = 0
         self._unwritten: OSError | None = None
         self._left: list[tuple[int, Injection[Any]]] = []
-        """Faults whose healing failed."""
+        """Number and injection of each fault whose healing failed."""
 
     def start(self) -> None:
         """Start to evaluate triggers, and start the clock of `at:`."""
@@ -141,7 +142,8 @@ class FaultDriver:
             self._begin(lambda _: True)
 
     def _no_trigger_is_open(self) -> bool:
-        """Return True once no fault with a thread waits for its trigger: a storm may begin as the run is stopped."""
+        """Return True once no fault that has a thread waits for its trigger. Until then a storm may still
+        begin, although the run is being stopped."""
         later = set(self._later)
         lives = list(self._lives.items())
         return all(life.stage is not Stage.WAITING for number, life in lives if number not in later)
@@ -175,7 +177,8 @@ class FaultDriver:
         return awaits_a_count(self._lives)
 
     def no_more_states(self) -> None:
-        """Stop waiting for states, because the planned duration of the load is over."""
+        """Stop waiting for the conditions of `when:` triggers, because the planned duration of the load is
+        over."""
         self._load = LoadPhase.ENDS
 
     def heal_all(self) -> None:
@@ -195,7 +198,8 @@ class FaultDriver:
         return [life.failure for life in self._lives.values() if life.stage is Stage.FAILED]
 
     def _go(self, step: Step) -> None:
-        """Take a step of a life. Its events are written first, so that a reader of the next stage finds them."""
+        """Write the events of a step to the timeline, then store the fault's next stage. In this order,
+        whoever sees the stage finds its events."""
         try:
             for event in step.events:
                 self._timeline.add(event, fault=step.life.number)
@@ -307,7 +311,7 @@ class FaultDriver:
             self._timeline.add(Note(note=f"fault {fault_name(number)}: {said}"))
 
     def _storm(self, storm: Storm, trigger: str) -> None:
-        """Begin a storm. The faults that it drew can begin from then on."""
+        """Begin a storm. From now on the faults that it drew can begin."""
         drawn = self._case.drawn[storm.number]
         now = self._timeline.clock.now()
         self._go(self._lives[storm.number].ask(now, trigger, [], left_out=drawn.left_out))

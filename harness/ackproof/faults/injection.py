@@ -44,7 +44,7 @@ class Clients(Protocol):
         """Send SIGKILL. Return the number of sends without an outcome; None for a reader."""
 
     def signal(self, client_id: str, number: int) -> None:
-        """Send a signal, unless the client has ended."""
+        """Send the signal `number` to the client's process, unless that has ended."""
 
     def replace(self, client_id: str) -> str:
         """Start a new client that replaces an ended one. Return its id."""
@@ -65,7 +65,7 @@ class Clients(Protocol):
         """Ask a producer that sends on demand for one more record. Raises OSError if it has ended."""
 
     def free(self) -> None:
-        """Let all producers send without requests."""
+        """Let producers that send on demand send by themselves from now on."""
 
     def acked(self, topic: str | None = None, partition: int | None = None) -> int:
         """Return the number of records acknowledged so far, at most 50 ms old."""
@@ -147,8 +147,8 @@ class Injection(ABC, Generic[SpecT]):
         return None
 
     def put_back(self) -> str:
-        """Undo changes of the cluster's metadata. Called if healing failed, after all faults are over. Return what
-        was done."""
+        """Undo changes of the cluster's metadata; return what was done, '' for nothing. Called if healing
+        failed, after all faults are over."""
         return ""
 
     def wait_for(
@@ -303,7 +303,7 @@ class Holds:
             yield
 
     def take(self, node: int, fault: int, grip: Grip) -> None:
-        """Claim the node for this fault."""
+        """Claim the node for this fault. `grip`: the state in which the fault keeps the node."""
         with self._lock:
             self._grips.setdefault(node, {})[fault] = grip
             self._note_change(node)

@@ -51,17 +51,17 @@ PARTNER_S: Final = 15.0
 AIMED_AT_NOTHING: Final = "aimed at nothing: no node holds the role"
 UNABLE: Final = "not possible on this machine"
 Look: TypeAlias = Callable[[Condition], float | None]
-"""Returns the present value of a condition's gauge; None: unknown at this moment."""
+"""Function that returns the present value of a condition's gauge; None if it is unknown at this moment."""
 
 
 class Stage(Enum):
-    """Stage in the life of a fault."""
+    """Stages in the life of a fault, in their order; the last three end it."""
 
     WAITING = auto()
     ASKED = auto()
     CONFIRMED = auto()
     HEALED = auto()
-    """Healing has begun."""
+    """The fault was undone, and no witness has confirmed that yet."""
     RECOVERED = auto()
     FAILED = auto()
     MISSED = auto()
@@ -76,9 +76,10 @@ class LoadPhase(Enum):
 
     RUNS = auto()
     ENDS = auto()
-    """States that have not occurred by now are given up. Times, which are sure to come, are awaited."""
+    """The planned duration is over. `when:` triggers are given up; `at:` triggers are still awaited, as their
+    time is sure to come."""
     OVER = auto()
-    """Every fault is healed, and storms begin no further fault."""
+    """The load has ended. Every fault is healed, and storms begin no further fault."""
 
 
 @dataclass(frozen=True)
@@ -92,8 +93,8 @@ class Moment:
 
 @dataclass(frozen=True)
 class Life:
-    """Life of one fault. If the fault failed during injection, it keeps its stage until it is undone; `reason` is
-    set."""
+    """State of one fault from its beginning to its end. A fault that failed during injection keeps its stage,
+    with a `reason`, until it is undone."""
 
     fault: FaultSpec
     stage: Stage = Stage.WAITING
@@ -135,7 +136,8 @@ class Life:
         role: str | None = None,
         left_out: Sequence[str] | None = None,
     ) -> Step:
-        """Step: the fault is due and aimed at these nodes. `left_out`: kinds that a storm does not draw."""
+        """Return the step for a fault that is due, with the nodes that it hits. `left_out`: kinds that a
+        storm does not draw."""
         said = FaultAsked(
             kind=self.fault.kind,
             done=self.fault.DONE,
@@ -148,33 +150,35 @@ class Life:
         return Step(replace(self, stage=Stage.ASKED, asked_ns=now_ns), (said,))
 
     def confirm(self, now_ns: int, did: str, witness: str, killed: Mapping[str, int] | None = None) -> Step:
-        """Step: the fault took effect, and an independent witness saw it. `killed`: client → process id."""
+        """Return the step for a fault that an independent witness saw take effect. `killed`: client → process
+        id."""
         said = FaultConfirmed(did=did, witness=witness)
         if killed is not None:
             said = said.model_copy(update={"killed": dict(killed)})
         return Step(replace(self, stage=Stage.CONFIRMED, confirmed_ns=now_ns), (said,))
 
     def heal(self, did: str, begun_ns: int = 0) -> Step:
-        """Step: the fault was undone. The undoing began at `begun_ns` (0: now)."""
+        """Return the step for a fault that was undone. `begun_ns`: when the undoing began; 0: now."""
         return Step(replace(self, stage=Stage.HEALED), (FaultHealed(did=did, begun_ns=begun_ns),))
 
     def recover(self, witness: str) -> Step:
-        """Step: a witness saw that the fault is undone. A fault that failed before stays failed."""
+        """Return the step for a fault that a witness saw undone. A fault that failed before stays failed."""
         life = self._end_failed() if self.reason else replace(self, stage=Stage.RECOVERED)
         return Step(life, (FaultRecovered(witness=witness),))
 
     def fail(self, reason: str, *, to_undo: bool = False) -> Step:
-        """Step: the fault did not begin, had no effect, or did not last. `to_undo`: it still has to be undone."""
+        """Return the step for a fault that did not begin, had no effect, or did not last. `to_undo`: its
+        effect must still be undone."""
         said = (FaultMissed if self._missed else FaultFailed)(reason=reason)
         life = replace(self, reason=self.reason or reason)
         return Step(life if to_undo else life._end_failed(), (said,))
 
     def fail_healing(self, reason: str) -> Step:
-        """Step: the fault could not be undone, or its undoing was not confirmed."""
+        """Return the step for a fault that could not be undone, or whose undoing was not confirmed."""
         return replace(self, unhealed=True).fail(reason)
 
     def _end_failed(self) -> Life:
-        """Return the life at its end, without further steps."""
+        """Return the life with its last stage: missed for a drawn fault without effect, else failed."""
         return replace(self, stage=Stage.MISSED if self._missed else Stage.FAILED)
 
     @property
@@ -325,8 +329,10 @@ def followers(lives: Lives, first: Life) -> list[Life]:
 
 
 def storm_goes_on(life: Life, storm: Storm, own: Sequence[Life], now_ns: int) -> Step:
-    """Return a storm's next step, given the lives of the faults that it drew. It takes effect when enough of them
-    did, and ends with the last one."""
+    """Return a storm's next step. `own`: the lives of the faults that it drew.
+
+    The storm takes effect when enough of these faults did, and ends with the last of them.
+    """
     steps: list[Step] = []
     bit = sum(life.bit for life in own)
     if not life.bit and bit >= storm.least:

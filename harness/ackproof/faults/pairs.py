@@ -31,14 +31,15 @@ from ackproof.faults.storm import (
 from ackproof.rundir.timeline import DRAWN_FROM
 
 Pair: TypeAlias = tuple[str, str]
-"""Two kinds, sorted by name."""
+"""Names of two kinds of faults, in alphabetical order."""
 BESIDE_S: Final = 0.3
 """Seconds after the first fault of a pair at which the second begins."""
 
 
 @dataclass(frozen=True)
 class Deal:
-    """All pairs of an experiment. `shares`: the pairs of each run."""
+    """Distribution of the pairs of fault kinds over the runs of an experiment. `shares`: the pairs of each
+    run."""
 
     shares: tuple[tuple[Pair, ...], ...]
     refused: Mapping[Pair, str]
@@ -51,7 +52,8 @@ def pair_storm_of(experiment: ExperimentSpec) -> Storm | None:
 
 
 def deal(storm: Storm, experiment: ExperimentSpec, able: Able) -> Deal:
-    """Return all pairs of the storm's kinds in shares of `count / 2`. The result does not depend on the seed."""
+    """Distribute all pairs of the storm's kinds over runs, `storm.count // 2` pairs for each. The result does
+    not depend on the seed."""
     dealer = _Dealer(storm, experiment, able)
     kinds = possible_kinds(storm, experiment, able)
     refused: dict[Pair, str] = {}

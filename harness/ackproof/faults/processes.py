@@ -28,7 +28,7 @@ SHUTDOWN_WITHIN_S = 90.0
 
 
 class ProcessFault(NodeFault):
-    """Base of faults of whole processes."""
+    """Base of faults of whole processes of nodes, such as a kill, a shutdown or a pause."""
 
     ASKS = frozenset({Ability.PROCESSES})
     GRIP = Grip.DOWN
@@ -244,7 +244,7 @@ def _faults(numbers: Sequence[int]) -> str:
 
 @injects(Kill)
 class KillInjection(ProcessInjection[Kill]):
-    """SIGKILL; healed by starting the node again."""
+    """Kill nodes with SIGKILL. Healing starts them again."""
 
     def inject(self) -> str:
         return self._strike(lambda node: node.kill(), "SIGKILL")
@@ -252,7 +252,7 @@ class KillInjection(ProcessInjection[Kill]):
 
 @injects(Stop)
 class StopInjection(ProcessInjection[Stop]):
-    """SIGTERM and a controlled shutdown; healed by starting the node again."""
+    """Shut nodes down by SIGTERM (a controlled shutdown). Healing starts them again."""
 
     def inject(self) -> str:
         return self._strike(self._terminate, "SIGTERM")
@@ -263,7 +263,7 @@ class StopInjection(ProcessInjection[Stop]):
 
 @injects(Pause)
 class PauseInjection(ProcessInjection[Pause]):
-    """SIGSTOP; healed by SIGCONT."""
+    """Stop the processes of nodes by SIGSTOP. Healing sends SIGCONT."""
 
     def __init__(self, fault: Pause, aim: Aim, context: FaultContext) -> None:
         super().__init__(fault, aim, context)
@@ -303,7 +303,7 @@ class PauseInjection(ProcessInjection[Pause]):
 
 @injects(Restart)
 class RestartInjection(ProcessInjection[Restart]):
-    """Controlled shutdown and start. The effect is that another process runs the node afterwards."""
+    """Shut nodes down and start them at once. Confirmed when another process runs each node."""
 
     def inject(self) -> str:
         self._before = {node.id: node.pid for node in self.nodes}

@@ -30,7 +30,7 @@ from ackproof.faults.processes import GONE_WITHIN_S, ProcessInjection
 from ackproof.network.wire import WireError
 
 LEADERLESS_LOOKS: Final = 5
-"""Number of consecutive looks that must find no active controller."""
+"""Number of consecutive observations that must find no active controller."""
 ELECTED_WITHIN_S: Final = 60.0
 
 
@@ -188,7 +188,7 @@ class RemoveController(NodeFault):
 
 @injects(RemoveController)
 class ControllerRemoval(Injection[RemoveController]):
-    """RemoveRaftVoter; AddRaftVoter heals."""
+    """Remove controllers from the quorum (RemoveRaftVoter). Healing adds them again (AddRaftVoter)."""
 
     def __init__(self, fault: RemoveController, aim: Aim, context: FaultContext) -> None:
         super().__init__(fault, aim, context)

@@ -45,7 +45,8 @@ def import_all() -> None:
 
 
 class _Kinds(Mapping[str, type[FaultSpec]]):
-    """Kinds by name. `modules`: kind → the module that declares it."""
+    """Fault kinds by name; a kind's module is imported at its first look-up. `modules`: kind → the module
+    that declares it."""
 
     def __init__(self, modules: Mapping[str, str]) -> None:
         self._modules = modules

@@ -106,7 +106,8 @@ RolloutT = TypeVar("RolloutT", bound=RollingRestart | Upgrade)
 
 @injects(RollingRestart)
 class RolloutInjection(ProcessInjection[RolloutT]):
-    """Nodes one after the other: controlled shutdown, start, ready, in sync."""
+    """Restart nodes one after the other: a controlled shutdown, a start, and a wait until the node is in
+    sync."""
 
     def __init__(self, fault: RolloutT, aim: Aim, context: FaultContext) -> None:
         super().__init__(fault, aim, context)

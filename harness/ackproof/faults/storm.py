@@ -57,8 +57,8 @@ PLACES: Final = 4
 """Number of partitions whose leaders and followers are hit by a storm without roles."""
 _WEIGHT: Final[JsonValue] = {"type": "integer", "minimum": 1, "maximum": 1_000_000}
 Able: TypeAlias = Callable[[FaultSpec], bool]
-"""Returns True if the backend can do a fault. Kinds on a menu that it cannot do are refused when the file is
-checked."""
+"""Function that returns True if the backend can inject a fault. Kinds on a menu that the backend cannot
+inject are refused when the file is checked."""
 TRIES: Final = 20
 
 
@@ -332,7 +332,8 @@ def _fits(storm: Storm, kind: str, role: str, experiment: ExperimentSpec) -> boo
 
 
 def make_sample(storm: Storm, kind: str, roles: Sequence[str], experiment: ExperimentSpec) -> FaultSpec:
-    """Return an example of such a fault, aimed at one of these roles, always the same one. Raises as `make_fault`."""
+    """Return a fault of this kind with the fields of the storm's menu, aimed at one of `roles`. Equal
+    arguments give equal faults. Raises as `make_fault`."""
     draw = Draw(random.Random(0), roles, experiment)
     trigger = ChainTrigger(storm.number)
     return make_fault(kind, storm.menu_entry(kind), draw, DRAWN_FROM, trigger, storm.lasting.high)

@@ -50,7 +50,7 @@ class Option:
     name: str = ""
     """Name of the item in the file; empty if it has none."""
     together: bool = False
-    """True if it is a mapping in the file."""
+    """True if the file writes the option as a mapping: several settings that vary together."""
     items: tuple[Option, ...] = ()
     """For an `exclude`: the items of axes that it refers to by name, `workload.producers: plain`."""
 
@@ -62,8 +62,8 @@ class Option:
 Axes: TypeAlias = Mapping[str, tuple[Option, ...]]
 """The options of each axis, by the axis' key in the file."""
 Choice: TypeAlias = tuple[Option | None, ...]
-"""One combination: an option of each axis, then each `include` that applies, else None. A case that an `include` adds
-has no option of any axis."""
+"""One combination: an option of each axis, then for each `include` its item if that applies, else None. A
+case that an `include` adds has no option of any axis."""
 
 
 @dataclass(frozen=True)
@@ -71,7 +71,7 @@ class Matrix:
     """The settings that the matrix of a file varies, and the combinations that it selects."""
 
     paths: tuple[Path, ...]
-    """Every setting that varies."""
+    """Paths of all settings that vary."""
     choices: tuple[Choice, ...]
 
     def labels(self, choice: Choice) -> tuple[str, str]:

@@ -53,10 +53,11 @@ def fill_in_builds(file: str, root: MapNode, folder: FilePath) -> MapNode:
             items = [fill_in(item, (*where, at), key, above) for at, item in enumerate(node.items)]
             return replace(node, items=items)
         name = key.rpartition(".")[2]
-        base = FilePath.cwd() if node.mark == NOWHERE else folder
+        base = FilePath.cwd() if node.mark == NOWHERE else folder  # NOWHERE: from the command line
         try:
             if name == "settings_from" and isinstance(node, ScalarNode) and isinstance(node.value, str):
                 return read_broker_file(node, base)
+            # `to:` of the fault `upgrade` is a Kafka too.
             if name == "kafka" or f"{above}.{key}".endswith("upgrade.to"):
                 node = _identify(node, base)
         except AckproofError as error:

@@ -299,7 +299,8 @@ def _check_pairs(spec: ExperimentSpec, storm: Storm, body: Path, found: Problems
 
 
 def able_on(spec: ExperimentSpec) -> Callable[[FaultSpec], bool]:
-    """Return a predicate that is True if the backend can do a fault, whatever the machine."""
+    """Return a function that returns True if the experiment's backend can inject a fault. It ignores what
+    this machine lacks."""
 
     def able(fault: FaultSpec) -> bool:
         alone = fault.model_copy(update={"number": 1})

@@ -36,8 +36,8 @@ _RUN_S: Final = 12.0
 _AUDIT_S: Final = 20.0
 """Seconds for the audit and the report of a batch."""
 Since: TypeAlias = Callable[[int | None, int], tuple[float, float] | None]
-"""From the confirmation of a fault (or the start: None) to the beginning of another: fewest and most seconds; None:
-unknown."""
+"""Function of two fault numbers. It returns the fewest and the most seconds from the confirmation of the
+first fault (None: the start of the load) to the beginning of the second; None if they are unknown."""
 LATE_S: Final = 1.0
 """Seconds by which a fault may begin late on a busy machine."""
 
@@ -184,7 +184,8 @@ def load_s(spec: ExperimentSpec) -> float:
 
 
 def out_of_reach(spec: ExperimentSpec, trigger: StateTrigger) -> str | None:
-    """Return why a count cannot be reached in the time that the load gives it; None if it can."""
+    """Return why the load is too short for a trigger's count, such as `acked >= 2000`; None if it is long
+    enough."""
     condition, rate = trigger.condition, spec.workload.producers.rate
     growing = condition.gauge in COUNTS and condition.op in {">", ">=", "=="}
     if rate is None or not growing or any(fault.SENDS for fault in spec.faults):

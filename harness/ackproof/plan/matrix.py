@@ -68,7 +68,7 @@ class Plan:
     over_repeats: tuple[OverRepeats, ...] = ()
     """Expectations over the repeats of cells, and over cells that are compared with each other."""
     claimed: tuple[OverRepeats, ...] = ()
-    """The same for showings and measurements of claims."""
+    """Statistics over repeats that the file's claims (`claims:`) need, with their cells."""
 
 
 def analyse(file: str, root: MapNode) -> Plan:

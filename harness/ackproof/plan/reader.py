@@ -74,11 +74,12 @@ def reread(name: str, data: dict[str, Data]) -> ExperimentSpec:
 
 
 def _take_out(data: dict[str, object], path: Path) -> Path:
-    """Remove the broken value at `path`, so that its default applies, and return the removed path. If the value is in
-    a list, the whole list is removed.
+    """Remove the broken value at `path`, so that its default applies, and return the removed path. If the
+    value is in a list, the whole list is removed.
 
-    A required field gets a substitute. A topic that is no mapping becomes one with defaults, so that roles still find
-    it. An expectation likewise, so that the others keep their numbers. A topic whose name is refused is removed.
+    A required field gets a substitute. A topic that is no mapping becomes one with defaults, so that roles
+    still find the topic. A broken expectation becomes an empty one, so that the others keep their numbers. A
+    topic whose name is refused is removed.
     """
     if path == ("name",):
         data["name"] = "unnamed"
@@ -110,7 +111,7 @@ MAX_OF_SOAK: Final = DRAWN_FROM - 1
 """Maximum number of faults in all windows of a soak. Higher numbers belong to faults that storms draw."""
 HOLD_KEYS: Final = ("for", "restart_after")
 SIBLINGS: Final = (*TRIGGER_KEYS, "at_latest", *HOLD_KEYS)
-"""Keys that are siblings of the kind in an entry."""
+"""Keys of an entry of `faults:` that stand next to the fault's kind: trigger and duration."""
 EXAMPLE: Final = "{kill: {target: leader(orders/0)}, at: 5s, restart_after: 5s}"
 
 

@@ -46,7 +46,7 @@ class _Place(NamedTuple):
 
 
 def explained(error: MarkedYAMLError, lines: Sequence[str]) -> SyntaxProblem:
-    """Return the parser's error in our words; in the parser's own if no rule fits."""
+    """Return a YAML parser's error in ackproof's words; in the parser's own words if no rule fits."""
     problem, context = str(error.problem or ""), str(error.context or "")
     found = re.search(r"(?:found|got) (?:character )?'(.+?)'(?: that|$)", problem)
     at = _mark(error.problem_mark or error.context_mark, lines)

@@ -31,10 +31,11 @@ from ackproof.rundir.timeline import Event
 
 
 def run_batch(planned_batch: PlannedBatch, watcher: BatchWatcher) -> Batch:
-    """Run, audit, judge and report. A KeyboardInterrupt is recorded in `batch.json` and raised again.
+    """Run the planned cases; audit, judge and report them.
 
-    Raises `BadInput` before anything is left on disk (a missing tool, an unknown version), and if every case was
-    refused for something that the user must fix.
+    A KeyboardInterrupt is recorded in `batch.json` and raised again. Raises `BadInput` before anything is
+    left on disk (a missing tool, an unknown version), and if every case was refused for something that the
+    user must fix.
     """
     options = planned_batch.options
     planned_batch = replace(planned_batch, cases=fit_to_machine(planned_batch.cases))

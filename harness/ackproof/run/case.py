@@ -144,7 +144,7 @@ class CaseRun:
         self.environment = cluster.environment()
 
     def go(self) -> None:
-        """Run all other phases. Call `prepare` first."""
+        """Run all phases after `start`: load, healing, drain, final read, end. Call `prepare` first."""
         cluster = self.cluster
         if cluster is None:
             raise AckproofError("the case was not prepared: call prepare() first")

@@ -30,7 +30,7 @@ _PROBE_AT: Final = 0.5
 _PROBE_S: Final = 15.0
 """Seconds that a probe gets after the bound has passed."""
 _FEWEST_SENT: Final = 3
-"""A producer that sent nothing is suspect only if at least this many records were due since then."""
+"""A producer that sent nothing is suspect only if its configured rate made at least this many records due."""
 _CLASS: Final = {"producer": Anomaly.STUCK_PRODUCER, "reader": Anomaly.STUCK_READER}
 
 
@@ -94,13 +94,14 @@ class ClientWatch:
             self._older, self._newest = self._newest, self._snapshot(now_s)
 
     def heal(self, now_s: float) -> None:
-        """Note that all faults have healed. Without any fault, the cluster has been healthy for some seconds."""
+        """Note that all faults have healed: from now on clients must make progress. Without any fault,
+        progress counts from an earlier snapshot."""
         self._healed = True
         if self._spec.faults and not self._off:
             self._older = self._snapshot(now_s)
 
     def done(self, now_s: float) -> bool:
-        """Return True once each client made progress since, is stuck, or cannot be decided."""
+        """Return True once each client has made progress since the healing, is stuck, or cannot be judged."""
         if self._off:
             return True
         lagging = self._lagging(now_s)
@@ -145,7 +146,7 @@ class ClientWatch:
         return _Snapshot(now_s, sent, counts, acked)
 
     def _lagging(self, now_s: float) -> list[tuple[str, TopicPartition]]:
-        """Return each client and partition that should have made progress since, and did not."""
+        """Return each client and partition that should have made progress since the healing, and did not."""
         then, now = self._older, self._snapshot(now_s)
         return [
             (client, place)
@@ -159,7 +160,8 @@ class ClientWatch:
         ]
 
     def _should_send(self, client: str, then: _Snapshot, now: _Snapshot) -> bool:
-        """Return True if a producer sent on every partition since, or should have: it sends to them round-robin."""
+        """Return True if since the healing a producer sent on every partition, or should have: it sends to
+        them round-robin."""
         sent, each = now.sent[client] - then.sent[client], len(self._workload.written)
         producers = self._spec.workload.producers
         if producers.rate is None or sent >= 2 * each:

@@ -99,7 +99,7 @@ def judge_run(run: CaseDir) -> None:
 
 
 def run_stages(run: CaseDir) -> None:
-    """Run the stages in order."""
+    """Call the functions of `STAGES` on an audited run directory, in order."""
     for derive in STAGES:
         derive(run)
 

@@ -29,7 +29,7 @@ from ackproof.rundir.registry import read_entries
 
 @dataclass(frozen=True)
 class BatchLine:
-    """A batch on disk."""
+    """A batch on disk, as `ackproof list` shows it."""
 
     batch: str
     cases: int
@@ -38,7 +38,8 @@ class BatchLine:
 
 @dataclass(frozen=True)
 class RunLine:
-    """A run with living processes. `left_behind`: the harness of one of them is dead."""
+    """A run with living processes, as `ackproof list` shows it. `left_behind`: the harness of one of them is
+    dead."""
 
     directory: str
     processes: int
@@ -88,7 +89,7 @@ _IN_WORDS: Final = {
 
 @dataclass
 class Swept:
-    """Result of a sweep."""
+    """Result of `ackproof clean`: what it ended and removed, and what it could not."""
 
     ended: list[MarkedProcess] = field(default_factory=list)
     stuck: list[tuple[MarkedProcess, str]] = field(default_factory=list)

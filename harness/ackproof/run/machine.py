@@ -131,7 +131,10 @@ _ROW: Final = 20
 
 
 def needed(cases: Sequence[Case]) -> int:
-    """Return the approximate number of bytes that these cases need, one after the other; at full speed, the minimum."""
+    """Return about how many bytes of disk these cases need, if run one after the other.
+
+    It is a lower bound for producers without a rate, because their number of records is unknown.
+    """
     own = [case for case in cases if not (case.experiment.ground.simulated or case.experiment.ground.foreign)]
     logs = max((_logs(case) for case in own), default=0)
     return logs + sum(round(_records(case) * _ROW) for case in own) + (RESERVE if own else 0)

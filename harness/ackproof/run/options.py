@@ -49,7 +49,8 @@ class BatchOptions:
     soak: Soak | None = None
     """Duration of each case's load, which is audited window by window."""
     at_most: int | None = None
-    """Run further repeats until the expectations over them are decided, up to this many of each case."""
+    """Maximum number of repeats of each case (`--until-decided`): further repeats run until the expectations
+    over repeats are decided. None: no further repeats."""
     shard: tuple[int, int] | None = None
     """(number, shards): run only this share of the cases. `(1, 4)` has the first, the fifth, …"""
 
@@ -74,7 +75,8 @@ class PlannedBatch:
 
     @property
     def claimed(self) -> Iterator[tuple[Path, OverRepeats]]:
-        """Yield each claim over repeats whose repeats are all among the cases, with its file."""
+        """Yield each statistic over repeats that a claim (`claims:`) needs, with its file, if all its repeats
+        are among the cases."""
         yield from self._complete(lambda plan: plan.claimed)
 
     def _complete(

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class Phase(StrEnum):
-    """The phases of a run."""
+    """Phases of a run, in order."""
 
     START = "start"
     LOAD = "load"
@@ -33,7 +33,7 @@ class Phase(StrEnum):
 
 
 class Watcher(Protocol):
-    """Follower of a run (the console)."""
+    """Receiver of the events and the progress of one run, such as the console."""
 
     def event(self, event: Event) -> None:
         """Called after an event was written to the timeline."""
@@ -87,7 +87,7 @@ class Gauges:
 
 
 class BatchWatcher(Watcher, Protocol):
-    """Follower of a batch (the console's view)."""
+    """Receiver of the progress of a batch, such as the console."""
 
     def case_begins(self, case: str, racks: str = "") -> None:
         """Called when a case starts. `racks`: its nodes by rack, in words."""

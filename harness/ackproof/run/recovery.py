@@ -43,7 +43,8 @@ _PREPARES: Final = ("PrepareCommit", "PrepareAbort", "PrepareEpochFence")
 
 @dataclass
 class _Trouble:
-    """Something that has not recovered, as seen in several looks. `best`: the greatest progress so far."""
+    """Something that has not recovered, such as a leaderless partition. `best`: its greatest progress in all
+    observations so far."""
 
     found: Unrecovered
     since_s: float
@@ -101,7 +102,7 @@ class RecoveryWatch:
         self._node_logs = node_logs
         self._troubles: dict[tuple[object, ...], _Trouble] = {}
         self.short: dict[TopicPartition, int] = {}
-        """By partition: size of an ISR that was not full at the last look."""
+        """Partition → size of its ISR, for partitions whose ISR was not full at the last observation."""
 
     def wait(self, stop: Event | None = None, clients: Sequence[Unrecovered] = ()) -> RecoveryFile:
         """Look until everything has recovered or is stuck. Return what is stuck, and the `clients` stuck under load."""
@@ -124,7 +125,7 @@ class RecoveryWatch:
         )
 
     def look(self, now_s: float) -> bool:
-        """Look once at the cluster. Return True if nothing is left that may still recover."""
+        """Observe the cluster once. Return True if nothing is left that may still recover."""
         current = {
             (found.anomaly, found.topic, found.partition, found.node): (found, mark)
             for found, mark in self._find_troubles()
@@ -310,11 +311,11 @@ class RecoveryWatch:
         return said.strip()[:_LINE]
 
     def _holder(self, found: Unrecovered) -> dict[str, object] | None:
-        """Return fields about the open transaction that holds back the last stable offset.
+        """Return the evidence on the open transaction that holds back the last stable offset, as fields of
+        `Unrecovered`: `producer_id`, `coordinator` (the transaction's state), `seen`.
 
-        Empty if the leader knows of none; None if a coordinator says that it is ongoing, so that it does not hang.
-
-        The leader names its producer, and coordinators the transaction's state.
+        The dictionary is empty if the leader knows no open transaction. The result is None if a coordinator
+        reports the state Ongoing, because such a transaction does not hang.
         """
         links = self._cluster.running_links()
         leader = self._cluster.topic_state([found.topic])[found.place].leader

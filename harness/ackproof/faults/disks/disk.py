@@ -35,7 +35,7 @@ BACK_WITHIN_S: Final = 60.0
 
 
 class DiskFault(NodeFault):
-    """Base of faults of disks."""
+    """Base of faults of a node's disk, such as a power loss, a full or slow disk, or a damaged segment."""
 
     ASKS = frozenset({Ability.DISKS})
     GRIP: ClassVar[Grip | None] = Grip.DOWN

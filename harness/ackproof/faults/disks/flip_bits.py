@@ -48,7 +48,7 @@ class FlipBits(PartitionFault):
     segment: SegmentField = Field("active", description="Segment whose bit is flipped.")
 
     def keeps(self, spec: ExperimentSpec) -> None:
-        """Return None: the broker runs until it is healed."""
+        """Return None: the broker keeps running until the fault heals, so other faults can still hit it."""
 
     def misfits(self, experiment: ExperimentSpec) -> Iterator[tuple[str, str]]:
         topic = experiment.topics.get(self.place.topic)

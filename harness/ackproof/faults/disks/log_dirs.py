@@ -232,8 +232,8 @@ class FullDiskInjection(LogDirInjection[FullDisk]):
 
 @injects(FailLogDir)
 class FailLogDirInjection(LogDirInjection[FailLogDir]):
-    """Fail a log dir: shut the file system down (I/O errors), or set the immutable flag (root) or the folder's mode
-    (read-only)."""
+    """Make a log dir fail. With `io_error`, shut its file system down. Otherwise make its folders read-only:
+    by the immutable flag as root, else by the folders' mode."""
 
     def inject(self) -> str:
         self._choose()

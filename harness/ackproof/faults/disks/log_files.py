@@ -110,9 +110,12 @@ class DeleteCheckpoint(PartitionFault):
         return self.file == "leader-epoch"
 
     def rots(self, place: TopicPartition) -> bool:
-        """Return True for the leader-epoch checkpoint, by which replicas truncate their logs. Without another file a
-        broker scans more of its log, starts with a lower high watermark, as after any kill, or shows deleted records
-        again."""
+        """Return True if the fault damages a part of this partition's log that the protocol relies on: only
+        the leader-epoch checkpoint, by which replicas truncate their logs.
+
+        Without another checkpoint a broker scans more of its log, starts with a lower high watermark, as
+        after any kill, or shows deleted records again.
+        """
         return self._needs_partition and super().rots(place)
 
     @classmethod
@@ -157,7 +160,7 @@ class PartitionInjection(DiskInjection[PartitionT]):
 
 @injects(TruncateSegment)
 class TruncateSegmentInjection(PartitionInjection[TruncateSegment]):
-    """Cut the last bytes off a segment's file."""
+    """Kill the node, and cut the last bytes off a segment's file."""
 
     def inject(self) -> str:
         self._before: dict[int, tuple[Segment, int, int]] = {}
@@ -190,7 +193,7 @@ class TruncateSegmentInjection(PartitionInjection[TruncateSegment]):
 
 @injects(DeleteCheckpoint)
 class DeleteCheckpointInjection(PartitionInjection[DeleteCheckpoint]):
-    """Delete a checkpoint of the log dirs, or of the partition."""
+    """Kill the node, and delete a checkpoint file of its log dirs or of the partition."""
 
     def inject(self) -> str:
         for node in self.nodes:

@@ -135,7 +135,7 @@ class PowerLossInjection(DiskInjection[PowerLoss]):
         return self.fault.how != "cut" and all(node.disk.file_systems for node in self.nodes)
 
     def inject(self) -> str:
-        self._strike(lambda _: None, "an end to come")
+        self._strike(lambda _: None, "an end to come")  # claims the nodes; their processes end below
         if self._by_device:
             with self._lock_nodes():  # other faults that heal on these nodes need the disk mounted
                 return self._lose_power()

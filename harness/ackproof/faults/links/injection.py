@@ -135,7 +135,8 @@ class LinksInjection(Injection[LinksT]):
             raise
 
     def _await_a_look(self) -> tuple[Link, ...]:
-        """Return the links that can be probed. While there is none, wait if the hindrance will end."""
+        """Wait until at least one broken link can be probed, and return all that can. Wait only as long as
+        another fault prevents probes; then raise `FaultNotConfirmed`."""
         if not self._broken:
             return ()  # the fault never began
         hindered_at = time.monotonic()

@@ -61,6 +61,7 @@ class NamedLinkFault(LinkFault):
         if source is None:
             return NOTHING
         ends = (source, target)
+        # `sides`: False stands for brokers, True for controllers and ZooKeeper servers.
         others = [role for role in ends if False in role.sides()]
         count = NOTHING
         if any(True in role.sides() for role in ends):
@@ -137,8 +138,11 @@ class FlapFault(NamedLinkFault):
 
 @injects(FlapFault)
 class FlapInjection(LinksInjection[FlapFault]):
-    """A thread cuts and mends the link in turn. Confirmed when a link was seen down and then up; a link that another
-    fault had silenced counts once that fault has healed."""
+    """Cut and mend the link in turn, on a separate thread.
+
+    The fault is confirmed when a link was seen down and then up. A link that another fault had silenced
+    counts once that fault has healed.
+    """
 
     def __init__(self, fault: FlapFault, aim: Aim, context: FaultContext) -> None:
         super().__init__(fault, aim, context)
@@ -198,8 +202,8 @@ class FlapInjection(LinksInjection[FlapFault]):
         return LinkObservation(True, 0.0, ", ".join(told))
 
     def _see_link(self, link: Link, passes: bool, word: str) -> str:
-        """Return words if the link passes (or does not) as expected, or another fault prevents it from being seen up;
-        else ''."""
+        """Probe a link, and return in words what was seen if the link passes as expected, or why another
+        fault hides that it is up; '' otherwise."""
         if self.mesh.probe(link, timeout_s=ANSWERS_WITHIN_S).passed is passes:
             return f"seen {word}"
         why = self._excuse(link) if passes and self._is_hindered(link) else ""

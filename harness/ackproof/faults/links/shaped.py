@@ -21,7 +21,8 @@ from ackproof.network.mesh import Delay, DropLarge, Effect, Link, Loss, Mesh, Sl
 from ackproof.network.probe import OVERHEAD
 
 VOLUME_S: Final = 1.0
-"""Seconds of traffic, at its rate, by which a throttled link is probed."""
+"""Duration, in seconds, of the probe of a throttled link: it sends as much as the rate allows in that time.
+"""
 ROUNDS: Final = 5
 THIN_LOOKS: Final = 3
 FIRST_LOOKS: Final = 4
@@ -55,7 +56,8 @@ class ThrottleFault(NamedLinkFault):
 
     @property
     def _least_s(self) -> float:
-        """Return the minimum seconds for the volume, minus what a first burst carries."""
+        """Return the fewest seconds in which a throttled link carries the probe. A first burst is not
+        throttled."""
         size, asks = self.volume()
         return 0.6 * min(VOLUME_S, size * asks / self.rate)
 
@@ -180,7 +182,7 @@ class DropLargeFault(NamedLinkFault):
 
     @property
     def _large(self) -> int:
-        """Return the bytes of a request that does not pass."""
+        """Return the size, in bytes, of a probe that is too large to pass."""
         return min(LARGEST, 2 * self.above)
 
     def at_odds(self, first: FaultSpec, spec: ExperimentSpec) -> str:

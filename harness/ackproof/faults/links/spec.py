@@ -21,7 +21,7 @@ SILENT: Final = (Cut, BlackHole, Reset)
 """Effects under which nothing passes. If another fault silenced the link before, or holds its end, only continued
 silence can be observed."""
 ANSWERS_WITHIN_S: Final = 2.0
-"""A healthy node answers a probe within 5 ms."""
+"""Maximum seconds for the answer to a probe. A healthy node takes 5 ms."""
 SILENT_FOR_S: Final = 0.8
 """A link is silent if a probe gets no answer for this long."""
 STANDS_STILL_S: Final = 0.3
@@ -45,7 +45,8 @@ class LinkObservation:
 
 
 class LinkFault(FaultSpec):
-    """Base of faults of links."""
+    """Base of faults of network links. A link is one direction, from the node or client that connects to the
+    node that accepts."""
 
     HEALING = "mend"
     IN_FORCE_S = 5.0
@@ -54,7 +55,7 @@ class LinkFault(FaultSpec):
     NEEDS = LINKS
 
     def effect(self) -> Effect:
-        """Return the effect on each link."""
+        """Return what the fault imposes on each of its links: a cut, a delay, a loss, …"""
         raise NotImplementedError
 
     def links(self, holders: Holders, spec: ClusterSpec) -> Iterator[Link]:
@@ -123,8 +124,8 @@ def existing_links(fault: FaultSpec, links: Iterable[Link], spec: ClusterSpec) -
 
 
 def exists(spec: ClusterSpec, link: Link) -> bool:
-    """Return True if `source` ever connects to `target`. Controllers that are not brokers open no connections to
-    brokers."""
+    """Return True if the link's source ever connects to its target. Controllers that are not brokers open no
+    connections to brokers."""
     source, target = link
     brokers, controllers = spec.broker_ids, spec.controller_ids
     if source == target:

@@ -36,7 +36,7 @@ _THROTTLED: Final = ("leader.replication.throttled.replicas", "follower.replicat
 
 
 class Move(PartitionOperation):
-    """Base of reassignments."""
+    """Base of faults that reassign the replicas of one partition."""
 
     to: Annotated[tuple[BrokerId, ...], Field(min_length=1, max_length=50)] = Field(
         description="Brokers of the new replicas, preferred leader first."
@@ -239,7 +239,7 @@ class MoveInjection(PartitionOperationInjection[MoveT]):
 
 @injects(Reassign)
 class Reassignment(MoveInjection[Reassign]):
-    """Give the partition other replicas."""
+    """Reassign the partition. Healing waits until all new replicas are in sync."""
 
     def _end_move(self) -> str:
         """Wait for the end: the new replicas have all data and are in sync.
@@ -266,7 +266,7 @@ class Reassignment(MoveInjection[Reassign]):
 
 @injects(CancelReassign)
 class CancelledReassignment(MoveInjection[CancelReassign]):
-    """Cancel a reassignment half way."""
+    """Start a reassignment, and cancel it before it completes."""
 
     _cancelled = False
 

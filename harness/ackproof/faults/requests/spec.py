@@ -115,16 +115,17 @@ class RequestFault(FaultSpec):
         return None if self.topic is None else (self.topic, -1)
 
     def rule(self, ways: tuple[str, ...]) -> Rule:
-        """Return the proxy's rule for these routes; partitions are added later."""
+        """Return the request proxy's rule for the routes `ways`. The caller adds partitions to it."""
         raise NotImplementedError
 
     @property
     def must_name_partition(self) -> bool:
-        """Return True if the witness must name a partition although the fault hits all."""
+        """Return True if probe requests must name a partition although the fault hits requests for all
+        partitions."""
         return False
 
     def witness(self) -> RequestWitness:
-        """Return the witness of the fault."""
+        """Return the outcome of a probe request by which this fault is recognised."""
         raise NotImplementedError
 
     def _rule(self, kind: str, ways: tuple[str, ...], **more: object) -> Rule:

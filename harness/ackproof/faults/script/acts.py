@@ -27,7 +27,8 @@ class ScriptActions:
     gates: Gates
     looks: PartitionObserver
     until: Callable[[Callable[[], object], str], object]
-    """Waits until a look returns a value. Raises `FaultNotConfirmed` with what was awaited."""
+    """Function that calls its first argument until that returns a value. Its second argument says, in words,
+    what is awaited. Raises `FaultNotConfirmed` with these words."""
     acks: str
     """The producers' setting `acks`."""
 

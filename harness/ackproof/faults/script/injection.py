@@ -56,7 +56,7 @@ class ScriptInjection(Injection[Script]):
         self._records = 0
         self._within_s = SETTLED_WITHIN_S
         self._first = case.experiment.workload.producers.count
-        """True once each producer has sent a record without a request."""
+        """Number of records before the first step: each producer sends one without a request."""
 
     # -- its life -----------------------------------------------------------------------------------------------
 

@@ -209,7 +209,8 @@ class Gates:
         self._shut: dict[tuple[Gate, int, FrameSide], Rule] = {}
 
     def shut(self, gate: Gate, broker: int, side: FrameSide) -> None:
-        """Hold these frames from the next one on. Idempotent."""
+        """Hold the frames of this side (requests or responses) at a broker's gate, from the next frame on.
+        Idempotent."""
         if (gate, broker, side) in self._shut:
             return
         ids = self._cluster.broker_ids if gate is Gate.FETCHES else self._cluster.controller_ids
@@ -221,7 +222,7 @@ class Gates:
         self._shut[gate, broker, side] = rule
 
     def open(self, gate: Gate, broker: int) -> None:
-        """Let all frames pass, beginning with those that are held."""
+        """Let all frames pass a broker's gate again, first those that are held there."""
         for side in FrameSide:
             if (rule := self._shut.pop((gate, broker, side), None)) is not None:
                 self._laid.lift(rule.name)
