@@ -17,12 +17,13 @@ from ackproof.network.wire import CLIENT_ID, Connection, Question, check
 from ackproof.rundir.partition import TopicPartition
 
 _NOT_HERE: Final = frozenset({14, 15, 16, 105})
-"""COORDINATOR_LOAD_IN_PROGRESS, COORDINATOR_NOT_AVAILABLE, NOT_COORDINATOR, TRANSACTIONAL_ID_NOT_FOUND."""
+"""Error codes of a broker that cannot answer for a transactional id: COORDINATOR_LOAD_IN_PROGRESS,
+COORDINATOR_NOT_AVAILABLE, NOT_COORDINATOR, TRANSACTIONAL_ID_NOT_FOUND."""
 ASK_S: Final = 5.0
 """Time-out of a request in seconds. It does not include the wait for the effect."""
 _ASK_MS: Final = int(ASK_S * 1000)
 _CHANGE_S: Final = 10.0
-"""Time-out of a change of the quorum or of feature levels."""
+"""Time-out in seconds of a change of the quorum's voters or of feature levels."""
 _CHANGE_MS: Final = int(_CHANGE_S * 1000)
 _UPGRADE: Final = 1
 _UNSUPPORTED_VERSION: Final = 35
@@ -36,7 +37,7 @@ class Election(IntEnum):
 
 
 class Whose(IntEnum):
-    """Kind of a resource with settings (ConfigResource.Type)."""
+    """Kind of resource that a dynamic setting belongs to (ConfigResource.Type)."""
 
     TOPIC = 2
     BROKER = 4
@@ -65,7 +66,7 @@ class Reassignment:
 
 
 def elect(connection: Connection, place: TopicPartition, election: Election) -> None:
-    """Elect a leader. Refused with ELECTION_NOT_NEEDED if the election would change nothing."""
+    """Elect a leader of this partition. Raises `Refused` with ELECTION_NOT_NEEDED if the leader would stay."""
     rows = [(place.topic, [place.partition])]
     question = Question(
         "ElectLeaders", 2, election_type=int(election), topic_partitions=rows, timeout_ms=_ASK_MS
@@ -78,7 +79,10 @@ def elect(connection: Connection, place: TopicPartition, election: Election) -> 
 
 
 def reassign(connection: Connection, moves: Mapping[TopicPartition, Sequence[int] | None]) -> None:
-    """Start reassignments; None cancels one (NO_REASSIGNMENT_IN_PROGRESS if there is none)."""
+    """Start to move partitions to these replicas; None cancels the partition's reassignment.
+
+    Raises `Refused`: NO_REASSIGNMENT_IN_PROGRESS if there is nothing to cancel.
+    """
     rows = [
         (place.topic, [(place.partition, None if replicas is None else list(replicas))])
         for place, replicas in moves.items()
@@ -93,7 +97,7 @@ def reassign(connection: Connection, moves: Mapping[TopicPartition, Sequence[int
 
 @dataclass(frozen=True)
 class TransactionState:
-    """State of a transactional id at its coordinator. `state` is in Kafka's words (Ongoing, Empty, …)."""
+    """State of a transactional id at its coordinator. `state` is Kafka's name of it: Ongoing, Empty, …"""
 
     producer_id: int
     producer_epoch: int
@@ -146,7 +150,7 @@ def log_dirs(connection: Connection) -> dict[str, frozenset[TopicPartition]]:
 
 
 def alter_config(connection: Connection, changes: Mapping[Owner, Mapping[str, str | None]]) -> None:
-    """Change dynamic settings; None deletes one, so that the default below it counts."""
+    """Change dynamic settings. The value None deletes the setting, and the inherited value applies again."""
     rows = [
         (int(owner.whose), owner.name, [(name, int(value is None), value) for name, value in values.items()])
         for owner, values in changes.items()
@@ -159,7 +163,7 @@ def alter_config(connection: Connection, changes: Mapping[Owner, Mapping[str, st
 
 @dataclass(frozen=True)
 class Setting:
-    """A setting in force. `own`: it is set on this owner, not inherited."""
+    """A setting in force. `own`: True if it is a dynamic setting of this owner, False if it is inherited."""
 
     value: str
     own: bool
@@ -167,13 +171,14 @@ class Setting:
 
 _OWN: Final = {Whose.TOPIC: frozenset({1}), Whose.BROKER: frozenset({2})}
 _OWN_OF_ALL: Final = frozenset({3})
-"""ConfigSource: DYNAMIC_TOPIC_CONFIG; DYNAMIC_BROKER_CONFIG; DYNAMIC_DEFAULT_BROKER_CONFIG."""
+"""Codes of ConfigSource for an owner's own settings: DYNAMIC_TOPIC_CONFIG (1) of a topic, DYNAMIC_BROKER_CONFIG (2)
+of a broker, DYNAMIC_DEFAULT_BROKER_CONFIG (3) of the cluster-wide default."""
 
 
 def describe_config(connection: Connection, owner: Owner, names: Sequence[str]) -> dict[str, Setting]:
     """Return settings from this broker's copy of the metadata; unknown names are missing.
 
-    Ask a broker for its own settings. For all brokers together only dynamic settings are known.
+    Ask a broker for its own settings. The cluster-wide default (name '') has only dynamic settings.
     """
     rows = [(int(owner.whose), owner.name, list(names))]
     question = Question(
@@ -190,8 +195,10 @@ def describe_config(connection: Connection, owner: Owner, names: Sequence[str]) 
 
 @dataclass(frozen=True)
 class Features:
-    """Feature levels. `supported`: (lowest, highest) by feature. `finalised`: level in force by feature; missing if
-    0.
+    """Feature levels by feature name.
+
+    `supported`: the lowest and highest level that the node supports. `finalised`: the level in force; a feature at
+    level 0 is missing.
     """
 
     supported: Mapping[str, tuple[int, int]]
@@ -215,7 +222,7 @@ def features(connection: Connection, timeout_s: float | None = None) -> Features
 
 
 def raise_features(connection: Connection, levels: Mapping[str, int]) -> None:
-    """Raise feature levels; none may be lower than now."""
+    """Raise the feature levels in force (UpdateFeatures). Raises `Refused` for a level below the present one."""
     rows = [(name, level, _UPGRADE) for name, level in levels.items()]
     question = Question("UpdateFeatures", 1, timeout_ms=_CHANGE_MS, feature_updates=rows, validate_only=False)
     answer = connection.ask(question, timeout_s=_CHANGE_S + 1.0)

@@ -27,7 +27,7 @@ _STAMPED: Final = re.compile(
 )
 """Log lines of Kafka and ZooKeeper about a request of impossible size, with the node's own time."""
 _IMPOSSIBLE: Final = (1 << 31).to_bytes(4, "big")
-"""The size of a request, negative as the servers read it."""
+"""A request size that the servers read as negative, and refuse with a log line."""
 _ANSWERS_WITHIN_S: Final = 5.0
 
 
@@ -39,7 +39,7 @@ class ClockReading:
     most: float
 
     def __sub__(self, other: ClockReading) -> ClockReading:
-        """Return by how much the clock moved since `other`."""
+        """Return bounds of the seconds by which the clock was shifted since the reading `other`."""
         return ClockReading(self.least - other.most, self.most - other.least)
 
     def near(self, seconds: float, width: float) -> bool:
@@ -56,7 +56,7 @@ class ClockReading:
 
 @dataclass(frozen=True)
 class NodeClock:
-    """One node's clock. `file`: has its offset; `log`: the node's log; `address`: its listener for requests."""
+    """One node's wall clock. `file`: offset that its JVM adds to the time; `address`: its listener."""
 
     file: Path
     log: Path
@@ -93,11 +93,14 @@ class NodeClock:
 
 
 def require(needs: Set[Need]) -> None:
-    """Make the library if these needs include it. Raises `MissingTool`, `ProvisionFailed`."""
+    """Compile the clock library if these needs include clock faults. Raises `MissingTool`, `ProvisionFailed`."""
     if Need.CLOCKS in needs:
         clock_library()
 
 
 def preload(file: Path, library: Path | None = None) -> dict[str, str]:
-    """Return variables that make a JVM take its offset from `file`. `library`: its path for that JVM, if not here."""
+    """Return environment variables that make a JVM add the offset in `file` to its clock.
+
+    `library`: path of the clock library as that JVM sees it; None for the one on this machine.
+    """
     return {"LD_PRELOAD": str(library or clock_library()), "ACKPROOF_CLOCK": str(file)}

@@ -29,7 +29,11 @@ _PACKAGES: Final = ("ackproof", "confluent-kafka", "kafka-python", "pyarrow", "p
 
 @dataclass(frozen=True)
 class Installation:
-    """Java, jars and files that a cluster starts from. `archives` by role; without one a node starts slowly."""
+    """Java, jars and files that a cluster starts from.
+
+    `archives`: class-data archive by role; a node without one starts slowly. `checkpoint`: formatted metadata
+    snapshot that each new controller gets.
+    """
 
     java: Java
     jars: KafkaJars

@@ -150,7 +150,9 @@ class ProcessNode:
                 self._child.signal(number)
 
     def _end_by(self, number: signal.Signals) -> None:
-        """Send a signal that ends it. Under the lock, so that the watcher judges the end only once it is expected."""
+        """Send a signal that ends the process. The lock lets the watcher see the end only after it is marked
+        expected.
+        """
         with self._lock:
             if self._child is not None and self._child.signal(number):
                 self._expected = True
@@ -220,7 +222,7 @@ class NodeProcess(Protocol):
 
     @property
     def role(self) -> str:
-        """Its name in messages."""
+        """Node's name in messages, such as `broker-1`."""
 
     def poll(self) -> int | None:
         """Return the exit status (negative: the signal that ended it), None while it lives."""

@@ -123,7 +123,7 @@ class OwnCluster(Cluster, contextlib.AbstractContextManager["OwnCluster"]):
 
     @abstractmethod
     def _uses_archive(self, node: ProcessNode) -> bool:
-        """Return True if the node's JVM uses its class-data archive: Java ignores an unfit one silently."""
+        """Return True if the node's JVM uses its class-data archive; Java ignores an unfit one silently."""
 
     def _give_back(self) -> None:
         """Release addresses and links after every node is gone. May be called again."""

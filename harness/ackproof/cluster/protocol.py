@@ -66,7 +66,7 @@ class Node(Protocol):
 
     @property
     def name(self) -> str:
-        """Its name for people: `broker 1`."""
+        """Name in messages, such as `broker 1`."""
 
     @property
     def is_broker(self) -> bool:
@@ -77,7 +77,7 @@ class Node(Protocol):
         """True if it keeps the metadata: a voter of the quorum, or a ZooKeeper server."""
 
     def state(self) -> NodeState:
-        """Return the state of its process now; running, if that cannot be known."""
+        """Return the state of the node's process now; `running` if the backend cannot know it."""
 
     def await_ready(self, timeout_s: float) -> None:
         """Wait until the node answers and takes part in the cluster: a broker is registered and unfenced, a controller
@@ -170,14 +170,14 @@ class Cluster(ABC):
 
     @abstractmethod
     def remove_data(self) -> None:
-        """Remove the data of the nodes and nothing else: their logs stay."""
+        """Remove the data folders of all nodes. The nodes' log files and settings stay."""
 
     # -- nodes and addresses ----------------------------------------------------------------------------------------
 
     @property
     @abstractmethod
     def nodes(self) -> Mapping[int, Node]:
-        """All nodes by id; empty before it is started."""
+        """Every node by its id, also those that are down; empty before the start."""
 
     def node(self, node_id: int) -> Node:
         """Return the node with this id. Raises `BadInput` if there is none."""
@@ -188,11 +188,11 @@ class Cluster(ABC):
             raise BadInput(f"there is no node {node_id}; there are: {known}") from None
 
     def brokers(self) -> tuple[Node, ...]:
-        """Return the brokers by id."""
+        """Return all brokers, also those that are down, sorted by node id."""
         return tuple(node for _, node in sorted(self.nodes.items()) if node.is_broker)
 
     def controllers(self) -> tuple[Node, ...]:
-        """Return the quorum's voters, or the ZooKeeper servers, by id."""
+        """Return the quorum's voters or the ZooKeeper servers, also those that are down, sorted by node id."""
         return tuple(node for _, node in sorted(self.nodes.items()) if node.is_controller)
 
     @property
@@ -203,7 +203,7 @@ class Cluster(ABC):
     @property
     @abstractmethod
     def access(self) -> Access:
-        """Protocol versions and credentials for its nodes."""
+        """Parameters for connecting to the nodes: API versions that they understand, and credentials."""
 
     @abstractmethod
     def client_addresses(self) -> Mapping[int, Address]:
@@ -215,12 +215,12 @@ class Cluster(ABC):
 
     @property
     def mesh(self) -> Mesh | None:
-        """Its links, if faults break some; else None."""
+        """Links between nodes and from clients that faults can break; None if no fault of the run breaks links."""
         return None
 
     @property
     def requests(self) -> RequestLinks | None:
-        """Its links whose requests can be changed, if faults need some; else None."""
+        """Links whose requests faults can change; None if no fault of the run changes requests."""
         return None
 
     # -- state ------------------------------------------------------------------------------------------------------
@@ -249,7 +249,7 @@ class Cluster(ABC):
         return None
 
     def topic_state(self, topics: Iterable[str]) -> dict[TopicPartition, PartitionState]:
-        """Return the partitions of these topics: the quorum's own view, else that of the brokers that run."""
+        """Return the state of these topics' partitions: from ZooKeeper, else merged from the brokers that run."""
         wanted = tuple(topics)
         quorum_view = self.metadata_state(wanted)
         views = []
@@ -292,4 +292,4 @@ class Cluster(ABC):
 
     @abstractmethod
     def environment(self) -> dict[str, str]:
-        """Return versions, machine and load, for the report."""
+        """Return versions, machine and load as text by name, for the report."""

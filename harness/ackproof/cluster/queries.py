@@ -29,12 +29,12 @@ _ANY_EPOCH: Final = -1
 _METADATA: Final = 9
 _ROW_LIMIT: Final = 2000
 ANSWERS_WITHIN_S: Final = 1.0
-"""A live broker answers a metadata request within milliseconds."""
+"""Time-out in seconds of a metadata request. A live broker answers within milliseconds."""
 
 
 @dataclass(frozen=True, slots=True)
 class PartitionState:
-    """A partition in a broker's metadata. `leader` -1: none. `eligible` is empty if ELR is off."""
+    """A partition in a broker's metadata. `leader` -1: none. `eligible`: its ELR (KIP-966), empty if off."""
 
     topic: str
     partition: int
@@ -47,9 +47,9 @@ class PartitionState:
 
 @dataclass(frozen=True, slots=True)
 class PartitionEnds:
-    """Offsets of a partition, from its leader in one exchange; -1 is unknown.
+    """Offsets of a partition from its leader; -1: unknown.
 
-    `start` is the log start offset, `log_end` the leader's own log end (asked as a debugging replica),
+    `start` is the log start offset, `log_end` the leader's own log end offset (asked as a debugging replica),
     `leader_epoch` the epoch in which all of them were seen.
     """
 
@@ -63,9 +63,10 @@ class PartitionEnds:
 
 @dataclass(frozen=True, slots=True)
 class Voter:
-    """A voter or observer of the metadata quorum. `log_end` -1: not known to the leader.
+    """A voter or observer of the metadata quorum. `log_end` is -1 if the leader does not know it.
 
-    `endpoints`: name, host and port of each listener; empty, as `directory` is None, unless asked for.
+    `directory` and `endpoints` (name, host and port of each listener) are None and empty unless `quorum` was called
+    with `directories`.
     """
 
     node: int
@@ -85,12 +86,12 @@ class Quorum:
     observers: tuple[Voter, ...]
 
     def voter(self, node: int) -> Voter | None:
-        """Return this voter, None if the node is none."""
+        """Return the voter with this node id; None if that node is no voter."""
         return next((voter for voter in self.voters if voter.node == node), None)
 
 
 def ask_brokers() -> Question:
-    """Return a question for the brokers: metadata without topics."""
+    """Return a Metadata request for the brokers, without topics."""
     return Question("Metadata", _METADATA, topics=[])
 
 
@@ -118,9 +119,9 @@ def ask_offsets(
     replica: int = CONSUMER,
     isolation: int = READ_UNCOMMITTED,
 ) -> Question:
-    """Return a ListOffsets question for offset `what` (LATEST or EARLIEST) of each partition.
+    """Return a ListOffsets request for the LATEST or EARLIEST offset (`what`) of each partition.
 
-    `replica`: replica id in whose name it is asked.
+    `replica`: the replica id that the request carries.
     """
     by_topic: dict[str, list[tuple[int, int, int]]] = {}
     for topic, partition in partitions:
@@ -297,9 +298,9 @@ def topic_id(connection: Connection, topic: str) -> str:
 
 
 def quorum(connection: Connection, timeout_s: float | None = None, *, directories: bool = False) -> Quorum:
-    """Return the metadata quorum. Only its leader answers; a broker passes the question on. Raises `WireError`.
+    """Return the metadata quorum as its leader sees it; a broker forwards the request. Raises `WireError`.
 
-    `directories`: with directory and endpoints of each voter, which 3.9 and later know.
+    `directories`: ask also for each voter's directory id and endpoints (needs Kafka 3.9).
     """
     version = 2 if directories else 1
     question = Question("DescribeQuorum", version, topics=[("__cluster_metadata", [0])])

@@ -141,7 +141,10 @@ class DockerCluster(OwnCluster):
             shutil.copyfile(jar, files.folder / jar.name)
 
     def use_build(self, node_id: int, build: KafkaBuild) -> None:
-        """Make another container for the node, with its folder and addresses: a container keeps its image."""
+        """Replace the node's container by one with the image of this Kafka build.
+
+        The node keeps its folder and addresses. A container cannot change its image.
+        """
         super().use_build(node_id, build)
         ground = self._ground
         ground.images[node_id] = prepare_image(ground.engine, build, self._progress)
@@ -226,7 +229,7 @@ class DockerCluster(OwnCluster):
         }
 
     def _command(self, node: ProcessNode) -> tuple[str, ...]:
-        """Return the command of a ZooKeeper server. Both images have it among Kafka's jars, and neither starts it."""
+        """Return the command that starts a ZooKeeper server, which the start scripts of both images cannot do."""
         flags = [*jvm_flags(self.spec.heap), _hosts_flag(node), *self._logging(node)]
         classpath, file = f"{LIBS}/*", f"{NODE_FOLDER}/{node.files.properties.name}"
         return ("java", *flags, "-cp", classpath, self._main(node), file)
@@ -244,7 +247,9 @@ class DockerCluster(OwnCluster):
         return self._main(node) == SERVER
 
     def _uses_archive(self, node: ProcessNode) -> bool:
-        """Return False for ZooKeeper servers: only Kafka's start script takes an archive."""
+        """Return False if a Kafka node runs without its class-data archive; True for a ZooKeeper server, which has
+        none.
+        """
         return not self._is_kafka(node) or bool(node.pid and archive_in_use(node.pid, Path(ARCHIVE)))
 
     # -- end --------------------------------------------------------------------------------------------------------
@@ -278,12 +283,13 @@ def _hosts_flag(node: ProcessNode) -> str:
 HOST: Final = "127.0.0.1"
 _FIRST_PORT: Final = 10_240
 _PORTS_OF_A_BLOCK: Final = 80
-"""254 blocks end below the ephemeral range. Enough for forty nodes with two ports each, or three with exporters."""
+"""Published ports per block of addresses: enough for forty nodes with two ports each, or three with exporters. All
+254 blocks end below the ephemeral port range."""
 _IN_CONTAINER: Final = 9092
 
 
 def subnet(block: int) -> str:
-    """Return the first three numbers of every address in a cluster's network."""
+    """Return the first three octets of the addresses in the network of a cluster with this block."""
     return f"10.213.{block}"
 
 

@@ -69,7 +69,7 @@ class ProcessCluster(OwnCluster):
 
 
 def _archive(node: ProcessNode, installed: Installation) -> Path | None:
-    """Return the archive for the node: a combined node takes the broker's."""
+    """Return the node's class-data archive; a combined node uses the broker's. None: this Java has no archives."""
     return installed.archives.get("broker" if node.is_broker else "controller")
 
 
@@ -79,7 +79,7 @@ _STOP_WITHIN_S: Final = 300.0
 
 
 class _Writers(ProcessCluster):
-    """A cluster whose controller and first broker write an archive at a clean exit."""
+    """A cluster whose controller and first broker write a class-data archive when they exit cleanly."""
 
     def _sharing(self, node: ProcessNode, installed: Installation) -> list[str]:
         del installed
@@ -91,7 +91,7 @@ class _Writers(ProcessCluster):
 
 
 def write_archives(installed: Installation, progress: ProgressSink, folder: Path) -> None:
-    """Put `<role>.jsa` into `folder` for each role (about 12 s).
+    """Write the class-data archive `<role>.jsa` of each role into `folder` (about 12 s).
 
     Raises `ProvisionFailed`, `NodeDied` with the last log lines, `WaitTimeout`.
     """

@@ -34,13 +34,14 @@ _UNFROZEN: Final = "unable to freeze"
 _ENDED_BY: Final = {
     128 + number: -number for number in (signal.SIGKILL, signal.SIGSEGV, signal.SIGABRT, signal.SIGBUS)
 }
-"""Exit statuses for signals that end a JVM. On SIGTERM it exits itself, with 143."""
+"""Signal number, negated, by the container's exit status (128 + signal). SIGTERM is not among them: a JVM then exits
+by itself with status 143."""
 
 
 NODE_FOLDER: Final = "/mnt/node"
 """The node's folder in its container, the working folder."""
 _CONFIG: Final = "/opt/kafka/config"
-"""The settings file that the image makes from its variables."""
+"""Path in the container of the Kafka settings file that the image's start script writes."""
 _PROC: Final = Path("/proc")
 _GROUPS: Final = Path("/sys/fs/cgroup")
 
@@ -138,7 +139,7 @@ class NodeContainer:
 
     @spoken
     def save_output(self) -> None:
-        """Write its output so far to `stdout.log`."""
+        """Write the container's output so far to `stdout.log` in the node's folder."""
         self._output.write_bytes(self.container.logs())
 
     @spoken

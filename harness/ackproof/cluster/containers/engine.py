@@ -37,11 +37,11 @@ T = TypeVar("T")
 
 
 class EngineFailed(AckproofError):
-    """The engine refused a call, or stopped answering."""
+    """The container engine refused a call or stopped answering. The text has its message."""
 
 
 class EngineLost(EngineFailed):
-    """The engine does not answer any more."""
+    """The container engine stopped answering."""
 
 
 def spoken(call: Callable[P, T]) -> Callable[P, T]:
@@ -188,7 +188,7 @@ def labels(tag: RunTag, role: str) -> dict[str, str]:
 
 
 def marks(found: Mapping[str, str] | None) -> Marks | None:
-    """Return the marks in these labels; None if they are not those of a run."""
+    """Return the run's marks in these labels; None if the labels were not set by a run of ackproof."""
     return read_marks({name: found[label] for name, label in LABELS.items() if found and label in found})
 
 
@@ -202,7 +202,7 @@ class Leftover:
     _self: Container | Network | Volume
 
     def remove(self) -> None:
-        """Remove it; a container is killed first and its anonymous volumes are removed. Does nothing if it is gone."""
+        """Remove it, if it still exists. A running container is killed; its anonymous volumes are removed."""
         try:
             match self._self:
                 case Container() as container:

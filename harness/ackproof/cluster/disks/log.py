@@ -21,7 +21,7 @@ _HEADER: Final = struct.Struct(">qiibIhiqqqhii")
 max timestamp (ms), producer id, producer epoch, base sequence, count of records."""
 SMALLEST: Final = _HEADER.size
 CRC_FROM: Final = 21
-"""The CRC of a batch covers its bytes from this position on, where the attributes begin."""
+"""Position in a batch, in bytes, of the attributes. The batch's CRC covers everything from there on."""
 _BEFORE_LENGTH: Final = 12
 _MAGIC: Final = 2
 _COMPRESSION, _TRANSACTIONAL, _CONTROL = 0x07, 0x10, 0x20
@@ -35,9 +35,9 @@ class Batch(NamedTuple):
     first: int
     last: int
     epoch: int
-    """The leader epoch in which a leader appended it."""
+    """Leader epoch of the leader that appended the batch."""
     crc: int
-    """CRC-32C as the header says; it covers all from the attributes on, not the epoch."""
+    """CRC-32C from the header. It covers the batch from the attributes on, so not the leader epoch."""
     attributes: int
     base_timestamp_ms: int
     max_timestamp_ms: int
@@ -164,17 +164,17 @@ CLEAN_SHUTDOWN: Final = ".kafka_cleanshutdown"
 
 @dataclass(frozen=True)
 class Segment:
-    """One `.log` file. Its name is its base offset."""
+    """One `.log` file of a replica. The file name is its base offset."""
 
     path: Path
 
     @property
     def base(self) -> int:
-        """Its base offset."""
+        """Offset of the segment's first record, from the file name."""
         return int(self.path.stem)
 
     def size(self) -> int:
-        """Its length in bytes."""
+        """Length of the segment file in bytes."""
         return self.path.stat().st_size
 
     def batches(self) -> Iterator[Batch]:

@@ -98,11 +98,11 @@ class NodeDisk:
 
     @property
     def copies(self) -> dict[Path, Path]:
-        """Return the path where a fault may keep a copy, by folder."""
+        """Return for each data folder the path where a fault may keep a copy of it."""
         return {folder: self.data.with_name(COPY) / folder.name for folder in self.folders}
 
     def remove_copies(self) -> None:
-        """Remove the copies of its folders."""
+        """Remove the copies of data folders that faults made."""
         shutil.rmtree(self.data.with_name(COPY), ignore_errors=True)
 
     def remove(self) -> None:
@@ -216,7 +216,7 @@ def thaw_below(folder: Path) -> None:
 
 
 def remove_images(folder: Path) -> None:
-    """Remove the images of file systems in a node's folder, if they are ours. Raises OSError."""
+    """Remove the file system images in a node's folder if ackproof made them. Raises OSError."""
     mark = folder / OWNER_FILE
     if mark.exists():
         for image in folder.glob(f"data*{IMAGE_SUFFIX}"):

@@ -18,7 +18,7 @@ _BY_MODE: Final[Mapping[str, Metadata]] = MappingProxyType({"kraft": Kraft(), "z
 
 
 def metadata_of(spec: ClusterSpec) -> Metadata:
-    """Return the mode of this cluster's metadata."""
+    """Return the functions for the metadata mode of this cluster: KRaft or ZooKeeper."""
     return _BY_MODE[spec.mode]
 
 

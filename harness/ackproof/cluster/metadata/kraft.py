@@ -83,7 +83,7 @@ class Kraft:
 
 
 class KraftQuorum(MetadataQuorum):
-    """The voters. `addresses`: the controller listener of each."""
+    """The voters of the KRaft quorum. `addresses`: controller listener of each, by node id."""
 
     def __init__(self, addresses: Mapping[int, Address], runs: Runs) -> None:
         self._links = {node: Connection(address, timeout_s=ASK_S) for node, address in addresses.items()}

@@ -73,13 +73,16 @@ class _BodyReader(BodyReader):
 
 @dataclass
 class MetadataLog:
-    """Decoder of the log, record by record, with the state so far."""
+    """Decoder of the KRaft metadata log.
+
+    It remembers topics and partitions, because a record names a topic by id and holds only what changed.
+    """
 
     _topics: dict[str, str] = field(default_factory=dict)
     _partitions: dict[tuple[str, int], PartitionChanged] = field(default_factory=dict)
 
     def decode(self, value: bytes, when: _Position) -> MetadataRecord:
-        """Decode the record at this offset, epoch and time. Raises `NotDecoded`."""
+        """Decode one record. `when`: its offset, epoch and time. Raises `NotDecoded`."""
         try:
             frame, at = unsigned_varint(value, 0)
             api_key, at = unsigned_varint(value, at)

@@ -17,14 +17,17 @@ from ackproof.rundir.metadata import MetadataRecord
 from ackproof.rundir.partition import TopicPartition
 
 ASK_S: Final = 1.0
-"""Time-out of one look at one node."""
+"""Time-out in seconds of one request to one node."""
 
 Runs = Callable[[int], bool]
 """Returns True if the process of a node runs (not paused)."""
 
 
 class NotDecoded(ValueError):
-    """A record that its decoder does not know. The text says where and what."""
+    """A record of the metadata log has a type, version or form that the decoder does not know.
+
+    The text says which and where.
+    """
 
 
 class BodyReader:
@@ -59,11 +62,14 @@ class MetadataQuorum(Protocol):
         """Return the active controller, None while no node claims to be it."""
 
     def partitions(self, topics: Iterable[str]) -> dict[TopicPartition, PartitionState]:
-        """Return the servers' own view of these topics; empty if only brokers know it (KRaft)."""
+        """Return the partitions of these topics as the servers see them; empty with KRaft: ask brokers instead."""
         return {}
 
     def registered(self) -> frozenset[int] | None:
-        """Return the brokers registered with the servers; None if only brokers know them. Raises `Unreachable`."""
+        """Return the brokers that are registered with the servers. Raises `Unreachable`.
+
+        None with KRaft: there the brokers' own metadata says it.
+        """
         return None
 
     def bars(self, broker: int) -> bool:
@@ -82,10 +88,10 @@ class Metadata(Protocol):
 
     @property
     def access(self) -> Access:
-        """The protocol versions that its brokers speak."""
+        """Return how to connect to the brokers of this mode, and which API versions they understand."""
 
     def main(self, *, broker: bool) -> str:
-        """Return the main class of a broker's JVM, or of another node's."""
+        """Return the Java main class of a broker, or of a controller or ZooKeeper server (`broker` False)."""
 
     def settings(
         self, layout: Layout, node_id: int, data: str, wanted: Mapping[str, str]
@@ -96,16 +102,21 @@ class Metadata(Protocol):
         """Format a node's empty data folders for this cluster."""
 
     def ports(self, layout: Layout, link: Link) -> tuple[int, ...]:
-        """Return the ports at a link's target to which its source connects, the most used first; empty for no link."""
+        """Return the target's ports to which the link's source connects, the most used first; empty if there are
+        none.
+        """
 
     def quorum(self, addresses: Mapping[int, Address], runs: Runs) -> MetadataQuorum:
-        """Return the servers at these addresses."""
+        """Return the KRaft voters or ZooKeeper servers at these addresses. `runs` tells if a node's process runs."""
 
     def controller_seen_by(self, broker: Connection) -> int | None:
         """Return the active controller in this broker's view. Raises `WireError`."""
 
     def decode(self, folders: Sequence[Path]) -> Iterator[MetadataRecord]:
-        """Decode what a majority of the servers wrote, from their data folders. Raises `NotDecoded` and OSError."""
+        """Decode the metadata changes that a majority of the servers have logged, from the servers' data folders.
+
+        Raises `NotDecoded` and OSError.
+        """
 
 
 def listener_settings(layout: Layout, node_id: int, *, controller: bool) -> dict[str, str]:

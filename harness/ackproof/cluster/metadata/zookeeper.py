@@ -34,7 +34,8 @@ from ackproof.rundir.partition import TopicPartition
 
 _MAIN: Final = "org.apache.zookeeper.server.quorum.QuorumPeerMain"
 _TICK_MS: Final = {"chaos": 500, "script": 500, "kafka": 2000}
-"""Sessions end at a tick; ZooKeeper's default is 2 s, as in Kafka's zookeeper.properties."""
+"""ZooKeeper's tickTime in milliseconds, by the experiment's timing. A session expires only at a tick. ZooKeeper's
+default is 2 s (Kafka's zookeeper.properties keeps it)."""
 
 
 class ZooKeeperMode:
@@ -48,7 +49,7 @@ class ZooKeeperMode:
     def settings(
         self, layout: Layout, node_id: int, data: str, wanted: Mapping[str, str]
     ) -> Mapping[str, str]:
-        """Return the zoo.cfg of a server; an experiment cannot add to it."""
+        """Return a node's settings: for a ZooKeeper server its zoo.cfg, to which the experiment cannot add."""
         if not layout.is_broker(node_id):
             return _of_server(layout, node_id, data)
         port = layout.addresses.controller_port
@@ -63,7 +64,10 @@ class ZooKeeperMode:
         }
 
     def lay_data(self, layout: Layout, node_id: int, data: Path, checkpoint: Path, cluster_id: str) -> None:
-        """Write only a server's id: a broker gets the cluster id from ZooKeeper and writes its `meta.properties`."""
+        """Create the log dirs, and a ZooKeeper server's `myid`.
+
+        A broker writes its `meta.properties` itself, with the cluster id from ZooKeeper.
+        """
         del checkpoint, cluster_id
         broker = layout.is_broker(node_id)
         for log_dir in log_dirs(layout.spec, str(data), broker=broker):
@@ -72,7 +76,10 @@ class ZooKeeperMode:
             (data / "myid").write_text(f"{node_id}\n", encoding="utf-8")
 
     def ports(self, layout: Layout, link: Link) -> tuple[int, ...]:
-        """Return the ports of links to brokers and servers; links between servers cannot be broken."""
+        """Return the target's port to which a broker connects: a broker's internal listener, or ZooKeeper's.
+
+        Empty if the source is a ZooKeeper server: links between the servers cannot be broken.
+        """
         source, target = link
         if not layout.is_broker(source):
             return ()
@@ -115,7 +122,8 @@ def _of_server(layout: Layout, node_id: int, data: str) -> dict[str, str]:
 
 
 _SESSION_S: Final = 1.5
-"""Time-out of our session. A server that listens but does not answer yet delays a connection as long."""
+"""Time-out in seconds of the harness's own ZooKeeper session. A connection to a server that accepts but does not
+answer takes as long to fail."""
 _LARGEST_ANSWER: Final = 1 << 20
 _SILENT: Final = logging.getLogger("ackproof.zookeeper")
 _SILENT.addHandler(logging.NullHandler())

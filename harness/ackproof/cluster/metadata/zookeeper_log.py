@@ -45,7 +45,7 @@ _SET_DATA, _MULTI, _CLOSE_SESSION = 5, 14, -11
 
 @dataclass(frozen=True)
 class Transaction:
-    """One entry of a log."""
+    """One transaction in a ZooKeeper log."""
 
     zxid: int
     time_ms: int
@@ -54,7 +54,7 @@ class Transaction:
     body: bytes
 
     def changes(self) -> Iterator[Change]:
-        """Yield the changes of a transaction. Raises struct.error and ValueError for an invalid one."""
+        """Yield the znode changes of a transaction. Raises struct.error and ValueError if it is invalid."""
         yield from self._changes_of(self.type, _Body(self.body))
 
     def _changes_of(self, type_: int, body: _Body) -> Iterator[Change]:
@@ -139,9 +139,10 @@ _Json: TypeAlias = dict[str, Any]
 
 @dataclass(frozen=True)
 class Change:
-    """One znode made (`data`, version 0), set (`data`, `version`) or removed (`data` None); or a session that ended.
+    """One change of a znode, or the end of a session (`path` '').
 
-    `session` made it; for the end of a session `path` is ''.
+    `data` None: the znode was removed; `version` 0: it was created; else it was set to `data`. `session`: the session
+    that made the change, or that ended.
     """
 
     zxid: int

@@ -34,7 +34,7 @@ CONNECT_S: Final = 1.0
 DELETED_WITHIN_S: Final = 20.0
 _METADATA, _LIST_OFFSETS, _CREATE, _DELETE, _QUORUM, _DESCRIBE = 3, 2, 19, 20, 55, 75
 _NEEDED: Final = {_METADATA: 9, _LIST_OFFSETS: 5, _CREATE: 5, _DELETE: 5}
-"""Requests that the harness sends, by API key and version."""
+"""Version of each request that the harness sends, by API key. An older broker lacks one of them."""
 _PROMISES: Final = {"min.insync.replicas": "1", "unclean.leader.election.enable": "false"}
 """Topic settings that the judge assumes by default. They are set explicitly, because defaults of the cluster may
 differ.
@@ -129,7 +129,7 @@ class AttachedCluster(Cluster):
         self._facts = facts_of(answer, self.running_links(), zookeeper=self.spec.metadata.broker_controls)
 
     def _ask_first(self) -> tuple[Any, Container[int]]:
-        """Return the first answer about all brokers, and the API versions of that broker."""
+        """Return the first broker's Metadata response about all brokers, and the API keys that it supports."""
         said: list[str] = []
         for address in self._first:
             with Connection(address, timeout_s=ASK_S, access=self._access) as link:
