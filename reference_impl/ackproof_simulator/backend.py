@@ -29,7 +29,7 @@ class Recorder:
     """The timeline and the samples of a simulated run, kept in memory until the run is over."""
 
     simulation: Simulation
-    """Set before the run begins."""
+    """The simulation that is recorded. Set it before the run begins."""
 
     def __init__(self, wall_ns: int) -> None:
         self.events: list[Event] = []
@@ -67,9 +67,9 @@ class Recorder:
         self.simulation.world.clock.call_after(LOOK_NS, self.look)
 
     def tell_changes(self, began: Sequence[Partition]) -> None:
-        """Report leaders and ISRs as the controller decided them, and processes that started and ended.
+        """Add the controller's changes of leaders and ISRs to the timeline, and starts and ends of processes.
 
-        The first state is an event too, as on real brokers: later changes are compared with it.
+        The initial leaders and ISRs are events at time 0, as on real brokers.
         """
         world = self.simulation.world
         partitions = world.partitions
@@ -148,7 +148,7 @@ def run_in_model(case: Case, run: CaseDir, replay: str, tell: OnEvent | None = N
 
 
 class ModelSimulator:
-    """Simulator that the core finds: see `ackproof.run.extensions`."""
+    """Entry point of the simulator, which `ackproof run` loads by name: see `ackproof.run.extensions`."""
 
     def run_case(self, case: Case, run: CaseDir, replay: str, tell: OnEvent) -> object:
         return run_in_model(case, run, replay, tell)

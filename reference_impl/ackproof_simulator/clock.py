@@ -22,7 +22,7 @@ SECOND = 1_000_000_000
 
 
 class Clock:
-    """`now` is nanoseconds since the run's start."""
+    """Virtual clock with a queue of future events. `now`: nanoseconds since the start of the run."""
 
     __slots__ = ("_count", "_queue", "now", "over")
 
@@ -51,7 +51,9 @@ class Clock:
 
 @dataclass(frozen=True)
 class Timing:
-    """Durations in nanoseconds. The constants were measured on real brokers (see the README)."""
+    """Durations of a simulated cluster, in nanoseconds. The constants were measured on real brokers (see the
+    README).
+    """
 
     fetch_wait: int
     fetch_backoff: int
@@ -63,12 +65,14 @@ class Timing:
     quorum_election: int
     """controller.quorum.election.timeout.ms: a voter without a leader waits for one to two of it."""
     flush_every: int
-    """Records between two fsyncs of a log; by default Kafka leaves flushing to the operating system."""
+    """Number of records between two fsyncs of a log; by default Kafka leaves flushing to the operating
+    system.
+    """
     handlers: int
     """Threads of a broker that handle requests (num.io.threads)."""
     hop: int = 250_000
     jitter: int = 500_000
-    """One way of a message, with its handling: 0.25 to 0.75 ms."""
+    """Range of the random latency of a message, one way, with its handling: 0.25 to 0.75 ms in all."""
     metadata: int = 3 * MS
     metadata_jitter: int = 12 * MS
     """Time from a decision of the controller until a broker has applied it."""
@@ -89,13 +93,13 @@ class Timing:
     reconnect: int = 50 * MS
     reconnect_max: int = 200 * MS
     counters: int = 50 * MS
-    """Greatest lag of the clients' counters."""
+    """Longest time in ns until a trigger sees a changed counter of the clients."""
     sampling: int = 200 * MS
     """Interval at which ISR and lag are sampled."""
 
 
 def timing_of(cluster: ClusterSpec) -> Timing:
-    """Return the timing of a cluster."""
+    """Return the timing that follows from a cluster's broker settings."""
     configured_here = configured(cluster, cluster.broker_ids[0])
 
     def setting(name: str) -> str:
@@ -122,5 +126,5 @@ def timing_of(cluster: ClusterSpec) -> Timing:
 
 
 def seconds(value: float) -> int:
-    """Return the nanoseconds of a duration in seconds."""
+    """Convert seconds to nanoseconds."""
     return round(value * SECOND)

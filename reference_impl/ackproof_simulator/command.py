@@ -157,7 +157,7 @@ def _tell(console: Console, result: SimulationFile) -> None:
 
 
 def _code(case: Case, result: SimulationFile) -> int:
-    """Return the exit code of a case's expectations over all its runs."""
+    """Return the exit code for a case: 0, 1 or 2, as described at `simulate`."""
     if result.incomplete == result.runs:
         return 2
     bounds: Sequence[tuple[str, float, float | None]] = [

@@ -32,7 +32,10 @@ RETRY = 100 * MS
 
 
 class Control:
-    """All controllers, and their knowledge of brokers. `changed` is called with every new image of a partition."""
+    """The controllers, and their state of brokers and partitions.
+
+    `changed` is called with every new image of a partition.
+    """
 
     def __init__(
         self,
@@ -51,7 +54,7 @@ class Control:
         self.journal = journal
         self.partitions: list[PartitionRun] = []
         self.newer: set[int] = set()
-        """Controllers that run another release, whose rules differ."""
+        """Controllers that an upgrade has moved to the other release, whose rules differ."""
         self.by_newer: Callable[[Rules], Rules] | None = None
         self.quorum = Quorum(scene, controllers, self._elected, zookeeper=zookeeper)
         self.holder = brokers[0] if zookeeper else NOBODY
@@ -61,11 +64,13 @@ class Control:
         self._episode = dict.fromkeys(brokers, 0)
         self.fenced: set[int] = set()
         self.joined: set[int] = set(brokers)
-        """Brokers that are registered since their last start."""
+        """Brokers that have registered since their last start."""
         self.starting: set[int] = set()
-        """Processes that run but do not answer yet: brokers before their registration."""
+        """Nodes whose process runs but does not answer yet, such as brokers before their registration."""
         self.born = dict.fromkeys((*brokers, *controllers), 0)
-        """Number of starts of each process."""
+        """By node: how often its process was started or killed. A delayed action is dropped if the number has
+        changed.
+        """
 
     # -- reaching each other ------------------------------------------------------------------------------------
 
@@ -89,7 +94,7 @@ class Control:
         return self.network.between(broker, self.active).usable
 
     def look(self) -> None:
-        """Determine the active controller and the sessions at risk again, after a change of a process or a link."""
+        """Update the active controller and the broker sessions after a change of a process or a link."""
         self.quorum.look()
         self._look_at_sessions()
 
@@ -249,7 +254,10 @@ class Control:
     # -- lives --------------------------------------------------------------------------------------------------
 
     def kill(self, node: int, *, power: Callable[[PartitionRun], int] | None = None) -> None:
-        """SIGKILL, or (with how much of a log is left) a power loss."""
+        """Kill a node's process (SIGKILL), or with `power` cut its machine's power.
+
+        `power` returns the offset up to which a partition's log survives.
+        """
         self.born[node] += 1
         self.journal.lived(node, NodeEnded())
         self._down(node)
@@ -263,7 +271,10 @@ class Control:
         self.look()
 
     def terminate(self, node: int, ended: Callable[[], None]) -> None:
-        """SIGTERM: leaderships are handed over, logs flushed; `ended` is called when the process is gone."""
+        """Stop a node with SIGTERM: it gives up its leaderships and flushes its logs.
+
+        `ended` is called when the process is gone.
+        """
         born = self.born[node]
         if node in self.brokers and self.reaches(node):
             self._stands(node, controlled_shutdown=True)
@@ -310,7 +321,9 @@ class Control:
             self.look()
 
     def _register(self, node: int, born: int, backoff: int) -> None:
-        """Request the registration until it is granted, which it is not while the old session lives."""
+        """Request a broker's registration repeatedly; it is refused while the session of the last incarnation
+        lives.
+        """
         if self.born[node] != born or self.disks.holds(node, 0, self._register, node, born, backoff):
             return
         host = self._host(node)

@@ -31,10 +31,10 @@ from ackproof_simulator.partition import REQUEST_BYTES, PartitionRun
 from ackproof_simulator.producers import newest_known
 
 WRITE_NS: Final = 2 * MS
-"""Time to write a decision to the transaction log and replicate it. The answer comes after it."""
+"""Nanoseconds to write a decision to the transaction log and replicate it. The answer comes after it."""
 SWEEP: Final = "transaction.abort.timed.out.transaction.cleanup.interval.ms"
 AGAIN_NS: Final = 20 * MS
-"""Time between two checks of markers in flight, and between two attempts to send the others."""
+"""Nanoseconds between two checks of markers in flight, and between two attempts to send the others."""
 Step: TypeAlias = Callable[[Transaction], tuple[Transaction, Error]]
 Answer: TypeAlias = Callable[[Error, int], None]
 """Called with the error and the current producer epoch; with `NOT_COORDINATOR` if no coordinator answers."""
@@ -46,7 +46,9 @@ class _Known:
     """The coordinator's memory of a transactional id, besides its transaction."""
 
     transaction: Transaction
-    """First transaction protocol, which librdkafka speaks: a producer epoch spans many transactions."""
+    """State of the present transaction. librdkafka speaks the first protocol: one producer epoch spans many
+    transactions.
+    """
     decided: tuple[int, bool] | None = None
     """Producer epoch of the last decided transaction, and True for a commit. Answers a repeated EndTxn."""
     since: int = 0
@@ -57,7 +59,11 @@ class _Known:
 
 
 class Coordinator:
-    """The coordinator. `log`: partition of the transaction log. `partitions`: data partitions, by index."""
+    """The transaction coordinator. `log`: partition of the transaction log. `partitions`: data partitions, by
+    index.
+
+    `slot` in its methods is the number of a transactional id.
+    """
 
     def __init__(
         self, experiment: ExperimentSpec, scene: Scene, log: PartitionRun, partitions: Sequence[PartitionRun]
@@ -76,11 +82,11 @@ class Coordinator:
         self._ask(client, slot, init_producer, answer)
 
     def add(self, client: Host, slot: int, epoch: int, place: int, answer: Answer) -> None:
-        """AddPartitionsToTxn."""
+        """Handle AddPartitionsToTxn for the data partition with index `place`."""
         self._ask(client, slot, lambda one: add_partition(one, epoch, place), answer)
 
     def end(self, client: Host, slot: int, epoch: int, answer: Answer, *, commit: bool) -> None:
-        """EndTxn."""
+        """Handle EndTxn. A repeated request for the last decided transaction is answered again."""
 
         def step(one: Transaction) -> tuple[Transaction, Error]:
             known = self._known[slot]
@@ -94,7 +100,9 @@ class Coordinator:
         self._ask(client, slot, step, answer)
 
     def verified(self, partition: PartitionRun, request: Produce) -> bool:
-        """Return True if this partition is in the producer's open transaction: a leader asks that (KIP-890)."""
+        """Return True if the partition is in the producer's open transaction. The partition's leader asks
+        before it appends (KIP-890).
+        """
         known = self._known.get(request.producer)
         place = next(at for at, one in enumerate(self._partitions) if one is partition)
         return known is not None and verified(known.transaction, request.producer_epoch, place)

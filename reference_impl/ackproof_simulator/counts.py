@@ -42,7 +42,7 @@ class Counts:
     shrink_ms: float
     full_isr_ms: float
     leader: int
-    """First leader after the first change; -1 if none."""
+    """Broker that became leader in the first change of a leader; -1 if no leader changed."""
 
 
 def counts_of(simulation: Simulation, seed: int) -> Counts:
@@ -120,11 +120,11 @@ QUANTITIES: Final = (
 )
 RESAMPLES: Final = 1000
 Z: Final = 1.959963985
-"""Two-sided 95 % of the normal distribution."""
+"""Quantile of the normal distribution for two-sided 95 % intervals."""
 
 
 def wilson(seen: int, runs: int) -> tuple[float, float]:
-    """Return the 95 % score interval of a share (Wilson 1927); (0, 1) without any run."""
+    """Return the 95 % confidence interval of the share `seen / runs` (Wilson 1927); (0, 1) without any run."""
     if runs == 0:
         return 0.0, 1.0
     share, square = seen / runs, Z * Z

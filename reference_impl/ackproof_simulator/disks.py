@@ -27,17 +27,20 @@ if TYPE_CHECKING:
 
 _NOBODYS: Final = -1
 Lane: TypeAlias = Connection | int
-"""A connection, whose requests are handled one after the other; or a fetcher thread, by the leader that it fetches
-from.
+"""Queue of requests handled in order: a connection, or the fetcher thread for a leader, given by the leader's
+id.
 """
 
 
 _Waiting: TypeAlias = tuple[int, Act, tuple[object, ...]]
-"""The life of the waiting process, and the action that it will run."""
+"""A waiting write: the number of its process's life (`Host.life`), and the action with its arguments."""
 
 
 class Disks:
-    """All log dirs, by node and number (from 0). `threads`: request handlers of a broker."""
+    """Log dirs of all nodes, each by node and number from 0; each may be frozen, so that writes wait.
+
+    `threads`: number of request handlers of a broker.
+    """
 
     def __init__(
         self, network: Network, threads: int, log_dirs: int, brokers: Sequence[int], *, zookeeper: bool
@@ -46,10 +49,11 @@ class Disks:
         apart = brokers if zookeeper or log_dirs > 1 else ()
         self._apart = frozenset(apart)
         self.frozen: Counter[tuple[int, int]] = Counter()
-        """Log dirs that are frozen now. Checked first, because it is empty most of the time."""
+        """Log dirs that are frozen now, with the number of faults that freeze each. Empty most of the time.
+        """
         self.knew: dict[int, int] = {}
-        """Nodes whose metadata log is frozen, with the active controller at that time: they do not learn of another
-        one.
+        """By node with a frozen metadata log: the active controller when it froze. The node learns of no
+        later one.
         """
         self.partitions: Sequence[PartitionRun] = ()
         self._writers: dict[tuple[int, int], list[_Waiting]] = {}
@@ -67,17 +71,20 @@ class Disks:
         return (node, folder) in self.frozen
 
     def metadata_still(self, node: int) -> bool:
-        """Return True if the node's metadata log stands still; brokers with ZooKeeper have none, those with several log
-        dirs have it in none of them.
+        """Return True if the node's metadata log is on a frozen disk.
+
+        False for brokers with ZooKeeper, which have no metadata log, and for those with several log dirs,
+        which have it on a disk of its own.
         """
         return node not in self._apart and self.still(node, 0)
 
     # -- standing still and going on ----------------------------------------------------------------------------
 
     def freeze(self, node: int, folder: int, active: int) -> None:
-        """Make every write wait from now on. Earlier writes are on the disk (FIFREEZE syncs the file system).
+        """Freeze a log dir: later writes wait. Earlier ones are on the disk, because FIFREEZE syncs the file
+        system.
 
-        `active`: the active controller.
+        `active`: the node that is active controller now.
         """
         self.frozen[node, folder] += 1
         if self.metadata_still(node):
@@ -87,7 +94,7 @@ class Disks:
                 partition.synced[node] = partition.log(node).end
 
     def thaw(self, node: int, folder: int) -> None:
-        """Run everything that waited, in its order."""
+        """End one freeze of a log dir; after the last one run the waiting writes, in their order."""
         self.frozen[node, folder] -= 1
         if self.frozen[node, folder] > 0:
             return
@@ -134,14 +141,16 @@ class Disks:
     # -- waiting ------------------------------------------------------------------------------------------------
 
     def probe(self, node: int, folder: int, act: Act, *args: object) -> None:
-        """Write and fsync from outside the node: `act` runs now, or when the disk recovers."""
+        """Write and fsync in a log dir from outside the node: `act` is called now, or when the disk recovers."""
         if self.still(node, folder):
             self._writers.setdefault((node, folder), []).append((_NOBODYS, act, args))
         else:
             act(*args)
 
     def holds(self, node: int, folder: int, act: Act, *args: object) -> bool:
-        """Return True if something that writes must wait; then it is called when the disk goes on."""
+        """Return True if a write must wait for a frozen log dir; `act` is then called when the dir thaws.
+        Else do nothing.
+        """
         if not self.still(node, folder):
             return False
         self._writers.setdefault((node, folder), []).append(self._mine(node, act, args))
@@ -156,9 +165,10 @@ class Disks:
         act: Act,
         *args: object,
     ) -> bool:
-        """Return True if a step of a replica must wait (None: one that takes its lock and writes nothing); then later.
+        """Return True if a step of a replica must wait; `act` is then called after the wait. Else do nothing.
 
-        `lane`: later arrivals on the same lane wait for it.
+        `event` None: a step that takes the replica's lock but writes nothing. `lane`: later requests in this
+        queue wait too.
         """
         if lane is not None and self._is_taken(at, lane):
             self._requests.setdefault(at, []).append(self._mine(at, act, args))
@@ -173,8 +183,9 @@ class Disks:
         return True
 
     def holds_news(self, partition: PartitionRun, at: int, image: Metadata, act: Act, *args: object) -> bool:
-        """Return True if a broker learns an image only later: its metadata log stands still, or who applies it
-        waits.
+        """Return True if a broker must wait to apply an image; `act` is then called after the wait.
+
+        It waits for its metadata log, or for a replica that is waiting for its disk.
         """
         if not self.metadata_still(at) and at not in self._news and not self._must_wait(partition, at, image):
             return False

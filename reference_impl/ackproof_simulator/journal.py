@@ -42,8 +42,9 @@ class Change(NamedTuple):
 
 
 class Journal:
-    """`records`: the metadata log; offsets count up. `log_dirs`: of each broker; with a single one they are not
-    recorded.
+    """Record of the controller's decisions and of processes. `records`: the metadata log, in offset order.
+
+    `log_dirs`: number of log dirs per broker; a single one is not recorded.
     """
 
     def __init__(self, clock: Clock, wall_ns: int, log_dirs: int) -> None:
@@ -52,7 +53,7 @@ class Journal:
         self.records: list[MetadataRecord] = []
         self.changes: list[Change] = []
         self.lives: list[tuple[int, int, NodeStarted | NodeEnded]] = []
-        """Starts and ends of processes: time and node."""
+        """Starts and ends of processes, each with time in ns and node."""
         self.topic_ids: dict[str, str] = {}
         """Topic id of the newest incarnation of each topic."""
         self.moving = False
@@ -141,5 +142,5 @@ class Journal:
 
 
 def dir_name(broker: int, folder: int) -> str:
-    """Return the id of a log dir, by its number from 0."""
+    """Return the id of a log dir, `<broker>.<number>`; numbers count from 0."""
     return f"{broker}.{folder}"

@@ -29,7 +29,10 @@ TO_ACCEPTOR, TO_OPENER = 0, 1
 
 @dataclass(slots=True, eq=False)
 class Host:
-    """A node or a client. `up`: it answers. `paused`: its process stands still. `broken` is called with lost
+    """A process on the network: a node or a client.
+
+    `up`: it answers. `paused`: it is stopped by SIGSTOP. `life`: number of its ends, so that messages to an
+    ended process are dropped. `inbox`: actions that wait while it is paused. `broken` is called with lost
     connections.
     """
 
@@ -54,7 +57,12 @@ class Host:
 
 @dataclass(slots=True, eq=False)
 class Connection:
-    """A connection, by its opener. `held`: messages that wait while nothing passes."""
+    """A TCP connection; `ends` has its opener and its acceptor.
+
+    `generation`: number of resets; a message of an earlier generation is dropped. `cuts`, `holds`: numbers of
+    faults that refuse or hold packets. `held`: messages that wait until no fault holds packets. `plain`: no
+    fault slows or drops packets.
+    """
 
     ends: tuple[Host, Host]
     generation: int = 0
@@ -67,11 +75,11 @@ class Connection:
     limits: list[int] = field(default_factory=list)
     """Packet sizes in bytes above which packets are lost."""
     slow_closes: list[int] = field(default_factory=list)
-    """Delays with which the end of a connection is noticed."""
+    """Delays in ns after which the opener notices the end of the connection, one per fault."""
     stuck: list[list[Unsent]] = field(default_factory=lambda: [[], []])
     """Per direction, a large packet that never arrives, and the messages after it."""
     lingers: bool = False
-    """True if it has ended and its opener does not know yet."""
+    """True if the connection has ended and its opener has not noticed yet."""
     plain: bool = True
     last: list[int] = field(default_factory=lambda: [0, 0])
     busy: list[int] = field(default_factory=lambda: [0, 0])
@@ -86,7 +94,7 @@ class Connection:
 
     @property
     def open(self) -> bool:
-        """Return True if nothing hinders the connection, whatever state its ends are in."""
+        """Return True if no fault cuts or holds the connection, whatever the state of its processes."""
         return not self.cuts and not self.holds and not self.lingers
 
     @property
@@ -97,11 +105,14 @@ class Connection:
 
 Letter: TypeAlias = tuple[int, Host, Act, tuple[object, ...]]
 Unsent: TypeAlias = tuple[int, int, Act, tuple[object, ...]]
-"""Time of the first sending, size, and the action at arrival."""
+"""A message that waits for retransmission: time of the first attempt in ns, size in bytes, action at arrival.
+"""
 
 
 class Network:
-    """All connections. `hop`, `jitter`: one way in nanoseconds, handling included."""
+    """All connections between processes. `hop`: fixed one-way latency, `jitter`: range of its random part, in
+    ns.
+    """
 
     def __init__(self, clock: Clock, random: Random, hop: int, jitter: int) -> None:
         self._clock = clock
@@ -111,7 +122,7 @@ class Network:
         self._connections: dict[tuple[int, int], Connection] = {}
         self.hosts: dict[int, Host] = {}
         self.shifts: dict[int, int] = {}
-        """Offset of each node's wall clock."""
+        """By node: offset of its wall clock from the virtual clock, in ns."""
 
     def join(self, host: Host) -> Host:
         self.hosts[host.id] = host
@@ -126,7 +137,9 @@ class Network:
         return found
 
     def send(self, connection: Connection, way: int, size: int, act: Act, *args: object) -> bool:
-        """Send `size` bytes; the other side runs `act`. Return False if the connection is refused."""
+        """Send `size` bytes to end `way` of the connection, which then calls `act`. Return False if the
+        connection is refused.
+        """
         to = connection.ends[way]
         if connection.lingers:
             return True  # into a connection that nobody reads from any more
@@ -192,7 +205,7 @@ class Network:
             act(*args)
 
     def wall(self, node: int) -> int:
-        """Return a node's notion of now."""
+        """Return a node's wall-clock time in ns, with the shift by clock faults."""
         return self._clock.now + self.shifts.get(node, 0)
 
     def reset_all_of(self, host: Host) -> None:
@@ -253,7 +266,9 @@ class Network:
 
 @dataclass
 class Scene:
-    """Shared surroundings of a simulated run. The controller and the clients are added last."""
+    """Objects that all parts of a simulated run share. The callbacks of the controller and of clients are
+    assigned last.
+    """
 
     clock: Clock
     network: Network
@@ -269,7 +284,9 @@ class Scene:
 
 
 class PendingProduce(NamedTuple):
-    """A produce request at its leader: its client, its connection, and the number of the attempt."""
+    """A produce request that waits at its leader: its client, its connection, and the client's batch
+    (`attempt`).
+    """
 
     client: Producer
     connection: Connection
@@ -280,7 +297,7 @@ class PendingProduce(NamedTuple):
 
 
 class PendingFetch(NamedTuple):
-    """A fetch that waits at its leader."""
+    """A follower's fetch that waits at its leader for new records."""
 
     request: Fetch
     connection: Connection

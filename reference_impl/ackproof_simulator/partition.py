@@ -46,12 +46,12 @@ if TYPE_CHECKING:
     from ackproof_simulator.producers import ClientBatch
 
 REQUEST_BYTES = 120
-"""Size of a request, and of an answer without records."""
+"""Bytes of a request, and of a response without records."""
 
 
 @dataclass
 class PartitionRun:
-    """One partition. `image`: the controller's state; brokers learn it later."""
+    """One simulated partition on all its brokers. `image`: the controller's state; brokers learn of it later."""
 
     topic: str
     number: int
@@ -68,14 +68,16 @@ class PartitionRun:
     proposed: dict[int, AlterPartition] = field(default_factory=dict)
     timed: set[int] = field(default_factory=set)
     own: dict[int, Rules] = field(default_factory=dict)
-    """Rules of brokers that differ from the controller: another release, or a setting not learned yet."""
+    """By broker: rules that differ from the controller's, because of another release or a setting not learned
+    yet.
+    """
     failed: set[int] = field(default_factory=set)
     """Brokers whose log dir with this partition has failed. Only a restart brings them back."""
     folder: int = 0
     """Number of the log dir (from 0) that has the partition on each broker, unless it was moved (`moved`)."""
     moved: dict[int, int] = field(default_factory=dict)
     synced: dict[int, int] = field(default_factory=dict)
-    """A broker's log end when its file system was last synced, independent of Kafka's own flushes."""
+    """By broker: log end at the last sync of its file system, independent of Kafka's own flushes."""
     throttle: int = 0
     """Bytes per second that replicas outside the ISR may copy; 0: no limit."""
     written: dict[tuple[int, int, int], ClientBatch] = field(default_factory=dict)
@@ -98,7 +100,9 @@ class PartitionRun:
     # -- steps --------------------------------------------------------------------------------------------------
 
     def step(self, at: int, event: Event) -> tuple[Message, ...]:
-        """Take one step of the reference on a broker; send its messages to clients and the controller."""
+        """Apply an event to a broker by the reference's rules; send the resulting messages to clients and the
+        controller.
+        """
         before = self.brokers[at]
         broker, messages = step(before, event, self.own.get(at, self.rules))
         self.brokers[at] = broker
@@ -161,7 +165,9 @@ class PartitionRun:
             self.fetch(at)
 
     def _drop_slow(self, at: int, epoch: int) -> None:
-        """Every half replica.lag.time.max.ms, drop followers that were not caught up for longer from the ISR."""
+        """Remove from the ISR the followers that lag for replica.lag.time.max.ms; runs every half of that
+        time.
+        """
         role = self.brokers[at].process.role
         if not isinstance(role, Leader) or role.epoch != epoch:
             return
@@ -252,7 +258,9 @@ class PartitionRun:
             self.host(leader).do(self._answer_parked, leader, follower)
 
     def renew(self, leader: int) -> None:
-        """Let a replica outside the ISR fetch again, as it does every fetch wait: that may let it join."""
+        """Let a follower outside the ISR fetch again, as Kafka does every replica.fetch.wait.max.ms: it may
+        then join.
+        """
         role = self.brokers[leader].process.role
         if not self.parked or not isinstance(role, Leader):
             return
@@ -335,7 +343,7 @@ class PartitionRun:
         return self.log(leader).end
 
     def _end_waiting(self, leader: int, timeout: int) -> None:
-        """Answer a producer that has waited in the purgatory for request.timeout.ms."""
+        """Answer producers whose acks=all request has waited at the leader for request.timeout.ms."""
         self.timed.discard(leader)
         clock = self.around.clock
         role = self.brokers[leader].process.role
@@ -358,7 +366,7 @@ class PartitionRun:
     # -- life of a broker ---------------------------------------------------------------------------------------
 
     def stop_replica(self, at: int, left: Broker) -> None:
-        """Take over the state that a broker left when its process ended."""
+        """Replace a broker's state by `left`, the state that its ended process left behind."""
         self.brokers[at] = left
         self.tokens[at] = self.tokens.get(at, 0) + 1
         self.proposed.pop(at, None)

@@ -44,7 +44,7 @@ _RETRIABLE = frozenset(
 
 @dataclass(slots=True, eq=False)
 class ClientBatch:
-    """Records of one producer for one partition, with their outcome. Times in nanoseconds."""
+    """Records of one producer for one partition, sent together, with their outcome. Times in nanoseconds."""
 
     producer: int
     place: int
@@ -64,7 +64,7 @@ class ClientBatch:
     epoch: int = -1
     sequence: int = 0
     txn: int = -1
-    """Number of the transaction of its producer; -1: none."""
+    """Number of its transaction among its producer's, from 0; -1: not transactional."""
 
 
 @dataclass
@@ -84,11 +84,13 @@ class Line:
 
 
 Tell: TypeAlias = Callable[[ClientBatch, PartitionRun], None]
-"""Called with every batch whose outcome is known."""
+"""Callback for every batch whose outcome is known."""
 
 
 class Producer:
-    """One producer process. `tell` is called with every batch whose outcome is known."""
+    """One simulated producer process with the behaviour of librdkafka. `tell` is called with every batch
+    whose outcome is known.
+    """
 
     def __init__(
         self,
@@ -102,7 +104,7 @@ class Producer:
     ) -> None:
         self.number, self.host, self.spec, self.lines = number, host, spec, lines
         self.pid = number
-        """Producer id in the logs."""
+        """Producer id as stored in record batches."""
         self.clock, self.network = scene.clock, scene.network
         self.timing, self.random, self.tell = scene.timing, scene.random, tell
         self.acks = ACKS[spec.acks]
@@ -143,7 +145,7 @@ class Producer:
         self.clock.call_after(SECOND, self._watch)
 
     def sent_times(self, seq: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-        """Return the time at which each record was handed to the library."""
+        """Return the time in ns at which each record was handed to the library."""
         return (self.began + seq * self.gap).astype(np.int64)
 
     def sent_ns(self, seq: int) -> int:
@@ -160,7 +162,9 @@ class Producer:
         self.clock.call_after(self._least, self.host.do, self._make)
 
     def _deal(self, due: int) -> None:
-        """Make the due records, as far as the queue has room, and distribute them over the partitions in turn."""
+        """Create the due records, as far as the queue has room, and distribute them round-robin over the
+        partitions.
+        """
         start, places = self.made, len(self.lines)
         self.made = stop = min(due, start + MOST_RECORDS * places)
         for place, line in enumerate(self.lines):
@@ -313,13 +317,13 @@ class Producer:
     # -- metadata -----------------------------------------------------------------------------------------------
 
     def ask_soon(self, line: Line) -> None:
-        """Request metadata within one refresh."""
+        """Request metadata soon: at a random time within one refresh interval."""
         if not line.asking:
             line.asking = True
             self.clock.call_after(int(self.random.random() * self.timing.refresh), self._ask, line)
 
     def ask_in_turn(self, line: Line) -> None:
-        """Request metadata at the next regular refresh: this client knows of no problem."""
+        """Request metadata at the next regular refresh, because this client has noticed no problem."""
         self.clock.call_after(int(self.random.random() * self.refresh), self._ask, line)
 
     def _ask(self, line: Line) -> None:

@@ -23,7 +23,10 @@ IDLE_NS: Final = 500 * MS
 
 
 class Quorum:
-    """The quorum. `elected` is called after each election. `voters` can change with KIP-853."""
+    """The controller quorum (KRaft), or the ZooKeeper ensemble.
+
+    `elected` is called after each election. `voters` can change with KIP-853.
+    """
 
     def __init__(
         self,
@@ -91,7 +94,7 @@ class Quorum:
         return node in self.voters and self.hears_majority(node) and self._commits(node)
 
     def look(self) -> None:
-        """Determine the active controller again, after a change of a process, a link, a disk or the voters."""
+        """Update the active controller after a change of a process, a link, a disk or the voters."""
         if self.active != NOBODY:
             if not self.may_lead(self.active):
                 self._lose()
@@ -152,7 +155,7 @@ class Quorum:
         return self.active != NOBODY and self.hears_majority(self.active, voters)
 
     def may_join(self, node: int) -> bool:
-        """Return True if a controller can be added as a voter: it must follow the active one before."""
+        """Return True if a controller can be added as a voter: it must first follow the active controller."""
         return (
             self.active != NOBODY
             and self._network.hosts[node].running

@@ -19,11 +19,13 @@ from ackproof_simulator.partition import PartitionRun
 from ackproof_simulator.producers import newest_known
 
 POLL = 5 * MS
-"""Longest time from a new high watermark until the records are handed over (fetch and poll)."""
+"""Longest time in ns from a new high watermark until a reader has the records (fetch and poll)."""
 
 
 class ReadBatch(NamedTuple):
-    """A batch that was handed to a reader."""
+    """A batch that was returned to a reader. `place`: index of its partition. `assignment`: number of the
+    reader's assignment.
+    """
 
     place: int
     assignment: int
@@ -43,7 +45,7 @@ class _Position:
 
 @dataclass
 class Reader:
-    """One live reader."""
+    """One simulated consumer that reads while the run goes on."""
 
     number: int
     host: Host
@@ -57,7 +59,8 @@ class Reader:
     assignment: int = 1
     stopped: bool = False
     committed: bool = False
-    """True if it reads at read_committed: up to the last stable offset, without aborted records."""
+    """True with isolation level read_committed: it reads to the last stable offset, without aborted records.
+    """
 
     def follow(self, partition: PartitionRun, place: int) -> None:
         self.positions.append(_Position(partition, place, partition.image.partition.leader))
@@ -88,7 +91,7 @@ class Reader:
                 self._arm(position, int(self.random.random() * POLL) + MS)
 
     def ask_soon(self, partition: PartitionRun) -> None:
-        """Ask for the leader: a broker has learned of another one."""
+        """Request metadata soon, because a broker has learned of another leader."""
         for position in self.positions:
             if position.partition is partition:
                 self._ask(position, int(self.random.random() * self.scene.timing.refresh))

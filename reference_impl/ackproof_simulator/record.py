@@ -76,7 +76,7 @@ def clients_of(simulation: Simulation) -> tuple[Client, ...]:
 
 
 def write_ledgers(simulation: Simulation, run: CaseDir) -> None:
-    """Write both ledgers, one part per client."""
+    """Write the ledgers of produced and of read records, one part per client."""
     world = simulation.world
     places = [partition.place for partition in world.partitions]
     for producer in world.producers:
@@ -198,7 +198,7 @@ def _write_reads(
 
 
 def write_final_read(simulation: Simulation, run: CaseDir) -> None:
-    """Write `observed/final-read.json`."""
+    """Write `observed/final-read.json`: per partition the offsets that the final read covered."""
     partitions = []
     for partition, place in zip(simulation.world.partitions, simulation.final, strict=True):
         partitions.append(
@@ -250,6 +250,7 @@ def write_replicas(simulation: Simulation, run: CaseDir) -> None:
                     topic_id=world.journal.topic_ids[partition.topic],
                 )
             )
+            # One value per column of `BATCHES`, in its order.
             rows += [
                 (
                     broker, partition.topic, partition.number, batch.base, batch.next - 1, batch.epoch,

@@ -34,7 +34,7 @@ LIMIT_NS = 3600 * SECOND
 
 
 def setting_of(case: Case) -> Setting:
-    """Return what is the same of a case for every seed."""
+    """Return the parts of a case that are the same for every seed."""
     return Setting(
         timing_of(case.experiment.cluster),
         {topic: replace(code_for(case), max_fetch_batches=FETCH_BATCHES) for topic in case.experiment.topics},
@@ -60,7 +60,9 @@ class FinalPlace:
 
 
 class Simulation:
-    """One simulated run. `say` writes a timeline. `reading`: simulate live readers although no trigger needs them."""
+    """One simulated run of a case. `say` receives timeline events. `reading`: simulate readers even if no
+    trigger needs them.
+    """
 
     def __init__(
         self,
@@ -79,7 +81,7 @@ class Simulation:
         self.reasons: list[str] = []
         self.final: list[FinalPlace] = []
         self.load_began = -1
-        """Time 0 of `at:`."""
+        """Virtual time in ns at which the load began, from which `at:` triggers count; -1 before."""
         self._reading = reading or any(
             (isinstance(fault.trigger, StateTrigger) and fault.trigger.condition.gauge == "read")
             or (isinstance(fault, ClientFault) and fault.client.kind == "reader")

@@ -32,9 +32,9 @@ from ackproof_simulator.world import World
 
 LOOK_NS = 10 * MS
 CONFIRM_NS = 12 * MS
-"""Time from a fault to its confirmation: a read of /proc."""
+"""Nanoseconds from a fault to its confirmation: the time to read /proc."""
 NOTICE_NS = 10 * MS
-"""Time from the confirmation of a fault until a fault that follows it has resolved its targets and struck."""
+"""Nanoseconds from a fault's confirmation until a chained fault has resolved its targets and struck."""
 
 Say: TypeAlias = Callable[[EventDetail, int | None], None]
 """Records an event of now; the second argument is the number of the fault."""
@@ -54,7 +54,7 @@ class Schedule:
         self._load = LoadPhase.RUNS
 
     def start(self) -> None:
-        """Start the clock of `at:`."""
+        """Begin to count the time of `at:` triggers, and to watch for states."""
         self._began = self._clock.now
         for life in self.lives.values():
             trigger = life.fault.trigger
@@ -142,7 +142,7 @@ class Schedule:
         return LIVE[condition.gauge](world.look(world.partition(topic, number)))
 
     def _let_follow(self, first: Life) -> None:
-        """Start the faults that wait for this event of another fault."""
+        """Schedule the faults whose trigger is this event of another fault (chained faults)."""
         for life in followers(self.lives, first):
             if isinstance(trigger := life.fault.trigger, ChainTrigger):
                 later = seconds(trigger.by) + NOTICE_NS
@@ -177,7 +177,10 @@ class Schedule:
     def _attempt(
         self, number: int, act: Callable[[], str], then: Callable[[str], object], failed: str = ""
     ) -> None:
-        """Call `act`, again until it succeeds or its time is over; `then` gets its result."""
+        """Call `act`, repeatedly while it raises `NotYet` and time is left; then call `then` with its result.
+
+        Any other error fails the fault, with `failed` before the error's text.
+        """
         try:
             did = act()
         except AckproofError as error:

@@ -35,14 +35,14 @@ from ackproof_simulator.run import Simulation, setting_of
 BATCHES: Final = 100
 """Approximate number of batches per run, unless an option sets it."""
 CHUNK: Final = 25
-"""Seeds per task of a worker."""
+"""Number of seeds in one task of a worker process."""
 WORST: Final = 3
 SHRINK_BY: Final = ("lost", "duplicate")
 RUNS: Final = 60
 WITHIN_S: Final = 1.5
-"""Limits of the simulation that accompanies a run made elsewhere: runs, and seconds."""
+"""Time limit in seconds for the simulation that accompanies a run on real brokers."""
 FEW: Final = 50
-"""Most seeds that run in this process: starting others takes longer."""
+"""Up to this number of seeds run in this process, because starting other processes takes longer."""
 
 Progress = Callable[[int, int], None]
 Mapper = Callable[[JsonValue, Sequence[Sequence[int]]], Iterable[Sequence[Counts]]]
@@ -65,7 +65,7 @@ def with_linger(case: Case, seconds: float) -> Case:
 
 
 def runs_of(case: Case, seeds: Iterable[int]) -> Iterator[Counts]:
-    """Yield one run per seed, in this process."""
+    """Simulate a case at each seed in this process, and yield the counts of each run."""
     setting = setting_of(case)
     for seed in seeds:
         simulation = Simulation(setting, reseeded(case, seed))
@@ -74,12 +74,12 @@ def runs_of(case: Case, seeds: Iterable[int]) -> Iterator[Counts]:
 
 
 def chunk_of(resolved: JsonValue, seeds: Sequence[int]) -> list[Counts]:
-    """Return the runs of a worker for the case as JSON and these seeds."""
+    """Return the counts of a worker's runs: the case as JSON, at these seeds."""
     return list(runs_of(case_from_json(resolved), seeds))
 
 
 def in_processes(resolved: JsonValue, chunks: Sequence[Sequence[int]]) -> Iterator[Sequence[Counts]]:
-    """Run the chunks in one process per core."""
+    """Run chunks of seeds in one process per core, and yield each chunk's counts as it finishes."""
     for _, done in answers.in_processes(partial(chunk_of, resolved), chunks):
         yield done
 
@@ -93,7 +93,11 @@ def sweep(
     *,
     shrinks: bool = True,
 ) -> SimulationFile:
-    """Simulate every seed and sum up. `mapper` None: in this process. `command`: words that repeat a seed."""
+    """Simulate every seed, and return the distribution of each quantity.
+
+    `mapper` None: all in this process. `command` returns the command line that repeats a seed. `shrinks`:
+    also search for the fewest faults that show a finding.
+    """
     began = time.monotonic()
     runs: list[Counts] = []
     if mapper is None:

@@ -41,7 +41,7 @@ class Phase(Enum):
 
 @dataclass
 class Txn:
-    """One transaction, as its producer knows it. Times in nanoseconds, -1 never."""
+    """One transaction from its producer's view. Times in nanoseconds; -1: not reached."""
 
     number: int
     first: int
@@ -76,9 +76,11 @@ class TransactionalProducer(Producer):
         self.must_abort = False
         self.gave_up = ""
         self.fenced_by_another = False
-        """True if a fault has given its id to another producer: no new one replaces it then."""
+        """True if a fault has started another producer with its transactional id; then it is not replaced
+        when it ends.
+        """
         self.handed: list[tuple[int, int]] = []
-        """Records handed to the library: up to which seq, at what time."""
+        """Pairs of (seq, time in ns): the records below seq had been handed to the library at that time."""
         self.size = self.spec.transaction_size or 1
         self.bound = seconds(self.spec.delivery_timeout) + 10 * SECOND
 
@@ -156,7 +158,7 @@ class TransactionalProducer(Producer):
             batch.txn, batch.made = self.txns[-1].number, self.clock.now
 
     def sent_ns(self, seq: int) -> int:
-        """Return the present time: a record is made when it is handed over."""
+        """Return the time now in ns: records are created when they are handed to the library."""
         return self.clock.now
 
     # -- sending ------------------------------------------------------------------------------------------------

@@ -32,9 +32,10 @@ from ackproof_simulator.transactional import TransactionalProducer
 
 TRANSACTIONS: Final = "__transaction_state"
 ANOTHER_NS: Final = 500_000_000
-"""Time from the end of a client process until its replacement runs."""
+"""Nanoseconds from the end of a client process until its replacement runs."""
 CLIENTS_FROM = -2
-"""Clients are hosts with negative numbers, from -2 down."""
+"""Host number of the first client; further clients count down from it. Host numbers of nodes are their ids.
+"""
 
 
 @dataclass(frozen=True)
@@ -58,7 +59,7 @@ class World:
     producers: list[Producer] = field(default_factory=list)
     readers: list[Reader] = field(default_factory=list)
     resets: list[tuple[int, int, int, ClientReset]] = field(default_factory=list)
-    """See `Reader`."""
+    """Resets of all readers: see `Reader.resets`."""
     acked: int = 0
     acked_at: dict[int, int] = field(default_factory=dict)
     last_ack: dict[int, int] = field(default_factory=dict)
@@ -75,11 +76,11 @@ class World:
     """Dynamic settings of topics, of all brokers ('') and of single brokers (by number)."""
     next_client: int = CLIENTS_FROM
     of_readers: Random = field(default_factory=Random)
-    """Random source of readers, separate so that readers do not change what is written."""
+    """Random source for readers only: the written records do not depend on whether readers are simulated."""
 
     @property
     def changes(self) -> list[Change]:
-        """Return the changes of partitions, Kafka's internal topics left out."""
+        """Return the changes of leader, ISR and assignment, without those of internal topics."""
         mine = len(self.partitions)
         return [change for change in self.journal.changes if change.place < mine]
 
@@ -262,7 +263,9 @@ class World:
         return found
 
     def make_anew(self, topic: str) -> None:
-        """Create a deleted topic again, with new logs. Clients go on with it; readers begin again."""
+        """Create a deleted topic again, with new logs. Producers continue with the new topic; readers start
+        from offset 0.
+        """
         places = [at for at, partition in enumerate(self.partitions) if partition.topic == topic]
         old = [self.partitions[at] for at in places]
         processes = {broker: one.process for broker, one in old[0].brokers.items()}
@@ -284,7 +287,7 @@ class World:
             self.control.publish(partition)
 
     def heard(self, partition: PartitionRun) -> None:
-        """Let clients ask for the leader: a broker has newer metadata of a partition."""
+        """Let clients request metadata soon, because a broker has newer metadata of the partition."""
         for producer in self.producers:
             for line in producer.lines:
                 if line.partition is partition and line.leader != partition.image.partition.leader:

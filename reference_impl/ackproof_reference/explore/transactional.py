@@ -40,6 +40,8 @@ from ackproof_reference.transactions import (
 
 CLASSES = ("hanging", "torn", "aborted read", "early read", "stuck")
 PARTITIONS = (0, 1)
+# Indices of cells. The logs are cells 4 and 5; from 6 on, each client has one cell. A `Group` calls its function with
+# the values of its cells, and takes their new values back in the same order.
 _BOUNDS, _COORDINATOR, _OLD, _LATE, _LOGS, _CLIENTS = 0, 1, 2, 3, 4, 6
 _PRODUCER = 7
 _MOST = 10

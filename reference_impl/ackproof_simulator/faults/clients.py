@@ -33,7 +33,7 @@ class _Clients(Virtual[ClientT]):
 
 @does(KillClient)
 class KillClientRun(_Clients[KillClient]):
-    """SIGKILL of clients; new clients replace them."""
+    """Kill clients with SIGKILL; new clients replace them."""
 
     def inject(self) -> str:
         for host in self.chosen():
@@ -52,7 +52,7 @@ class KillClientRun(_Clients[KillClient]):
 
 @does(PauseClient)
 class PauseClientRun(_Clients[PauseClient]):
-    """SIGSTOP of clients."""
+    """Stop client processes with SIGSTOP; healing continues them."""
 
     def inject(self) -> str:
         self.hosts = self.chosen()
@@ -69,7 +69,7 @@ class PauseClientRun(_Clients[PauseClient]):
 
 @does(FenceProducer)
 class FenceProducerRun(_Clients[FenceProducer]):
-    """A second producer with the transactional id of a running one, which is fenced."""
+    """Start a second producer with the transactional id of a running one, which is then fenced."""
 
     def inject(self) -> str:
         self.chosen()

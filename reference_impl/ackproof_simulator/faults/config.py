@@ -23,7 +23,9 @@ _INTERVAL: Final = "unclean.leader.election.interval.ms"
 
 @does(SetConfig)
 class SetRun(Virtual[SetConfig]):
-    """A dynamic change of settings. The controller applies it at once, brokers when they learn of it."""
+    """Change settings dynamically. The controller applies them at once, brokers when they learn of the
+    change.
+    """
 
     def __init__(self, fault: SetConfig, aim: Aim, world: World) -> None:
         super().__init__(fault, aim, world)
@@ -120,7 +122,7 @@ class SetRun(Virtual[SetConfig]):
 
 @does(Recreate)
 class RecreateRun(Virtual[Recreate]):
-    """Deletion of a topic; healing creates it again, with new logs under the same name."""
+    """Delete a topic; healing creates it again, with new logs under the same name."""
 
     @property
     def places(self) -> list[int]:
@@ -167,14 +169,16 @@ class RecreateRun(Virtual[Recreate]):
 
 AGAIN_S = 0.05
 COMMITTED_S = 0.03
-"""Time from the request until a majority of voters has written it, as measured on real quorums."""
+"""Seconds from the request until a majority of voters has written it, as measured on real quorums."""
 DYNAMIC_S = 0.35
-"""Time until the first request is accepted: the quorum must become a dynamic one first (kraft.version 1)."""
+"""Seconds until the first request is accepted: the quorum must first become dynamic (kraft.version 1)."""
 
 
 @does(RemoveController)
 class VotersRun(Virtual[RemoveController]):
-    """RemoveRaftVoter, healed by AddRaftVoter. Each is requested until the active controller accepts it."""
+    """Remove a controller with RemoveRaftVoter, and heal with AddRaftVoter. Each is requested until it is
+    accepted.
+    """
 
     WITHIN_S: ClassVar[float] = 40.0
 
@@ -189,7 +193,9 @@ class VotersRun(Virtual[RemoveController]):
         return f"asked a broker to remove controller {self.node} from the quorum"
 
     def _ask(self, after_s: float, *, joins: bool) -> None:
-        """Request the change repeatedly until it can be committed, or the time for it is over."""
+        """Request the change of voters repeatedly until the quorum can commit it, for `WITHIN_S` seconds at
+        most.
+        """
         until = self.world.clock.now + seconds(self.WITHIN_S - AGAIN_S)
         quorum = self.world.control.quorum
 

@@ -30,7 +30,9 @@ from ackproof_simulator.world import World
 @does(FullDisk)
 @does(FailLogDir)
 class LogDirRun(DownRun[LogDirFault]):
-    """A broker whose only log dir fails ends (LogManager.handleLogDirFailure); one with several lives on without it."""
+    """Fail a log dir. A broker with a single one ends (LogManager.handleLogDirFailure); others go on without
+    it.
+    """
 
     @property
     def single(self) -> bool:
@@ -54,12 +56,14 @@ class LogDirRun(DownRun[LogDirFault]):
         return [one for one in self.world.control.partitions if one.folder_at(node) == self.folders[node]]
 
     def _report_later(self, node: int, lost: list[PartitionRun]) -> None:
-        """Its next heartbeat says that a log dir has failed."""
+        """Report the failed log dir with the broker's next heartbeat."""
         wait = int(self.world.random.random() * self.world.timing.heartbeat) + MS
         self.world.clock.call_after(wait, self._report_failed_dir, node, lost)
 
     def _report_failed_dir(self, node: int, lost: list[PartitionRun]) -> None:
-        """ReplicationControlManager.handleDirectoriesOffline (KIP-858)."""
+        """Let the controller handle the report: replicas in the log dir are offline
+        (handleDirectoriesOffline, KIP-858).
+        """
         control = self.world.control
         if self.host(node).life != self.lives[node]:
             return
@@ -76,13 +80,15 @@ class LogDirRun(DownRun[LogDirFault]):
         self.world.journal.note(BrokerChanged, node=node, broker_epoch=epoch, log_dirs=left)
 
     def bites(self) -> bool:
-        """Gone; or what lies there is served no more."""
+        """Return True if the broker has ended; or, with several log dirs, if it no longer serves the replicas
+        in the failed one.
+        """
         if self.single:
             return super().bites()
         return all(node in partition.failed for node in self.nodes for partition in self._lying_there(node))
 
     def heal(self) -> str:
-        """Mend it; only a new start brings it back."""
+        """Repair the log dir and restart the broker, which uses the dir again only after a restart."""
         if self.single:
             return super().heal()
         for node in self.nodes:
@@ -91,7 +97,7 @@ class LogDirRun(DownRun[LogDirFault]):
         return f"SIGTERM and start of {self.names()}"
 
     def healed(self) -> bool:
-        """It answers, and holds its replicas in sync again."""
+        """Return True if the nodes answer, serve all replicas again and are in all their ISRs."""
         return (
             super().healed()
             and not any(node in one.failed for node in self.nodes for one in self.world.control.partitions)
@@ -100,7 +106,9 @@ class LogDirRun(DownRun[LogDirFault]):
 
 
 def which_dir(fault: LogDirFault, world: World, node: int) -> int:
-    """Return the log dir of a node that is meant, counted from 0: the named one, or that of the role's partition."""
+    """Return the log dir, counted from 0, that a fault aims at: the named one, or that of the target's
+    partition.
+    """
     if fault.dir is not None:
         return fault.dir - 1
     role = fault.target
@@ -110,7 +118,9 @@ def which_dir(fault: LogDirFault, world: World, node: int) -> int:
 
 
 def in_sync(world: World, nodes: Sequence[int]) -> bool:
-    """Return True if these nodes are in the ISR of all their partitions; a node that a fault wants dead need not be."""
+    """Return True if these nodes are in the ISR of all their partitions; nodes that a fault holds down do not
+    count.
+    """
     return all(
         node not in partition.image.partition.replicas
         or node in partition.image.partition.isr
@@ -121,14 +131,14 @@ def in_sync(world: World, nodes: Sequence[int]) -> bool:
 
 
 HEADER = 61
-"""Bytes of a batch before its records."""
+"""Size of a record batch's header in bytes."""
 COPIED = 50 << 20
-"""Bytes that a broker copies from one log dir to another in a second."""
+"""Bytes per second that a broker copies from one log dir to another."""
 
 
 @does(TruncateSegment)
 class TruncateRun(DownRun[TruncateSegment]):
-    """Killed, and the last bytes of its log are gone: with them each batch that is not whole any more."""
+    """Kill brokers and cut the last bytes off a log; batches that are no longer complete are lost."""
 
     def kill(self, node: int) -> None:
         partition = self.world.partition(*self.fault.place)
@@ -148,10 +158,10 @@ class TruncateRun(DownRun[TruncateSegment]):
 
 @does(DeleteCheckpoint)
 class CheckpointRun(DownRun[DeleteCheckpoint]):
-    """Killed, and a checkpoint is gone. Without high watermarks it begins at the start of its logs.
+    """Kill brokers and delete a checkpoint file. Without high watermarks a broker restarts at its logs' start
+    offsets.
 
-    The others cost nothing here: a kill has the active segment recovered anyway, which finds its leader epochs; there
-    are no others; logs begin at 0.
+    The other checkpoint files have no effect here: recovery after a kill rebuilds what they contain.
     """
 
     def kill(self, node: int) -> None:
@@ -164,7 +174,9 @@ class CheckpointRun(DownRun[DeleteCheckpoint]):
 
 @does(MoveLogDir)
 class MoveDirRun(Virtual[MoveLogDir]):
-    """Each replica is copied to the next log dir of its broker, which then tells the controller."""
+    """Move replicas to the next log dir of their broker. After the copy, the broker reports it to the
+    controller.
+    """
 
     def inject(self) -> str:
         self.must_run()
@@ -204,7 +216,7 @@ class MoveDirRun(Virtual[MoveLogDir]):
         control.apply(partition, image)
 
     def bites(self) -> bool:
-        """Each lies in the other log dir."""
+        """Return True if every replica is in its new log dir."""
         now = {node: self.partition.folder_at(node) for node in self.nodes}
         self.witness = f"{self.partition.topic}/{self.partition.number} lies in log dir " + ", ".join(
             f"{folder + 1} of node {node}" for node, folder in now.items()
@@ -217,11 +229,12 @@ class MoveDirRun(Virtual[MoveLogDir]):
 
 @does(SlowDisk)
 class SlowDiskRun(Virtual[SlowDisk]):
-    """Frozen for `stall`, then 50 ms in which all goes through that has waited, and so on. Nothing ends."""
+    """Freeze a log dir for `stall` seconds, let waiting writes pass for 50 ms, and repeat. No process ends."""
 
     LET_THROUGH_S: ClassVar[float] = 0.05
     WITHIN_S: ClassVar[float] = 93.0
-    """Three times the longest stall, and the time of a first freeze, as for the real one."""
+    """Limit in seconds, as on real brokers: three times the longest stall, and the time for a first freeze.
+    """
 
     over = is_still = False
     error = ""
@@ -265,7 +278,7 @@ class SlowDiskRun(Virtual[SlowDisk]):
         self.world.control.look()
 
     def _probe(self) -> None:
-        """A write of ours at each node that has none under way."""
+        """Start a test write at each node that has none in progress."""
         for node, folder in self.folders.items():
             if node not in self.probing:
                 self.probing[node] = self.world.clock.now
@@ -276,7 +289,7 @@ class SlowDiskRun(Virtual[SlowDisk]):
         self.longest[node] = max(self.longest[node], took)
 
     def bites(self) -> bool:
-        """A write of ours has waited, too."""
+        """Return True if a test write waited at least half of `stall` on every node."""
         self._probe()
         self.witness = "; ".join(
             f"a write and fsync where node {node} has its log took {took / SECOND:.2f} s"
@@ -297,7 +310,7 @@ class SlowDiskRun(Virtual[SlowDisk]):
         self._thaw()
 
     def healed(self) -> bool:
-        """A write of ours does not wait, and the nodes' replicas are in sync."""
+        """Return True if test writes do not wait any more, and the nodes' replicas are in sync."""
         self._probe()
         self.witness = "a write and fsync took 0 ms; in the ISR of all its partitions"
         fast = not self.probing and all(

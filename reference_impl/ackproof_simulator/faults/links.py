@@ -51,7 +51,9 @@ class LinksRun(Virtual[LinksT]):
         return f"mended {len(self.mine)} connections"
 
     def burden(self, connection: Connection) -> tuple[list[Any], object] | None:
-        """Return the list of a connection's burdens of this kind, and this one; None: nothing passes at all."""
+        """Return the list in which a connection keeps effects of this kind, and the entry of this fault;
+        None: packets do not pass.
+        """
         fault: LinkFault = self.fault
         match fault:
             case DelayFault():
@@ -78,7 +80,7 @@ class LinksRun(Virtual[LinksT]):
             self.world.network.reset(connection)
 
     def mend(self, connection: Connection) -> None:
-        """End the effect on a connection; blocked packets pass."""
+        """End this fault's effect on a connection; blocked packets pass."""
         burden = self.burden(connection)
         if burden is not None:
             borne, one = burden
@@ -94,7 +96,7 @@ class LinksRun(Virtual[LinksT]):
 
 @does(FlapFault)
 class FlapRun(LinksRun[FlapFault]):
-    """A link that goes down and up repeatedly."""
+    """Take links down and up repeatedly."""
 
     def inject(self) -> str:
         self.over = False

@@ -25,7 +25,7 @@ from ackproof_simulator.world import World
 @does(ElectPreferred)
 @does(ElectUnclean)
 class ElectRun(Virtual[ElectPreferred | ElectUnclean]):
-    """An election that an administrator requests."""
+    """Request an election, as an administrator does with ElectLeaders."""
 
     def inject(self) -> str:
         place = self.fault.partition
@@ -45,7 +45,7 @@ MoveT = TypeVar("MoveT", bound=Move)
 
 @does(Reassign)
 class ReassignRun(Virtual[MoveT]):
-    """A reassignment of a partition; complete when all new replicas are in sync."""
+    """Reassign a partition; complete when all new replicas are in sync."""
 
     WITHIN_S: ClassVar[float] = 90.0
 
@@ -87,13 +87,13 @@ class ReassignRun(Virtual[MoveT]):
 
 @does(CancelReassign)
 class CancelRun(ReassignRun[CancelReassign]):
-    """A reassignment that is cancelled half way."""
+    """Start a reassignment; healing cancels it before it is complete."""
 
     def bites(self) -> bool:
         return super().bites() and self.goes_on()
 
     def heal(self) -> str:
-        """Cancel the reassignment; once it is complete there is nothing to cancel."""
+        """Cancel the reassignment. Raises `FaultNotConfirmed` if it is already complete."""
         self.partition.throttle = 0
         if not self.goes_on():
             raise FaultNotConfirmed(
@@ -111,7 +111,7 @@ class CancelRun(ReassignRun[CancelReassign]):
 
 @does(Decommission)
 class DecommissionRun(DownRun[Decommission]):
-    """Brokers that are drained and stopped, or killed and replaced; they come back without data."""
+    """Drain brokers and stop them, or kill and replace them; they come back without data."""
 
     WITHIN_S: ClassVar[float] = 90.0
 
@@ -153,7 +153,11 @@ class DecommissionRun(DownRun[Decommission]):
         return moved
 
     def _target(self, partition: PartitionRun, held: Mapping[int, int]) -> tuple[int, ...]:
-        """Return the assignment in which each leaving replica moves to the broker with the fewest."""
+        """Return the partition's new assignment: each leaving replica moves to the broker with the fewest
+        replicas.
+
+        `held`: number of replicas by broker. Raises `FaultNotConfirmed` if no broker can take one.
+        """
         counted = dict(held)
         replicas = list(partition.image.partition.replicas)
         for index, broker in enumerate(replicas):
@@ -191,7 +195,9 @@ RolloutT = TypeVar("RolloutT", bound=RollingRestart | Upgrade)
 
 @does(RollingRestart)
 class RollingRun(RestartRun[RolloutT]):
-    """A rolling restart: the next node follows when all ISRs are full again. The first restart is the injection."""
+    """Restart nodes one after the other; the next follows when all ISRs are full. The first restart is the
+    injection.
+    """
 
     WITHIN_S: ClassVar[float] = 600.0
 
@@ -244,14 +250,14 @@ class RollingRun(RestartRun[RolloutT]):
 
 @does(Upgrade)
 class UpgradeRun(RollingRun[Upgrade]):
-    """A rolling upgrade: each node follows the rules of its release from its start on; at the end the feature levels
-    rise.
+    """Upgrade nodes one after the other; each follows its new release's rules from its start. At the end
+    raise feature levels.
     """
 
     raised = False
 
     def in_turn(self, nodes: tuple[int, ...]) -> tuple[int, ...]:
-        """Return all nodes; the aim does not matter."""
+        """Return all nodes of the cluster in restart order; `nodes` has no effect on the set."""
         control = self.world.control
         return super().in_turn(tuple({*nodes, *control.controllers, *control.brokers}))
 

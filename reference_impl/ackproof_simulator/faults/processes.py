@@ -24,9 +24,9 @@ from ackproof_simulator.partition import PartitionRun
 @does(Kill)
 @does(OutOfMemory)
 class DownRun(Virtual[SpecT]):
-    """SIGKILL, or an exhausted heap, which ends a process as suddenly.
+    """Kill processes with SIGKILL, or by an exhausted heap, which ends them as suddenly.
 
-    Healing starts the nodes again, unless another fault still holds them down.
+    Healing starts the nodes again, unless another fault holds them down.
     """
 
     def kill(self, node: int) -> None:
@@ -59,8 +59,8 @@ class DownRun(Virtual[SpecT]):
 
 @does(PowerLoss)
 class PowerRun(DownRun[PowerLoss]):
-    """Power loss: records that were not flushed are lost, except for a random prefix in the page cache, or `keep`
-    records.
+    """Cut the power: unflushed records are lost, but for a random prefix in the page cache, or the first
+    `keep` records.
     """
 
     def kill(self, node: int) -> None:
@@ -81,7 +81,7 @@ class PowerRun(DownRun[PowerLoss]):
 
 @does(EmptyDisk)
 class EmptyRun(DownRun[EmptyDisk]):
-    """Kill and empty disk: the broker comes back with its id and no data."""
+    """Kill brokers and empty their disks: they come back with their ids and no data."""
 
     def kill(self, node: int) -> None:
         self.world.control.kill(node)
@@ -92,7 +92,7 @@ class EmptyRun(DownRun[EmptyDisk]):
 
 @does(Stop)
 class StopRun(DownRun[Stop]):
-    """SIGTERM: a controlled shutdown."""
+    """Stop nodes with SIGTERM, a controlled shutdown."""
 
     def inject(self) -> str:
         self.must_run()
@@ -104,7 +104,7 @@ class StopRun(DownRun[Stop]):
 
 @does(Restart)
 class RestartRun(Virtual[SpecT]):
-    """A controlled shutdown and start, node by node."""
+    """Restart nodes one after the other, each by a controlled shutdown."""
 
     def inject(self) -> str:
         self.must_run()
@@ -130,7 +130,7 @@ class RestartRun(Virtual[SpecT]):
 
 @does(Pause)
 class PauseRun(Virtual[SpecT]):
-    """SIGSTOP; the connections of the process stay open."""
+    """Stop processes with SIGSTOP; their connections stay open."""
 
     def inject(self) -> str:
         self.must_run()
@@ -159,7 +159,7 @@ class PauseRun(Virtual[SpecT]):
 
 @does(ExpireSession)
 class ExpireRun(Virtual[ExpireSession]):
-    """The end of a broker's ZooKeeper session; the broker registers again by itself."""
+    """Expire a broker's ZooKeeper session; the broker registers again by itself."""
 
     def inject(self) -> str:
         self.must_run()
@@ -179,7 +179,7 @@ class ExpireRun(Virtual[ExpireSession]):
 
 @does(Starve)
 class StarveRun(PauseRun[Starve]):
-    """SIGSTOP for a share of the time: the process is stopped and continued ten times a second."""
+    """Stop and continue processes ten times a second, so that they run for a share of the time only."""
 
     PERIOD_S: ClassVar[float] = 0.1
 
@@ -213,7 +213,7 @@ class StarveRun(PauseRun[Starve]):
 @does(CrashLoop)
 @does(KillStarting)
 class CrashLoopRun(DownRun[CrashLoop | KillStarting]):
-    """SIGKILL and start, several times. `kill_starting`: SIGKILL, start, SIGKILL before the start is complete."""
+    """Kill and start nodes several times; `kill_starting` kills them again before their start is complete."""
 
     def inject(self) -> str:
         self.must_run(paused=True)
@@ -273,7 +273,9 @@ class ClockRun(Virtual[ClockJump]):
     """
 
     REQUESTS_S: ClassVar[float] = 30.0
-    """replica.socket.timeout.ms, controller.socket.timeout.ms."""
+    """Seconds after which a broker's own requests time out (replica.socket.timeout.ms,
+    controller.socket.timeout.ms).
+    """
 
     def inject(self) -> str:
         self.must_run()
@@ -301,7 +303,7 @@ class ClockRun(Virtual[ClockJump]):
         return off
 
     def bites(self) -> bool:
-        """Return True if every clock is off, other faults' shifts included."""
+        """Return True if every node's clock is wrong, with the shifts of other faults counted."""
         return all(by != 0 for by in self._off().values())
 
     def heal(self) -> str:

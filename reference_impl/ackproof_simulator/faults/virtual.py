@@ -31,7 +31,7 @@ class Virtual(Generic[SpecT]):
     """A fault in progress. `inject` raises `FaultNotConfirmed` if there is nothing to break."""
 
     WITHIN_S: ClassVar[float] = 60.0
-    """Time in which a fault must bite, and later must have healed, before it counts as failed."""
+    """Seconds within which a fault must take effect, and later must have healed; else it counts as failed."""
 
     def __init__(self, fault: SpecT, aim: Aim, world: World) -> None:
         self.fault = fault
@@ -46,7 +46,7 @@ class Virtual(Generic[SpecT]):
         raise NotImplementedError
 
     def bites(self) -> bool:
-        """Return True once the effect is there."""
+        """Return True once the fault's effect can be observed."""
         return True
 
     def heal(self) -> str:
@@ -57,14 +57,14 @@ class Virtual(Generic[SpecT]):
         """Stop everything that the fault does by itself, after it has failed."""
 
     def healed(self) -> bool:
-        """Return True once everything is as before."""
+        """Return True once the fault's effect is over and the cluster has recovered from it."""
         return True
 
     def host(self, node: int) -> Host:
         return self.world.network.hosts[node]
 
     def must_run(self, *, paused: bool = False) -> None:
-        """Raise `FaultNotConfirmed` if there is nothing to break.
+        """Raise `FaultNotConfirmed` unless all target processes run.
 
         `paused`: a paused or starting process can be hit too.
         """
@@ -89,8 +89,9 @@ class Virtual(Generic[SpecT]):
             raise FaultNotConfirmed(f"{self.fault.kind}: no broker runs that could be asked")
 
     def answer(self) -> bool:
-        """Return True if each node answers and, if a broker, is unfenced; a node held down by another fault does not
-        count.
+        """Return True if each target answers and each broker among them is unfenced.
+
+        Nodes that another fault holds down do not count.
         """
         return all(self.world.control.ready(node) or self.world.held_down(node) for node in self.nodes)
 
@@ -122,13 +123,17 @@ def _look_around() -> None:
 
 
 def maker_of(kind: type[FaultSpec]) -> Maker[Any] | None:
-    """Return the player of faults of this kind; None for a kind that cannot be played, and for a storm."""
+    """Return the factory of simulations for faults of this kind; None if the kind cannot be simulated, and
+    for a storm.
+    """
     _look_around()
     return next((_MAKERS[one] for one in kind.__mro__ if one in _MAKERS), None)
 
 
 def virtual_of(fault: FaultSpec, aim: Aim, world: World) -> Virtual[Any]:
-    """Return the simulation of `fault`, aimed at these nodes."""
+    """Return the simulation of `fault` on the nodes of `aim`. Raises `FaultNotConfirmed` if it cannot be
+    simulated.
+    """
     maker = maker_of(type(fault))
     if maker is None:
         raise FaultNotConfirmed(f"{fault.kind} is not played")
