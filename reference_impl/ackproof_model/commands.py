@@ -118,7 +118,10 @@ def predict(
 
 
 def _forced(console: Console, case: Case, anomaly: str, max_states: int | None, forcing: Forcing) -> int:
-    """Force the story of a case's prediction; 0 where there can be none, 2 where none is known."""
+    """Force the counterexample for a predicted anomaly on real brokers; return the exit code.
+
+    0: the anomaly is impossible. 2: no counterexample is known. Otherwise as for `ackproof force`.
+    """
     from ackproof.base.errors import BadInput
     from ackproof_model.force.story import IMPOSSIBLE, story_of
 

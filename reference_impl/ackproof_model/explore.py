@@ -40,7 +40,7 @@ from ackproof_reference.zookeeper import ZooKeeperRules
 
 
 def pairs(text: str) -> Iterator[tuple[str, str]]:
-    """Return the value of each name. Raises `BadInput` for a part that is no such pair."""
+    """Yield (name, value) for each part of `name=value,name=value`. Raises `BadInput` for another format."""
     for part in filter(None, (piece.strip() for piece in text.split(","))):
         name, equals, value = (side.strip() for side in part.partition("="))
         if not equals:
@@ -49,14 +49,14 @@ def pairs(text: str) -> Iterator[tuple[str, str]]:
 
 
 def check_name(option: str, what: str, name: str, there: Collection[str]) -> str:
-    """Return the name if it is one of `there`. Raises `BadInput` with the nearest one."""
+    """Return `name` if it is in `there`. Raises `BadInput` that suggests the most similar name."""
     if name not in there:
         raise BadInput(f"{option}: unknown {what} '{name[:60]}'{hint(name, list(there), 'there are:')}")
     return name
 
 
 def parse_whole_number(name: str, value: str, least: int, most: int) -> int:
-    """Return a whole number within bounds. Raises `BadInput`."""
+    """Parse a whole number from `least` to `most`. Raises `BadInput`."""
     if not value.isascii() or not value.isdigit() or not least <= int(value) <= most:
         raise BadInput(f"--scope: {name} is a whole number from {least} to {most}, not '{value[:60]}'")
     return int(value)
@@ -77,7 +77,7 @@ class World:
     rules: str
     words: str
     classes: tuple[str, ...]
-    """Classes of findings that can occur in it."""
+    """Classes of findings that are possible in this world."""
     model: Model
     scope: Scope | None = None
     """Scope of a Kafka partition; None for other protocols."""
@@ -85,7 +85,7 @@ class World:
 
 @dataclass(frozen=True)
 class FoundClass:
-    """A class that the search reached, with the shortest counterexample."""
+    """An anomaly class that the search reached, with its shortest counterexample."""
 
     anomaly: str
     text: str
@@ -171,12 +171,12 @@ def kafka(version: str, taken_away: Sequence[str], words: str = USUAL, *, reduce
 
 
 def world_of(scope: Scope) -> World:
-    """Return a scope as a world to explore."""
+    """Return the world that `explore` searches for this scope; its `rules` have no name."""
     return World("", repr(scope), CLASSES, world(scope), scope)
 
 
 def named(title: str, taken_away: Sequence[str]) -> str:
-    """Return the name of the rules, with the protections that they lack."""
+    """Return the title of the rules, with the names of the protections that are switched off."""
     return title + (f" without {', '.join(taken_away)}" if taken_away else "")
 
 
@@ -315,4 +315,4 @@ PROTOCOLS: Final[Mapping[str, Protocol]] = {
         _transactions,
     ),
 }
-"""Protocols by the value of `--of`."""
+"""The protocols that can be explored, by the value of `--of`."""

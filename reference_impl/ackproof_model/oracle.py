@@ -19,7 +19,7 @@ QUICK_STATES: Final = 20_000
 
 
 class ReferenceOracle(Oracle):
-    """Oracle of the judge: the explorer of small worlds, and the replay of the run."""
+    """Predicts and replays runs for the judge, by the search of the model and the reference implementation."""
 
     def predict(self, case: Case, run: CaseDir | None) -> PredictionFile:
         """Predict a run by its timeline and metadata log; a case alone within `QUICK_STATES`."""
@@ -30,5 +30,5 @@ class ReferenceOracle(Oracle):
         return predict_run(case, run, {anomaly for anomaly, count in counts.items() if count})
 
     def replay(self, case: Case, run: CaseDir) -> ConformanceFile:
-        """Replay an audited run. Raises `BadInput` for files that are broken."""
+        """Replay an audited run by the reference implementation. Raises `BadInput` for broken files."""
         return conform(run, case)

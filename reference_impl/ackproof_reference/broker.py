@@ -70,13 +70,15 @@ class Process(NamedTuple):
 
     @property
     def image(self) -> Metadata:
-        """Return the image that this broker knows. Only for a broker that has metadata."""
+        """Return the newest metadata image that this broker has applied. Call this only for a broker that has
+        one.
+        """
         assert self.metadata is not None
         return self.metadata
 
     @property
     def partition(self) -> Partition:
-        """The partition as this broker knows it. Only for a broker that has metadata."""
+        """Return the partition as this broker knows it. Call this only for a broker that has metadata."""
         return self.image.partition
 
 
@@ -93,7 +95,7 @@ Step = tuple[Broker, tuple[Message, ...]]
 
 
 def with_role(broker: Broker, role: Leader | Follower | None) -> Broker:
-    """Return the broker in another role."""
+    """Return the broker with another role; None: no replica."""
     process = broker.process
     return Broker(
         broker.id,

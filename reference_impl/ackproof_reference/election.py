@@ -17,7 +17,9 @@ class Election(Enum):
 
 
 def of_anybody(rules: Rules) -> Election:
-    """Return the kind of election for a partition without a leader."""
+    """Return the kind of election for a partition without a leader: unclean if the rules allow it, else
+    clean.
+    """
     return Election.UNCLEAN if rules.unclean_election else Election.ANY
 
 

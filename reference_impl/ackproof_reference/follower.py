@@ -33,7 +33,7 @@ def become_follower(broker: Broker, metadata: Metadata, rules: Rules) -> Step:
 
 
 def next_request(broker: Broker) -> Fetch | AskEpochEnd | None:
-    """Return a follower's next request; None if it follows nobody."""
+    """Return the next request of a follower, a Fetch or an OffsetsForLeaderEpoch; None if it has no leader."""
     role = broker.process.role
     if not isinstance(role, Follower) or role.leader == NO_LEADER:
         return None

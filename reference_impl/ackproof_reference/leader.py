@@ -159,7 +159,7 @@ def serve_fetch(broker: Broker, fetch: Fetch, rules: Rules) -> Step:
 
 
 def answer_epoch_end(broker: Broker, asked: AskEpochEnd, rules: Rules) -> Step:
-    """Say where an epoch ends in the leader's log (KIP-101); with the epoch it was found under since KIP-279."""
+    """Answer where an epoch ends in the leader's log (KIP-101); since KIP-279 with the epoch that was found."""
     leader = broker.process.role
     error = _refused(leader, asked.leader_epoch, rules)
     end = end_of_epoch(broker.log, asked.epoch)

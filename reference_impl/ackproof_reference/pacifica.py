@@ -16,7 +16,7 @@ from ackproof_reference.log import Batch, Log, append, begin_epoch, parting, tru
 
 @dataclass(frozen=True)
 class PacificaRules:
-    """Protections of the protocol."""
+    """PacificA's protections, each of which can be switched off."""
 
     leases: bool = True
     """A primary stops when a backup's lease has run out, before the grace period of that backup is over."""
@@ -27,7 +27,9 @@ class PacificaRules:
 
 
 class Configuration(NamedTuple):
-    """A configuration of replicas: the manager's present one, or the newest one that a replica knows."""
+    """A numbered configuration of primary and members: the manager's present one, or the newest that a
+    replica knows.
+    """
 
     version: int
     primary: int
@@ -47,12 +49,14 @@ class Replica(NamedTuple):
 
 
 def serves(replica: Replica, own: int) -> bool:
-    """Return True if a replica acts as the primary. It answers reads by itself, so nobody else may."""
+    """Return True if a replica acts as the primary and answers reads alone; no other may do so at the same
+    time.
+    """
     return replica.config.primary == own and replica.leased
 
 
 def write(primary: Replica, own: int, sequence: int) -> Replica:
-    """Prepare an entry; it commits when all members hold it."""
+    """Append an entry on the primary; it commits when all members hold it."""
     batch = Batch(primary.log.end, primary.config.version, 0, sequence)
     return commit(primary._replace(log=append(primary.log, batch)), own)
 

@@ -20,7 +20,7 @@ class Broker(NamedTuple):
 
 
 class _Ring:
-    """Brokers of one rack, taken in turn; for each partition that they serve the starting point moves on by one."""
+    """Brokers of one rack, taken in turn. Each partition that uses the rack starts one broker further on."""
 
     def __init__(self, brokers: Sequence[int]) -> None:
         self._brokers = list(brokers)
@@ -31,7 +31,7 @@ class _Ring:
         random.shuffle(self._brokers)
 
     def take(self, partition: int) -> int | None:
-        """The next broker for a partition; None if all have been taken for it."""
+        """Return the next broker for a partition; None if it already has a replica on each."""
         if not self._brokers:
             return None
         if partition != self._partition:
@@ -49,7 +49,9 @@ class _Rack(NamedTuple):
     fenced: _Ring
 
     def take(self, partition: int) -> int | None:
-        """An unfenced broker if there is one left."""
+        """Return the next broker for a partition, unfenced ones first; None if it already has a replica on
+        each.
+        """
         broker = self.free.take(partition)
         return self.fenced.take(partition) if broker is None else broker
 
@@ -57,11 +59,11 @@ class _Rack(NamedTuple):
 def place(
     places: Sequence[Broker], partitions: int, replication_factor: int, random: Random
 ) -> list[tuple[int, ...]]:
-    """The replicas of each partition in assignment order, the preferred leader first.
+    """Return the replicas of each partition in assignment order, the preferred leader first.
 
-    Racks and brokers are drawn again after as many partitions as there are unfenced brokers, so that assignments do
-    not repeat. Raises ValueError for a replication factor below 1 or above the number of brokers
-    (INVALID_REPLICATION_FACTOR), or when no broker is unfenced.
+    Racks and brokers are shuffled again after as many partitions as there are unfenced brokers, so that
+    assignments do not repeat. Raises ValueError for a replication factor below 1 or above the number of
+    brokers (INVALID_REPLICATION_FACTOR), or when no broker is unfenced.
     """
     if not 1 <= replication_factor <= len(places):
         raise ValueError(
@@ -93,7 +95,9 @@ def place(
 
 
 def _place_partition(racks: Sequence[_Rack], partition: int, replication_factor: int) -> tuple[int, ...]:
-    """One partition: the leader from the first rack with an unfenced broker, then round the others and again."""
+    """Return one partition's replicas: the leader from the first rack with an unfenced broker, the others
+    round-robin by rack.
+    """
     led = next(
         (number, leader)
         for number, rack in enumerate(racks)

@@ -17,7 +17,9 @@ NOBODY = -1
 
 @dataclass(frozen=True)
 class QuorumRules:
-    """Raft's protections. Without any one of them data is lost, or two leaders act at once."""
+    """Raft's protections, each of which a scope can switch off. Without any one of them data is lost, or two
+    leaders act.
+    """
 
     votes_for_newer_logs: bool = True
     """A vote goes only to a candidate whose log is at least as new (Raft §5.4.1)."""
@@ -26,11 +28,13 @@ class QuorumRules:
     durable_votes: bool = True
     """Epoch and vote are on disk before the answer (KafkaRaftClient's quorum-state file)."""
     durable_log: bool = True
-    """Entries are flushed before they count (the metadata log is, partitions are not)."""
+    """Entries are flushed before they count as replicated (true of the metadata log, not of partitions)."""
 
 
 class Server(NamedTuple):
-    """One voter. `votes`: those that a candidate has. `ends`: log ends that a leader knows, as (server, end)."""
+    """One voter. `voted`: the server that it voted for in its epoch. `votes`: voters that a candidate has.
+    `ends`: log end offsets that a leader knows, as (server, end).
+    """
 
     epoch: int = 0
     voted: int = NOBODY
@@ -41,17 +45,21 @@ class Server(NamedTuple):
 
 
 def majority(voters: int) -> int:
-    """Return the smallest number that is more than half."""
+    """Return how many of `voters` servers are a majority."""
     return voters // 2 + 1
 
 
 def stand(server: Server, own: int) -> Server:
-    """Handle an election time-out: begin a new epoch, and vote for itself."""
+    """Handle an election time-out of server `own`: begin a new epoch as candidate, and vote for itself."""
     return Server(server.epoch + 1, own, server.log, votes=(own,))
 
 
 def vote(voter: Server, candidate: Server, own: int, rules: QuorumRules) -> tuple[Server, bool]:
-    """Answer a candidate, once per epoch. A newer epoch makes any server that learns of it a follower."""
+    """Answer the vote request of a candidate, whose id is `own`; return the voter and True if it gives its
+    vote.
+
+    A voter votes once per epoch. A newer epoch makes any server a follower.
+    """
     if candidate.epoch < voter.epoch:
         return voter, False
     if candidate.epoch > voter.epoch:
@@ -71,7 +79,7 @@ def count_vote(candidate: Server, voter: int, voters: int) -> Server:
 
 
 def write(leader: Server, sequence: int, rules: QuorumRules) -> Server:
-    """Append an entry as the leader; it is flushed before it counts."""
+    """Append an entry as the leader, and flush it, if the rules require that (`durable_log`)."""
     return leader._replace(
         log=_flushed(append(leader.log, Batch(leader.log.end, leader.epoch, 0, sequence)), rules)
     )
@@ -80,9 +88,10 @@ def write(leader: Server, sequence: int, rules: QuorumRules) -> Server:
 def fetch(
     follower: Server, leader: Server, own: int, voters: int, rules: QuorumRules
 ) -> tuple[Server, Server]:
-    """Take one fetch: the follower proves its log, truncates where the logs diverge, and takes one entry.
+    """Let follower `own` fetch once: it truncates where the logs diverge, or takes one entry.
 
-    Returns follower and leader. A follower of a newer epoch makes the leader step down.
+    Returns follower and leader. The fetch offset tells the leader what the follower holds. A follower of a
+    newer epoch makes the leader step down.
     """
     if follower.epoch > leader.epoch:
         return follower, Server(follower.epoch, NOBODY, leader.log)
@@ -111,7 +120,9 @@ def commit(leader: Server, voters: int, rules: QuorumRules) -> Server:
 
 
 def crash(server: Server, rules: QuorumRules) -> Server:
-    """Restart the machine: a follower with the contents of its disk."""
+    """Restart a server after a crash: it is a follower with what its disk holds; entries that were not
+    flushed are lost.
+    """
     log = truncate(server.log, server.log.end if rules.durable_log else server.log.flushed)
     if rules.durable_votes:
         return Server(server.epoch, server.voted, log)

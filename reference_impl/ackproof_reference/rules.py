@@ -27,7 +27,7 @@ class Rules:
     min_insync: int = 1
     unclean_election: bool = False
     max_fetch_batches: int = 1
-    """How many batches one fetch answers with; 1 shows the most interleavings."""
+    """Number of batches in one fetch response; 1 gives the most interleavings."""
 
     # Logs.
     truncation: Truncation = Truncation.ON_FETCH
@@ -50,7 +50,9 @@ class Rules:
     strict_min_isr: bool = True
     """The high watermark stands still while the ISR is smaller than min.insync.replicas (KAFKA-15583, 3.7)."""
     expand_from_epoch_start: bool = True
-    """Who joins the ISR must have reached the start of the leader's epoch (KIP-320's fourth rule)."""
+    """A replica joins the ISR only after it has reached the start of the leader's epoch (KIP-320's fourth
+    rule).
+    """
     reset_followers: bool = True
     """A new leader knows nothing of its followers' logs until they fetch in its epoch (Replica.resetReplicaState)."""
     notice_skipped_epochs: bool = True
@@ -67,7 +69,9 @@ class Rules:
     fencing: bool = True
     """Fenced and stopping brokers may not join the ISR (KIP-841, 3.3)."""
     elr: bool = True
-    """Eligible leader replicas: who left an ISR that fell below its minimum can still be elected (KIP-966, 4.1)."""
+    """Eligible leader replicas: a replica that left an ISR below its minimum can still be elected (KIP-966,
+    4.1).
+    """
     unclean_shutdown_detection: bool = True
     """With ELR, a broker that comes back from an unclean stop leaves ISR and ELR (KIP-966, 4.0)."""
     last_known_leader_unfenced: bool = True
@@ -80,7 +84,9 @@ class Rules:
     assignment_order: bool = True
     """Leaders are taken in assignment order (KAFKA-1503, 0.8.2); off: the first of the ISR as it was written."""
     moves_from_all: bool = True
-    """A reassignment over another counts from all replicas, those being added too; off: KafkaController (ZooKeeper)."""
+    """A reassignment that replaces another starts from all present replicas; off: those being added are
+    dropped (ZooKeeper).
+    """
     bump_on_shrink: bool = False
     """The leader epoch rises whenever the ISR shrinks (before metadata version 3.6, and in ZooKeeper mode)."""
 
@@ -90,19 +96,25 @@ class Rules:
     verify_transactions: bool = True
     """A partition asks the coordinator before it opens a transaction in its log (KIP-890, first part, 3.6)."""
     bump_every_transaction: bool = True
-    """Each transaction has a producer epoch of its own (KIP-890, second part, 4.0), where its client knows of that."""
+    """Each transaction has its own producer epoch, if the client's protocol supports that (KIP-890, second
+    part, 4.0).
+    """
     strict_markers: bool = True
-    """Where it has, no marker of its own epoch ends it: that is of the one before, and late (KAFKA-19446, 4.2)."""
+    """With an epoch per transaction, a marker with the transaction's own epoch is refused: it is a late one
+    of the transaction before (KAFKA-19446, 4.2).
+    """
     coordinator_epochs: bool = True
     """A marker of an older coordinator than the last one's is refused (ProducerAppendInfo.checkCoordinatorEpoch)."""
 
     def effective_min_isr(self, replicas: int) -> int:
-        """min.insync.replicas, but never more than there are replicas (Partition.effectiveMinIsr)."""
+        """Return min.insync.replicas, at most the number of replicas (Partition.effectiveMinIsr)."""
         return min(self.min_insync, replicas)
 
     @property
     def leads_once(self) -> bool:
-        """A leader that died never leads in its epoch again: no fenced broker is elected."""
+        """True if a leader that died never leads again in the same epoch, because no fenced broker is
+        elected.
+        """
         return self.last_known_leader_unfenced or not self.elr
 
 
@@ -127,11 +139,11 @@ PROTECTIONS: Mapping[str, Mapping[str, object]] = {
     "sequence numbers": {"idempotence": False},
     "noticed epochs": {"notice_skipped_epochs": False},
 }
-"""Each protection, and what `without` changes to take it away."""
+"""By name of a protection: the fields of `Rules` that switch it off."""
 
 
 def without(rules: Rules, *names: str) -> Rules:
-    """The same rules with these protections taken away."""
+    """Return the rules with the named protections switched off."""
     for name in names:
         rules = replace(rules, **PROTECTIONS[name])  # type: ignore[arg-type]
     return rules
@@ -180,9 +192,10 @@ VERSIONS: Mapping[str, Rules] = {
 
 
 def rules_of(version: str, *, elr: bool | None = None) -> Rules:
-    """The preset for a Kafka release such as "4.3.1" or "3.9-zk": the newest one not above it.
+    """Return the rules of a Kafka release such as "4.3.1" or "3.9-zk": those of the newest known release not
+    above it.
 
-    `elr` overrides what the release does by default. Raises ValueError for what is no version.
+    `elr` overrides the release's default. Raises ValueError if `version` is not a release.
     """
     wanted, zookeeper = _parsed(version)
     known = [name for name in VERSIONS if _parsed(name)[0] <= wanted and _parsed(name)[1] is zookeeper]
@@ -195,7 +208,7 @@ def rules_of(version: str, *, elr: bool | None = None) -> Rules:
 
 
 def _parsed(version: str) -> tuple[tuple[int, ...], bool]:
-    """A version's numbers, and whether it is run with ZooKeeper."""
+    """Return a version's numbers, and True if it runs with ZooKeeper."""
     number, _, mode = version.partition("-")
     try:
         parts = tuple(int(part) for part in number.split("."))

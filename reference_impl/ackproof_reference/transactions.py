@@ -85,7 +85,9 @@ def aborted(log: Log, batch: Batch) -> bool:
 
 
 def _ending(log: Log, batch: Batch) -> str:
-    """Return the kind of the first marker of its producer after a batch; DATA if there is none yet."""
+    """Return the kind of the first marker (COMMIT, ABORT) of the batch's producer after it; DATA if there is
+    none yet.
+    """
     for later in log.batches:
         if later.base > batch.base and later.producer == batch.producer and later.kind in (COMMIT, ABORT):
             return later.kind
@@ -105,7 +107,7 @@ def needs_verification(log: Log, request: Produce, rules: Rules) -> bool:
 
 
 class State(Enum):
-    """A transactional id's state (TransactionState)."""
+    """State of a transactional id in the coordinator (TransactionState)."""
 
     EMPTY = "empty"
     ONGOING = "ongoing"
@@ -195,7 +197,7 @@ def end_transaction(transaction: Transaction, epoch: int, *, commit: bool) -> tu
 
 
 def marker_for(transaction: Transaction, partition: int) -> WriteMarker | None:
-    """Return the marker that a partition still lacks."""
+    """Return the marker to write to a partition; None if it needs none."""
     if transaction.state not in DECIDED or partition not in transaction.partitions:
         return None
     return WriteMarker(
@@ -208,7 +210,7 @@ def marker_for(transaction: Transaction, partition: int) -> WriteMarker | None:
 
 
 def marker_written(transaction: Transaction, partition: int) -> Transaction:
-    """Record that a partition has its marker; with the last one the transaction is over."""
+    """Record that a partition has its marker; after the last one the transaction is complete."""
     left = tuple(other for other in transaction.partitions if other != partition)
     if left:
         return transaction._replace(partitions=left)

@@ -24,7 +24,8 @@ class ZooKeeperRules:
 
 
 class Ensemble(NamedTuple):
-    """The nodes. `sessions`: live sessions. `watches`: those on `/controller`. `ids`: nodes of live brokers.
+    """The ZooKeeper ensemble. `sessions`: brokers with live sessions. `watches`: brokers that watch
+    `/controller`. `ids`: brokers with a node in `/brokers/ids`.
 
     `state_epoch`: controller epoch that wrote the partition's state last. `state_version`: its version.
     """
@@ -53,9 +54,9 @@ class Member(NamedTuple):
 
 
 def try_to_become_controller(ensemble: Ensemble, member: Member, own: int) -> tuple[Ensemble, Member]:
-    """Create `/controller` and raise the epoch in one step; if another broker has, learn it (KafkaController.elect).
+    """Create `/controller` and raise the controller epoch in one operation (KafkaController.elect).
 
-    A race, not a queue: the first one wins.
+    The first broker succeeds; the others learn which broker is controller.
     """
     if ensemble.controller != NOBODY:
         return ensemble, Member(ensemble.controller, 0, fired=False)
@@ -64,7 +65,7 @@ def try_to_become_controller(ensemble: Ensemble, member: Member, own: int) -> tu
 
 
 def watch(ensemble: Ensemble, own: int) -> Ensemble:
-    """Register for one notification when `/controller` changes."""
+    """Set the broker's watch on `/controller`, which fires once, at the next change."""
     return ensemble._replace(watches=tuple(sorted({*ensemble.watches, own})))
 
 
@@ -94,7 +95,10 @@ def reconnect(ensemble: Ensemble, own: int) -> tuple[Ensemble, Member]:
 def write_state(
     ensemble: Ensemble, member: Member, leader: int, rules: ZooKeeperRules
 ) -> tuple[Ensemble, bool]:
-    """Write a leader as the controller; refused if another controller has come since (the zombie controller)."""
+    """Write the partition's leader as the controller; return True if it was written.
+
+    ZooKeeper refuses the write if another controller has been elected since (a zombie controller).
+    """
     if rules.epoch_check and member.acts != ensemble.controller_epoch:
         return ensemble, False
     written = ensemble._replace(

@@ -40,7 +40,11 @@ _REMOVED: Final = [number for number, anomaly in enumerate(LOSSES) if anomaly in
 
 @dataclass(frozen=True)
 class AckedRows:
-    """Acknowledged rows of one partition. `found`: index into `LOSSES`, or `PRESENT` if the audit found the record."""
+    """Acknowledged records of one partition, a column per field.
+
+    `found`: index into `LOSSES`, or `PRESENT` if the audit found the record. `sent`, `done`: ns since the
+    run's start.
+    """
 
     producer: Ints
     seq: Ints
@@ -54,7 +58,7 @@ class AckedRows:
 
     @property
     def missing(self) -> Bools:
-        """Return the rows that are gone, but for those that a setting or an administrator removed."""
+        """Return a mask of the rows that are lost, without those that a setting or an administrator removed."""
         gone: Bools = (self.found != PRESENT) & ~np.isin(self.found, _REMOVED)
         return gone
 
@@ -99,7 +103,7 @@ def acked_rows(run: CaseDir) -> Iterator[tuple[TopicPartition, AckedRows]]:
 
 
 def identity(producer: Ints, seq: Ints) -> Ints:
-    """Return (producer, seq) as one number."""
+    """Pack (producer, seq) into one number per row, to compare rows by one column."""
     return (producer << _SEQ_BITS) + seq
 
 
@@ -153,13 +157,16 @@ class LeaderEpoch:
     clean: bool
     cause: str
     offset: int
-    """Offset of its record in the metadata log."""
+    """Offset, in the metadata log, of the record that elected the leader."""
     before: str = ""
     """State before its election, in words."""
 
 
 def leader_epochs(history: Sequence[Moment], node_ends: Sequence[Event], learns: int) -> list[LeaderEpoch]:
-    """Return every leader epoch of a partition that had a leader, oldest first. `learns`: see `learns_ns`."""
+    """Return every leader epoch of a partition that had a leader, oldest first.
+
+    `learns`: longest time in ns until a deposed leader knows its successor (`learns_ns`).
+    """
     found: list[LeaderEpoch] = []
     for number, moment in enumerate(history):
         leader, epoch = moment.partition.leader, moment.partition.leader_epoch
@@ -184,7 +191,10 @@ def leader_epochs(history: Sequence[Moment], node_ends: Sequence[Event], learns:
 def _last_append(
     leader: int, epoch: int, history: Sequence[Moment], node_ends: Sequence[Event], learns: int
 ) -> int:
-    """Return when the leader of `history[0]` died, joined another's ISR, or must have heard of its successor."""
+    """Return the last time, in ns, at which the leader of `history[0]` can have appended in its epoch.
+
+    That is when it died, joined another leader's ISR, or must have learned of its successor.
+    """
     begin, ends = history[0].t_ns, [NEVER]
     ends += [event.t_ns for event in node_ends if event.node == leader and event.t_ns > begin][:1]
     later = [moment for moment in history if moment.partition.leader_epoch != epoch]
@@ -223,7 +233,9 @@ class KeptLog:
         return np.where(covered, self.epoch[at], -1)
 
     def taken_over(self, epoch: int, offset: int) -> EpochEntry | None:
-        """Return the first epoch after `epoch` that began at or below an offset; None without one."""
+        """Return the first epoch after `epoch` that began at or below an offset, so overwrote it; None if
+        there is none.
+        """
         later = (entry for entry in self.starts if entry.epoch > epoch and entry.start <= offset)
         return min(later, default=None)
 
@@ -256,7 +268,10 @@ def kept_log(observed: Observed, replicas: Sequence[Replica], leader: int) -> Ke
 
 
 def _of_checkpoints(replica: Replica) -> KeptLog:
-    """Return a deleted log of which only the epoch checkpoint is left: each epoch ends where the next begins."""
+    """Return the log of a deleted replica of which only the epoch checkpoint is left.
+
+    Each epoch ends where the next one begins.
+    """
     starts = tuple(EpochEntry(entry.epoch, entry.start) for entry in replica.epochs)
     first = np.array([entry.start for entry in starts], np.int64)
     last = np.array([*(entry.start for entry in starts[1:]), replica.log_end], np.int64)[: len(starts)] - 1
@@ -271,20 +286,25 @@ NOTHING: Final = KeptLog(_NONE, _NONE, _NONE, (), 0, 0)
 
 @dataclass(frozen=True)
 class OffsetFates:
-    """Possible fates of each acknowledged offset: it can be gone, it can be kept; both if the times do not decide."""
+    """For each acknowledged offset: whether its record can be gone, and whether it can be kept.
+
+    Both are true if the times do not decide.
+    """
 
     gone: Bools
     kept: Bools
     expired: Bools
-    """True below the log start."""
+    """True for offsets below the log start."""
     old_epoch: Ints
-    """If it can be gone: the epoch in which it was appended; else -1."""
+    """For records that can be gone: the epoch in which the record was appended; else -1."""
     timely: Bools
-    """True if its times fit one of the epochs in question."""
+    """True if the times of the send and the acknowledgement fit one of the possible epochs."""
 
 
 def possible(leader_epoch: LeaderEpoch, rows: AckedRows) -> Bools:
-    """Return the records that a leader can have appended in an epoch, by when they were sent and answered."""
+    """Return a mask of the records that a leader can have appended in an epoch, judged by their send and
+    acknowledgement times.
+    """
     end = min(leader_epoch.end_ns, NEVER - SLACK_NS) + SLACK_NS
     can: Bools = (rows.done >= leader_epoch.begin_ns - SLACK_NS) & (rows.sent <= end)
     return can
@@ -298,10 +318,10 @@ def tell(
     ended: bool = False,
     before: tuple[Bools, Bools] | None = None,
 ) -> OffsetFates:
-    """Return the fates of acked rows that have an offset.
+    """Return the possible fates of acknowledged rows that have an offset.
 
-    `ended`: the log went with its topic after these epochs. `before`: the rows that an earlier incarnation can have,
-    and those that can have gone with it.
+    `ended`: the log was deleted with its topic after these epochs. `before`: masks of the rows that an
+    earlier incarnation can have held, and of those that can have been deleted with it.
     """
     offsets = rows.offset
     held = log.epoch_at(offsets)

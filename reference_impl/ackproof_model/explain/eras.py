@@ -57,7 +57,9 @@ class Era:
     def truncations(
         self, rows: AckedRows, told: OffsetFates, gone: Bools
     ) -> Iterator[tuple[Truncation, ForbiddenStep | None]]:
-        """Yield the truncations that took the `gone` rows by epoch, each with the step that it makes forbidden."""
+        """Yield, per leader epoch, the truncation that removed the `gone` rows, and the forbidden step if
+        Kafka must not do it.
+        """
         for epoch in np.unique(told.old_epoch[gone & (told.old_epoch >= 0)]).tolist():
             mine = gone & (told.old_epoch == epoch)
             offsets: Ints = rows.offset[mine]
@@ -83,13 +85,15 @@ class Era:
             yield cut, self._acks_all(epoch, leader_epoch, lowest, int(mine.sum()))
 
     def _successor(self, old: int, new: int) -> LeaderEpoch | None:
-        """Return leader epoch `new`; the next after `old` if it left no mark, or had no leader on record."""
+        """Return leader epoch `new`; if the metadata log does not have it, the first one after epoch `old`."""
         exact = [one for one in self.leader_epochs if one.epoch == new]
         return next(iter(exact or [one for one in self.leader_epochs if one.epoch > old]), None)
 
     def _acks_all(self, old: int, new: LeaderEpoch, offset: int, count: int) -> ForbiddenStep | None:
-        """Apply acks=all: acknowledged offsets are below the high watermark, so clean successors have them, if no disk
-        lost records.
+        """Return the forbidden step if clean successors truncated records acknowledged with acks=all; else
+        None.
+
+        Such records are below the high watermark, so clean successors have them, unless a disk lost records.
         """
         between = [one for one in self.leader_epochs if old < one.epoch <= new.epoch]
         acks = self.observed.experiment.workload.producers.acks
@@ -109,7 +113,11 @@ class Era:
         )
 
     def above(self, rows: AckedRows, nowhere: Bools, what: str, end: str, before: str) -> ForbiddenStep:
-        """Rule out acknowledged offsets (`nowhere`) that no log of its epochs has. `what`: their number, in words."""
+        """Return the forbidden step for acknowledged offsets (mask `nowhere`) that no log of their epochs
+        has.
+
+        `what`: their number, in words.
+        """
         at = int(np.flatnonzero(nowhere)[0])
         return ForbiddenStep(
             rule=_ABOVE,
@@ -132,17 +140,18 @@ class PastLife:
     removal: Removal
     number: int
     again_ns: int
-    """Time at which the next incarnation was created; -1 if never."""
+    """Time in ns at which the next incarnation was created; -1: never."""
     told: OffsetFates | None
-    """Fates of the rows by its own log; None if that log was not read."""
+    """Fates of the rows according to this incarnation's log; None if the log was not read."""
     can: Bools
-    """True for rows that can belong to it, by time and offset."""
+    """Mask of the rows that can belong to this incarnation, by time and offset."""
     log_end: int
 
     @property
     def held_rows(self) -> Bools:
-        """Return the rows that were in its log at the deletion, or had been truncated before; without its log, all
-        possible rows.
+        """Return a mask of the rows that its log had at the deletion, or had truncated before.
+
+        Without its log: all rows that can belong to it.
         """
         if self.told is None:
             return self.can
@@ -150,13 +159,16 @@ class PastLife:
 
     @property
     def truncated(self) -> Bools:
-        """Return the rows that were certainly truncated before the deletion."""
+        """Return a mask of the rows that were certainly truncated before the deletion."""
         if self.told is None:
             return np.zeros(len(self.can), np.bool_)
         return self.can & self.told.gone & ~self.told.kept
 
     def deletion(self, rows: AckedRows, mine: Bools, either: Bools) -> Deletion:
-        """Return the deletion: rows `mine` went with it, of those in `either` nobody knows."""
+        """Return the deletion for the report.
+
+        `mine`: rows that were deleted with the incarnation. `either`: rows for which this is undecided.
+        """
         removal, until = self.removal, max((one.end_ns for one in self.era.leader_epochs), default=-1)
         by = removal.by or "nobody who is known"
         return Deletion(
@@ -179,7 +191,9 @@ class PastLife:
         )
 
     def above(self, rows: AckedRows, nowhere: Bools) -> ForbiddenStep:
-        """Rule out acknowledged offsets that its log lacked at the deletion, and that no leader had truncated."""
+        """Return the forbidden step for acknowledged offsets that the log lacked at the deletion and that no
+        leader had truncated.
+        """
         last, name = self.era.leader_epochs[-1], f", incarnation {self.number}"
         what = f"{name}: {int(nowhere.sum())} acknowledged offsets are not in the log that was deleted with the topic"
         led = f"broker {last.leader} led in epoch {last.epoch} until the topic was deleted"
@@ -224,18 +238,22 @@ def _past_life(
 
 
 def _own(of: Sequence[LeaderEpoch]) -> int:
-    """Return how many of the last epochs one broker led without a break: in these its log only grew."""
+    """Return the number of last epochs that one broker led without interruption; in these its log only grew."""
     return len(list(takewhile(lambda one: one.leader == of[-1].leader, reversed(of))))
 
 
 def _deleted(replicas: Sequence[Replica], topic_id: str, leader: int) -> Replica | None:
-    """Return the log of an incarnation's last leader, if it is still there: another may have had less."""
+    """Return the last leader's log of this incarnation; None if it was removed. Another replica's log may be
+    shorter.
+    """
     mine = [one for one in replicas if one.node == leader and topic_id and one.topic_id == topic_id]
     return mine[0] if len(mine) == 1 else None
 
 
 def _shorter_ns(leader_epoch: LeaderEpoch, removal: Removal, samples: Sequence[Sample]) -> int:
-    """Return when a leader's log was seen shorter than before: by then it had heard of the deletion."""
+    """Return the time in ns at which a leader's log was sampled shorter than before: it then knew of the
+    deletion.
+    """
     longest = -1
     for sample in samples:
         end = sample.log_ends.get(leader_epoch.leader)
@@ -249,7 +267,10 @@ def _shorter_ns(leader_epoch: LeaderEpoch, removal: Removal, samples: Sequence[S
 
 
 def _can(of: Sequence[LeaderEpoch], rows: AckedRows, again_ns: int) -> Bools:
-    """Return the rows that can be of these epochs. `again_ns`: when the next incarnation was created."""
+    """Return a mask of the rows that can have been appended in these epochs.
+
+    `again_ns`: when the next incarnation was created.
+    """
     if not of:
         return np.zeros(len(rows), np.bool_)
     each = [possible(leader_epoch, rows) for leader_epoch in of]
@@ -260,7 +281,9 @@ def _can(of: Sequence[LeaderEpoch], rows: AckedRows, again_ns: int) -> Bools:
 
 
 def _overtaken(rows: AckedRows, sure: Bools) -> Bools:
-    """Return the rows sent after the last leader had acknowledged their offset or a higher one (`sure` rows)."""
+    """Return a mask of the rows sent after the last leader had acknowledged their offset, or a higher one,
+    for a `sure` row.
+    """
     order = np.argsort(rows.done[sure], kind="stable")
     done, highest = rows.done[sure][order], np.maximum.accumulate(rows.offset[sure][order])
     if len(done) == 0:
@@ -271,6 +294,6 @@ def _overtaken(rows: AckedRows, sure: Bools) -> Bools:
 
 
 def union(masks: Sequence[Bools], count: int) -> Bools:
-    """Return the rows that are in any of these masks."""
+    """Return the union of row masks of length `count`."""
     every: Bools = np.logical_or.reduce([*masks, np.zeros(count, np.bool_)])
     return every

@@ -76,7 +76,9 @@ def _unfit(observed: Observed, lives: Sequence[Life], place: TopicPartition) -> 
 
 @dataclass(frozen=True)
 class _Place:
-    """One partition while it is explained. `era`: its present incarnation; without epochs if its topic is gone."""
+    """The state of explaining one partition. `era`: its present incarnation; without leader epochs if its
+    topic is deleted.
+    """
 
     account: Account
     era: Era
@@ -125,7 +127,10 @@ class _Place:
         return self.era.observed
 
     def _unexplained(self, rows: AckedRows, unexplained: Bools, rot: Sequence[str]) -> None:
-        """Account for lost rows that no step removes; if a fault damaged files on disk, they count as not replayed."""
+        """Add the lost rows that no step explains to the account.
+
+        If a fault damaged files on disk, they count as not replayed instead.
+        """
         every = self.every
         without = every.missing & (every.offset < 0) & ~self.by_interval
         what = "unexplained"
@@ -140,7 +145,9 @@ class _Place:
         self.account.count(what, every.found[without])
 
     def _settled(self, rows: AckedRows, told: OffsetFates) -> tuple[Bools, Bools]:
-        """Decide the rows that can be gone or kept, by the timestamp of the record that is at their offset now."""
+        """Return masks of gone and kept rows, where undecided rows are decided by the timestamp of the record
+        now at their offset.
+        """
         both = told.gone & told.kept
         if not both.any() or not self._observed.stamped_when_sent(self.era.place.topic):
             return told.gone, told.kept
@@ -186,7 +193,7 @@ class _Place:
     def _deletions(
         self, past: Sequence[PastLife], rows: AckedRows, told: OffsetFates, gone: Bools, kept: Bools
     ) -> None:
-        """Account for the rows that were removed with each earlier incarnation."""
+        """Add the rows that were deleted with each earlier incarnation to the account."""
         for one in past:
             others = union([another.held_rows for another in past if another is not one], len(rows))
             mine = one.held_rows & gone

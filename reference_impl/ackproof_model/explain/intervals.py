@@ -46,8 +46,11 @@ class Disturbance(NamedTuple):
     fault: FaultSpec | None = None
 
     def takes(self, producer: int, rows: AckedRows, before: Ints, after: Ints) -> Bools:
-        """Return the rows of a producer that it can take. `before`, `after`: of each row when the last kept row before
-        it was sent, and when the next kept one after it was answered."""
+        """Return a mask of a producer's rows that this event can have removed.
+
+        `before`: for each row, when the last kept row before it was sent. `after`: when the next kept row was
+        acknowledged.
+        """
         if self.fault is not None and not self.fault.disturbs(producer):
             return np.zeros(len(rows), np.bool_)
         end, known = (min(time, NEVER - _AFTER_NS) + _AFTER_NS for time in (self.end_ns, self.known_ns))
@@ -59,8 +62,10 @@ class Disturbance(NamedTuple):
 def disturbances(
     observed: Observed, place: TopicPartition, lives: Sequence[Life], log: KeptLog
 ) -> list[Disturbance]:
-    """Return the topic's deletions, new leaders, ends of leaders, and faults of leaders. `log`: of the present
-    incarnation.
+    """Return the events that can have removed records of a partition in flight: deletions, elections, ends
+    and faults of leaders.
+
+    `log`: of the present incarnation.
     """
     learns = learns_ns(observed.experiment.cluster, observed.stall_ns)
     samples = observed.samples.get(place, ())
@@ -75,7 +80,9 @@ def disturbances(
 
 
 def _deletions(lives: Sequence[Life], learns: int) -> Iterator[Disturbance]:
-    """Yield deletions: they take all records, and what the leader appends until it has heard of the deletion."""
+    """Yield the deletions of the topic. Each removes all records, and later ones until the leader knows of
+    the deletion.
+    """
     for number, life in enumerate(lives):
         if life.removal is not None:
             again = lives[number + 1].began_ns if number + 1 < len(lives) else NEVER - learns
@@ -88,7 +95,9 @@ def _deletions(lives: Sequence[Life], learns: int) -> Iterator[Disturbance]:
 def _elections(
     reigns: Sequence[LeaderEpoch], samples: Sequence[Sample], log: KeptLog | None, learns: int
 ) -> Iterator[Disturbance]:
-    """Yield elections: each from the last record that the successor surely has, until all know the successor."""
+    """Yield the elections. Each lasts from the last record that the new leader certainly has, until all know
+    the new leader.
+    """
     for old, new in pairwise(reigns):
         start = None
         if log is not None:
@@ -131,7 +140,9 @@ def _appended_ns(
 def _ends(
     node_ends: Sequence[Event], reigns: Sequence[LeaderEpoch], samples: Sequence[Sample]
 ) -> Iterator[Disturbance]:
-    """Yield ends of leaders: what one had not read yet is gone with it, also if it comes back at once."""
+    """Yield the ends of leader processes. Requests that a process had not read are lost, even if it restarts
+    at once.
+    """
     for event in node_ends:
         for reign in _led(reigns, event.t_ns, event.t_ns):
             if reign.leader == event.node:
@@ -142,7 +153,7 @@ def _ends(
 def _faults(
     observed: Observed, place: TopicPartition, reigns: Sequence[LeaderEpoch], samples: Sequence[Sample]
 ) -> Iterator[Disturbance]:
-    """Yield faults of a leader, or of no named node, from when they were asked for to their recovery."""
+    """Yield the faults that hit a leader or name no node, each from its start to its recovery."""
     faults = {fault.number: fault for fault in observed.case.faults}
     for number, (asked, until) in observed.fault_times.items():
         aim, fault = observed.faults[number], faults.get(number)
@@ -154,13 +165,13 @@ def _faults(
 
 
 def _led(reigns: Sequence[LeaderEpoch], begin: int, end: int) -> list[LeaderEpoch]:
-    """Return the leaders of this time, and those that may have gone on appending in it."""
+    """Return the leader epochs of this time in ns, and those whose leaders may still have appended in it."""
     early, late = begin - _AFTER_NS, end + _AFTER_NS
     return [one for one in reigns if one.begin_ns <= late and one.end_ns >= early]
 
 
 def left_unread(events: Sequence[Event]) -> dict[int, str]:
-    """Return the producers that closed before brokers had read all their bytes: their last records may be missing."""
+    """Return by producer a sentence on unread bytes at its close: its last records may be missing."""
     return {
         event.what.producer: (
             f"{event.client} closed with {event.what.unread_bytes} bytes on their way that nobody read"

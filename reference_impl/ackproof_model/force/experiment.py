@@ -67,7 +67,7 @@ class Ground:
 
 
 def file_text(story: Story, forced: list[Forced], ground: Ground, *, repeat: int = 1) -> str:
-    """Return the experiment as the text of a file."""
+    """Return the text of an experiment file whose script forces the counterexample."""
     yaml = YAML(typ="safe", pure=True)
     yaml.default_flow_style = None
     yaml.width = 200
@@ -131,7 +131,7 @@ def _data(story: Story, forced: list[Forced], ground: Ground, repeat: int) -> di
 
 
 class Word(StrEnum):
-    """Verdict on a forced story."""
+    """Verdict on a forced counterexample."""
 
     HAPPENED = "HAPPENED"
     DIVERGED = "DIVERGED"
@@ -141,7 +141,10 @@ class Word(StrEnum):
 
 @dataclass(frozen=True)
 class Outcome:
-    """Outcome of a forced story. `number`: step at which it diverged, else 0. `model`, `kafka`: both states there."""
+    """Outcome of a forced counterexample. `number`: step at which Kafka diverged from the model; 0: none.
+
+    `model`, `kafka`: both states at that step, as text.
+    """
 
     word: Word
     why: str
@@ -155,7 +158,7 @@ class Outcome:
 
 
 def outcome_of(story: Story, forced: Sequence[Forced], run: CaseDir) -> Outcome:
-    """Return the outcome of a run directory. Raises `BadInput` for files that cannot be read."""
+    """Return the outcome of a run of the script. Raises `BadInput` if the run's files cannot be read."""
     events, _ = read_timeline(run.timeline)
     steps = [event.what for event in events if isinstance(event.what, ScriptStep)]
     seconds = max((event.t_ns for event in events), default=0) / 1e9

@@ -26,7 +26,7 @@ from ackproof_reference.explore.world import world
 
 KAFKA: Final = "kafka"
 State = Mapping[str, Hashable]
-"""Value of every cell of the model, by name."""
+"""A state of the model: the value of every cell, by the cell's name."""
 
 
 @dataclass(frozen=True)
@@ -56,7 +56,7 @@ class _Told(Document):
 
 
 class _File(Document):
-    """Output of `ackproof explore --json`."""
+    """The part of the output of `ackproof explore --json` that is read here."""
 
     of: str = KAFKA
     rules: str

@@ -29,7 +29,7 @@ from ackproof_reference.metadata import Metadata, Partition
 from ackproof_reference.node import step
 
 Entry = dict[str, Data]
-"""A step of a script as a file has it."""
+"""A step of a script, as in an experiment file."""
 
 
 class NotForceable(AckproofError):
@@ -54,7 +54,7 @@ class Forced:
 
 _OF_BROKERS: Final = ("fetch", "proposal", "learn", "kill", "power_loss", "end_session", "unfence")
 _WITHIN: Final = "15s"
-"""Time in which Kafka must reach the model's state."""
+"""Time within which Kafka must reach the model's state; else it diverged."""
 _OF_FOLLOWERS: Final = "diverged"
 """Class that depends on followers' high watermarks. For other classes Kafka's may be ahead of the model's: a fetch
 without new records waits at the leader, and its answer has the mark of that later time (DelayedFetch.onComplete). The
@@ -81,7 +81,7 @@ class _Translation:
         self._starting: set[int] = set()
         """Brokers that the model has started and not unfenced yet. On the real cluster they are still down."""
         self._ahead: set[int] = set()
-        """Brokers that learnt at their start what the model lets them learn in a later step."""
+        """Brokers that learned at their start what the model lets them learn in a later step."""
         self._counted: dict[int, NotForceable] = {}
         """Starts of brokers in `_starting` that changed the partition: an error unless the broker is unfenced later."""
         self._agree: set[int] = set()
@@ -90,7 +90,9 @@ class _Translation:
         """Leader epoch in which the story begins, counted from the script's start."""
 
     def steps(self) -> Iterator[Forced]:
-        """Yield the script in order. An entry for several steps of the model comes with the last of them."""
+        """Yield the steps of the script in order. One that carries out several steps of the model comes with
+        the last of them.
+        """
         yield from self._beforehand()
         for number, line in enumerate(self._story.way, 1):
             before, after = self._states[number - 1], self._states[number]
@@ -259,7 +261,7 @@ class _Translation:
                 raise NotForceable(number, line, _WITHOUT_SCRIPT)
 
     def _void_entries(self, changed: dict[str, tuple[Hashable, Hashable]], after: State) -> Iterator[Entry]:
-        """Let void requests and answers through; they change nothing."""
+        """Yield the entries that let requests and answers without effect pass."""
         for broker in self._story.scope.ids:
             fetch, proposal = (
                 changed.get(f"{what} of broker {broker}", (None, None)) for what in ("fetch", "proposal")

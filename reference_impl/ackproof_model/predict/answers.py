@@ -37,11 +37,12 @@ Task = TypeVar("Task")
 Result = TypeVar("Result")
 
 EXPLORED: Final = (LOST, VANISHED)
-"""Classes of the audit that the exploration decides."""
+"""Anomaly classes of the audit that the search of the model decides."""
 USUAL_STATES: Final = 240_000
 """Distinct states that a prediction of a case or run visits: up to 20 seconds of a core, and 150 MiB."""
 FURTHER_STATES: Final = 1_500_000
-"""The same for a class that a run has shown and that is still unknown: two minutes, and 650 MiB."""
+"""Like `USUAL_STATES`, for a class that a run has shown and that is still unknown: two minutes, and 650 MiB.
+"""
 _SMALLER_SHARE: Final = 8
 """Each smaller world gets at most this fraction of the states: the five with all incidents leave at least three
 eighths, and the two with few need a few thousand states.
@@ -49,13 +50,13 @@ eighths, and the two with few need a few thousand states.
 
 
 class Answer(Document):
-    """The answer for one class in one scope."""
+    """The answer for one anomaly class in one scope: possible, impossible or unknown, with a counterexample."""
 
     chance: Chance
     steps: tuple[StoryStep, ...] = ()
     story: tuple[str, ...] = ()
     scope: str = ""
-    """The world of its counterexample."""
+    """The scope in which the counterexample was found, as for `ackproof explore --scope`."""
 
 
 class Answers(Document):
@@ -81,7 +82,7 @@ def answers(scope: Scope, *, max_states: int = USUAL_STATES) -> Answers:
 
 
 def remembered(scope: Scope, max_states: int = USUAL_STATES) -> Answers | None:
-    """Return the cached answer; None if there is none."""
+    """Return the cached answer that visited at most `max_states` states; None if there is none."""
     for bound in (None, max_states):
         key = _key(scope, bound)
         if key not in _known and (read := _read(_cache_path(key))) is not None:
@@ -141,7 +142,7 @@ def described(scope: Scope) -> str:
 
 
 def steps_of(way: Iterable[StoryLine]) -> Iterator[StoryStep]:
-    """Return a counterexample as plain steps, for a sequence diagram."""
+    """Yield the steps of a counterexample as text, for a sequence diagram."""
     for told in way:
         changed = tuple((name, format_value(after)) for name, _, after in told.changed if name != "budget")
         action = told.action
@@ -160,7 +161,7 @@ def sources() -> str:
 
 
 _TWO_ENDS: Final = (Budget(kills=1, power_losses=1), Budget(power_losses=2))
-"""Only the last two of three replicas end, one of them in a power loss."""
+"""Two of three replicas end, one of them in a power loss."""
 
 
 def smaller(scope: Scope) -> Iterator[tuple[Scope, str]]:

@@ -28,11 +28,11 @@ MOST_RECORDS: Final = 2
 
 @dataclass(frozen=True)
 class CaseBudget:
-    """Incidents of a case, reduced to a number that can be explored."""
+    """Incidents of a case, limited to a number that can be searched."""
 
     budget: Budget
     faults: tuple[str, ...]
-    """Counted incidents, each with its number."""
+    """The incidents that were counted, as text, each with its number."""
     clamped: tuple[str, ...] = ()
 
 
@@ -138,7 +138,7 @@ def scope_for(
 
 
 def _flushed_at_once(case: Case, topic: str) -> bool:
-    """Return True if every broker fsyncs each batch, and no disk is emptied."""
+    """Return True if every broker flushes (fsync) each batch of the topic, and no fault empties a disk."""
     cluster, own = case.experiment.cluster, case.experiment.topics[topic].config
     if any(fault.kind == "empty_disk" for fault in case.faults):
         return False

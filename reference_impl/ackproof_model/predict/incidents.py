@@ -29,11 +29,14 @@ from ackproof_model.replay.image import Image, partition_of
 from ackproof_reference.metadata import Partition
 
 Counted = tuple[str, Incidents]
-"""A sentence, and the incidents that it counts."""
+"""A sentence for the report, and the incidents that it explains."""
 
 
 def planned(case: Case, topic: str) -> Iterator[tuple[FaultSpec, Incidents]]:
-    """Yield what each fault of a case means for a partition of this topic, if it lasts long enough to bite."""
+    """Yield the incidents that each planned fault means for a partition of this topic.
+
+    A fault that is too short to take effect yields nothing.
+    """
     cluster = case.experiment.cluster
     exposure = Exposure(
         case.experiment, len(case.faults), topic, partial(time_out, cluster), cluster.metadata.session
@@ -47,7 +50,7 @@ def planned(case: Case, topic: str) -> Iterator[tuple[FaultSpec, Incidents]]:
 def happened(
     case: Case, topic: str, events: Sequence[Event], decided: Sequence[MetadataRecord]
 ) -> Iterator[Counted]:
-    """Yield what happened to the brokers and to the worst hit partition of a topic."""
+    """Yield the incidents that a run shows for the brokers and for the most affected partition of a topic."""
     brokers = set(case.experiment.cluster.broker_ids)
     down: Counter[int] = Counter()
     bitten = _bitten(case, events)

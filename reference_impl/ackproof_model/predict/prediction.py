@@ -40,7 +40,7 @@ FOLLOWS: Final = {
     # Nobody is shown another record at an offset unless a leader lacks the one that was shown before.
     "vanished": "conflict",
 }
-"""Classes that a single record cannot show, by the explored class that decides them."""
+"""Anomaly classes that the search does not cover, by the searched class that decides them."""
 _UNACKNOWLEDGED = (
     "acks=0 counts as acknowledged what was handed to the connection; when that breaks, or the broker behind it is "
     "gone, nobody tells the producer"
@@ -49,7 +49,7 @@ _UNACKNOWLEDGED = (
 
 @dataclass(frozen=True)
 class SearchOptions:
-    """Number of distinct states per world, and the reductions of the search."""
+    """Limits of a search: the number of distinct states per world, and the reductions."""
 
     max_states: int = USUAL_STATES
     reductions: Reductions = ALL
@@ -160,7 +160,7 @@ def _explored(
 
 
 def _refusals(case: Case, events: Sequence[Event] | None, decided: Sequence[MetadataRecord]) -> Iterator[str]:
-    """Yield why nothing can be predicted of a case or run at all."""
+    """Yield the reasons, as text, for which a case or run cannot be predicted at all."""
     if case.experiment.ground.foreign and not decided:
         yield "a cluster that someone else runs: what its controllers decided is not seen"
     for fault in _faults(case, events):
@@ -212,7 +212,7 @@ def _rotted_classes(place: TopicPartition, why: str, said: Answers | None) -> It
 
 
 def _anything_broke(case: Case, events: Sequence[Event] | None, counted: CaseBudget) -> bool:
-    """Return True if a connection of a client may have broken: any fault will do."""
+    """Return True if a client's connection may have broken, which any fault can cause."""
     struck = case.faults if events is None else [event for event in events if event.fault is not None]
     return bool(struck) or any(counted.budget)
 

@@ -28,7 +28,9 @@ from ackproof_reference.metadata import NO_LEADER, Metadata, Partition
 
 
 class BrokenRule(NamedTuple):
-    """A broken rule: its name, its source, and the observation."""
+    """A rule of Kafka that an observed change breaks. `source`: where Kafka states it. `text`: the
+    observation.
+    """
 
     rule: str
     source: str
@@ -36,7 +38,10 @@ class BrokenRule(NamedTuple):
 
 
 def find_broken_rule(before: Metadata, after: Partition, unclean: bool, named: int) -> BrokenRule:
-    """Return the plainest rule that a change breaks which no step makes. `named`: whom the reference elects."""
+    """Return the most obvious rule that an observed change breaks, which no step of the reference explains.
+
+    `named`: the leader that the reference elects.
+    """
     old = before.partition
     active = {entry.broker for entry in before.brokers if not entry.fenced and not entry.stopping}
     return next(_find_broken_rules(old, after, active, unclean, named))
@@ -135,7 +140,7 @@ def _who(node: int) -> str:
 
 
 def plain(partition: Partition) -> str:
-    """Return a partition's state on one line."""
+    """Describe a partition's state on one line."""
     text = (
         f"leader {partition.leader} in epoch {partition.leader_epoch}, partition epoch {partition.epoch}, "
         f"replicas {list(partition.replicas)}, ISR {listed(partition.isr)}"
@@ -169,7 +174,9 @@ _COUNTED: Final = ("count", "explained", "by_interval", "unexplained", "not_repl
 
 @dataclass
 class Account:
-    """Results over all partitions. `not_replayed`: sentences about what could not be replayed."""
+    """Results of replay and explanation, over all partitions. `not_replayed`: sentences about what could not
+    be replayed.
+    """
 
     not_replayed: list[str]
     replayed: int = 0
@@ -190,7 +197,10 @@ class Account:
     counts: Counter[tuple[str, str]] = field(default_factory=Counter)
 
     def count(self, what: str, found: npt.NDArray[np.int8]) -> None:
-        """Count rows, by their places in `LOSSES`, as one of the numbers of `ClassExplained`."""
+        """Add rows to a number of `ClassExplained`.
+
+        `what`: the number's field name. `found`: the class of each row, as an index into `LOSSES`.
+        """
         for number, anomaly in enumerate(LOSSES):
             self.counts[anomaly, what] += int((found == number).sum())
 

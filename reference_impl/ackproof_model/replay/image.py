@@ -60,7 +60,7 @@ def partition_of(decided: PartitionChanged) -> Partition:
 
 
 class Image:
-    """State of the cluster after the records taken so far."""
+    """Cluster state after the metadata records taken so far, as a broker's MetadataImage."""
 
     def __init__(self, case: Case) -> None:
         self._case = case
@@ -106,7 +106,7 @@ class Image:
             self._directories[place] = tuple(zip(record.replicas, record.directories, strict=True))
 
     def _clear_eligible(self, topic: str) -> None:
-        """Clear the eligible replicas of a topic, of all topics if it is ''."""
+        """Clear the ELR of all partitions of a topic; '' means all topics."""
         for place, known in self.partitions.items():
             if topic in ("", place.topic):
                 self.partitions[place] = clear_eligible(Metadata(known, ())).partition

@@ -91,7 +91,7 @@ def _append_context(group: Iterable[MetadataRecord], image: Image) -> AppendCont
 
 @dataclass(frozen=True)
 class _Replay:
-    """A replay in progress, with the image of the records so far."""
+    """A replay of the metadata log in progress. `image`: the cluster state after the records so far."""
 
     observed: Observed
     account: Account
@@ -114,7 +114,7 @@ class _Replay:
         self.image.take(record)
 
     def _registered(self, record: BrokerRegistered) -> None:
-        """Check that the protocol does not refuse this registration."""
+        """Check a broker's registration: a new incarnation must have a higher broker epoch."""
         self._step("broker registered")
         before = self.image.brokers.get(record.node)
         # An incarnation that asks again keeps its epoch (KIP-903).
@@ -217,7 +217,9 @@ class _Replay:
         lives[-1].history.append(moment(cause, clean=clean))
 
     def _leaving(self, record: PartitionChanged) -> set[int]:
-        """Return the nodes that ended within the longest shutdown (controlled.shutdown.max.retries and the flush)."""
+        """Return the nodes that ended soon after this record, within the longest time that a controlled
+        shutdown takes.
+        """
         t_ns = self.observed.t_ns(record.timestamp_ms)
         return {
             event.node
@@ -300,7 +302,9 @@ class _Replay:
 
 
 def _find_step(made: Iterable[Step], seen: Partition) -> tuple[Step | None, list[Step]]:
-    """Return the step that makes what was seen, and those tried before it; None, and all of them, if none does."""
+    """Return the step that leads to the observed state, and the steps tried before it; (None, all steps) if
+    none does.
+    """
     tried: list[Step] = []
     for step in made:
         if same(step.partition, seen):
@@ -310,7 +314,9 @@ def _find_step(made: Iterable[Step], seen: Partition) -> tuple[Step | None, list
 
 
 def _find_elected(tried: Sequence[Step], old: Partition) -> int:
-    """Return whom the reference elects where none of its steps was seen: the first new leader of its steps."""
+    """Return the leader that the reference elects, if none of its steps was observed: the first new leader of
+    its steps.
+    """
     leaders = [step.partition.leader for step in tried if step.partition.leader != old.leader]
     return next((leader for leader in leaders if leader != NO_LEADER), leaders[0] if leaders else old.leader)
 

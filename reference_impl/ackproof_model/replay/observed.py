@@ -51,7 +51,9 @@ CUTS_LOGS: Final = frozenset(
         "command",
     ]
 )
-"""Faults that remove from a disk what a broker had appended: even a clean election after them may lose records."""
+"""Kinds of faults that remove appended records from a disk: even a clean election after them may lose
+records.
+"""
 _ROTS_ALL: Final = frozenset({"empty_disk", "fail_log_dir", "command"})
 """Faults after which no protocol says what a broker reads back, for any partition."""
 ANYTHING: Final = "command"
@@ -63,7 +65,7 @@ CLOCKS: Final = frozenset({"clock_jump"})
 
 @dataclass(frozen=True)
 class Observed:
-    """The facts of one run directory."""
+    """The facts that were observed in one run, read from its run directory."""
 
     run: CaseDir
     case: Case
@@ -79,7 +81,7 @@ class Observed:
     """Logs of deleted replicas that brokers had not removed yet."""
     events: tuple[Event, ...]
     lacks: tuple[str, ...]
-    """Facts that the run directory does not have, as sentences."""
+    """Facts that are missing in the run directory, as sentences."""
 
     @property
     def experiment(self) -> ExperimentSpec:
@@ -120,19 +122,23 @@ class Observed:
 
     @cached_property
     def stall_ns(self) -> int:
-        """Longest time for which a disk of the run stood still."""
+        """Longest time in ns for which a fault of the run froze a disk."""
         stalls = [round(fault.stall * 1e9) for fault in self.case.faults if isinstance(fault, SlowDisk)]
         return max(stalls, default=0)
 
     @cached_property
     def clocks(self) -> str:
-        """Return why the controllers' times are not the run's, in words; '' if they are."""
+        """Return a sentence if the controllers' clocks jumped, so that their times cannot be compared with
+        the run's; else ''.
+        """
         struck = {node for life in self.faults.values() if life.kind in CLOCKS for node in life.nodes}
         jumped = sorted(struck & set(self.experiment.cluster.controller_ids))
         return f"the clocks of {jumped} jumped, so when an epoch began is not known" if jumped else ""
 
     def stamped_when_sent(self, topic: str) -> bool:
-        """Return True if a record's timestamp is that of its send, not of its append."""
+        """Return True if the topic's records have the time of their send (CreateTime), not of their append
+        (LogAppendTime).
+        """
         if topic not in self.experiment.topics:
             return True
         return all(one.stamped_when_sent for one in settings_in_force(self.planned, topic))
@@ -195,7 +201,7 @@ class Observed:
 
     @cached_property
     def fault_times(self) -> Mapping[int, tuple[int, int]]:
-        """Return for each fault when it was asked for and when it was over; the run's end if it never was."""
+        """Return by fault number its start and end in ns; the end of the run for a fault that did not end."""
         last = self.events[-1].t_ns if self.events else 0
         return {
             number: (life.asked, last if life.over is None else life.over)

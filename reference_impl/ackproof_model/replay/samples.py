@@ -20,7 +20,7 @@ from ackproof_model.replay.observed import Life, Moment, Observed, answered_ns
 from ackproof_reference.metadata import NO_LEADER
 
 MARGIN_NS: Final = 300_000_000
-"""Tolerance of times: controllers use the wall clock, the run does not."""
+"""Tolerance in ns between controllers' times, which follow the wall clock, and the run's monotonic clock."""
 
 
 def replay_samples(observed: Observed, account: Account) -> None:
@@ -44,7 +44,9 @@ def replay_samples(observed: Observed, account: Account) -> None:
 def _of_a_life(
     observed: Observed, place: TopicPartition, lives: Sequence[Life], number: int
 ) -> Sequence[Sample]:
-    """Return the samples of one incarnation. They do not name it, and brokers may report an earlier one for a while."""
+    """Return the samples of one incarnation. Samples do not name it, and brokers may report an earlier one
+    for a while.
+    """
     begin = answered_ns(observed, place[0], lives, number)
     removal = lives[number].removal
     return [
@@ -55,7 +57,7 @@ def _of_a_life(
 
 
 def _logs(observed: Observed, place: TopicPartition, life: Life) -> Sequence[Replica]:
-    """Return the logs of one incarnation on disk, including those that were deleted with it."""
+    """Return the replicas' logs of one incarnation, including those that were deleted with it."""
     if life.removal is None:
         return observed.replicas_of(place, life.topic_id)
     return [one for one in observed.deleted.get(place, ()) if life.topic_id and one.topic_id == life.topic_id]
@@ -107,10 +109,11 @@ def _expansions(
     current: Sequence[tuple[Sample, Moment]],
     touched: Mapping[int, Sequence[int]],
 ) -> Iterator[ForbiddenStep]:
-    """Check that a replica that joins the ISR holds all below the high watermark, as long as the leader leads.
+    """Check that a replica that joins the ISR holds all records below the high watermark, while the leader
+    leads.
 
-    So none of its later log ends is below a high watermark that was sampled before it joined. A new member without
-    later samples proves nothing.
+    None of its later log end offsets is below a high watermark that was sampled before it joined. A member
+    without later samples is not checked.
     """
     for before, now in pairwise(history):
         joined = set(now.partition.isr) - set(before.partition.isr)
@@ -168,7 +171,7 @@ def _committed(
     current: Sequence[tuple[Sample, Moment]],
     replicas: Sequence[Replica],
 ) -> Iterator[ForbiddenStep]:
-    """Check that records below a high watermark stay, whatever acks: a leader from the ISR holds them.
+    """Check that records below a high watermark are kept, with any acks: a leader from the ISR has them.
 
     The logs on disk show where an epoch began: each replica has that offset from the leader of the epoch.
     """

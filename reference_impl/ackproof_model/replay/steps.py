@@ -32,8 +32,9 @@ from ackproof_reference.rules import Rules
 
 
 class Step(NamedTuple):
-    """A cause, and the partition state that the reference derives. `clean`: False for an election outside of ISR and
-    ELR.
+    """A possible step: its cause, and the partition state that the reference derives.
+
+    `clean`: False for an election outside of ISR and ELR.
     """
 
     cause: str
@@ -52,11 +53,11 @@ class AppendContext:
     stopping: tuple[int, ...] = ()
     """Brokers whose controlled shutdown began here or earlier."""
     configured: bool = False
-    """True if min.insync.replicas was set."""
+    """True if the append changes min.insync.replicas."""
     unclean_asked: bool = False
     """True if an administrator has requested an unclean election of this partition."""
     failed_dirs: Mapping[int, frozenset[str]] = field(default_factory=dict)
-    """Log dirs that brokers lost."""
+    """By broker: log dirs that failed."""
     unregistered_dirs: frozenset[tuple[TopicPartition, int]] = frozenset()
     """Replicas whose brokers report a log dir that they have not registered."""
     without_dir: tuple[int, ...] = ()
@@ -64,7 +65,7 @@ class AppendContext:
     offline: frozenset[int] = frozenset()
     """Brokers whose replica of this partition is in a log dir that is not online: none of them is elected."""
     eligible_cleared: bool = False
-    """True if a replica has another log dir, in a release in which that empties the ELR."""
+    """True if a replica moved to another log dir, in a release in which that empties the ELR."""
 
 
 def steps(before: Metadata, after: Partition, context: AppendContext, rules: Rules) -> Iterator[Step]:
@@ -187,7 +188,9 @@ def _make_step(cause: str, before: Metadata, changed: Metadata) -> Step:
 
 
 def same(made: Partition, seen: Partition) -> bool:
-    """Return True if two states are equal: the order of ISR, ELR, adding and removing replicas means nothing."""
+    """Return True if two states are equal. The order of ISR, ELR, adding and removing replicas does not
+    count.
+    """
     return _sort_replicas(made) == _sort_replicas(seen)
 
 
