@@ -31,7 +31,7 @@ Totals: TypeAlias = Counter[str]
 
 
 class BucketRows:
-    """Rows of one bucket, or of a range of it, by stream."""
+    """Rows of one bucket, or of a range of it, by stream (`produced`, `final`, `live`, …)."""
 
     def __init__(self) -> None:
         self._held: dict[Stream, list[Rows]] = defaultdict(list)
@@ -47,12 +47,12 @@ class BucketRows:
 
 @dataclass(frozen=True)
 class ReadOrder:
-    """Order of the reads of one bucket, or of a range of it."""
+    """Reads of one bucket, or of a range of it, compared with the previous read of the same reader."""
 
     walks: Mapping[Stream, ReadWalk]
     totals: Totals
     contents: tuple[int, int]
-    """Content sums of the final reads, the second one at read_committed: see `payload.content_sum`."""
+    """Content sums of the final reads at read_uncommitted and read_committed: see `payload.content_sum`."""
 
     @property
     def back(self) -> Rows:
@@ -75,14 +75,17 @@ def follow_bucket_reads(place: TopicPartition, rows: BucketRows, findings: Findi
 
 
 def add_rewound(place: TopicPartition, walks: Mapping[Stream, ReadWalk], findings: FindingsWriter) -> None:
-    """Add findings of class rewound: reads of live readers at an offset not above that of their previous read."""
+    """Add findings of class rewound: a live reader read an offset not above that of its previous read."""
     for stream in ("live", "live committed"):
         back = walks[stream].back
         findings.add(place, Anomaly.REWOUND, back, detail="not above the previous read")
 
 
 def count_produced(produced: Rows, commits: CommitAudit) -> Totals:
-    """Return the counts of produced rows, after the pass over identities."""
+    """Count produced rows by outcome, and those of transactions.
+
+    Call it after the pass over identities, which counts the transactional rows in `commits`.
+    """
     acked, failed, indeterminate = np.bincount(produced["outcome"], minlength=len(Outcome)).tolist()
     return Counter(
         produced=len(produced),
@@ -96,7 +99,7 @@ def count_produced(produced: Rows, commits: CommitAudit) -> Totals:
 
 @dataclass(frozen=True)
 class BucketAudit:
-    """Results of a bucket that was audited as a whole."""
+    """Counts and flawed offsets of a bucket that was audited as a whole."""
 
     totals: Totals
     contents: tuple[int, int]
@@ -142,12 +145,12 @@ def audit_bucket(
 
 
 def live_rows(rows: BucketRows) -> Rows:
-    """Return the rows of live readers."""
+    """Return the rows of live readers at both isolation levels."""
     return concat_rows((rows[stream] for stream in ("live", "live committed")), LIVE)
 
 
 def sum_contents(contents: Iterable[tuple[int, int]]) -> tuple[int, int]:
-    """Return the sums over several ranges."""
+    """Return the content sums of several ranges together, modulo 2^64, as signed numbers."""
     final, committed = zip(*contents, strict=True)
     return as_int64(sum(final) % (1 << 64)), as_int64(sum(committed) % (1 << 64))
 

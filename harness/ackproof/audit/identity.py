@@ -43,7 +43,9 @@ COPIES: Schema = {"offset": "i8", "producer": "i4", "seq": "i8", "intact": "?"}
 LOST: Schema = {"offset": "i8", "producer": "i4", "seq": "i8"}
 OFFSETS: Schema = {"offset": "i8"}
 SPANS: Schema = {"producer": "i4", "lowest": "i8", "lowest_acked": "i8", "highest": "i8"}
-"""Per producer, of its present records: the least of their lowest offsets, the same of acked ones, and the greatest."""
+"""By producer, over its present records: the least of their lowest offsets, the same over acked records only,
+and the greatest of their lowest offsets.
+"""
 
 _FAR = int(np.iinfo(np.int64).max)
 
@@ -80,7 +82,7 @@ class IdentityPass:
 
 
 class _ProducedMatch:
-    """Produced rows in order, matched with the final read."""
+    """Produced rows by producer and seq, each matched with its copies in the final read."""
 
     def __init__(self, produced: Rows, reads: RangeReads) -> None:
         """Raises `Rejected` if an identity was produced twice."""
@@ -155,8 +157,9 @@ def audit_identities(
 def _find_visible(
     match: _ProducedMatch, fates: TransactionFates, reads: RangeReads, commits: CommitAudit
 ) -> Bools:
-    """Return True for each record that the final read at read_committed got. Adds findings of reads at
-    read_committed.
+    """Return True for each produced record that the final read at read_committed got.
+
+    Adds findings about all reads at read_committed.
     """
     visible = np.zeros(len(match.produced), dtype=np.bool_)
     for who, rows in (("final", distinct_copies(reads.committed)), ("live", reads.committed_live)):
@@ -274,7 +277,7 @@ def find_crossings(spans: Sequence[Rows]) -> Iterator[tuple[int, Rows]]:
 
 
 def _skipped(gaps: Rows, at: Ints, epoch: Ints) -> Rows:
-    """Return the offsets `at` that lie in a gap of a reader: the reader skipped the record there.
+    """Return the offsets `at` of records that a reader skipped, because they lie in one of its gaps.
 
     A gap counts if the leader epoch of the record after it is unknown, or not below the record's own `epoch`.
     """
@@ -287,9 +290,9 @@ def _skipped(gaps: Rows, at: Ints, epoch: Ints) -> Rows:
 
 
 def _least_behind(offset: Ints, starts: Ints, last: Ints) -> Ints:
-    """Return for each row the least offset of the later rows of its group, `last` included.
+    """Return for each row the least offset of the rows after it in its group, and of what follows the group (`last`).
 
-    `last`: the least offset after each group. In a group in ascending order that is simply the next row's offset.
+    If a group has ascending offsets, that is the next row's offset.
     """
     ends = np.append(starts[1:], len(offset))
     behind = np.full(len(offset), _FAR, dtype=np.int64)
@@ -308,11 +311,11 @@ def _is_unidentified(rows: Rows) -> Bools:
 
 
 def distinct_copies(final: Rows) -> Rows:
-    """Return the final rows sorted by offset, without repeats: rows with equal offset, producer, seq and intact are
-    one.
+    """Return the final rows by offset, once each: rows with equal offset, producer, seq and intact are one
+    copy.
 
-    Of equal rows the lowest leader epoch is kept (-1, unknown, is lowest), the time of the first read, and
-    `astray` if any is.
+    A copy has the lowest leader epoch of its rows (-1, unknown, is lowest), the time of the first read, and
+    `astray` if any row has it.
     """
     rows = final.sorted_by("offset")
     if find_repeated(rows["offset"]) is None:

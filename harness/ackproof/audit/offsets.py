@@ -21,21 +21,24 @@ from ackproof.rundir.anomalies import Anomaly
 from ackproof.rundir.partition import TopicPartition
 
 GAPS: Schema = {"after": "i8", "before": "i8", "epoch": "i8", "first_epoch": "i8"}
-"""Pairs of consecutive reads with offsets between them, and the leader epochs of the second and of the first
-(-1: unknown)."""
+"""Pairs of consecutive reads with offsets between them. `after`, `before`: the offsets of the first and of
+the second read; `first_epoch`, `epoch`: their leader epochs (-1: unknown).
+"""
 _KEYS = ("reader", "assignment", "read_seq", "offset", "leader_epoch", "producer", "seq")
 
 
 @dataclass(frozen=True)
 class ReadWalk:
-    """Order of the reads of one bucket, or of a range of it."""
+    """Reads compared with the previous read of the same reader and assignment, over one bucket or a range of
+    it.
+    """
 
     gaps: Rows
-    """Distinct gaps."""
+    """Distinct gaps (`GAPS`)."""
     back: Rows
     """Reads at an offset not above that of the previous read."""
     ends: Rows
-    """First and last read of each assignment, to join ranges."""
+    """First and last read of each assignment, with which ranges are joined."""
 
 
 def follow_reads(reads: Rows) -> ReadWalk:
@@ -47,8 +50,9 @@ def follow_reads(reads: Rows) -> ReadWalk:
 
 
 def join_ranges(ends: Sequence[Rows], schema: Schema) -> ReadWalk:
-    """Compare the last read of each range with the first of the next. `ends`: `ReadWalk.ends` of each range, in
-    order.
+    """Compare the last read of each range with the first read of the next.
+
+    `ends`: `ReadWalk.ends` of each range, in order.
     """
     number = np.repeat(np.arange(len(ends)), [len(rows) for rows in ends])
     ranged = {**concat_rows(ends, schema).columns, "range": number}
@@ -57,7 +61,9 @@ def join_ranges(ends: Sequence[Rows], schema: Schema) -> ReadWalk:
 
 
 def _steps(ordered: Rows, asked: Bools, ends: Rows) -> ReadWalk:
-    """Compare consecutive rows. `asked[i]`: whether to compare row i with row i + 1."""
+    """Compare consecutive rows of one reader and assignment. `asked[i]`: True to compare row i with row i +
+    1.
+    """
     offset, epoch = ordered.ints("offset"), ordered.ints("leader_epoch")
     same = asked
     for key in ("reader", "assignment"):
@@ -79,7 +85,7 @@ MOST_PLACES = 1000
 """`final_read` in `audit.json` names at most this many flawed offsets: the lowest ones."""
 
 _FAR = 1 << 62
-"""Above every leader epoch."""
+"""A number above every leader epoch and offset, for "no limit"."""
 _RECORDS: Schema = {"offset": "i8", "producer": "i4", "seq": "i8"}
 
 
@@ -97,13 +103,14 @@ def audit_offsets(
 ) -> Ints:
     """Audit the offsets of one bucket, or of a range of it.
 
-    Return the flaws of the final read: offsets to which a final reader went back, and offsets that it skipped although
-    another read shows a record there.
+    Return the flaws of the final read: offsets to which a final reader went back, and offsets that it skipped
+    although another read shows a record there.
 
-    `copies`: the distinct final rows; `reads`: the live ones; `removed`: which live reads show a record that was
-    removed since, by a setting or an administrator; `skipped`: offsets of present copies in a live reader's gaps;
-    `back`: reads at which final readers went back; `gaps`: of the final reader at read_uncommitted. Gaps at
-    read_committed are no flaw: they may belong to aborted transactions, and otherwise the transaction is torn.
+    `copies`: the distinct final rows. `reads`: the live rows. `removed`: True for each live row whose record
+    a setting or an administrator removed later. `skipped`: offsets of present copies in a live reader's gaps.
+    `back`: reads at which final readers went back. `gaps`: gaps of the final reader at read_uncommitted. Gaps
+    at read_committed are no flaw: they may belong to aborted transactions, and otherwise the transaction is
+    torn.
     """
     copies = copies.sorted_by("offset", "producer", "seq")
     starts = group_starts([copies["offset"]])
@@ -136,7 +143,12 @@ def audit_offsets(
 
 
 def _other_than_first(reads: Rows, copies: Rows, starts: Ints, at: Ints) -> Ints:
-    """Return the indices of live reads that differ from the first final record at their offset, or have none there."""
+    """Return the indices of live reads that show another record than the first final row at their offset, or
+    have none.
+
+    `starts`: index of the first copy of each occupied offset. `at`: index into `starts` for each read; -1: no
+    copy.
+    """
     if not len(copies):
         return np.arange(len(reads), dtype=np.int64)
     first = starts[at]  # index -1 takes the last element: masked below
@@ -145,7 +157,11 @@ def _other_than_first(reads: Rows, copies: Rows, starts: Ints, at: Ints) -> Ints
 
 
 def _vanished(reads: Rows, other: Ints, copies: Rows, starts: Ints, at: Ints) -> Rows:
-    """Return the reads with indices `other` whose record is in no final row at their offset, sorted by offset."""
+    """Return the reads with indices `other` whose record is in no final row at their offset, sorted by
+    offset.
+
+    Only an offset with several copies needs a second look: `other` compares with the first copy.
+    """
     sizes = np.diff(np.append(starts, len(copies)))
     several = (at[other] >= 0) & (sizes[at[other]] > 1) if len(starts) else np.zeros(len(other), np.bool_)
     if several.any():
@@ -166,6 +182,7 @@ def _passed_over(reads: Rows, gaps: Rows) -> Ints:
     reads = reads.sorted_by("offset")
     offset, epoch = reads.ints("offset"), reads.ints("leader_epoch")
     over = gaps.ints("after"), gaps.ints("before")
+    # The lowest epoch over all gaps around each offset: `highest_over` of negated epochs. Without a gap it is `_FAR`.
     lowest = -np.maximum(highest_over(offset, *over, -gaps.ints("first_epoch")), -_FAR)
     return distinct_values(offset[(lowest < _FAR) & ((epoch < 0) | (epoch >= lowest))])
 
@@ -182,7 +199,7 @@ def _several_records(rows: Rows) -> Ints:
 
 
 def _among(reads: Rows, copies: Rows) -> Bools:
-    """Return which of the reads have their (offset, producer, seq) among the copies."""
+    """Return True for each read whose (offset, producer, seq) is also among the copies."""
     both = concat_rows([copies.select(_RECORDS), reads.select(_RECORDS)], _RECORDS)
     keys = [both[name] for name in _RECORDS]
     order = np.lexsort(tuple(reversed(keys)))

@@ -38,7 +38,7 @@ _WORK, _PART, _SERIES = ".audit-", "part-", "series-"
 
 @dataclass(frozen=True)
 class Outputs:
-    """File names of one audit of one directory."""
+    """Names of the files that one audit of one directory writes."""
 
     directory: str
     audit: str
@@ -58,11 +58,11 @@ class Outputs:
         return self.case.path / f"{_WORK}{self.audit}"
 
     def unfinished(self, kind: Unfinished, unit: str) -> Path:
-        """Return a new temporary file for one attempt of a task."""
+        """Return a new path for a temporary file of one attempt of a task."""
         return self.work / kind / f"{unit}-{uuid4().hex[:8]}"
 
     def findings(self, unit: str) -> Path:
-        """Return a new findings file for one attempt of a task."""
+        """Return a new path for the findings of one attempt of a task."""
         return self.case.findings / f"{_PART}{self.audit}-{unit}-{uuid4().hex[:8]}.parquet"
 
     @property
@@ -70,9 +70,9 @@ class Outputs:
         return self.case.path / f"{_SERIES}{self.audit}.parquet"
 
     def begin(self) -> None:
-        """Create the folders. Tasks never create one, so that a deleted directory stays deleted. Raises OSError.
+        """Create the folders, and remove files of audits that were killed on this machine. Raises OSError.
 
-        Removes files of audits that were killed on this machine, except published ones.
+        Published files stay. Tasks never create a folder, so that a deleted directory stays deleted.
         """
         self.leave()
         for left in left_behind(self.case.path, f"{_WORK}{here()}-"):
@@ -100,18 +100,21 @@ class Outputs:
 
 
 SPARED: Final = "spared"
-"""Counted in addition to the classes: acknowledged attempts in the ledgers whose records were deleted with a window."""
+"""Key in the counts, next to the classes: acked attempts whose records were deleted with a window of a soak.
+"""
 
 
 @dataclass(frozen=True)
 class DeletedRecords:
-    """Records and attempts of windows that a soak deleted (`--keep`): nothing is reported about them. Empty
-    for most directories."""
+    """Records and attempts of windows that a soak deleted (`--keep`). The audit reports nothing about them.
+
+    Empty for most directories.
+    """
 
     starts: Mapping[TopicPartition, int] = field(default_factory=dict)
-    """By partition: records below this offset were in deleted windows."""
+    """Partition → offset below which all records were in deleted windows."""
     attempts: Mapping[int, NumberRuns] = field(default_factory=dict)
-    """By producer: seqs of the attempts that the audits of these windows have counted."""
+    """Producer → seqs of the attempts that the audits of these windows have counted."""
 
     def has(self, producer: Ints, seq: Ints) -> Bools:
         """Return True for each of these attempts that was audited in a deleted window."""
@@ -219,7 +222,7 @@ class FindingsWriter:
         return [] if self._writer is None else [self.path.name]
 
     def close(self) -> None:
-        """Write pending rows and close. Raises OSError."""
+        """Write pending rows and close the file. Raises OSError."""
         self._flush()
         if self._writer is not None:
             self._writer.close()
@@ -229,9 +232,9 @@ class FindingsWriter:
 class Handover:
     """Rows that a bucket hands on because it cannot decide on them alone (`ackproof.audit.shares`).
 
-    By `about`: `identities` are those that the bucket produced, in order, with True where its final rows have them
-    intact. `unmatched` are distinct final rows of identities that it did not produce. `transactions` are the totals of
-    each transaction in a range.
+    `about` identities: those that the bucket produced, in order, with True where its final rows have them
+    intact. `about` unmatched: distinct final rows of identities that it did not produce. `about`
+    transactions: totals of each transaction in a range.
     """
 
     place: TopicPartition

@@ -72,7 +72,7 @@ Edges = Callable[[], Edge]
 
 @dataclass
 class _DirectoryJob:
-    """One directory in progress. It is done when it has a result."""
+    """Progress of one directory. It is done when it has a result."""
 
     number: int
     directory: Path
@@ -100,16 +100,17 @@ class _PlannedDirectory:
     plan: Plan
     counted: Tally
     windows: Sequence[WindowFile] = ()
-    """Windows of a soak, if some were deleted."""
+    """All windows of a soak of which some were deleted; else empty."""
     troubles: list[Trouble] = field(default_factory=list)
 
 
 def audit_all(
     directories: Sequence[Path], edges: Edges, progress: Progress, limits: Limits
 ) -> list[AuditResult]:
-    """Audit the directories. Return one result per directory, in their order. `edges` gives Spark, once it is needed.
+    """Audit the directories. Return one result per directory, in their order.
 
-    Errors of one directory or of Spark are in the results, not raised.
+    `edges` starts Spark when it is first called. Errors of one directory or of Spark are in the results, not
+    raised.
     """
     jobs: dict[Path, _DirectoryJob] = {}
     for directory in directories:
@@ -131,7 +132,9 @@ def audit_all(
 
 
 def _round(jobs: Sequence[_DirectoryJob], edges: Edges, progress: Progress, limits: Limits) -> None:
-    """Run one round. A directory with newly found broken files gets no result: another round audits it without them."""
+    """Run one round. A directory with newly found broken files gets no result; the next round leaves these
+    files out.
+    """
     progress(f"reading the footers of {_directory_count(len(jobs))}")
     ready = {job.number: planned for job in jobs if (planned := _examine(job, limits)) is not None}
     spark: list[_PlannedDirectory] = []
@@ -243,7 +246,7 @@ def _cut_hot_buckets(
     places: dict[Key, PlaceUnit],
     limits: Limits,
 ) -> list[SliceUnit]:
-    """Run the walk units of hot buckets. Return their slice units, and put their place units into `places`."""
+    """Run the walk units of hot buckets. Return their slice units, and add their place units to `places`."""
     walked: dict[Key, list[WalkResult]] = defaultdict(list)
     walks = [unit for bucket in hot for unit in cut_walks(bucket, limits)]
     for answer in _collect(ready, stages.run_units(edge, "following readers", walks, limits, do_walk)):
@@ -272,7 +275,7 @@ def _cut_hot_buckets(
 def _collect(
     ready: Mapping[int, _PlannedDirectory], answers: Sequence[stages.Message]
 ) -> Sequence[stages.Message]:
-    """Collect counts and troubles by directory. Return all answers."""
+    """Add counts and troubles to their directories. Return all answers."""
     for answer in answers:
         if isinstance(answer, Tally):
             ready[answer.number].counted.add(answer)

@@ -41,18 +41,20 @@ AnyUnit = TypeVar("AnyUnit", bound=WorkUnit)
 
 @dataclass(frozen=True)
 class Plan:
-    """Units of one directory."""
+    """Units of one directory: either `whole`, or `splits` and then `direct`."""
 
     whole: DirectoryUnit | None
-    """The directory as one unit, or:"""
+    """The directory as one unit; None for a large directory."""
     splits: tuple[SplitUnit, ...]
-    """row groups to take apart first,"""
+    """Row groups with several partitions, to split first."""
     direct: dict[TopicPartition, tuple[Piece, ...]]
-    """then the buckets, from these row groups and from what was taken apart."""
+    """Row groups of each bucket that need no split."""
 
 
 def plan_units(ledger: Ledger, target: AuditTarget, limits: Limits, doubted: frozenset[str]) -> Plan:
-    """Plan the units. `doubted`: paths of files with untrusted statistics."""
+    """Plan the units of a directory from its footers. `doubted`: paths of files whose statistics are not
+    trusted.
+    """
     parts = [
         part
         if part.path not in doubted
@@ -87,7 +89,7 @@ def plan_units(ledger: Ledger, target: AuditTarget, limits: Limits, doubted: fro
 
 
 def bucket_units(planned: Plan, target: AuditTarget, splits: Iterable[SplitResult]) -> list[BucketUnit]:
-    """Return the buckets of a large directory, after mixed row groups are taken apart."""
+    """Return one unit per bucket of a large directory, after mixed row groups were split."""
     spilled: dict[TopicPartition, list[tuple[Stream, Spilled]]] = defaultdict(list)
     for split in splits:
         for place, stream, where in split.found:
@@ -100,8 +102,10 @@ def bucket_units(planned: Plan, target: AuditTarget, splits: Iterable[SplitResul
 
 
 def group_tasks(units: Sequence[AnyUnit], limits: Limits, cores: int) -> list[list[AnyUnit]]:
-    """Group units into tasks of even cost, the longest first. Small units share a task; on workers elsewhere
-    there are fewer (`count_tasks`)."""
+    """Group units into tasks of even cost, the most expensive first.
+
+    Small units share a task. Workers elsewhere get fewer and larger tasks (`count_tasks`).
+    """
     costs = [unit.rows + _UNIT_COST_ROWS for unit in units]
     small = sum(cost for cost in costs if cost < limits.task_rows)
     large = sum(cost >= limits.task_rows for cost in costs)
@@ -117,10 +121,11 @@ def group_tasks(units: Sequence[AnyUnit], limits: Limits, cores: int) -> list[li
 
 
 def count_tasks(count: int, cores: int) -> int:
-    """Return the number of tasks for `count` single ones, on this many cores elsewhere; 0: no merging.
+    """Return how many tasks `count` tasks are merged into, with this many cores on other machines; 0 cores:
+    no merging.
 
-    Handing out a task of 0.1 s costs a third of that, and each disturbance of its worker hits it fully. So up
-    to three become one, as long as each core gets four and there are ten.
+    Scheduling a task of 0.1 s costs a third of that, and each disturbance of its worker delays it fully. So
+    up to three become one, as long as each core gets four tasks and at least ten are left.
     """
     together = min(_TOGETHER, count // max(_FEWEST, _A_CORE * cores)) if cores else 1
     return math.ceil(count / max(1, together))
@@ -128,7 +133,7 @@ def count_tasks(count: int, cores: int) -> int:
 
 @dataclass(frozen=True)
 class CutAxis:
-    """A key by which a bucket is cut."""
+    """A key by which a bucket is cut into ranges: read_seq, seq, time or offset."""
 
     keys: Mapping[Stream, str]
     """Key column of each stream; other streams are not read."""
@@ -156,13 +161,14 @@ TIME: Final = CutAxis(
 
 _LIGHT: Final = 1 / 3
 _OPENED: Final = 30_000
-"""Fixed cost of a row group, in rows; limited to its own rows, so that no range holds twice its share."""
+"""Fixed cost of opening a row group, in rows; at most its own rows, so that no range holds twice its share.
+"""
 LEAST, GREATEST = int(np.iinfo(np.int64).min), int(np.iinfo(np.int64).max)
 
 
 @dataclass(frozen=True)
 class RowSource:
-    """Rows of a bucket in one row group, or put aside by a task."""
+    """Rows of a bucket in one row group, or in a temporary file of an earlier task."""
 
     held: Piece | tuple[Stream, Spilled]
 
@@ -178,7 +184,9 @@ class RowSource:
 
     @property
     def streams(self) -> set[Stream]:
-        """Return the streams of which it may hold rows."""
+        """Return the streams whose rows may be here; all streams of consumed rows if the phase is not in the
+        footer.
+        """
         if not isinstance(self.held, Piece):
             return {self.held[0]}
         if self.held.part.kind == "produced":
@@ -191,7 +199,7 @@ class RowSource:
         return self.rows * (_LIGHT if self.streams & axis.keys.keys() <= axis.light else 1.0)
 
     def read(self, place: TopicPartition, axis: CutAxis) -> Iterator[tuple[Stream, Rows]]:
-        """Yield the rows that an axis needs. Raises as `load.read_piece` does, OSError."""
+        """Yield the rows with the columns that `axis` needs. Raises OSError, and as `load.read_piece` does."""
         if not isinstance(self.held, Piece):
             yield self.held[0], self.held[1].load()
             return
@@ -209,7 +217,7 @@ class RowSource:
 
 @dataclass(frozen=True)
 class KeyRange:
-    """Rows of a bucket whose key is in the range `low` … `last`."""
+    """Rows of a bucket whose key is in the range `low` … `last`, both included."""
 
     sources: tuple[RowSource, ...]
     axis: CutAxis
@@ -219,7 +227,7 @@ class KeyRange:
     """Approximate number of rows."""
 
     def load(self, place: TopicPartition) -> BucketRows:
-        """Read the rows. Raises as `RowSource.read` does."""
+        """Read the rows, and drop those outside the range. Raises as `RowSource.read` does."""
         found = BucketRows()
         for source in self.sources:
             for stream, rows in source.read(place, self.axis):
@@ -242,9 +250,9 @@ def cut_ranges(
     led_by: Stream | None = None,
     multiple: int = 1,
 ) -> list[KeyRange]:
-    """Cut into at most `count` ranges of equal cost by the footers, in ascending order.
+    """Cut a bucket into at most `count` ranges of about equal cost, in ascending order of the key.
 
-    `led_by`: the stream whose row groups locate rows best; `multiple`: borders are multiples of it.
+    `led_by`: the stream whose row groups locate rows best. `multiple`: borders are multiples of this number.
     """
     spans = [
         (source, min(low for low, _ in found), max(high for _, high in found))
@@ -269,7 +277,10 @@ def cut_ranges(
 
 
 def _find_borders(spans: Sequence[tuple[int, int, float]], count: int) -> list[int]:
-    """Return the borders of ranges of about equal cost, if rows lie evenly in the span of each row group."""
+    """Return the keys at which ranges of about equal cost begin, except the first.
+
+    Assumes that rows lie evenly in the key span of each row group.
+    """
     if count < 2 or not spans:
         return []
     base = min(low for low, _, _ in spans)
@@ -286,7 +297,7 @@ def _find_borders(spans: Sequence[tuple[int, int, float]], count: int) -> list[i
 
 
 def list_sources(pieces: Sequence[Piece], spilled: Sequence[tuple[Stream, Spilled]]) -> list[RowSource]:
-    """Return one source per row group and per spilled part."""
+    """Return one source per row group and per temporary file."""
     return [RowSource(Piece(piece.part, (group,))) for piece in pieces for group in piece.groups] + [
         RowSource(spilled_rows) for spilled_rows in spilled
     ]

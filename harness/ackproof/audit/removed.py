@@ -34,8 +34,10 @@ def unknown_removal(place: TopicPartition) -> Removal:
 
 
 class RemovedRecords:
-    """Removed records of one partition. `produced`: by producer and seq; `copies`: the final rows; `live`:
-    rows of live readers."""
+    """Records of one partition that Kafka removed on purpose.
+
+    `produced`: produced rows by producer and seq. `copies`: the final rows. `live`: rows of live readers.
+    """
 
     def __init__(
         self, removal: Removal, keys: Mapping[int, Keys], produced: Rows, copies: Rows, live: Rows
@@ -100,9 +102,11 @@ class RemovedRecords:
         return gone
 
     def _deleted(self) -> Bools:
-        """Return True for each record of a deleted topic: acknowledged before its deletion was requested, or
-        afterwards by a leader that did not know of it yet. Such a leader continues the old offsets, while those of a
-        new topic begin at 0."""
+        """Return True for each acked record of a deleted topic.
+
+        It was acked before the deletion was requested, or afterwards by a leader that did not know of the
+        deletion. Such a leader continues the old offsets; those of a new topic begin at 0.
+        """
         removal = self.removal
         placed = self._acked & (self._offset >= 0)
         order = np.flatnonzero(placed)[np.argsort(self._done[placed], kind="stable")]
@@ -121,8 +125,12 @@ class RemovedRecords:
         return twice
 
     def _superseding(self, keys: Mapping[int, Keys], copies: Rows) -> SupersededRecords:
-        """Return the records superseded by those sent while compaction was in force, below the active segment
-        of some replica."""
+        """Return the records that compaction may have removed, because a later record of their key supersedes
+        them.
+
+        The later record was sent while compaction was in force, and lies below the active segment of some
+        replica.
+        """
         below = self.removal.compacted_below
         timely = (self._sent <= self.removal.compacted_until_ns) & (self._offset < below)
         found = self._known.find(copies["producer"], copies.ints("seq"))
@@ -135,8 +143,11 @@ class RemovedRecords:
         )
 
     def _expired(self, start: int, copies: Rows, live: Rows) -> Bools:
-        """Return True for each record that is below the log start and older than the retention time. The position of a
-        record that was acknowledged without an offset follows from its neighbours (`_by_position`)."""
+        """Return True for each record that is below the log start and older than the retention time.
+
+        The position of a record that was acknowledged without an offset follows from its neighbours
+        (`_by_position`).
+        """
         placed = (self._offset >= 0) & (self._offset < start)
         gone: Bools = placed & self._held & self._old_enough
         if bool((self._acked & (self._offset < 0)).any()):
@@ -178,13 +189,16 @@ _NONE, _FAR = -1, int(np.iinfo(np.int64).max)
 
 
 class SupersededRecords:
-    """Superseded records of one partition. `copies`: the distinct final rows. Without `keys` nothing is superseded."""
+    """Records of one partition that a later record of the same key supersedes.
+
+    `copies`: the distinct final rows. Without `keys` nothing is superseded.
+    """
 
     def __init__(self, keys: Mapping[int, Keys], produced: Rows, copies: Rows) -> None:
         self._of = {producer: _LastOfKey(own, producer, produced, copies) for producer, own in keys.items()}
 
     def among(self, rows: Rows) -> Bools:
-        """Return which of these records are superseded, by producer, seq and offset."""
+        """Return True for each of these rows (producer, seq, offset) that is superseded."""
         found = np.zeros(len(rows), dtype=np.bool_)
         for producer, last in self._of.items():
             own = rows["producer"] == producer
@@ -193,8 +207,11 @@ class SupersededRecords:
 
 
 class _LastOfKey:
-    """The last record of each key of one producer. A record acked without an offset is ordered by seq: its
-    producer is idempotent and keeps its order, or promises nothing (acks=0)."""
+    """The last record of each key of one producer.
+
+    A record acked without an offset is ordered by seq: its producer is idempotent and keeps its order, or
+    promises nothing (acks=0).
+    """
 
     def __init__(self, keys: Keys, producer: int, produced: Rows, copies: Rows) -> None:
         self._keys = keys

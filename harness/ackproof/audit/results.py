@@ -53,8 +53,10 @@ class AuditResult:
 
 
 def build_audit_file(counted: Tally, reasons: tuple[str, ...], digests: Mapping[str, str]) -> AuditFile:
-    """Return the content of `audit.json`. Every class that this version counts is in it, even with 0;
-    liveness classes only if the run was observed."""
+    """Return the content of `audit.json`, with every class that this version counts, even with 0.
+
+    Liveness classes are in it only if the run was observed.
+    """
     totals = counted.totals
     return AuditFile(
         counts={
@@ -77,7 +79,7 @@ def build_audit_file(counted: Tally, reasons: tuple[str, ...], digests: Mapping[
 
 
 def publish(outputs: Outputs, counted: Tally, file: AuditFile) -> AuditFile:
-    """Write the series and then `audit.json`, which is returned; remove the files that it replaces. Raises OSError."""
+    """Write the series and then `audit.json`. Remove the older files that these replace. Raises OSError."""
     case = outputs.case
     cut = {place: longest_ms(acks) for place, acks in counted.acks.items()}
     with storage.create_parquet(outputs.series, SERIES) as writer:
@@ -105,9 +107,10 @@ def publish(outputs: Outputs, counted: Tally, file: AuditFile) -> AuditFile:
 
 
 def _with_longest_gap(series: pa.RecordBatch, cut: Mapping[TopicPartition, float]) -> pa.RecordBatch:
-    """Return the series with the longest acknowledgement gap of each partition, also if its bucket was cut into ranges.
+    """Return the series with the longest acknowledgement gap of each partition whose bucket was cut into
+    ranges.
 
-    `cut`: the longest gap in ms of each partition whose bucket was cut.
+    `cut`: that gap in ms; -1: fewer than two acknowledgements.
     """
     at = series.schema.get_field_index("longest_gap_ms")
     gap, length = series[at], len(series)
@@ -120,7 +123,7 @@ def _with_longest_gap(series: pa.RecordBatch, cut: Mapping[TopicPartition, float
 
 
 def withdraw(directory: Path) -> None:
-    """Remove the results of an older audit."""
+    """Remove `audit.json`, the findings and the series of an older audit. Raises OSError."""
     case = CaseDir(directory)
     older = case.published
     case.audit_json.unlink(missing_ok=True)
@@ -151,7 +154,7 @@ def find_unexplained_deletions(found: Sequence[WindowFile], ledger: Ledger) -> l
 
 
 def collect_deleted(found: Sequence[WindowFile], ledger: Ledger) -> DeletedRecords:
-    """Return the records and attempts of the deleted windows."""
+    """Return the records and attempts of deleted windows, which the audit leaves out."""
     gone = [window for window in found if window.deleted]
     if not gone:
         return NOTHING_DELETED
@@ -170,9 +173,9 @@ def collect_deleted(found: Sequence[WindowFile], ledger: Ledger) -> DeletedRecor
 
 
 def sum_windows(found: Sequence[WindowFile], ledger: Ledger, spared: int) -> DeletedWindows | None:
-    """Return the sums over all windows, None without deleted windows.
+    """Return the sums over all windows; None if no window was deleted.
 
-    `spared`: number of acknowledged attempts in the ledgers whose records were deleted with a window.
+    `spared`: number of acked attempts in the ledgers whose records were deleted with a window.
     """
     if not found:
         return None
@@ -190,9 +193,9 @@ def sum_windows(found: Sequence[WindowFile], ledger: Ledger, spared: int) -> Del
 
 
 def copy_window_findings(case: CaseDir, found: Sequence[WindowFile], into: Path) -> Counter[str]:
-    """Copy the findings of deleted windows (allowed by every configuration) into a file. Return their number by class.
+    """Copy the findings of deleted windows into one file. Return their number by class. Raises OSError.
 
-    Raises OSError.
+    Every configuration allows these findings.
     """
     counts: Counter[str] = Counter()
     paths = [window_findings(case, window.number) for window in found if window.deleted and window.counts]

@@ -18,7 +18,8 @@ from ackproof.rundir.partition import TopicPartition
 from ackproof.rundir.schema import SERIES, SERIES_BIN_NS
 
 _LATENCY_BITS = 40
-"""Latencies below 2^40 ns (18 minutes) are sorted together with the number of their bin, as one integer."""
+"""Bits of a latency (2^40 ns are 18 minutes) that is sorted as one integer, with the number of its bin above.
+"""
 
 _IN_RUNS: Final = "stable"
 """numpy's merge sort. Each producer's times already ascend, so it takes a third of the time of a quicksort or less."""
@@ -27,20 +28,20 @@ _MS = 1e6
 
 
 _Bins: TypeAlias = tuple[Ints, dict[str, Array]]
-"""Distinct bins, ascending, with the values of each column."""
+"""Start of each distinct bin, ascending, and the columns with the values of each bin."""
 
 
 class AckStretch(NamedTuple):
-    """Acknowledgements in a stretch of time, in nanoseconds."""
+    """First and last acknowledgement within some time, and the longest gap between two, in ns."""
 
     first: int
     last: int
     longest: int
-    """Longest time between two of them; -1: there is only one."""
+    """Longest time between two successive acknowledgements; -1: there is only one."""
 
 
 def longest_ms(stretches: Iterable[AckStretch]) -> float:
-    """Return the longest time between two acknowledgements; -1 if there are no two."""
+    """Return the longest time between two successive acknowledgements in ms; -1 with fewer than two."""
     longest, before = -1, None
     for acks in sorted(stretches):
         longest = max(longest, acks.longest, -1 if before is None else acks.first - before)
@@ -51,7 +52,10 @@ def longest_ms(stretches: Iterable[AckStretch]) -> float:
 def build_series(
     place: TopicPartition, produced: Rows, live: Sequence[Rows]
 ) -> tuple[pa.Table, AckStretch | None]:
-    """Return the series of one bucket, or of a stretch of its time, in order of time."""
+    """Return the series of one bucket, or of a time range of it, in order of time.
+
+    Also return the acknowledgements of this range, to find gaps across ranges; None: there are none.
+    """
     acked = produced["latency_ns"] >= 0
     times = np.sort(produced.ints("at_ns")[acked], kind=_IN_RUNS)
     acks = None
@@ -64,7 +68,7 @@ def build_series(
 
 
 def _rank(bins: Ints) -> tuple[Ints, Ints]:
-    """Return ascending bins that include `bins` (and perhaps more), and the rank of each."""
+    """Return ascending bins that include all of `bins`, and the index of each of `bins` in them."""
     least, greatest = int(bins.min()), int(bins.max())
     if greatest - least < 4 * len(bins) + 1024:
         return np.arange(least, greatest + 1, dtype=np.int64), bins - least

@@ -48,9 +48,10 @@ TRANSACTION_PARTS: Schema = {
     "seq": "i8",
     "offset": "i8",
 }
-"""What one bucket knows about one transaction. `there`: number of the transaction's records in the final read at
-read_committed; `missing`: number of its acknowledged records that this read lacks; `seq` and `offset`: seq of the first
-missing record, and the offset in its acknowledgement."""
+"""Totals of one transaction in one bucket. `there`: number of its records in the final read at
+read_committed. `missing`: number of its acked records that this read lacks. `seq`, `offset`: the first
+missing record.
+"""
 _SPARSE: Schema = {"producer": "i4", "seq": "i8", "present": "?"}
 
 _BLOCK_BITS = 16
@@ -61,7 +62,9 @@ _DENSE_FROM = 1024
 
 @dataclass(frozen=True)
 class Block:
-    """Identities of one producer with seq >> 16 == `number`: two packed bitmaps."""
+    """Identities of one producer with seq >> 16 == `number`, as two packed bitmaps over the low 16 bits of
+    seq.
+    """
 
     producer: int
     number: int
@@ -71,18 +74,20 @@ class Block:
 
 @dataclass(frozen=True)
 class Share:
-    """Contribution of one bucket to one share."""
+    """What one bucket sends to one share."""
 
     place: TopicPartition
     blocks: tuple[Block, ...] = ()
     sparse: Rows = field(default_factory=partial(empty_rows, _SPARSE))
-    """Identities outside the blocks."""
+    """Identities in blocks too small for a bitmap."""
     unmatched: Rows = field(default_factory=partial(empty_rows, UNMATCHED))
     transactions: Rows = field(default_factory=partial(empty_rows, TRANSACTION_PARTS))
 
 
 def cut_shares(message: Handover, count: int) -> Iterator[tuple[int, Share]]:
-    """Cut a bucket's message by hash. Yields (share number in 0 … count - 1, part of the message for it)."""
+    """Cut the rows that a bucket hands on by a hash. Yields (share number in 0 … count - 1, rows for that
+    share).
+    """
     place, rows = message.place, message.rows
     if message.about == "identities":
         yield from _cut_identities(place, rows, count)
@@ -130,7 +135,7 @@ def _bits(inside: Ints) -> bytes:
 
 
 class IdentityRegister:
-    """All identities of one share of one directory, with two flags: produced, and present."""
+    """All identities of one share of a directory, each with two flags: produced, and present (read intact)."""
 
     def __init__(self, given: Sequence[Share]) -> None:
         """Raises `Rejected` if an identity was produced twice."""
@@ -163,7 +168,7 @@ class IdentityRegister:
             self._produced[key], self._present[key] = produced, present
 
     def _add_to_blocks(self, sparse: Rows) -> Rows:
-        """Add those sparse identities to the bitmaps that have a bitmap block. Return the others."""
+        """Add those sparse identities whose block has a bitmap to this bitmap. Return the others."""
         producer, seq, present = sparse["producer"], sparse.ints("seq"), sparse.flags("present")
         block = seq >> _BLOCK_BITS
         starts = group_starts([producer, block])
@@ -180,7 +185,7 @@ class IdentityRegister:
         return sparse.take(np.flatnonzero(~np.repeat(moved, ends - starts)))
 
     def find(self, producer: Array, seq: Ints) -> tuple[Bools, Bools]:
-        """Return for each identity whether it was produced, and whether the bucket that produced it holds it intact."""
+        """Return two arrays: was each identity produced, and did the bucket that produced it read it intact?"""
         at = self._sparse.find(producer, seq)
         produced = at >= 0
         present = np.zeros(len(seq), dtype=np.bool_)
@@ -208,11 +213,12 @@ def resolve_share(
     findings: FindingsWriter,
     deleted: DeletedRecords = NOTHING_DELETED,
 ) -> int:
-    """Count the unmatched rows of one share of one directory. Return the number of unledgered final rows.
+    """Audit one share of a directory. Return the number of final rows whose identity no producer's ledger
+    has.
 
-    Reports nothing about records whose attempts were audited and deleted. Of the intact copies of one
-    identity the first is one where it was produced, else the one at the lowest (topic, partition, offset);
-    the others are duplicates. Raises `Rejected` if an identity was produced twice.
+    Reports nothing about records whose attempts were audited and deleted. Several intact copies of one
+    identity are duplicates, except one: a copy in the partition where it was produced, else the copy at the
+    lowest (topic, partition, offset). Raises `Rejected` if an identity was produced twice.
     """
     register = IdentityRegister(given)
     add_torn([(share.place, share.transactions) for share in given], findings)
@@ -253,8 +259,10 @@ _FAR = int(np.iinfo(np.int64).max)
 
 
 class CommitAudit:
-    """Auditor of transactions in one bucket: compares reads at read_committed with the outcome of each record's
-    transaction. `unlisted`: number of rows whose transaction the transaction table does not list."""
+    """Compares reads at read_committed in one bucket with the outcome of each record's transaction.
+
+    `unlisted`: number of produced rows whose transaction the transaction table does not list.
+    """
 
     def __init__(self, place: TopicPartition, findings: FindingsWriter, table: TransactionTable) -> None:
         self._place = place
@@ -264,7 +272,9 @@ class CommitAudit:
         self.unlisted = 0
 
     def fates(self, produced: Rows) -> TransactionFates | None:
-        """Return the outcomes of these rows' transactions; None: they have none. Raises as `TransactionTable.fates`."""
+        """Return the outcome of each row's transaction; None: no row has one. Raises as
+        `TransactionTable.fates`.
+        """
         fates, unlisted = self._table.fates(produced)
         self.unlisted += unlisted
         if fates is not None:
@@ -272,9 +282,10 @@ class CommitAudit:
         return fates
 
     def reads(self, reads: Rows, found: Ints, fates: TransactionFates, who: str) -> None:
-        """Add findings about reads at read_committed.
+        """Add findings of class aborted_read and early_read, about reads at read_committed.
 
-        `found`: index of each read's record among `fates`, or -1. `who`: the reader in words.
+        `found`: index of each read's record in `fates`; -1: not produced in this range. `who`: the reader in
+        words.
         """
         own = np.flatnonzero(found >= 0)
         of = found[own]
@@ -290,8 +301,11 @@ class CommitAudit:
     def parts(
         self, produced: Rows, fates: TransactionFates, visible: Bools, removed: Bools
     ) -> Iterator[Handover]:
-        """Yield the totals of each transaction. `visible`: records in the final read at read_committed;
-        `removed`: records removed on purpose, which do not tear a transaction."""
+        """Yield the totals of each transaction in this range.
+
+        `visible`: True for records in the final read at read_committed. `removed`: True for records removed
+        on purpose, which do not tear a transaction.
+        """
         inside = np.flatnonzero(fates.txn >= 0)
         if not self._table.files.committed_read or not len(inside):
             return
@@ -314,7 +328,7 @@ class CommitAudit:
 
 
 def _by_transaction(rows: Rows) -> tuple[Rows, Ints]:
-    """Return one row per transaction, and the index of its first missing record."""
+    """Return one row per transaction, and the index in `rows` of its first missing record."""
     order = sort_order([rows["producer"], rows["txn"], rows["seq"]])
     if order is None:
         order = np.arange(len(rows), dtype=np.int64)
@@ -325,10 +339,10 @@ def _by_transaction(rows: Rows) -> tuple[Rows, Ints]:
 
 
 def add_torn(given: Sequence[tuple[TopicPartition, Rows]], findings: FindingsWriter) -> None:
-    """Add findings of torn transactions: at read_committed, a committed one lacks records, or any other shows some
-    only.
+    """Add findings of torn transactions. Each names the first missing acked record.
 
-    A finding names the first missing acknowledged record.
+    A transaction is torn if the final read at read_committed lacks acked records of it, although it is
+    committed or the read has others of its records.
     """
     places, place, rows = join_places(given, TRANSACTION_PARTS)
     if not len(rows):

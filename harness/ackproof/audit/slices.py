@@ -3,6 +3,10 @@
     walk units (order) ──▶ gaps ──▶ slice units (identity, time) ══▶ place units (offset)
                                     order units: reordered again, where ranges cross
 
+A walk unit follows each reader through a range of read_seq, in the order of reading. Its gaps are offsets that a reader
+skipped between two successive reads. Slice units need these gaps, and send lost and skipped records to place units,
+through Spark's shuffle. A place unit audits a range of offsets. (Elsewhere, `place` is a topic partition.)
+
 Each unit counts one range of its key. Together they count the same as `audit_bucket`, which reads a bucket as a whole.
 """
 
@@ -55,12 +59,12 @@ from ackproof.rundir.removals import Removal
 from ackproof.rundir.schema import SERIES_BIN_NS
 
 SpilledParts = tuple[Spilled, ...]
-"""Rows that earlier tasks put aside."""
+"""Temporary files of rows that earlier tasks wrote."""
 
 
 @dataclass(frozen=True)
 class BucketRange:
-    """A range of a hot bucket."""
+    """Base of units that audit one range of a hot bucket. `number`: position of the range in its bucket."""
 
     target: AuditTarget
     bucket: int
@@ -73,7 +77,7 @@ class BucketRange:
 
 @dataclass(frozen=True)
 class WalkUnit(BucketRange):
-    """A range of read_seq."""
+    """Unit that follows the readers of a bucket within a range of read_seq."""
 
     cut: KeyRange
 
@@ -84,16 +88,16 @@ class WalkUnit(BucketRange):
 
 @dataclass(frozen=True)
 class SliceUnit(BucketRange):
-    """A range of seqs, and a range of times."""
+    """Unit that audits the records within a range of seqs, and builds the series within a range of times."""
 
     identity: KeyRange | None
     time: KeyRange | None
     live_gaps: SpilledParts
     committed_gaps: SpilledParts
     places: int
-    """Number of the first share that is a range of offsets."""
+    """Number of the bucket's first offset range among the shares; the ranges follow each other."""
     borders: tuple[int, ...]
-    """Start offsets of the second range and of those after it."""
+    """Start offset of each offset range of the bucket but the first."""
 
     @property
     def rows(self) -> int:
@@ -102,7 +106,7 @@ class SliceUnit(BucketRange):
 
 @dataclass(frozen=True)
 class PlaceUnit(BucketRange):
-    """A range of offsets."""
+    """Unit that audits the reads at each offset within a range of offsets."""
 
     cut: KeyRange
     gaps: SpilledParts
@@ -111,7 +115,10 @@ class PlaceUnit(BucketRange):
 
 @dataclass(frozen=True)
 class OrderUnit:
-    """A range of seqs with records behind those of higher ranges."""
+    """Unit that counts reordered records of one slice again.
+
+    Some of them are at higher offsets than records of later ranges of seqs, whose spans are in `above`.
+    """
 
     of: SliceUnit
     above: Rows
@@ -127,10 +134,10 @@ class OrderUnit:
 
 @dataclass(frozen=True)
 class WalkResult:
-    """Result of following the readers in one range."""
+    """Answer to a walk unit: counts, and the gaps and range ends of each stream for later units."""
 
     number: int
-    """Number of the directory."""
+    """Number of the audited directory."""
     of: WalkUnit
     counted: Tally
     gaps: Mapping[Stream, Spilled]
@@ -140,7 +147,7 @@ class WalkResult:
 
 @dataclass(frozen=True)
 class PlaceInput:
-    """Lost and skipped records for one range of offsets."""
+    """Lost and skipped records whose offsets lie in one offset range, from one slice."""
 
     lost: Rows
     skipped: Rows
@@ -148,10 +155,13 @@ class PlaceInput:
 
 @dataclass(frozen=True)
 class SliceResult:
-    """Result of a range of seqs. `reordered` counts only within the range; `spans` let other ranges be compared."""
+    """Answer to a slice unit.
+
+    `reordered` compares only records of this range. With `spans` other ranges can be compared with it.
+    """
 
     number: int
-    """Number of the directory."""
+    """Number of the audited directory."""
     of: SliceUnit
     counted: Tally
     reordered: Tally
@@ -169,7 +179,7 @@ def cut_walks(bucket: BucketUnit, limits: Limits) -> list[WalkUnit]:
 
 
 def do_walk(unit: WalkUnit) -> WalkResult | Trouble:
-    """Follow the readers in one range."""
+    """Follow the readers within one range of read_seq. Errors of files come back as `Trouble`."""
     target, name = unit.target, unit.name("walk")
     findings = target.findings(name)
     try:
@@ -190,10 +200,10 @@ def do_walk(unit: WalkUnit) -> WalkResult | Trouble:
 def cut_bucket(
     bucket: BucketUnit, walked: Sequence[WalkResult], limits: Limits, places: int
 ) -> tuple[Tally, list[SliceUnit], list[PlaceUnit]]:
-    """Cut a bucket into slice units and place units, once all of its walk units are done.
+    """Cut a bucket into slice units and place units, once all of its walk units are done. Raises OSError.
 
-    `places`: number of its first range of offsets. The tally counts findings at the borders between walk units. Raises
-    OSError.
+    `places`: share number of its first offset range. The tally counts findings at the borders between walk
+    units.
     """
     walked = sorted(walked, key=lambda result: result.of.number)
     target, place, number = bucket.target, bucket.place, bucket.number
@@ -241,8 +251,10 @@ def cut_bucket(
 def do_slice(
     unit: SliceUnit,
 ) -> Iterator[tuple[int, Share | PlaceInput] | tuple[None, SliceResult | Trouble]]:
-    """Audit the identities and times of a range. Yields messages for other tasks with their numbers, then the
-    counts."""
+    """Audit one range of seqs and one of times.
+
+    Yields (share number, message) for tasks after the shuffle, then (None, counts or trouble).
+    """
     target, place = unit.target, unit.place
     findings, order = (target.findings(unit.name(step)) for step in ("slice", "order"))
     counted, reordered = Tally(target.number, findings.counts), Tally(target.number, order.counts)
@@ -272,7 +284,7 @@ def do_slice(
 
 
 def _load_identities(unit: SliceUnit) -> tuple[Rows, RangeReads]:
-    """Return the produced rows of a range, and the reads that concern them."""
+    """Return the produced rows of a range of seqs, and the reads of the same identities."""
     rows = BucketRows()
     kept: tuple[SpilledParts, SpilledParts] = ((), ())
     if unit.identity is not None:
@@ -288,8 +300,10 @@ def _load_spilled(kept: SpilledParts, schema: Schema) -> Rows:
 
 
 def _split_by_offset(unit: SliceUnit, lost: Rows, skipped: Rows) -> Iterator[tuple[int, PlaceInput]]:
-    """Yield the lost and skipped records of each range of offsets. The first slice addresses every range, so
-    that each is audited."""
+    """Yield (share number, lost and skipped records) for each offset range that has some.
+
+    The first slice yields all ranges, so that each range is audited.
+    """
     at = [
         np.searchsorted(np.array(unit.borders, np.int64), rows.ints("offset"), side="right")
         for rows in (lost, skipped)
@@ -303,7 +317,7 @@ def _split_by_offset(unit: SliceUnit, lost: Rows, skipped: Rows) -> Iterator[tup
 
 
 def do_places(unit: PlaceUnit, given: Sequence[PlaceInput]) -> Tally | Trouble:
-    """Audit a range of offsets."""
+    """Audit one range of offsets, with the lost and skipped records that slices sent (`given`)."""
     target, place = unit.target, unit.place
     findings = target.findings(unit.name("places"))
     try:
@@ -331,8 +345,9 @@ def do_places(unit: PlaceUnit, given: Sequence[PlaceInput]) -> Tally | Trouble:
 
 
 def split_reordered(slices: Sequence[SliceResult]) -> tuple[list[OrderUnit], list[Tally]]:
-    """Return an order unit for each slice that must be compared with higher ranges, and the counts of all other
-    slices.
+    """Return an order unit for each slice that must be compared with higher ranges of seqs.
+
+    Also return the counts of reordered records of all other slices.
     """
     slices = sorted(slices, key=lambda result: result.of.number)
     crossing = dict(find_crossings([result.spans for result in slices]))

@@ -57,7 +57,9 @@ _RESULT = -1
 Message: TypeAlias = Tally | Trouble | Share | SplitResult | WalkResult | SliceResult | PlaceInput
 Counting: TypeAlias = DirectoryUnit | BucketUnit | SliceUnit
 Keyed: TypeAlias = tuple[Key, Message]
-"""The key is the number of the directory and of the share. Negative: a result. Above the shares: a range of offsets."""
+"""Answer of a task under a key: the number of the directory, and that of the share. A negative share number
+marks a result. Numbers above the shares are ranges of offsets.
+"""
 Group = Sequence[AnyUnit]
 
 
@@ -75,7 +77,9 @@ def start_workers(edge: Edge, rows: int, limits: Limits) -> Edge:
 
 
 def split_row_groups(edges: Callable[[], Edge], units: Sequence[SplitUnit], limits: Limits) -> list[Message]:
-    """Split row groups that hold several partitions. A single task runs in this process, as Spark may be starting."""
+    """Split row groups that hold several partitions. A single task runs in this process, because Spark may
+    still be starting.
+    """
     if len(group_tasks(units, limits, 0)) <= 1:
         return [do_split(unit) for unit in units]
     return run_units(edges(), "taking row groups apart", units, limits, do_split)
@@ -84,7 +88,7 @@ def split_row_groups(edges: Callable[[], Edge], units: Sequence[SplitUnit], limi
 def run_units(
     edge: Edge, what: str, units: Sequence[AnyUnit], limits: Limits, do: Callable[[AnyUnit], Message]
 ) -> list[Message]:
-    """Run a job that does each unit on its own. `what`: its name for people."""
+    """Run a Spark job that calls `do` on each unit. `what`: name of the job in messages."""
     if not units:
         return []
     return edge(Job(what, group_tasks(units, limits, edge.cores_elsewhere), partial(_do_each, do=do)))
@@ -93,8 +97,8 @@ def run_units(
 def count_units(
     edge: Edge, units: Sequence[Counting], places: Mapping[Key, PlaceUnit], limits: Limits
 ) -> list[Message]:
-    """Audit directories, buckets and slices of hot buckets; then, after a shuffle, the classes that need several of
-    them.
+    """Audit directories, buckets and slices of hot buckets. After a shuffle, audit shares and ranges of
+    offsets.
     """
     if not units:
         return []

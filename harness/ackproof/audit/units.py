@@ -61,7 +61,7 @@ class Limits:
 
 @dataclass(frozen=True)
 class AuditTarget:
-    """One directory, for its tasks."""
+    """An audited directory, as the tasks on its units see it."""
 
     number: int
     outputs: Outputs
@@ -70,9 +70,9 @@ class AuditTarget:
     transactions: TransactionFiles = NO_TRANSACTIONS
     deleted: DeletedRecords = NOTHING_DELETED
     keys: Mapping[int, Keys] = field(default_factory=dict)
-    """Keys of producers whose records have keys."""
+    """Producer → keys of its records, for producers that use keys."""
     removals: Mapping[TopicPartition, Removal] | None = None
-    """What may have removed records; None: unknown."""
+    """Partition → removals that may have hit its records; None: not known (no `removals.json`)."""
 
     def removal(self, place: TopicPartition) -> Removal:
         if self.removals is None:
@@ -84,7 +84,7 @@ class AuditTarget:
 
 
 class WorkUnit(Protocol):
-    """A unit of work of one directory."""
+    """A part of one directory that one task audits."""
 
     @property
     def target(self) -> AuditTarget: ...
@@ -107,19 +107,19 @@ class _PieceUnit:
 
 @dataclass(frozen=True)
 class DirectoryUnit(_PieceUnit):
-    """A directory that is one unit."""
+    """A small directory that is audited as one unit."""
 
 
 @dataclass(frozen=True)
 class SplitUnit(_PieceUnit):
-    """Row groups to take apart by bucket."""
+    """Row groups with several partitions, to split by partition."""
 
     number: int
 
 
 @dataclass(frozen=True)
 class BucketUnit(_PieceUnit):
-    """One bucket of a large directory."""
+    """One bucket of a large directory, audited as a whole."""
 
     number: int
     """Number of the bucket, in order of partitions."""
@@ -133,7 +133,7 @@ class BucketUnit(_PieceUnit):
 
 @dataclass(frozen=True)
 class SplitResult:
-    """Locations of the rows of each bucket."""
+    """Temporary files with the rows of each bucket, by stream."""
 
     target: AuditTarget
     found: tuple[tuple[TopicPartition, Stream, Spilled], ...]
@@ -141,7 +141,7 @@ class SplitResult:
 
 @dataclass
 class Tally:
-    """Counts of one directory, or of a part of it."""
+    """Counts and file names of one directory, or of a part of it."""
 
     number: int
     counts: Counter[str] = field(default_factory=Counter)
@@ -154,7 +154,7 @@ class Tally:
     """Names of the findings files."""
     series: list[str] = field(default_factory=list)
     acks: dict[TopicPartition, list[AckStretch]] = field(default_factory=dict)
-    """Acknowledgements of each range of a bucket that is cut."""
+    """Acknowledgements of each range of time, for partitions whose bucket is cut."""
 
     def add(self, other: Tally) -> None:
         """Add another part of the same directory."""
@@ -176,7 +176,7 @@ TROUBLES = (UnreadablePart, UntrustedStatistics, Rejected, OSError)
 
 @dataclass(frozen=True)
 class Trouble:
-    """Why a unit has no counts. OSError: its output could not be written or read back."""
+    """Error for which a unit has no counts. OSError: its output could not be written or read back."""
 
     number: int
     error: UnreadablePart | UntrustedStatistics | Rejected | OSError
@@ -200,7 +200,9 @@ def do_split(unit: SplitUnit) -> SplitResult | Trouble:
 
 
 def do_bucket(unit: BucketUnit) -> Iterator[tuple[int, Share] | tuple[None, Tally | Trouble]]:
-    """Audit one bucket as a whole. Yields its shares of the second stage with their numbers, then the counts."""
+    """Audit one bucket as a whole. Yields (share number, its part of that share), then (None, counts or
+    trouble).
+    """
     target = unit.target
     name = f"{unit.number:06d}"
     findings = target.findings(name)
@@ -227,7 +229,7 @@ def do_bucket(unit: BucketUnit) -> Iterator[tuple[int, Share] | tuple[None, Tall
 
 
 def do_directory(unit: DirectoryUnit) -> Tally | Trouble:
-    """Audit one small directory."""
+    """Audit a small directory in one task."""
     target = unit.target
     buckets: dict[TopicPartition, BucketRows] = defaultdict(BucketRows)
     found: dict[TopicPartition, tuple[BucketRows, BucketAudit]] = {}
@@ -285,7 +287,7 @@ def _tally(
 
 
 def write_series(target: AuditTarget, unit: str, tables: Sequence[pa.Table]) -> list[str]:
-    """Write the series of a unit. Return the file's name. Raises OSError."""
+    """Write the series of a unit. Return the name of its file, or nothing without tables. Raises OSError."""
     if not tables:
         return []
     path = target.outputs.unfinished("series", unit)
