@@ -29,7 +29,8 @@ _ESCAPES: Final = str.maketrans({"<": "\\u003c", ">": "\\u003e", "&": "\\u0026"}
 
 
 def safe_json(value: JsonValue) -> str:
-    """Compact JSON in ASCII without `<`, `>`, `&`; fit for any `<script type="application/json">`.
+    """Return a value as compact ASCII JSON without `<`, `>` and `&`, safe inside `<script
+    type="application/json">`.
 
     Raises ValueError for NaN and infinities, which JSON does not have.
     """
@@ -38,7 +39,9 @@ def safe_json(value: JsonValue) -> str:
 
 @cache
 def asset(folder: str, names: Sequence[str]) -> str:
-    """Styles (`css`) or scripts (`js`) as one text."""
+    """Return the named files of a folder (`css` or `js`) as one text; scripts are wrapped in a strict-mode
+    function.
+    """
     text = "\n".join((TEMPLATES / folder / name).read_text(encoding="utf-8") for name in names)
     if folder == "js":
         text = '(() => {\n"use strict";\n' + text + "\n})();"
@@ -46,7 +49,9 @@ def asset(folder: str, names: Sequence[str]) -> str:
 
 
 def policy(style: str, script: str = "") -> str:
-    """Return a Content-Security-Policy under which nothing is fetched and only these two texts count."""
+    """Return a Content-Security-Policy that forbids all fetching and allows only this style and this script,
+    by hash.
+    """
     scripts, styles = (
         f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode('ascii')}'"
         if text
@@ -61,16 +66,19 @@ def policy(style: str, script: str = "") -> str:
 
 @dataclass(frozen=True)
 class Block:
-    """A data block of a page: `kind` is `application/json` or `application/gzip`."""
+    """An embedded data block. `kind`: its MIME type, `application/json` or `application/gzip` (base64 of
+    gzipped JSON).
+    """
 
     kind: str
     body: Markup
 
     @classmethod
     def pack(cls, value: JsonValue, *, plain: bool = False) -> Block:
-        """Pack a document. The Markup is safe: its alphabets contain no character that HTML interprets.
+        """Convert a JSON value to a data block, gzipped above `PLAIN_LIMIT`. The Markup is safe: its
+        alphabets have no character that HTML interprets.
 
-        `plain` keeps even a large document as JSON: a part that is printed must be there without waiting.
+        `plain`: never gzip the value. Content for print must not wait for a script to unpack it.
         """
         text = safe_json(value)
         if plain or len(text) <= PLAIN_LIMIT:
@@ -80,12 +88,14 @@ class Block:
 
 
 MOST_FILES: Final = 400
-"""Most linked files of one folder; the others are found through the link to the folder."""
+"""Greatest number of files of one folder that are linked one by one; the folder's own link leads to the
+others.
+"""
 
 
 @dataclass(frozen=True)
 class RunFile:
-    """A file by its path below the folder of its run."""
+    """A file of a run. `name`: its path below the run's folder. `href`: the link from the report."""
 
     name: str
     href: str
@@ -93,12 +103,16 @@ class RunFile:
 
 
 def link(path: str) -> str:
-    """A path below the batch as a relative link: no character of it can be taken for a scheme, a query or a host."""
+    """Return the relative link to a path below the batch. Special characters are quoted, so none acts as a
+    scheme, query or host.
+    """
     return "./" + quote(path, safe="/")
 
 
 def files_of(folder: Path, run: str) -> tuple[RunFile, ...]:
-    """The files below `folder`, which is `run` below the batch, in order; brokers' data and hidden files left out."""
+    """Return at most `MOST_FILES` files below `folder`, in order, without brokers' data and hidden files.
+    `run`: path of the folder below the batch.
+    """
     return tuple(islice(_walk(folder, folder, run), MOST_FILES))
 
 

@@ -21,9 +21,9 @@ from ackproof_reports.wording import ABSENT, plural, scalar, short_setting
 
 @dataclass(frozen=True)
 class ExpectationResult:
-    """One case under one bound. `count` None: not counted. `holds` None: not decidable.
+    """Result of one bound in one case. `count` None: not counted. `holds` None: undecided.
 
-    `seen`: the measured value in words, for a quantity that is not a count.
+    `seen`: the measured value in words, if the quantity is not a count.
     """
 
     case: CaseView
@@ -43,7 +43,9 @@ class Expectation:
 
     @property
     def where(self) -> str:
-        """`acks=all`, by the short names that a reader knows."""
+        """The settings for which the bound is expected, by short names: `acks=all`; `every case` if it names
+        none.
+        """
         return ", ".join(f"{short_setting(name)}={value}" for name, value in self.given) or "every case"
 
     @property
@@ -52,7 +54,9 @@ class Expectation:
 
 
 def expectations(cases: Sequence[CaseView]) -> list[Expectation]:
-    """The expectations of one experiment's resolved cases, each once."""
+    """Return the expectations of one experiment, each once, with its result in every case to which it
+    applies.
+    """
     lines: dict[tuple[tuple[tuple[str, str], ...], str, str], list[ExpectationResult]] = {}
     for case in cases:
         expect_lines = case.resolved("experiment", "expect")
@@ -77,7 +81,9 @@ def expectations(cases: Sequence[CaseView]) -> list[Expectation]:
 
 
 def _judge_expectation(case: CaseView, name: str, bound: str) -> ExpectationResult:
-    """Count of the audit, or the number that the judge measured, with its sentence."""
+    """Return the result of a bound. For an anomaly class it is computed from the audit's count, otherwise
+    taken from the judge.
+    """
     if name in TABLE:
         count = case.counts.get(name)
         return ExpectationResult(case, count, _holds(bound, count))
@@ -94,9 +100,9 @@ def _text(value: JsonValue) -> str:
 
 
 def _applies(given: Sequence[tuple[str, str]], case: CaseView) -> bool:
-    """A resolved case holds what is expected of it; only a setting that says otherwise takes an expectation away.
+    """Return True unless the case has another value for one of the settings in `given`.
 
-    A setting is named by its path or by the end of it.
+    `given` names a setting by its path or by the path's last part.
     """
     return not any(
         (path == name or path.endswith((f".{name}", f"[{name}]"))) and scalar(actual) != value
@@ -121,7 +127,9 @@ _LEFT, _TOP, _BOTTOM = 4, 6, 18
 
 @dataclass(frozen=True)
 class Curve:
-    """One case. `low`, `high`: curves of the least and the greatest values that its repeats can have had."""
+    """Distribution curve of one case as SVG paths. `low`, `high`: curves of the least and greatest values
+    that its repeats can have had.
+    """
 
     cell: str
     low: str
@@ -130,7 +138,9 @@ class Curve:
 
 @dataclass(frozen=True)
 class DistributionChart:
-    """Paths in a box of WIDTH × HEIGHT. `interval`: from where to where it goes, where it is on the same axis."""
+    """Distribution curves in a box of WIDTH × HEIGHT. `interval`: x of the confidence interval's ends; None
+    if it is in another unit.
+    """
 
     curves: tuple[Curve, ...]
     interval: tuple[float, float] | None
@@ -140,7 +150,9 @@ class DistributionChart:
 
 @dataclass(frozen=True)
 class RepeatsRow:
-    """One case in the table: number of repeats with a value, and these values. `interval`: of the median, 95 %."""
+    """One case in the table: `known` counts the repeats with a value. `interval`: 95 % confidence interval of
+    the median.
+    """
 
     cell: str
     known: str
@@ -153,13 +165,13 @@ class RepeatsRow:
 
 @dataclass(frozen=True)
 class RepeatsView:
-    """One quantity over repeats: an expectation, a measurement for a claim, or a time after a fault."""
+    """One quantity over the repeats of cases: for an expectation, a claim, or the time after a fault."""
 
     title: str
     rows: tuple[RepeatsRow, ...]
     picture: DistributionChart | None
     state: State | None = None
-    """None: nothing is expected."""
+    """Verdict on the expectation; None if the quantity is only shown."""
     seen: str = ""
     interval: str = ""
     repeats: str = ""
@@ -168,7 +180,9 @@ class RepeatsView:
 
 
 def over_repeats(batch: BatchView) -> list[RepeatsView]:
-    """Return the views in the order of the file; measurements for claims follow the expectations."""
+    """Return a view of each expectation over repeats, in the order of `batch.json`, then of each measurement
+    for a claim.
+    """
     return [
         RepeatsView(
             title=f"{one.claim}: {one.title}" if one.claim else one.title,
@@ -186,12 +200,12 @@ def over_repeats(batch: BatchView) -> list[RepeatsView]:
 
 
 def state_of(one: OverRepeats) -> State:
-    """Return the verdict as a state; unjudged if there is none."""
+    """Return the verdict of an expectation as a state; `NOT_JUDGED` without a verdict."""
     return State.NOT_JUDGED if one.verdict is None else State(one.verdict.value)
 
 
 def row_of(cell: str, values: Sequence[Value], unit: Unit) -> RepeatsRow:
-    """Return the row of one case: the values of its repeats, in words."""
+    """Return the table row of one case, with the spread of its repeats' values as text."""
     known, spread = f"{sum(one.is_known for one in values)} of {len(values)}", spread_of(values)
     if spread is None:
         return RepeatsRow(cell, known)
@@ -222,7 +236,9 @@ def _values(one: OverRepeats) -> dict[str, list[Value]]:
 
 
 def draw_distribution(one: OverRepeats) -> DistributionChart | None:
-    """Draw the distribution of the values of the repeats."""
+    """Draw the distribution of an expectation's values, one curve per case. The interval is drawn only if it
+    is on the same axis: not for a ratio or difference of two cases.
+    """
     interval = None
     # That of a ratio or a difference of two cases is on another axis.
     if one.interval and len(one.cells) <= 1:
@@ -233,9 +249,9 @@ def draw_distribution(one: OverRepeats) -> DistributionChart | None:
 def picture(
     groups: Mapping[str, Sequence[Value]], unit: Unit, between: tuple[float, float] | None = None
 ) -> DistributionChart | None:
-    """Return the distribution of the values of each case, with the interval that lies `between` two numbers.
+    """Draw the distribution of each case's values. `between`: ends of a confidence interval to draw.
 
-    None if no number is known, or if the event never happened.
+    None if no value is known, or if the event never happened.
     """
     known = {cell: [one for one in group if one.is_known] for cell, group in groups.items()}
     numbers = [end for group in known.values() for one in group for end in (one.low, one.high)]
@@ -262,7 +278,9 @@ def picture(
 
 
 def _steps(numbers: Sequence[float], count: int, across: Callable[[float], float]) -> str:
-    """A line that goes up by one repeat at each number, as far as numbers are not open."""
+    """Return the SVG path of a step curve that rises by one repeat at each number; infinite numbers are left
+    out.
+    """
     path = [f"M{_LEFT} {HEIGHT - _BOTTOM}"]
     for done, number in enumerate(sorted(one for one in numbers if math.isfinite(one)), start=1):
         height = round(HEIGHT - _BOTTOM - (HEIGHT - _BOTTOM - _TOP) * done / count, 1)

@@ -23,14 +23,16 @@ from ackproof_reports.wording import duration
 BINS_OF_BATCH: Final = 60_000
 BINS_OF_CASE: Final = (150, 1500)
 ROWS_OF_BATCH: Final = 250_000
-"""Most findings on one page. Further ones stay in the Parquet files, and the page says so."""
+"""Greatest number of findings embedded in one page. Further ones stay in the Parquet files, and the page says
+so.
+"""
 ROWS_OF_CASE: Final = 100_000
 STORIES_OF_BATCH: Final = 6_000
 
 
 @dataclass(frozen=True)
 class CaseFacts:
-    """The facts of one case."""
+    """All that the report shows of one case, read from its run."""
 
     case: CaseView
     title: str
@@ -41,11 +43,13 @@ class CaseFacts:
     evidence: tuple[Piece, ...]
     absent: tuple[str, ...]
     stories: dict[str, JsonValue] | None = None
-    """Stories of lost records; see `lost_stories`."""
+    """Stories of lost records, in the form that `lost_stories` returns."""
 
     @property
     def gap_ms(self) -> float | None:
-        """The longest time between two acks of one partition; None where no partition has two, or acks were deleted."""
+        """The longest time between two acks of one partition, in ms. None if no partition has two acks, or if
+        a soak deleted some.
+        """
         return self._longest[1] if self._longest else None
 
     @property
@@ -55,7 +59,9 @@ class CaseFacts:
 
     @property
     def gap(self) -> str:
-        """That gap in words; of a starved run with the word that it says nothing of Kafka."""
+        """`gap_ms` as text, with the remark `(starved)` if the machine was too busy for times to say anything
+        about Kafka.
+        """
         return duration(self.gap_ms) + (" (starved)" if self.case.starved and self.gap_ms is not None else "")
 
     @property
@@ -67,14 +73,18 @@ class CaseFacts:
         return self.findings.lost if self.findings else ()
 
     def count(self, name: str) -> int | None:
-        """A count of the audit (a class, or rows such as `indeterminate`); None where nothing was counted."""
+        """Return a count of the audit: findings of a class, or ledger rows such as `indeterminate`. None if
+        the audit did not count it.
+        """
         if self.case.audit and name in type(self.case.audit.audited).model_fields:
             return int(getattr(self.case.audit.audited, name))
         return self.case.counts.get(name)
 
 
 def gather(batch: BatchView) -> list[CaseFacts]:
-    """Read every case of a batch."""
+    """Return the facts of every case of a batch, in order. The limits of a page on findings, stories and bins
+    are shared among the cases.
+    """
     low, high = BINS_OF_CASE
     max_bins = max(low, min(high, BINS_OF_BATCH // max(1, len(batch.cases))))
     room = ROWS_OF_BATCH
@@ -88,12 +98,12 @@ def gather(batch: BatchView) -> list[CaseFacts]:
 
 
 def timings(facts: Sequence[CaseFacts]) -> list[tuple[Timing, str]]:
-    """Return the timing profiles of the cases, each with the titles of its cases; '' where all had the same."""
+    """Return each distinct timing of the brokers with the titles of its cases; '' if all cases have the same."""
     return group_timings((fact.title, fact.case.timing) for fact in facts if fact.case.timing is not None)
 
 
 def timing_names(facts: Sequence[CaseFacts]) -> str:
-    """Return the names of the time-outs of these cases, each once."""
+    """Return the names of the brokers' timings in these cases, each once, as one text."""
     return ", ".join(dict.fromkeys(timing.name for timing, _ in timings(facts)))
 
 

@@ -32,7 +32,7 @@ D = TypeVar("D", bound=Document)
 
 
 class State(StrEnum):
-    """State of a case or a batch for a reader: a verdict, or why there is none."""
+    """State of a case or a batch in the report: its verdict, or why it has none."""
 
     PASS = "PASS"
     FAIL = "FAIL"
@@ -50,7 +50,9 @@ WORST_FIRST: Final = (State.FAIL, State.HARNESS_FAILED, State.INCONCLUSIVE, Stat
 
 @dataclass(frozen=True)
 class CaseView:
-    """One case with every document of its run that could be read; `absent` names the others."""
+    """One case with every file of its run that could be read. `absent`: a sentence for each missing or
+    unreadable file.
+    """
 
     index: int
     entry: BatchCase
@@ -74,7 +76,7 @@ class CaseView:
 
     @property
     def verdict(self) -> Verdict | None:
-        """Verdict of the batch's entry, else of `verdict.json`."""
+        """Verdict in `batch.json`, else in `verdict.json`; None if there is none."""
         if self.entry.verdict is not None or self.entry.error is not None:
             return self.entry.verdict
         return self.judged.verdict if self.judged else None
@@ -92,18 +94,18 @@ class CaseView:
 
     @property
     def counts(self) -> Mapping[str, int]:
-        """Counts per class, as far as they are known; empty without an audit."""
+        """Number of findings by class, as far as it is known; empty without an audit."""
         return self.audit.counts_to_show(self.final) if self.audit else self.entry.counts
 
     @property
     def untold(self) -> Mapping[str, int]:
-        """Classes that the audit counted and that are not shown: the final read that would prove them is incomplete."""
+        """Counts that are not shown, by class: the final read that would prove them is incomplete."""
         counted = self.audit.counts if self.audit else {}
         return {name: count for name, count in counted.items() if count and name not in self.counts}
 
     @property
     def lost(self) -> int | None:
-        """Lost records, None where nothing was counted."""
+        """Number of lost records; None if they were not counted."""
         return self.counts.get("lost")
 
     @property
@@ -112,12 +114,14 @@ class CaseView:
 
     @property
     def starved(self) -> tuple[str, ...]:
-        """Why what takes time in it says nothing of Kafka."""
+        """Reasons why times of this case say nothing about Kafka: the machine was starved. Empty if it was
+        not.
+        """
         return self.entry.starved or (self.judged.starved if self.judged else ())
 
     @property
     def timing(self) -> Timing | None:
-        """Timing profile of the brokers; None for a run of an older version."""
+        """Timing of the brokers; None for a run of an older version."""
         return self.case.timing if self.case else None
 
     @property
@@ -126,7 +130,7 @@ class CaseView:
 
     @property
     def end_ns(self) -> int:
-        """The last moment that the timeline knows, ns since the run's start."""
+        """Time of the last event, in ns since the run's start; 0 without events."""
         return max((event.t_ns for event in self.events), default=0)
 
     @property
@@ -134,7 +138,7 @@ class CaseView:
         return bool(self.events) and self.events[-1].kind is EventKind.END
 
     def resolved(self, *path: str) -> JsonValue:
-        """A value inside the resolved case, None where there is none."""
+        """Return the value at a path in the resolved case (`"experiment", "expect"`); None if there is none."""
         value: JsonValue = self.case.resolved if self.case else None
         for name in path:
             value = value.get(name) if isinstance(value, dict) else None
@@ -143,7 +147,9 @@ class CaseView:
 
 @dataclass(frozen=True)
 class BatchView:
-    """A batch folder, read."""
+    """A batch with all of its cases, read from its folder. `absent`: a sentence for each missing or
+    unreadable file.
+    """
 
     directory: BatchDir
     file: BatchFile
@@ -152,7 +158,9 @@ class BatchView:
 
     @property
     def pairs(self) -> PairsFile:
-        """Pairs of fault kinds that were in force together; none without a storm of pairs."""
+        """Pairs of fault kinds and whether they were in force together; empty if the batch had no storm of
+        pairs.
+        """
         path = self.directory.pairs_json
         return PairsFile.load(path) if path.exists() else PairsFile()
 
@@ -172,13 +180,15 @@ class BatchView:
 
     @property
     def started_ns(self) -> int:
-        """Wall clock of the first case's start, ns since the epoch; 0 where nothing says it."""
+        """Start of the first case, in ns since the Unix epoch; 0 if unknown."""
         starts = [c.case.wall_ns for c in self.cases if c.case and c.case.wall_ns > 0]
         starts += [c.events[0].wall_ns for c in self.cases if c.events]
         return min(starts, default=0)
 
     def title(self, case: CaseView) -> str:
-        """A case in a reader's words: `acks=all, min.insync.replicas=2`, with the repeat where there are several."""
+        """Return the title of a case: `acks=all, min.insync.replicas=2`, with the repeat if there are
+        several.
+        """
         names = setting_names(list(case.settings))
         text = ", ".join(f"{names[path]}={scalar(value)}" for path, value in case.settings.items())
         if case.entry.cell:
@@ -191,7 +201,9 @@ class BatchView:
 
 
 def load_batch(path: Path) -> BatchView:
-    """Read a batch folder. Raises `BadInput` when there is nothing to report on."""
+    """Read a batch folder. Without a readable `batch.json`, read its case folders alone. Raises `BadInput` if
+    there are none.
+    """
     absent: list[str] = []
     file = _document(BatchFile, BatchDir(path).batch_json, path, absent)
     strays = _unlisted(path, file)
@@ -212,7 +224,9 @@ def load_batch(path: Path) -> BatchView:
 
 
 def _unlisted(path: Path, file: BatchFile | None) -> list[BatchCase]:
-    """Case folders that batch.json does not name (it is rewritten after a case, not before)."""
+    """Return an entry for each case folder that `batch.json` does not list: the file is rewritten after a
+    case has ended.
+    """
     known = {(path / entry.run).resolve() for entry in file.cases} if file else set()
     found: list[BatchCase] = []
     for case_json in sorted(path.glob("*/case.json")):
@@ -298,5 +312,5 @@ _MEANINGS: Final[Mapping[int, str]] = {
 
 
 def exit_meaning(code: int) -> str:
-    """Return the meaning of an exit code."""
+    """Return the meaning of an exit code of `ackproof` in words; `unknown` for others."""
     return _MEANINGS.get(code, "unknown")

@@ -26,17 +26,17 @@ from ackproof_reports.wording import duration, number_range, one_line, visible
 
 MAX_RANGES: Final = 200
 FIRST_ROWS: Final = 25
-"""Lines of findings that are there without a script and on paper."""
+"""Number of lines of findings in the HTML itself, which need no script and appear in print."""
 MAX_SETTINGS_TEXT: Final = 40_000
 MAX_MAPS: Final = 24
 MAX_REASON: Final = 160
-"""Characters of a reason that a cell takes."""
+"""Greatest number of characters of a reason in a cell of the matrix."""
 MAP_COLUMNS: Final = SPANS
 
 
 @dataclass(frozen=True)
 class CellFacts:
-    """A cell of the matrix, told in the words that stand in it."""
+    """A cell of the matrix with the texts that stand in it."""
 
     cell: Cell
     facts: tuple[CaseFacts, ...]
@@ -47,7 +47,7 @@ class CellFacts:
 
     @property
     def judged(self) -> bool:
-        """Return True if any repeat ended with PASS or FAIL; else the numbers are counted but not judged."""
+        """True if any repeat ended with PASS or FAIL. Otherwise the counts carry no verdict."""
         return bool(self.cell.judged)
 
     @property
@@ -60,26 +60,28 @@ class CellFacts:
 
     @property
     def lost_share(self) -> float | None:
-        """Lost of acked records over all repeats, 0..1."""
+        """Share of acknowledged records that were lost, 0 … 1, over all repeats that counted both; None
+        without acknowledged records.
+        """
         pairs = [(fact.count("lost"), fact.count("acked")) for fact in self.facts]
         lost = sum(n for n, of in pairs if n is not None and of)
         acked = sum(of for n, of in pairs if n is not None and of)
         return lost / acked if acked else None
 
     def number(self, name: str) -> str:
-        """A count over the repeats: one number, or the smallest and the largest."""
+        """Return a count of the repeats as text: one number, or the smallest and the largest."""
         return number_range([n for fact in self.facts if (n := fact.count(name)) is not None])
 
     @property
     def gap(self) -> str:
-        """The longest gap between acks of any partition and repeat."""
+        """Longest time between two acks of one partition, over all repeats, as text."""
         known = [fact for fact in self.facts if fact.gap_ms is not None]
         return max(known, key=lambda fact: fact.gap_ms or 0).gap if known else duration(None)
 
 
 @dataclass(frozen=True)
 class ExperimentView:
-    """One experiment of the batch: matrix and expectations."""
+    """One experiment of the batch: its matrix of cases and its expectations."""
 
     name: str
     matrix: Matrix
@@ -90,14 +92,14 @@ class ExperimentView:
         return None if cell is None else self.cells[id(cell)]
 
     def caption(self, grid: Grid) -> str:
-        """`rows × columns`, and what else is fixed in this table."""
+        """Return the caption of a table: `acks × brokers`, and the fixed settings."""
         axes = " × ".join(axis.name for axis in (grid.rows, grid.columns) if axis)
         fixed = ", ".join(f"{name}={value}" for name, value in grid.fixed)
         return f"{axes}, {fixed}" if fixed and axes else axes or fixed
 
 
 def experiments(batch: BatchView, facts: Sequence[CaseFacts]) -> list[ExperimentView]:
-    """The experiments of a batch in order."""
+    """Return the experiments of a batch, in order."""
     by_index = {fact.case.index: fact for fact in facts}
     views = []
     for name, cases in by_experiment(batch).items():
@@ -109,7 +111,9 @@ def experiments(batch: BatchView, facts: Sequence[CaseFacts]) -> list[Experiment
 
 @dataclass(frozen=True)
 class LogMap:
-    """One partition's log as a bar: where the lost offsets lie in it. x and width in per cent of the bar."""
+    """A bar for one partition's log that shows the lost offsets. `start`, `end`: log start and end offset;
+    `end` None: unknown. `parts`: (x, width) of the lost offsets, in per cent of the bar.
+    """
 
     lost: Group
     start: int
@@ -121,7 +125,7 @@ class LogMap:
 
 @dataclass(frozen=True)
 class CasePage:
-    """One case's section."""
+    """The section of one case in the report."""
 
     facts: CaseFacts
     reference: Reference | None
@@ -131,11 +135,11 @@ class CasePage:
     picture: Block | None
     findings: Block | None
     told: Block | None
-    """The stories of lost records."""
+    """Stories of lost records, as an embedded data block."""
     first_lines: tuple[Line, ...]
     maps: tuple[LogMap, ...]
     ranges: tuple[tuple[Group, int, int, int], ...]
-    """First, last and number of findings of a stretch, with the group that it is of."""
+    """Ranges of findings: the group, first and last offset (or seq), and the number of findings."""
     ranges_total: int
     settings: str
     settings_cut: bool
@@ -148,7 +152,7 @@ class CasePage:
 
 
 def case_pages(batch: BatchView, facts: Sequence[CaseFacts]) -> list[CasePage]:
-    """Every case's section; the one that a reader most likely wants is open."""
+    """Return the section of every case. One is open at first: the one that `_interest` ranks highest."""
     peak = max((peak_rate(fact.series) for fact in facts), default=0.0)
     first = min(facts, key=_interest).case.index if facts else None
     shared = dict(shared_environment(facts))
@@ -159,7 +163,7 @@ def case_pages(batch: BatchView, facts: Sequence[CaseFacts]) -> list[CasePage]:
 
 
 def _interest(fact: CaseFacts) -> int:
-    """0 for a failed case, then one that lost records at known offsets, then any loss, then any picture."""
+    """Rank a case: 0 FAIL, 1 lost records at known offsets, 2 other losses, 3 any chart, 4 the rest."""
     if fact.case.state is State.FAIL:
         return 0
     if fact.case.lost:
@@ -202,7 +206,7 @@ def _case_page(
 
 
 def shared_environment(facts: Sequence[CaseFacts]) -> tuple[tuple[str, str], ...]:
-    """Names and values of the environment that all cases that tell it have in common."""
+    """Return the names and values of the environment that all cases with a recorded environment share."""
     told = [fact.case.case.environment for fact in facts if fact.case.case and fact.case.case.environment]
     if not told:
         return ()
@@ -242,7 +246,9 @@ def _maps(fact: CaseFacts) -> Iterator[LogMap]:
 
 
 def _columns(spans: Sequence[tuple[int, int]], start: int, last: int) -> tuple[tuple[float, float], ...]:
-    """Spans of offsets as (x, width) in per cent; what is closer than a column of the bar is one part."""
+    """Return spans of offsets as (x, width) in per cent of the bar. Spans closer than one column of the bar
+    are merged.
+    """
     size = max(1, last - start)
     least = 100 / MAP_COLUMNS
     parts: list[tuple[float, float]] = []

@@ -17,9 +17,10 @@ _DOTTED: Final = re.compile(r"([A-Za-z0-9_-]+)\Z")
 
 
 def visible(text: str) -> str:
-    r"""`text` with control and direction-changing characters written out (`\u202e`), so that none can act.
+    """Return `text` with control and direction-changing characters written out as escapes.
 
-    Names and messages from a cluster are untrusted; a right-to-left override could make a line say another thing.
+    Names and messages from a cluster are untrusted: a right-to-left override could make a line say another
+    thing.
     """
     if text.isascii() and text.isprintable():
         return text
@@ -36,12 +37,12 @@ def _written_out(character: str) -> str:
 
 
 def number(value: int | None) -> str:
-    """A count with separators; absent where there is none."""
+    """Return a number with thousands separators; `ABSENT` for None."""
     return ABSENT if value is None else f"{value:,}"
 
 
 def number_range(values: Sequence[int]) -> str:
-    """One count, or the smallest and the largest of several."""
+    """Return a single value, or the smallest and the largest, as text: `3`, `3–12`; `ABSENT` without values."""
     if not values:
         return ABSENT
     low, high = min(values), max(values)
@@ -49,12 +50,14 @@ def number_range(values: Sequence[int]) -> str:
 
 
 def plural(count: int, one: str, many: str | None = None) -> str:
-    """A count with its noun."""
+    """Return a count with its noun: `1 case`, `2 cases`. `many`: the plural, by default `one` with an s."""
     return f"{count:,} {one if count == 1 else (many or one + 's')}"
 
 
 def share(part: int, whole: int) -> str:
-    """A percentage that never rounds something to nothing, nor nearly all to all."""
+    """Return `part` of `whole` as a percentage. A part above 0 never becomes 0 %, and a part below the whole
+    never 100 %.
+    """
     if whole <= 0:
         return ABSENT
     ratio = part / whole
@@ -66,7 +69,7 @@ def share(part: int, whole: int) -> str:
 
 
 def duration(milliseconds: float | None) -> str:
-    """A length of time, three digits or so."""
+    """Return a length of time as text, with about three digits and a fitting unit; `ABSENT` for None."""
     if milliseconds is None:
         return ABSENT
     if milliseconds < 1:
@@ -83,7 +86,7 @@ def duration(milliseconds: float | None) -> str:
 
 
 def size(count: int) -> str:
-    """Return the size of a file in words."""
+    """Return the size of a file as text: `512 B`, `3.4 kB`, `1.2 MB`."""
     for unit, power in (("MB", 10**6), ("kB", 10**3)):
         if count >= power:
             return f"{count / power:.3g} {unit}"
@@ -91,12 +94,14 @@ def size(count: int) -> str:
 
 
 def moment(t_ns: int | None) -> str:
-    """A time since the run's start, in seconds."""
+    """Return a time since the run's start as text in seconds; `ABSENT` for None."""
     return ABSENT if t_ns is None else f"{t_ns / 1e9:.3f} s"
 
 
 def wall(wall_ns: int) -> str:
-    """A wall clock time in UTC, to the second; absent where the file does not say."""
+    """Return a time since the Unix epoch as UTC text, to the second; `ABSENT` if it is not above 0 or out of
+    range.
+    """
     if wall_ns <= 0:
         return ABSENT
     try:
@@ -106,20 +111,22 @@ def wall(wall_ns: int) -> str:
 
 
 def short_setting(path: str) -> str:
-    """The name a reader knows: `topics.orders.config[min.insync.replicas]` → `min.insync.replicas`."""
+    """Return the short name of a setting: `topics.orders.config[min.insync.replicas]` becomes
+    `min.insync.replicas`.
+    """
     name = _SHORT.search(path) or _DOTTED.search(path)
     return name[1] if name else path
 
 
 def setting_names(paths: Sequence[str]) -> dict[str, str]:
-    """Short names of settings; where two would be the same, both keep their whole path."""
+    """Return the short name of each setting, by path. Settings whose short names are equal keep their paths."""
     short = {path: short_setting(path) for path in paths}
     names = list(short.values())
     return {path: name if names.count(name) == 1 else path for path, name in short.items()}
 
 
 def scalar(value: Scalar) -> str:
-    """A setting's value as an experiment file writes it."""
+    """Return a setting's value as an experiment file writes it: `null`, `true`, `3`."""
     if value is None:
         return "null"
     if isinstance(value, bool):
@@ -128,13 +135,13 @@ def scalar(value: Scalar) -> str:
 
 
 def one_line(text: str, limit: int = 400) -> str:
-    """Whitespace folded, and cut with an ellipsis beyond `limit` characters."""
+    """Return the text on one line, cut with an ellipsis after `limit` characters."""
     folded = " ".join(text.split())
     return folded if len(folded) <= limit else folded[: limit - 1] + "…"
 
 
 def joined(parts: Sequence[str]) -> str:
-    """`a`, `a and b`, `a, b and c`."""
+    """Join words into a list: `a`, `a and b`, `a, b and c`."""
     if len(parts) <= 1:
         return "".join(parts)
     return ", ".join(parts[:-1]) + " and " + parts[-1]

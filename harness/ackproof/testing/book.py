@@ -39,7 +39,7 @@ class Content(NamedTuple):
 
 
 def or_unknown(number: int | None) -> int:
-    """Return `number`, or -1 for None."""
+    """Return the number as a ledger stores it: -1 stands for None (unknown)."""
     return -1 if number is None else number
 
 
@@ -47,7 +47,8 @@ def or_unknown(number: int | None) -> int:
 class Attempt:
     """One produce call. Times are nanoseconds since the run's start; -1 unknown.
 
-    `known`: a report or a refusal came. `error`: its text. `taken`: the client library accepted the call.
+    `known`: its delivery report or an exception arrived. `error`: text of that report. `taken`: the client
+    library accepted the call.
     """
 
     producer: int
@@ -81,24 +82,30 @@ class Read(NamedTuple):
 
 @dataclass
 class ProducerBook:
-    """Attempts of one producer, in order of seq. `not_taken`: calls that the full queue refused."""
+    """Attempts of one producer, in order of seq. `not_taken`: calls that librdkafka refused because its queue
+    was full.
+    """
 
     number: int
     attempts: list[Attempt] = field(default_factory=list)
     not_taken: list[Attempt] = field(default_factory=list)
     offsets_lie: bool = False
-    """True with acks=0: librdkafka then reports invented offsets, and none for the first record of a partition."""
+    """True with acks=0: librdkafka then reports offsets that no broker assigned, and none for the first
+    record of a partition.
+    """
 
 
 class Book:
-    """Attempts and reads of all clients of a test. `changes` grows with each change that could alter an audit."""
+    """Attempts and reads of all clients of a test. `changes`: a counter that rises with each change that
+    could alter an audit.
+    """
 
     def __init__(self, run_id: str, origin_ns: int) -> None:
         self.run_id = run_id
         self.origin_ns = origin_ns
         self.producers: list[ProducerBook] = []
         self.readers: list[list[Read]] = []
-        """Reads of each consumer, in their order."""
+        """Reads of each consumer, in the order in which the consumers were created."""
         self.changes = 0
         self.lock = threading.RLock()
 
@@ -124,7 +131,7 @@ class Book:
             return self.producers[-1]
 
     def new_reader(self) -> list[Read]:
-        """Add a consumer; its reads go into this list."""
+        """Add a consumer. Return the list to which its reads are to be appended."""
         with self.lock:
             self.readers.append([])
             return self.readers[-1]
@@ -184,14 +191,18 @@ Headers: TypeAlias = "Mapping[str, HeaderValue] | Iterable[tuple[str, HeaderValu
 def encode(
     run_id: str, producer: int, seq: int, topic: str, partition: int, key: bytes | None, value: bytes | None
 ) -> bytes:
-    """Return the header's value for one record."""
+    """Return the value of the header `ackproof` for one record: its identity, and a checksum over key and
+    value too.
+    """
     name = topic.encode()
     front = _FRONT.pack(_MAGIC, run_bytes(run_id), producer, seq, partition, len(name)) + name
     return front + _CRC.pack(_checksum(front, key, value))
 
 
 def decode(run_id: str, header: bytes, key: bytes | None, value: bytes | None) -> Identity:
-    """Return the identity in a header: `NOBODY` if it cannot be read, `FOREIGN` if it is another run's."""
+    """Return the identity in a header; `NOBODY` if it cannot be decoded, `FOREIGN` if it belongs to another
+    run.
+    """
     if len(header) < _FRONT.size + _CRC.size:
         return NOBODY
     magic, run, producer, seq, partition, length = _FRONT.unpack_from(header)
@@ -213,7 +224,7 @@ def decode(run_id: str, header: bytes, key: bytes | None, value: bytes | None) -
 def identity_of(
     run_id: str, headers: list[tuple[str, HeaderValue]] | None, key: bytes | None, value: bytes | None
 ) -> Identity:
-    """Return the identity of a record with these headers: `FOREIGN` without a header `ackproof`."""
+    """Return the identity of a record by its headers; `FOREIGN` if it has no header `ackproof`."""
     for name, header in headers or ():
         if name == HEADER:
             return decode(run_id, header, key, value) if isinstance(header, bytes) else NOBODY
@@ -221,7 +232,7 @@ def identity_of(
 
 
 def others(headers: Headers) -> list[tuple[str, HeaderValue]]:
-    """Return the headers without `ackproof`: a record that is produced again gets a new identity."""
+    """Return the headers without `ackproof`, because a record that is produced again gets a new identity."""
     if headers is None:
         return []
     pairs = headers.items() if isinstance(headers, Mapping) else headers

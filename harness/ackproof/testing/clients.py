@@ -36,7 +36,7 @@ Client = TypeVar("Client", Producer, Consumer)
 
 
 class EndedClient:
-    """Stand-in for a client after its test. Threads that the code under test left running get no records and no
+    """Replacement for a client after its test, for threads that still use it. They get no records and no
     error.
     """
 
@@ -67,7 +67,7 @@ class EndedClient:
 
 
 class AuditedClient(Generic[Client]):
-    """Proxy of a client. Calls of methods that a subclass does not define go to the client unchanged."""
+    """Proxy of a Confluent client. It forwards each method that a subclass does not override."""
 
     _real: Client
     _kind: type
@@ -102,9 +102,11 @@ class AuditedClient(Generic[Client]):
 
 
 def plain(given: object, kind: type[Client], coding: str, advice: str) -> Client:
-    """Return the given client if it is a plain Producer or Consumer (`kind`). Raises TypeError otherwise.
+    """Return the given client if it is exactly a Producer or Consumer (`kind`), which works on bytes. Raises
+    TypeError otherwise.
 
-    `coding`: name of the (de)serializing class, which is refused with `advice`. asyncio clients are refused too.
+    `coding`: name of the serializing or deserializing class, which is refused with the text `advice`. asyncio
+    clients are refused too.
     """
     __tracebackhide__ = True
     ancestors = type(given).__mro__
@@ -156,7 +158,9 @@ def _takes(callback: Callable[..., object], arguments: int) -> bool:
 
 
 class AuditedProducer(AuditedClient[Producer]):
-    """Producer that writes every attempt into the book. Its delivery callback calls the user's."""
+    """Proxy of a Producer that records every produce call in the book. Its delivery callback calls the
+    user's.
+    """
 
     def __init__(self, given: Producer | Mapping[str, Any], book: Book) -> None:
         __tracebackhide__ = True
@@ -191,7 +195,9 @@ class AuditedProducer(AuditedClient[Producer]):
         timestamp: int = 0,
         headers: Headers = None,
     ) -> None:
-        """Produce a record: see `Producer.produce`, also for what is raised."""
+        """Produce a record with the header `ackproof` and record the attempt. Raises as `Producer.produce`
+        does.
+        """
         theirs = callback or on_delivery or self._default
         content = Content(topic, as_bytes(key), as_bytes(value))
         book, own = self._book, self._own
@@ -233,7 +239,9 @@ class AuditedProducer(AuditedClient[Producer]):
         callback: OnDelivery | None = None,
         on_delivery: OnDelivery | None = None,
     ) -> int:
-        """Produce records one by one: `Producer.produce_batch` takes no headers."""
+        """Produce records one by one with `produce`, as `Producer.produce_batch` takes no headers. Return the
+        number of accepted records.
+        """
         count = 0
         for message in messages:
             try:
@@ -255,13 +263,13 @@ class AuditedProducer(AuditedClient[Producer]):
         return count
 
     def begin_transaction(self) -> None:
-        """Begin a transaction: see `Producer.begin_transaction`."""
+        """Begin a transaction, as `Producer.begin_transaction` does, and number it."""
         self._real.begin_transaction()
         self._transaction += 1
 
     def abort_transaction(self, *timeout: float) -> None:
-        """Abort the transaction: see `Producer.abort_transaction`. Its records count as given up by the code under
-        test.
+        """Abort the transaction, as `Producer.abort_transaction` does. Its records then count as given up:
+        they may be missing.
         """
         for attempt in self._own.attempts:
             if attempt.transaction == self._transaction >= 0:
@@ -299,7 +307,7 @@ class AuditedProducer(AuditedClient[Producer]):
 
 
 def as_bytes(part: str | bytes | None) -> bytes | None:
-    """Return a key or value as bytes."""
+    """Return a key or value as the bytes that librdkafka sends: text in UTF-8; None stays None."""
     if isinstance(part, str):
         return part.encode()
     return None if part is None else bytes(part)
@@ -309,7 +317,9 @@ OnRebalance: TypeAlias = Callable[[Any, list[TopicPartition]], object]
 
 
 class AuditedConsumer(AuditedClient[Consumer]):
-    """Consumer that writes every read into the book. The header `ackproof` is removed from its messages."""
+    """Proxy of a Consumer that records every read in the book, and removes the header `ackproof` from
+    messages.
+    """
 
     def __init__(self, given: Consumer | Mapping[str, Any], book: Book) -> None:
         __tracebackhide__ = True
@@ -324,13 +334,13 @@ class AuditedConsumer(AuditedClient[Consumer]):
         )
 
     def poll(self, *args: Any, **options: Any) -> Message | None:  # noqa: ANN401 — as the consumer takes it
-        """Return a message: see `Consumer.poll`."""
+        """Return a message, as `Consumer.poll` does, and record the read."""
         if (message := self._real.poll(*args, **options)) is not None:
             self._take(message)
         return message
 
     def consume(self, *args: Any, **options: Any) -> list[Message]:  # noqa: ANN401 — as the consumer takes it
-        """Return messages: see `Consumer.consume`."""
+        """Return messages, as `Consumer.consume` does, and record the reads."""
         messages = self._real.consume(*args, **options)
         for message in messages:
             self._take(message)
@@ -343,7 +353,9 @@ class AuditedConsumer(AuditedClient[Consumer]):
         on_revoke: OnRebalance | None = None,
         on_lost: OnRebalance | None = None,
     ) -> None:
-        """Subscribe: see `Consumer.subscribe`. Each assignment that follows is a new one in the ledger."""
+        """Subscribe, as `Consumer.subscribe` does. Each assignment by the group gets a new number in the
+        ledger.
+        """
 
         def assigned(_: Consumer, partitions: list[TopicPartition]) -> None:
             self._assignment += 1
@@ -360,17 +372,19 @@ class AuditedConsumer(AuditedClient[Consumer]):
         return lambda _, partitions: theirs(self, partitions)
 
     def assign(self, partitions: list[TopicPartition]) -> None:
-        """Assign partitions: see `Consumer.assign`."""
+        """Assign partitions, as `Consumer.assign` does, and count a new assignment."""
         self._assignment += 1
         self._real.assign(partitions)
 
     def incremental_assign(self, partitions: list[TopicPartition]) -> None:
-        """Assign further partitions: see `Consumer.incremental_assign`."""
+        """Assign further partitions, as `Consumer.incremental_assign` does, and count a new assignment."""
         self._assignment += 1
         self._real.incremental_assign(partitions)
 
     def seek(self, partition: TopicPartition) -> None:
-        """Seek: see `Consumer.seek`."""
+        """Seek, as `Consumer.seek` does, and count a new assignment: within one, an offset that goes back is
+        a finding.
+        """
         self._assignment += 1
         self._real.seek(partition)
 

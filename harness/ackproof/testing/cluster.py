@@ -46,7 +46,9 @@ _LOG_TAIL: Final = 100_000
 
 
 class KafkaCluster:
-    """A cluster that runs. `bootstrap` is for clients, `run` the folder where its traces stay."""
+    """A running cluster. `bootstrap`: its bootstrap servers. `run`: the run directory with logs, timeline and
+    ledgers.
+    """
 
     def __init__(
         self, wanted: ClusterRequest, folder: Path, installed: Installation, seed: str = "0"
@@ -131,7 +133,9 @@ class KafkaCluster:
         assignment: Iterable[Iterable[int]] | None = None,
         config: Mapping[str, str | int | float | bool] | None = None,
     ) -> None:
-        """Create a topic; returns when every leader answers and every ISR is full. As in experiment files."""
+        """Create a topic with fields as in experiment files. Returns when every partition has a leader and a
+        full ISR.
+        """
         said: dict[str, object] = {"config": dict(config or {})}
         if assignment is not None:
             said["assignment"] = [list(replicas) for replicas in assignment]
@@ -144,17 +148,17 @@ class KafkaCluster:
         self.topics[name] = topic
 
     def leader(self, topic: str, partition: int = 0) -> int:
-        """Return the broker that leads `orders` (or `orders/0`) now, -1 if none does."""
+        """Return the current leader of a partition (`orders`, 0 or `orders/0`); -1 if it has none."""
         return self._state(topic, partition).leader
 
     def isr(self, topic: str, partition: int = 0) -> tuple[int, ...]:
-        """Return the in-sync replicas now, sorted."""
+        """Return the current in-sync replicas of a partition, sorted."""
         return tuple(sorted(self._state(topic, partition).isr))
 
     def await_leader(
         self, topic: str, partition: int = 0, *, other_than: int = -1, timeout_s: float = 30.0
     ) -> int:
-        """Return the leader once there is one (other than `other_than`). Raises `WaitTimeout`."""
+        """Wait until the partition has a leader other than `other_than`, and return it. Raises `WaitTimeout`."""
 
         def look() -> int | None:
             leader = self.leader(topic, partition)
@@ -165,7 +169,7 @@ class KafkaCluster:
     def await_isr(self, topic: str, size: int | None = None, *, timeout_s: float = 60.0) -> None:
         """Wait until each partition of `orders` (or `orders/0` alone) has an ISR of this size.
 
-        By default all its replicas. Raises `WaitTimeout`.
+        Default size: all replicas. Raises `WaitTimeout`.
         """
         name, _, number = topic.partition("/")
         states: list[PartitionState] = []
@@ -209,34 +213,40 @@ class KafkaCluster:
             self._did(f"end of {fault}")
 
     def kill(self, target: Target) -> tuple[int, ...]:
-        """Kill nodes with SIGKILL."""
+        """Kill nodes with SIGKILL and confirm that they died. Return the nodes."""
         return self._break(Kill, target)
 
     def stop(self, target: Target) -> tuple[int, ...]:
-        """Stop nodes with SIGTERM, and wait for their controlled shutdown."""
+        """Stop nodes with SIGTERM, and wait for their controlled shutdown. Return the nodes."""
         return self._break(Stop, target)
 
     def pause(self, target: Target) -> tuple[int, ...]:
-        """Pause nodes with SIGSTOP: the processes stop, their connections stay open."""
+        """Pause nodes with SIGSTOP: the processes stop, their connections stay open. Return the nodes."""
         return self._break(Pause, target)
 
     def restart(self, target: Target) -> tuple[int, ...]:
-        """Restart nodes with a controlled shutdown; returns when they are back in the cluster."""
+        """Restart nodes with a controlled shutdown, and wait until they are back in the cluster. Return the
+        nodes.
+        """
         nodes = self._nodes(target)
         number, injection = self._inject(Restart, nodes, target)
         self._mend({number: injection}, nodes, "restart")
         return nodes
 
     def resume(self, target: Target | None = None) -> tuple[int, ...]:
-        """Resume paused nodes with SIGCONT (default: all); returns when they are back in the cluster."""
+        """Resume paused nodes (default: all) with SIGCONT, and wait until they are back in the cluster.
+        Return the nodes.
+        """
         return self._undo(Pause, NodeState.STOPPED, "resume", target)
 
     def start(self, target: Target | None = None) -> tuple[int, ...]:
-        """Start nodes that are gone (default: all); returns when they are back in the cluster."""
+        """Start nodes whose process has ended (default: all), and wait until they are back in the cluster.
+        Return the nodes.
+        """
         return self._undo(Kill, NodeState.GONE, "start", target)
 
     def heal(self) -> None:
-        """End the blocks of `fault`, resume paused nodes, start nodes that are gone."""
+        """Heal every open `fault` block, resume paused nodes, and start nodes whose process has ended."""
         for block in reversed(self._blocks):
             block.end()
         for state, undo in ((NodeState.STOPPED, self.resume), (NodeState.GONE, self.start)):
@@ -248,7 +258,9 @@ class KafkaCluster:
         self._cluster.check()
 
     def troubles(self) -> str:
-        """Return the faults, the nodes' log lines at WARN and above around them, and the folder of the logs."""
+        """Return the faults so far, the nodes' log lines at WARN and above around them, and the path of the
+        logs.
+        """
         logs = {node.name: node.log_tail(_LOG_TAIL) for node in self._cluster.nodes.values()}
         said = bad_lines(logs, self._moments, self._ready) or ["no node logged anything at WARN or above"]
         faults = "; ".join(self._faults) or "none"
@@ -317,7 +329,10 @@ class KafkaCluster:
         return nodes
 
     def _mend(self, injections: Mapping[int, Injection[Any]], nodes: tuple[int, ...], word: str) -> None:
-        """Heal injections by fault number; 0: nodes that no fault holds. A fault is healed once it holds no node."""
+        """Heal the injections, given by fault number; the number 0 stands for nodes that no fault holds.
+
+        A fault counts as healed once it holds no node.
+        """
         healed = []
         for number, injection in injections.items():
             begun_ns, did = self.clock.now(), injection.heal()
@@ -340,7 +355,9 @@ class KafkaCluster:
         return kind(number=len(self._lives) + 1, target=role, trigger=TimeTrigger(0.0))
 
     def _nodes(self, target: Target) -> tuple[int, ...]:
-        """Return the nodes of a target. Raises `BadInput` if there is none."""
+        """Return the nodes of a target: a role such as `leader(orders/0)`, or node ids. Raises `BadInput` if
+        there is none.
+        """
         if isinstance(target, str):
             try:
                 role = Role.parse(target)

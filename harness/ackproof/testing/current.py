@@ -24,7 +24,7 @@ _SESSION: Final = pytest.StashKey["PluginSession"]()
 CLUSTERS: Final = pytest.StashKey[list["KafkaCluster"]]()
 """Stash key of the clusters that the fixtures of a test have started."""
 PASSED: Final = pytest.StashKey[bool]()
-"""Stash key: True if the last report of a test is no failure."""
+"""Stash key of a test: True if its last phase (setup, call or teardown) did not fail."""
 
 
 def session_of(config: pytest.Config) -> PluginSession:
@@ -66,7 +66,7 @@ def own_warnings() -> Iterator[None]:
 
 
 _MOST_BYTES: Final = 1 << 20
-"""A larger file is no experiment that somebody wrote."""
+"""Files above this size are not taken for experiments."""
 _TOP_LEVEL: Final = re.compile(rb"""^["']?([A-Za-z_][\w.-]*)["']?[ \t]*:(?=[ \t\r\n]|$)""", re.MULTILINE)
 _SCHEMA: Final = re.compile(rb"^#[^\n]*\$schema=\S*experiment\.schema\.json", re.MULTILINE)
 _FIELDS: Final = frozenset(

@@ -50,7 +50,7 @@ class Finding:
 
 @dataclass(frozen=True)
 class Evidence:
-    """Findings of the audit, and the number of copies of each record after everything was read back."""
+    """Findings of the audit, and `copies`: how many records of each content the final read found."""
 
     findings: tuple[Finding, ...]
     copies: Mapping[Content, int]
@@ -120,7 +120,7 @@ def _attempt(book: Book, producer: int, seq: int) -> Attempt | None:
 
 
 class FinalReader:
-    """Reads ranges of offsets in this process. `reads` and `copies` hold the result."""
+    """Final reader in this process. `reads` and `copies` collect all records that `read` found."""
 
     def __init__(self, places: Sequence[TopicPartition], bootstrap: str, book: Book) -> None:
         self.reads: list[Read] = []
@@ -132,7 +132,10 @@ class FinalReader:
         self._problems: dict[str, str] = {}
 
     def read(self, starts: tuple[int, ...], ends: tuple[int, ...]) -> ReadOutcome:
-        """Read each partition up to its end, or until nothing comes for `_IDLE_S`. See `final_read.Read`."""
+        """Read each partition from its start up to its end offset, or until no record arrives for `_IDLE_S`.
+
+        For the result, see `final_read.Read`.
+        """
         reached = list(starts)
         try:
             consumer = Consumer({**self._config, "log_level": 0})
@@ -176,7 +179,9 @@ class FinalReader:
 
 
 def write_ledgers(run: CaseDir, book: Book, final: Sequence[Read]) -> None:
-    """Write a book and a final read as ledgers, in place of older ones."""
+    """Write the clients' attempts and reads, and the final read, as the run's ledgers. Older ledgers are
+    replaced.
+    """
     if run.ledger.exists():
         shutil.rmtree(run.ledger)
     found = {(read.identity.producer, read.identity.seq): read.partition for read in final}

@@ -27,7 +27,9 @@ LONGEST_S: Final = 3600.0
 
 
 class _NoLoad:
-    """Gauges of a test, which has no load. They are never read, as a fault in a block begins at once."""
+    """Load counters for the fault's trigger, which a test does not have. They are never read: a fault in a
+    block begins at once.
+    """
 
     def acked(self, topic: str | None, partition: int | None) -> int:
         return 0
@@ -43,9 +45,9 @@ class _NoLoad:
 
 
 class FaultBlock:
-    """A `with` block of one fault. Entering returns the nodes that it hit.
+    """A `with` block of one fault. Entering returns the nodes that the fault hit.
 
-    Entering raises `AckproofError` if the fault does not take effect, leaving if it does not heal.
+    Both ends raise `AckproofError`: entering if the fault does not take effect, leaving if it does not heal.
     """
 
     def __init__(self, case: Case, context: FaultContext, timeline: Timeline) -> None:
@@ -81,10 +83,11 @@ class FaultBlock:
             error.add_note(str(trouble))
 
     def end(self, *, awaited: bool = True) -> None:
-        """Wait for the fault's end, heal the fault, and confirm the healing. May be called twice. Raises
-        `AckproofError`.
+        """Wait until the driver has no step of the fault left, heal it, and confirm the healing. A second
+        call does nothing.
 
-        With `awaited=False` heal it at once without confirmation, because the cluster is about to stop.
+        Raises `AckproofError`. With `awaited=False` the fault is healed at once and not confirmed, as the
+        cluster is about to stop.
         """
         if self._over:
             return
@@ -121,7 +124,9 @@ _NUMBERS: Final = re.compile(r"\d+")
 
 
 class BadLine(NamedTuple):
-    """A log line at WARN or above. Lines of one node that differ only in numbers have the same `kind`."""
+    """A log line at WARN or above. `at`: seconds since 1970. `severe`: ERROR or FATAL. Lines of one node that
+    differ only in numbers have the same `kind`.
+    """
 
     at: float
     severe: bool
@@ -134,9 +139,10 @@ class BadLine(NamedTuple):
 
 
 def bad_lines(logs: Mapping[str, str], moments: Sequence[float], since: float = 0.0) -> list[str]:
-    """Return at most `MOST` lines at WARN, ERROR and FATAL from the logs of nodes, severe ones preferred.
+    """Return at most `MOST` lines at WARN and above from the nodes' logs, ERROR and FATAL preferred.
 
-    Lines around the moments, or without moments from `since` on (seconds since 1970); only the first of each kind.
+    Only lines within `AFTER_S` of one of the `moments`, or, without moments, from `since` on. Times are in
+    seconds since 1970. Of lines of the same kind only the first is returned.
     """
     found = sorted(
         line

@@ -65,18 +65,18 @@ def cluster_of(request: pytest.FixtureRequest) -> Iterator[KafkaCluster]:
 
 
 def ledger_of(request: pytest.FixtureRequest, cluster: KafkaCluster) -> Iterator[Ledger]:
-    """Yield the ledger of a test."""
+    """Yield the ledger of a test. Its clients are closed for the test's threads when the test ends."""
     ledger = Ledger(cluster, session_of(request.config).audit)
     yield ledger
     ledger.end()
 
 
 _OF_THE_TEST: Final = (AttributeError, BadInput, ImportError, NameError, SyntaxError, TypeError)
-"""Errors of the test itself, which no node's log explains."""
+"""Errors of the test's own code. The nodes' logs cannot explain them and are not shown."""
 
 
 def note_end(item: pytest.Item, report: pytest.TestReport, error: BaseException | None) -> None:
-    """Add the nodes' warnings to a failure that may be theirs, and remember whether the test passed."""
+    """Add the nodes' warnings to the report of a failed test, and remember whether the test passed."""
     item.stash[PASSED] = not report.failed
     if not report.failed or isinstance(error, _OF_THE_TEST):
         return

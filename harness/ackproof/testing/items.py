@@ -57,7 +57,7 @@ class ExperimentFile(pytest.File):
 
 
 class ExperimentItem(pytest.Item):
-    """A case as a test."""
+    """One case of an experiment file as a pytest item. It passes if the verdict is PASS."""
 
     def __init__(self, *, file: Path, case: Case, **kwargs: object) -> None:
         super().__init__(**kwargs)  # type: ignore[arg-type]
@@ -147,14 +147,18 @@ class PluginSession:
     _has_spark: bool = field(default=False, init=False)
 
     def installed(self, build: KafkaBuild) -> Installation:
-        """Return the installation of this Kafka, provisioned once per session. Raises as `ackproof.provision` does."""
+        """Return the installation of a Kafka build, provisioned once per session. Raises as
+        `ackproof.provision` does.
+        """
         if build not in self._installed:
             with own_warnings():
                 self._installed[build] = install(build)
         return self._installed[build]
 
     def run(self, file: Path, case: Case) -> PlannedCase:
-        """Run a case, audit it, judge it. A failure is its `error`. Raises `BadInput` if nothing was started."""
+        """Run, audit and judge a case. If that fails, the result's `error` says why. Raises `BadInput` if
+        nothing was started.
+        """
         ((_, case),) = fit_to_machine([(file, case)])
         installed = self.installed(case.experiment.cluster.kafka)
         if self._batch is None:

@@ -22,7 +22,9 @@ FLUSH_S: Final = 30.0
 _MOST: Final = 10
 _LONGEST: Final = 60
 _KAFKAS: Final = frozenset(row.name for row in TABLE.values() if row.concern is Concern.DURABILITY)
-"""Classes that `assert_durable` forbids. Retries may duplicate and reorder: other methods check that."""
+"""Anomaly classes that `assert_durable` forbids. Duplicates and reordering, which retries may cause, have
+methods of their own.
+"""
 _READERS: Final = frozenset(row.name for row in TABLE.values() if row.concern is Concern.READING)
 
 
@@ -198,7 +200,7 @@ class Ledger:
 
 
 def _is(client: object, kind: type) -> bool:
-    """Return True if the client is of this class itself, whatever its `__class__` says."""
+    """Return True if the object really has this class. Proxies report another class as their `__class__`."""
     return type(client) is kind
 
 

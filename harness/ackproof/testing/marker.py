@@ -23,27 +23,29 @@ from ackproof.run.machine import mark_missed
 
 _NO_TOPIC: Final = "ackproof.none"
 _MOST_COPIES: Final = 3
-"""Default replication factor, if there are as many brokers."""
+"""Greatest default replication factor; fewer if there are fewer brokers."""
 _ON_DEMAND: Final = (
     "it asks the producers of an experiment for each record, and the producers are yours here; write it into an "
     "experiment file, which pytest runs as a test"
 )
 _SHOWN: Final = re.compile(r"cluster\.|faults\[1\]\.")
-"""Prefixes of paths in problems that the test did not write: they are removed from messages."""
+"""Prefixes in the paths of error messages that do not appear in the test's code, so they are removed."""
 
 
 @dataclass(frozen=True)
 class ClusterRequest:
-    """A cluster that a test asks for, with its first topics."""
+    """The cluster that a test's marker `kafka` describes, with its initial topics."""
 
     cluster: ClusterSpec
     topics: dict[str, TopicSpec]
     needs: frozenset[Need] = frozenset()
-    """Needs of its faults, set up before the cluster starts."""
+    """Facilities that its faults need (such as link proxies), set up before the cluster starts."""
 
 
 def read_marker(arguments: tuple[object, ...], options: Mapping[str, object]) -> ClusterRequest:
-    """Return the cluster of a marker's arguments. Raises `BadInput` with every error."""
+    """Return the cluster that the arguments of `@pytest.mark.kafka` describe. Raises `BadInput` with every
+    error.
+    """
     if arguments:
         raise BadInput(
             f"@pytest.mark.kafka takes named arguments only, such as brokers=3, not {arguments[0]!r}"
@@ -56,7 +58,7 @@ def read_marker(arguments: tuple[object, ...], options: Mapping[str, object]) ->
 
 
 def read_topic(cluster: ClusterSpec, name: str, options: Mapping[str, object]) -> TopicSpec:
-    """Return a further topic of a running cluster. Raises `BadInput`."""
+    """Check the options of a topic to create on a running cluster, and return it. Raises `BadInput`."""
     return _read(f"topic {name!r}", {"brokers": cluster.brokers}, {name: options}).spec.topics[name]
 
 
@@ -111,7 +113,7 @@ def _role(whom: object) -> object:
 
 
 def _needs(what: str, kinds: object) -> frozenset[Need]:
-    """Return the needs of these kinds of faults, for any fields."""
+    """Return the facilities that these kinds of faults can need, whatever their fields. Raises `BadInput`."""
     if isinstance(kinds, str) or not isinstance(kinds, (list, tuple)):
         raise BadInput(f"{what}: faults: expected kinds of faults such as ['isolate'], not {kinds!r}")
     for kind in kinds:

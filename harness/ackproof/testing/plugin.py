@@ -35,7 +35,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Register the markers."""
+    """Register the markers `ackproof` and `kafka`."""
     config.addinivalue_line("markers", "ackproof: a case of an experiment file (set by the plugin)")
     config.addinivalue_line(
         "markers",
