@@ -49,7 +49,7 @@ _QUIET_S = 10.0
 
 
 class Console:
-    """Output of a command. With `machine` JSON goes to standard output and all else to standard error."""
+    """Output of a command. `machine`: only JSON goes to standard output, all other text to standard error."""
 
     def __init__(self, *, machine: bool = False) -> None:
         self.machine = machine
@@ -59,21 +59,19 @@ class Console:
         self._errors = Rich(stderr=True, highlight=False, soft_wrap=True)
 
     def line(self, text: str, style: str | None = None) -> None:
-        """Print one line."""
+        """Print one line, with control characters made visible. `style`: a style of the library rich."""
         self.rich.print(Text(visible(text), style=style or ""))
 
     def lines(self, texts: Iterable[str]) -> None:
-        """Print several lines."""
         for text in texts:
             self.line(text)
 
     def error(self, text: str) -> None:
-        """Print an error on standard error, each line led by the program's name."""
+        """Print an error on standard error, each line after the program's name."""
         for line in text.splitlines():
             self._errors.print(Text.assemble(("ackproof: ", "bold red"), visible(line)))
 
     def warning(self, text: str) -> None:
-        """Print a warning on standard error."""
         self._errors.print(Text.assemble(("ackproof: warning: ", "bold yellow"), visible(text)))
 
     def raw(self, text: str) -> None:
@@ -83,7 +81,9 @@ class Console:
 
     @contextmanager
     def show_progress(self, what: str) -> Iterator[Callable[[str], None]]:
-        """Show on standard error what the yielded function is called with: live on a terminal, else every 10 s."""
+        """Show progress on standard error. Yield a function that sets the text: shown live on a terminal,
+        else every 10 s.
+        """
         console, newest = self._errors, what
         if console.is_terminal:
             with console.status(what) as status:
@@ -108,7 +108,6 @@ class Console:
             repeating.join()
 
     def document(self, value: object) -> None:
-        """Print a JSON value on standard output."""
         self.raw(json.dumps(value, indent=1))
 
     def table(
@@ -165,7 +164,9 @@ class Console:
 
     @contextmanager
     def show(self, cases: int, *, foreign: bool = False) -> Iterator[BatchView]:
-        """Show a running batch: a bar on a terminal, else plain lines. `foreign`: on someone else's cluster."""
+        """Show the progress of a running batch: a bar on a terminal, else plain lines. `foreign`: the cluster
+        is not ackproof's own.
+        """
         view = BatchView(self, cases, FOREIGN_PHASES if foreign else PHASES)
         with view:
             yield view
@@ -179,7 +180,7 @@ def _row(case: BatchCase) -> list[RenderableType]:
 
 
 class BatchView:
-    """Progress of a batch. Thread-safe."""
+    """Shows the progress of a batch. Safe to use from several threads."""
 
     def __init__(self, console: Console, cases: int, phases: Mapping[str, str] = PHASES) -> None:
         self._console = console
@@ -218,14 +219,16 @@ class BatchView:
             self._display.stop()
 
     def case_begins(self, case: str, racks: str = "") -> None:
-        """Show that a case starts."""
+        """Show that a case starts. `racks`: the racks of its nodes in words; '' for none."""
         with self._lock:
             self._case, self._began, self._narrator = case, time.monotonic(), Narrator(self._phases)
             self._first = self._first or self._began
         self._say(f"[{self._done + 1}/{self._cases}] {case}" + (f"  racks {racks}" if racks else ""))
 
     def case_ends(self, case: str, error: str | None) -> None:
-        """Show that a case has ended."""
+        """Show that a case has ended, with its duration. `error`: why the harness failed; None if the case
+        ran.
+        """
         with self._lock:
             self._done += 1
             self._progress.update(self._task, completed=self._done)
@@ -236,7 +239,9 @@ class BatchView:
             self._say(f"    {first_line(error)}")
 
     def _remaining_text(self) -> str:
-        """Return how long the other cases will take if each takes as long as the mean so far."""
+        """Return the estimated time for the remaining cases as text, from the mean duration so far; '' if
+        unknown.
+        """
         left = self._cases - self._done
         if not left or self._first is None:
             return ""
@@ -244,7 +249,7 @@ class BatchView:
         return f"; {left} more: about {rough_duration(seconds)}"
 
     def add_cases(self, cases: int) -> None:
-        """Count further cases."""
+        """Add to the number of cases that the batch has."""
         with self._lock:
             self._cases += cases
             self._progress.update(self._task, total=self._cases)
@@ -256,7 +261,7 @@ class BatchView:
             self._say(text)
 
     def event(self, event: Event) -> None:
-        """Show an event of the running case."""
+        """Show an event of the running case's timeline, if people are to see events of its kind."""
         line = self._narrator.tell(event)
         if isinstance(event.what, PhaseBegan):
             self._phase = self._phases.get(event.what.phase, event.what.phase)
@@ -267,7 +272,7 @@ class BatchView:
             self._say("    " + line)
 
     def live(self, acked: int, read: int, isr: str) -> None:
-        """Show the numbers of the running case."""
+        """Show the numbers of acknowledged and of read records of the running case so far, and its ISRs."""
         self._set_status(f"{self._case}  {self._phase}  {acked:,} acked  {read:,} read  ISR {isr}")
 
     def _set_status(self, text: str) -> None:

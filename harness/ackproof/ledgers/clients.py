@@ -22,7 +22,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class ListedClient:
-    """A client that `case.json` lists. `producer` is its number in the ledgers if the file says it."""
+    """A client that `case.json` lists. `producer`: its number in the ledgers; None for readers and if the
+    file does not say.
+    """
 
     id: str
     producer: int | None
@@ -80,7 +82,9 @@ def _parse_client(key: JsonValue, entry: JsonValue) -> ListedClient | None:
 
 
 def compare_with_end(end: Sequence[PartEnd], found: Mapping[str, str]) -> Iterator[tuple[str, str]]:
-    """Yield each part that differs from `_END`, with the difference. `found`: digests of the parts in the folder."""
+    """Yield each part that differs from its description in `_END`, with the difference. `found`: SHA-256 of
+    each part in the folder, by name.
+    """
     listed = {part.name: part for part in end}
     for part in end:
         if part.name not in found:

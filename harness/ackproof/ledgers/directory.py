@@ -41,8 +41,9 @@ CUT_KEYS: dict[LedgerKind, dict[str, tuple[str, ...]]] = {
     "produced": {"seq": ("seq",), "offset": ("offset",), "at_ns": ("sent_ns", "done_ns")},
     "consumed": {"seq": ("seq",), "offset": ("offset",), "read_seq": ("read_seq",), "read_ns": ("read_ns",)},
 }
-"""By ledger: keys by which a bucket can be cut, and the columns that bound each. The least `sent_ns` bounds `at_ns`, as
-a record is sent before its report."""
+"""By ledger: columns by which the audit can cut a bucket of rows into ranges, and for each the Parquet
+columns whose statistics bound it. A record is sent before its report, so the least `sent_ns` bounds `at_ns`.
+"""
 
 
 class Rejected(Exception):
@@ -50,7 +51,7 @@ class Rejected(Exception):
 
 
 class ClientClosing(Enum):
-    """State of a client's folder."""
+    """Whether a client closed its ledger folder with an `_END`, and whether that matches the parts."""
 
     NONE = "no _END"
     BROKEN = "an _END that differs from the folder"
@@ -59,8 +60,9 @@ class ClientClosing(Enum):
 
 @dataclass(frozen=True)
 class RowGroup:
-    """Footer of one row group. `topic`, `partition`, and `phase` (consumed only) are those of all its rows; None: there
-    are several, or they are unknown."""
+    """What the Parquet footer says about one row group. `topic`, `partition` and `phase` (consumed only) hold
+    for all its rows; None: the rows differ, or the value is unknown.
+    """
 
     number: int
     rows: int
@@ -70,7 +72,7 @@ class RowGroup:
     transactional: bool = True
     """True if some of its rows may belong to a transaction (produced ledger only)."""
     spans: Mapping[str, tuple[int, int]] = field(default_factory=dict, compare=False)
-    """Least and greatest value of each of the `CUT_KEYS`; empty if one is unknown."""
+    """Bounds (least, greatest) of each of the `CUT_KEYS` in this row group; empty if one is unknown."""
 
 
 @dataclass(frozen=True)
@@ -93,7 +95,7 @@ class Part:
 
 @dataclass
 class Ledger:
-    """One directory: its parts, and the reasons why it is incomplete."""
+    """The ledgers of one directory: all readable parts, and the reasons why the evidence is incomplete."""
 
     directory: Path
     parts: list[Part] = field(default_factory=list)
@@ -208,7 +210,7 @@ def _find_holes(ledger: Ledger, kind: LedgerKind, client: str) -> list[str]:
 
 
 def describe_unreadable(error: BaseException) -> str:
-    """Return the reason why a file is not counted, in one line."""
+    """Return one line that says why a file is not counted, from the error that reading it raised."""
     first = (str(error).strip() or type(error).__name__).splitlines()[0]
     return f"torn or unreadable, not counted ({first[:200]})"
 
@@ -311,7 +313,9 @@ def _footer(path: Path, kind: LedgerKind, client: str, directory: Path) -> Part:
 
 
 def _same_type(found: pa.DataType, wanted: pa.DataType) -> bool:
-    """Return True if the Parquet type is the same: Arrow's several encodings of a string are one type there."""
+    """Return True if two Arrow types are the same Parquet type: Arrow has several types for strings, Parquet
+    one.
+    """
     if pa.types.is_dictionary(found):
         found = found.value_type
     strings = (pa.string(), pa.large_string(), pa.string_view())

@@ -56,7 +56,7 @@ EVERY_COLUMN = frozenset(chain.from_iterable(STREAMS.values()))
 _BATCH_ROWS = 1 << 20
 _TEXTS: dict[LedgerKind, list[str]] = {"produced": ["topic"], "consumed": ["topic", "origin_topic"]}
 _DERIVED = {"at_ns", "latency_ns"}
-"""Columns that are computed from `sent_ns` and `done_ns`."""
+"""Columns that no part stores: they are computed from `sent_ns` and `done_ns`."""
 
 
 class UnreadablePart(Exception):
@@ -74,7 +74,7 @@ class UntrustedStatistics(Exception):
 
 @dataclass(frozen=True)
 class Piece:
-    """Some row groups of one part, or all of them."""
+    """The unit of reading: some row groups of one part, or all of them."""
 
     part: Part
     groups: tuple[RowGroup, ...]
@@ -176,7 +176,7 @@ def _split_batch(
 
 
 def _complete(columns: Mapping[str, Array], stream: Stream, batch: pa.RecordBatch) -> dict[str, Array]:
-    """Return the columns of a stream in its types; those that are not there are 0."""
+    """Return all columns of a stream, converted to its types. Columns missing in `columns` are filled with 0."""
     return {
         name: columns[name].astype(type_, copy=False)
         if name in columns
@@ -190,7 +190,7 @@ def _numbers(batch: pa.RecordBatch, name: str) -> Array:
 
 
 def _distinct_strings(column: pa.Array) -> tuple[list[str], Array]:
-    """Return the distinct strings of a column, and the index of each row's string."""
+    """Return the distinct strings of a column, and for each row the index of its string among them."""
     if not pa.types.is_dictionary(column.type):
         column = column.dictionary_encode()
     words: list[str] = column.dictionary.to_pylist()
@@ -265,7 +265,9 @@ class SpilledColumn:
 
 @dataclass(frozen=True)
 class Spilled:
-    """Rows in a file: raw columns one after the other. Constant columns are kept here."""
+    """Location of rows that were written to a temporary file, as raw columns one after the other. Constant
+    columns are kept in memory, in `columns`.
+    """
 
     path: str
     start: int
@@ -292,7 +294,7 @@ class Spilled:
 
 
 class SpillFile:
-    """Writer of one file of spilled rows."""
+    """Writer of a temporary file for rows that do not stay in memory."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -300,7 +302,9 @@ class SpillFile:
         self._position = 0
 
     def add(self, rows: Rows) -> Spilled:
-        """Append rows. Return their location. Raises OSError (a full disk)."""
+        """Append rows to the file. Return their location, from which `Spilled.load` reads them back. Raises
+        OSError (a full disk).
+        """
         start = self._position
         columns: list[SpilledColumn] = []
         spans = {
@@ -324,7 +328,9 @@ class SpillFile:
 
 
 def _narrow(column: Array) -> tuple[Array, int]:
-    """Return the column, as 32-bit differences from its least value if they fit, and that value."""
+    """Return the column reduced to 32-bit differences from its least value, and that value. If they do not
+    fit: the column itself, and 0.
+    """
     if column.dtype == np.int64 and len(column):
         least = int(column.min())
         if not (int(column.max()) - least) >> 32:

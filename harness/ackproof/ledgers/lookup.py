@@ -15,7 +15,7 @@ _DENSE = 24
 
 
 class Lookup:
-    """Index of a value in an ascending array of distinct int64 keys."""
+    """Finds the index of a value in an ascending array of distinct int64 keys, by table or by bisection."""
 
     def __init__(self, keys: Ints) -> None:
         self._keys = keys
@@ -51,7 +51,7 @@ class Lookup:
 
 
 class Identities:
-    """Distinct identities in ascending order of (producer, seq), and the index of any identity among them."""
+    """Finds the index of an identity (producer, seq) among distinct ones in ascending order."""
 
     def __init__(self, producer: Array, seq: Ints) -> None:
         starts = group_starts([producer])
@@ -106,11 +106,12 @@ class Identities:
 
 
 def highest_over(values: Ints, after: Ints, before: Ints, height: Ints) -> Ints:
-    """Return for each value the greatest height of the open intervals (after, before) that contain it;
-    int64's least if none.
+    """Return for each value the greatest height of the open intervals (after, before) that contain it.
+    Without such an interval: the least int64.
 
-    `values` ascending. An interval marks two overlapping blocks of 2^k values, and the blocks are halved from the
-    longest to the shortest (a sparse table read backwards), so intervals and values are never paired one by one.
+    `values` ascending. An interval marks two overlapping blocks of 2^k values, and the blocks are halved from
+    the longest to the shortest (a sparse table read backwards), so intervals and values are never paired one
+    by one.
     """
     none = np.iinfo(np.int64).min
     low = np.searchsorted(values, after, side="right")
@@ -138,7 +139,9 @@ def highest_over(values: Ints, after: Ints, before: Ints, height: Ints) -> Ints:
 
 
 def are_covered(values: Ints, gaps: Sequence[Ints]) -> Bools:
-    """Return which of the ascending `values` lie inside an open interval (gaps[0], gaps[1])."""
+    """Return True for each of the ascending `values` that lies in one of the open intervals (gaps[0][i],
+    gaps[1][i]).
+    """
     after, before = gaps
     result: Bools = highest_over(values, after, before, np.zeros(len(after), dtype=np.int64)) == 0
     return result
@@ -146,8 +149,10 @@ def are_covered(values: Ints, gaps: Sequence[Ints]) -> Bools:
 
 @dataclass(frozen=True)
 class NumberRuns:
-    """A set of numbers a·`stride` + `rest`, as runs of a: run i is `first[i]` … `last[i]`, ascending, never
-    adjacent. Millions of consecutive seqs take a few words."""
+    """A set of numbers a·`stride` + `rest`, stored as runs of consecutive a: run i is `first[i]` … `last[i]`.
+
+    Runs ascend and are never adjacent. Millions of consecutive seqs take a few words.
+    """
 
     stride: int = 1
     rest: int = 0
@@ -156,7 +161,7 @@ class NumberRuns:
 
     @classmethod
     def from_spans(cls, spans: Iterable[tuple[int, int]]) -> NumberRuns:
-        """Return the set of all numbers of these spans, first and last included."""
+        """Return the set of all numbers in these spans (first, last), both ends included."""
         first, last = np.array([*spans], np.int64).reshape(-1, 2).T
         return cls()._joined(first, last)
 
@@ -164,7 +169,7 @@ class NumberRuns:
         return len(self.first)
 
     def union(self, numbers: Ints) -> NumberRuns:
-        """Return the union with these numbers, which all have the remainder `rest` by `stride`."""
+        """Return the union with these numbers. Each must have the remainder `rest` when divided by `stride`."""
         if not len(numbers):
             return self
         new = distinct_values((numbers - self.rest) // self.stride)
@@ -192,7 +197,7 @@ class NumberRuns:
 
 
 def are_in_runs(runs: Mapping[int, NumberRuns], producer: Ints, seq: Ints) -> Bools:
-    """Return True for each identity that is in the runs of its producer."""
+    """Return True for each identity (producer, seq) whose seq is in the runs of its producer."""
     there = np.zeros(len(seq), dtype=np.bool_)
     for number, of_producer in runs.items():
         mine = producer == number

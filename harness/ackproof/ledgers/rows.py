@@ -30,7 +30,9 @@ PRODUCED: Schema = {
     "latency_ns": "i8",
     "txn": "i8",
 }
-"""`at_ns`: time of the delivery report, or of the produce call without a report. `latency_ns`: -1 if not acked."""
+"""Columns of a produce attempt. `at_ns`: time of the delivery report, or of the produce call if none came.
+`latency_ns`: from call to report; -1 if not acknowledged.
+"""
 _READ: Schema = {
     "reader": "i4",
     "assignment": "i4",
@@ -42,18 +44,20 @@ _READ: Schema = {
 }
 LIVE: Schema = {**_READ, "read_ns": "i8"}
 FINAL: Schema = {**_READ, "intact": "?", "astray": "?"}
-"""`astray`: the payload's origin is another partition than that of the row."""
+"""Columns of a record in the final read. `astray`: its payload names another partition than the one it was
+read from.
+"""
 COMMITTED: Schema = {**FINAL, "read_ns": "i8"}
-"""The final read at read_committed."""
+"""Columns of a record in the final read at read_committed."""
 
 
 def is_constant(column: Array) -> bool:
-    """Return True if the column is a view that repeats one value."""
+    """Return True if the column is a numpy view that repeats one value (stride 0)."""
     return len(column) > 0 and column.strides == (0,)
 
 
 def constant_column(value: object, type_: str, length: int) -> Array:
-    """Return a column that repeats one value."""
+    """Return a column of `length` rows that repeats one value and takes the memory of a single one."""
     return np.broadcast_to(np.asarray(value, dtype=type_), (length,))
 
 
@@ -70,7 +74,7 @@ def squeeze(column: Array) -> Array:
 
 
 class Rows:
-    """Columns of equal length by name. Never changed once made."""
+    """An immutable table: numpy columns of equal length, by name."""
 
     __slots__ = ("columns", "length")
 
@@ -91,7 +95,7 @@ class Rows:
         return self.columns[name].astype(np.bool_, copy=False)
 
     def take(self, which: Array) -> Rows:
-        """Return the rows at these indices, or where this mask is True."""
+        """Return the rows at the indices `which`, or, if `which` is a mask of bools, those where it is True."""
         length = int(np.count_nonzero(which)) if which.dtype == np.bool_ else len(which)
         return Rows(
             {
@@ -102,7 +106,7 @@ class Rows:
         )
 
     def select(self, names: Iterable[str], which: Array | None = None) -> Rows:
-        """Return these columns only, of all rows or of those at the indices `which`."""
+        """Return a table with these columns only. `which`: indices or mask of the rows; None: all."""
         chosen = Rows({name: self.columns[name] for name in names}, self.length)
         return chosen if which is None else chosen.take(which)
 
@@ -123,12 +127,12 @@ class Rows:
 
 
 def empty_rows(schema: Schema) -> Rows:
-    """Return no rows."""
+    """Return a table of length 0 with the columns and types of the schema."""
     return Rows({name: np.empty(0, dtype=type_) for name, type_ in schema.items()}, 0)
 
 
 def concat_rows(pieces: Iterable[Rows], schema: Schema) -> Rows:
-    """Return the rows of all pieces, in their order."""
+    """Return the rows of all pieces one after the other; a table of length 0 in `schema` if there are none."""
     filled = [piece for piece in pieces if len(piece)]
     if not filled:
         return empty_rows(schema)
@@ -141,7 +145,9 @@ def concat_rows(pieces: Iterable[Rows], schema: Schema) -> Rows:
 def join_places(
     given: Sequence[tuple[TopicPartition, Rows]], schema: Schema
 ) -> tuple[list[TopicPartition], Ints, Rows]:
-    """Return the distinct partitions in order, the index of each row's partition, and the rows of all."""
+    """Return the distinct partitions in ascending order, for each row the index of its partition, and all
+    rows as one table.
+    """
     places = sorted({place for place, rows in given if len(rows)})
     numbers = np.array([places.index(place) if len(rows) else 0 for place, rows in given], np.int64)
     lengths = np.array([len(rows) for _, rows in given], np.int64)
@@ -194,7 +200,7 @@ def distinct_values(values: Ints) -> Ints:
 
 
 def group_starts(keys: Sequence[Array]) -> Ints:
-    """Return the start of each combination of the keys, in rows that are sorted by them; the first is 0."""
+    """Return the index at which each combination of key values begins. The rows must be sorted by these keys."""
     length = len(keys[0])
     if length == 0:
         return np.empty(0, dtype=np.int64)
@@ -207,7 +213,9 @@ def group_starts(keys: Sequence[Array]) -> Ints:
 
 
 def find_repeated(*keys: Array) -> int | None:
-    """Return the first row of sorted rows whose keys the next row repeats; None if there is none."""
+    """Return the index of the first row whose keys equal those of the next row; None if there is none. The
+    rows must be sorted by the keys.
+    """
     same = np.ones(max(0, len(keys[0]) - 1), dtype=np.bool_)
     for key in keys:
         same &= key[1:] == key[:-1]

@@ -41,10 +41,10 @@ _COLUMNS: Schema = {"producer": "i4", "txn": "i8", "outcome": "i1", "commit_ns":
 
 @dataclass(frozen=True)
 class TransactionFiles:
-    """Files of a directory about transactions."""
+    """The transaction tables of a directory, and whether it has a final read at read_committed."""
 
     paths: tuple[str, ...] = ()
-    """Readable parts of the table."""
+    """Paths of the readable parts of `ledger/transactions`."""
     timeless: bool = False
     """True if some part has no column `commit_ns`."""
     committed_read: bool = False
@@ -56,7 +56,7 @@ NO_TRANSACTIONS = TransactionFiles()
 
 @dataclass(frozen=True)
 class TransactionFates:
-    """Outcome of the transaction of each row; a row without one counts as committed."""
+    """For each row the number and outcome of its transaction. A row outside transactions counts as committed."""
 
     txn: Ints
     outcome: Array
@@ -74,7 +74,9 @@ class TransactionFates:
 
 
 def examine_transactions(ledger: Ledger, set_aside: dict[str, str]) -> TransactionFiles:
-    """Examine the footers of the table; problems of a part become reasons of the ledger. Raises `Rejected`."""
+    """Return the transaction tables of a directory, after a check of their footers. Problems of a part become
+    reasons of the ledger. Raises `Rejected`.
+    """
     case = CaseDir(ledger.directory)
     groups = (group for part in ledger.parts if part.kind == "produced" for group in part.groups)
     if not case.transactions.is_dir() and not any(group.transactional for group in groups):
@@ -135,15 +137,16 @@ def _holds_committed(part: Part) -> bool:
 
 
 class TransactionTable:
-    """The table of one directory, read on first use."""
+    """The outcomes of all transactions of one directory, read from their Parquet files on first use."""
 
     def __init__(self, files: TransactionFiles) -> None:
         self.files = files
 
     def fates(self, produced: Rows) -> tuple[TransactionFates | None, int]:
-        """Return the outcome of each row's transaction, and the number of rows that the table does not know.
+        """Return the outcome of each row's transaction, and the number of rows whose transaction the table
+        lacks.
 
-        None: no row belongs to a transaction. Raises `Rejected`, `UnreadablePart`.
+        The outcome is None if no row belongs to a transaction. Raises `Rejected`, `UnreadablePart`.
         """
         txn = produced.ints("txn")
         if is_constant(txn) and txn[0] < 0:

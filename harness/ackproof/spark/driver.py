@@ -70,10 +70,11 @@ def _defaults() -> dict[str, str]:
 def spark_settings(
     given: Mapping[str, str], folder: Path, java_options: Callable[[], str], *, sql: bool = False
 ) -> dict[str, str]:
-    """Return the settings to start with: the given ones, and ours where neither these nor spark-defaults.conf set one.
+    """Return the settings for Spark: the given ones, then ours for what neither they nor spark-defaults.conf
+    set.
 
-    `sql`: executors elsewhere process rows themselves, not only Python tasks. Within spark-submit, or with
-    PYSPARK_SUBMIT_ARGS: only the given ones.
+    Within spark-submit, or with PYSPARK_SUBMIT_ARGS, only the given ones. `sql`: remote executors run SQL
+    operators in their JVMs, not only Python tasks.
     """
     if {"PYSPARK_GATEWAY_PORT", "PYSPARK_SUBMIT_ARGS"} & os.environ.keys():
         return dict(given)
@@ -138,13 +139,15 @@ def await_master(master: str) -> None:
 
 
 def default_master() -> str:
-    """Return a local master with all cores that this process may use."""
+    """Return the master URL `local[N]`, with N the number of cores that this process may use."""
     return f"local[{len(os.sched_getaffinity(0))}]"
 
 
 @cache
 def own_folder() -> Path:
-    """Return the folder of this process for Spark's files, removed when it ends. Removes those of killed audits."""
+    """Create a temporary folder for Spark's files, removed at exit, and return it. Folders that killed audits
+    left are removed.
+    """
     for left in processes.left_behind(Path(tempfile.gettempdir()), _FOLDER):
         shutil.rmtree(left, ignore_errors=True)
     folder = Path(tempfile.mkdtemp(prefix=f"{_FOLDER}{processes.mark()}-"))
@@ -154,10 +157,11 @@ def own_folder() -> Path:
 
 @contextmanager
 def driver_environment(java: Java, folder: Path, *, local: bool) -> Iterator[Path]:
-    """Make spark-submit use our spark-env.sh, which sources the user's. Yields the file of its output.
+    """Make spark-submit use our spark-env.sh, which sources the user's. Yield the file to which the JVM's
+    output goes.
 
-    So the JVM has the marks by which `ackproof clean` finds it, runs on the Java that was found, and does not write
-    into our output.
+    The script marks the JVM so that `ackproof clean` finds it, selects the Java that was found, and keeps the
+    JVM's output out of ours.
     """
     log, theirs = folder / "spark.log", _conf_dir()
     exported = processes.RunTag("audit", Path(tempfile.gettempdir()), folder).environment("spark") | {
@@ -184,10 +188,12 @@ def driver_environment(java: Java, folder: Path, *, local: bool) -> Iterator[Pat
 
 
 def archive_options(java: Java, progress: Progress) -> str:
-    """Return JVM options for the class-data archive, made once per pyspark and Java by a separate process.
+    """Return JVM options for a class-data archive (AppCDS), which a separate process makes once per pyspark
+    and Java.
 
-    The archive has parsed and linked classes, which halves the start time. The options are '' if the JVM cannot make an
-    archive, for example with a folder of settings on its class path. The JVM ignores an archive that does not fit.
+    The archive holds parsed and linked classes and halves the start time. Return '' if the JVM cannot make
+    one, for example with a folder of settings on its class path. The JVM ignores an archive that does not
+    fit.
     """
     if not java.sharing or any(_conf_dir().glob("*")):
         return ""
@@ -202,7 +208,7 @@ def archive_options(java: Java, progress: Progress) -> str:
 
 
 def archive_path(java: Java) -> Path:
-    """Return the path of the archive, whether or not it exists."""
+    """Return the path of the class-data archive for this Java and pyspark. The file need not exist."""
     stamp = hashlib.sha256(f"{_conf_dir()}\0".encode())
     for jar in sorted((spark_home() / "jars").glob("*.jar")):
         status = jar.stat()
@@ -211,7 +217,9 @@ def archive_path(java: Java) -> Path:
 
 
 def discard_archive(settings: Mapping[str, str], progress: Progress) -> bool:
-    """Remove the archive from which a JVM failed to start: it may be damaged. Return False if there was none."""
+    """Remove the class-data archive that the settings name: a JVM failed to start from it. Return False if
+    they name none of ours.
+    """
     found = re.search(r"-XX:SharedArchiveFile=(\S+)", settings.get("spark.driver.extraJavaOptions", ""))
     if found is None or not found[1].startswith(str(cache_root())):
         return False
@@ -223,7 +231,9 @@ def discard_archive(settings: Mapping[str, str], progress: Progress) -> bool:
 
 
 def _train(archive: Path) -> None:
-    """Make the archive, and rename it into place. If that fails, write an empty file, so that it is not tried again."""
+    """Make the class-data archive, and rename it into place. On failure leave an empty file, so that it is
+    not tried again.
+    """
     for left in processes.left_behind(archive.parent, f".{archive.name}."):
         left.unlink(missing_ok=True)
     unfinished = archive.with_name(f".{archive.name}.{processes.mark()}")

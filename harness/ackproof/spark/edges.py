@@ -21,7 +21,9 @@ if TYPE_CHECKING:
 
 
 class RddEdge:
-    """Runs jobs on a classic context. Only our code is added to it, if its workers are elsewhere."""
+    """Runs jobs on a classic SparkContext. If its workers are remote, our code is sent to them; nothing else
+    is changed.
+    """
 
     def __init__(self, context: SparkContext, tell: Progress) -> None:
         self._context = context
@@ -30,7 +32,9 @@ class RddEdge:
 
     @property
     def cores_elsewhere(self) -> int:
-        """Return the cores of workers that have registered so far; a master does not tell how many will."""
+        """Return the cores of the remote workers that have registered so far, 0 for a local master. A
+        standalone master does not say how many will come.
+        """
         from py4j.protocol import Py4JError
 
         try:
@@ -74,7 +78,7 @@ _PLAIN = "message binary"
 
 
 class FrameEdge:
-    """Runs jobs on a session of Spark Connect. Only our code is added to it."""
+    """Runs jobs on a Spark Connect session. Our code is sent to its workers; nothing else is changed."""
 
     cores_elsewhere = 0  # unknown: a Connect server does not tell
 
@@ -115,8 +119,8 @@ class FrameEdge:
     def _planned(self, job: Job[Group, Message]) -> DataFrame:
         """Return the query plan: one row and one Spark partition per group, then one call per judging task.
 
-        The units of a group travel with the function. The plan fixes the number of partitions and the target of each
-        row, so that adaptive execution changes nothing.
+        The function carries the groups' units. The plan fixes the number of partitions and the partition of
+        each row, so adaptive query execution changes nothing.
         """
         units, count = [pickle.dumps(group) for group in job.groups], len(job.groups)
         task, judges = wrap_task(job.task), job.partitions or 1

@@ -16,7 +16,7 @@ from threading import Thread
 from typing import Generic, Protocol, TypeAlias, TypeVar
 
 Key: TypeAlias = tuple[int, int]
-"""Key of a message. One call of the judge gets all messages of a key."""
+"""Key of a message. All messages with the same key go to the same call of the judge."""
 
 Group = TypeVar("Group")
 """The work of one task."""
@@ -25,10 +25,12 @@ Message = TypeVar("Message")
 
 @dataclass(frozen=True)
 class Job(Generic[Group, Message]):
-    """A job: one task per group. With a `judge`, all messages of a key go to one call of it."""
+    """A Spark job with one task per group. If it has a `judge`, the tasks' messages are shuffled: all
+    messages of a key go to one call of the judge.
+    """
 
     what: str
-    """Activity, for progress messages."""
+    """Name of the activity in progress messages."""
     groups: Sequence[Group]
     task: Callable[[Iterable[Group]], Iterator[tuple[Key, Message]]]
     judge: Callable[[Iterable[tuple[Key, Message]]], Iterator[Message]] | None = None
@@ -37,7 +39,7 @@ class Job(Generic[Group, Message]):
 
 
 class Edge(Protocol):
-    """Runs jobs on Spark. Raises `AuditFailed` if Spark dies; Ctrl-C cancels the job."""
+    """Runs jobs on Spark, classic or Connect. Raises `AuditFailed` if Spark dies; Ctrl-C cancels the job."""
 
     @property
     def cores_elsewhere(self) -> int:
@@ -50,7 +52,7 @@ class Edge(Protocol):
 
 
 class HasRows(Protocol):
-    """Anything with a number of rows."""
+    """Protocol of an object that knows how many rows it stands for."""
 
     @property
     def rows(self) -> int: ...
@@ -60,7 +62,7 @@ Item = TypeVar("Item", bound=HasRows)
 
 
 def group_by_rows(items: Iterable[Item], rows: int) -> Iterator[tuple[Item, ...]]:
-    """Yield groups of neighbours with up to `rows` rows."""
+    """Yield groups of consecutive items. Each group has at most `rows` rows, or is a single larger item."""
     group: list[Item] = []
     for item in items:
         if group and sum(other.rows for other in group) + item.rows > rows:
@@ -101,7 +103,11 @@ def await_job(
     what: str,
     tell: Progress,
 ) -> T:
-    """Wait for a job. `done` returns the finished and all tasks; an interrupt cancels the job and is raised again."""
+    """Run a job in the background and return its result. `done` returns the numbers of finished and of all
+    tasks.
+
+    An interrupt calls `cancel` and is raised again.
+    """
     future = run_in_background(job, "spark-job")
     reported_at, reported = time.monotonic(), (0, 0)
     try:

@@ -31,7 +31,9 @@ _TRAINED_WITHIN_S: Final = 120.0
 
 @dataclass(frozen=True)
 class SparkTarget:
-    """The user's choice of Spark: a master, or a server of Spark Connect (`sc://host:port`); settings."""
+    """The Spark that the user chose: `master` (`spark://host:port`) or `remote`, a Spark Connect server
+    (`sc://host:port`), with settings. Both None: a local master.
+    """
 
     master: str | None = None
     remote: str | None = None
@@ -46,10 +48,11 @@ class SparkTarget:
 def open_spark(
     where: SparkTarget, progress: Progress, given: SparkSession | None
 ) -> Iterator[SparkContext | SparkSession]:
-    """Open Spark for the block: its context, or a session of Connect, which has none.
+    """Open Spark for the `with` block. Yield its SparkContext, or the session of Spark Connect, which has no
+    context.
 
-    A given session is left as it was. Raises `MissingTool` without Java, `AuditFailed` (code 2) if Spark does
-    not start.
+    A session in `given` is used and not closed. Raises `MissingTool` without Java, `AuditFailed` (code 2) if
+    Spark does not start.
     """
     with contextlib.ExitStack() as ours:
         if given is None and not where.is_connect:
@@ -61,7 +64,9 @@ def open_spark(
 
 @contextmanager
 def sql_session(where: SparkTarget, progress: Progress) -> Iterator[SparkSession]:
-    """Open a session for SQL queries. Raises as `open_spark` does."""
+    """Open a session for SQL queries for the `with` block. Raises `MissingTool` without Java, `AuditFailed`
+    (code 2) if Spark does not start.
+    """
     if where.is_connect:
         with _connect_session(where) as session:
             yield session
@@ -73,7 +78,7 @@ def sql_session(where: SparkTarget, progress: Progress) -> Iterator[SparkSession
 
 
 def classic_context(session: SparkSession) -> SparkContext | None:
-    """Return the context of a classic session; None for one of Connect."""
+    """Return the SparkContext of a classic session; None for a Spark Connect session."""
     return session.sparkContext if hasattr(session, "sparkContext") else None
 
 
@@ -108,10 +113,11 @@ def _connect_session(where: SparkTarget) -> Iterator[SparkSession]:
 def spark_context(
     where: SparkTarget, progress: Progress, java_options: str | None = None, *, sql: bool = False
 ) -> Iterator[SparkContext]:
-    """Open a classic context for the block. An existing one of this process is used and left alone.
+    """Open a classic SparkContext for the `with` block. An existing context of this process is used and not
+    stopped.
 
-    Its JVM serves later contexts and ends with this process. `java_options`: of the JVM, in place of those
-    for the archive. `sql`: JVMs elsewhere process rows themselves.
+    The JVM serves later contexts, and ends with this process. `java_options`: options of the JVM, by default
+    those for the class-data archive. `sql`: remote JVMs run SQL operators, not only Python tasks.
     """
     began_ms, patience = time.time_ns() // 1_000_000, None
     with _without_numpy():
@@ -183,7 +189,7 @@ def _start_context(
 
 
 class SparkStart:
-    """Spark, started by another thread while this one imports the audit.
+    """Starts Spark in another thread while this one imports the audit.
 
     That thread imports nothing of the audit: two threads that import one package from different ends can meet
     a half-loaded module.
@@ -214,8 +220,9 @@ class SparkStart:
     def close(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Close Spark as `__exit__` does; a Spark that nobody waited for closes once it has started, or with
-        this process."""
+        """Close Spark with the arguments of `__exit__`. If it is still starting, it closes once it has
+        started, or with this process.
+        """
         self._spark.add_done_callback(lambda _: self._stack.__exit__(kind, error, trace))
 
 

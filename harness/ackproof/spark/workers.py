@@ -29,10 +29,11 @@ _PACKAGE = Path(ackproof.__file__).parent
 
 
 def code_archive() -> Path:
-    """Return a zip of this package and of those that offer views, made once per version in the cache folder.
+    """Return the path of a zip with this package and those that offer SQL views, made once per version in the
+    cache folder.
 
-    Tasks may import numpy and Arrow besides. Each module is stored with its compiled form for this Python
-    (0.2 s of each worker's start); another Python ignores it.
+    Tasks may also import numpy and Arrow. Each module is stored with its compiled form for this Python (0.2 s
+    of each worker's start); another Python ignores it.
     """
     folder = cache_root() / "spark"
     folder.mkdir(exist_ok=True)
@@ -59,7 +60,7 @@ def _sources() -> list[tuple[str, Path]]:
 
 @cache
 def _stamp() -> str:
-    """Return a digest of these sources: in the names of zips and in settings."""
+    """Return a digest of the modules that tasks may import. It names zips and settings."""
     found = hashlib.sha256()
     for name, path in _sources():
         found.update(f"{name}\0".encode() + path.read_bytes())
@@ -67,20 +68,23 @@ def _stamp() -> str:
 
 
 def _compiled(path: Path, name: str) -> bytes:
-    """Return the content of a module's `.pyc`, with the given name in tracebacks: unchecked hash-based (PEP 552)."""
+    """Return the content of an unchecked hash-based `.pyc` (PEP 552) for a module. `name`: its file name in
+    tracebacks.
+    """
     source, unchecked = path.read_bytes(), 0b01.to_bytes(4, "little")
     module = compile(source, name, "exec", dont_inherit=True)
     return MAGIC_NUMBER + unchecked + source_hash(source) + marshal.dumps(module)
 
 
 def is_local(master: str | None) -> bool:
-    """Return True if its workers are processes of this machine that run the installed code."""
+    """Return True for a local master: its workers are processes of this machine that run the installed code."""
     return re.match(r"local(\[|$)", master or "") is not None
 
 
 def send_code(spark: SparkContext | SparkSession) -> None:
-    """Send our code to the workers of a context, unless they run the installed code; or to those of a Connect
-    session."""
+    """Send our code to the workers of a context or a Connect session. A local master's workers have it
+    already.
+    """
     if hasattr(spark, "addArtifacts"):
         spark.addArtifacts(str(code_archive()), pyfile=True)
     elif not is_local(spark.master):
@@ -118,7 +122,9 @@ _HELP = " (PYSPARK_PYTHON or --conf spark.pyspark.python=… says which Python t
 
 
 def audit_failure(error: BaseException, what: str = "Spark died") -> AuditFailed:
-    """Return an `AuditFailed` with one line out of a Java or Python trace."""
+    """Return an `AuditFailed` (code 2) with the cause in one line, taken from a Java or Python stack trace.
+    `what`: the start of that line.
+    """
     text = str(error) or type(error).__name__
     for pattern, line in _UNFIT.items():
         if found := re.search(pattern, text):
@@ -127,7 +133,7 @@ def audit_failure(error: BaseException, what: str = "Spark died") -> AuditFailed
 
 
 def extract_cause(text: str) -> str:
-    """Return the cause in a trace, in one line."""
+    """Return the cause in a Java or Python stack trace, in one line."""
     lines = [line.strip(": ") for line in text.splitlines() if line.strip(": ")]
     errors = [line for line in lines if re.match(r"(Caused by: )?[\w.]*(Error|Exception|Exit)\b.*:", line)]
     return " / ".join(dict.fromkeys([*errors[-1:], *errors[:1], *lines[:1]]))[:500] or "no reason given"

@@ -76,7 +76,9 @@ def sql(
 
 
 def _runs(directory: Path) -> Mapping[str, Path]:
-    """Return run directories by name. Raises `BadInput` if there is none."""
+    """Return the run directories of a batch, or a single run directory, by name. Raises `BadInput` if there
+    is none.
+    """
     from ackproof.rundir.batch import BatchFile
     from ackproof.rundir.layout import BatchDir, CaseDir
 
@@ -119,7 +121,7 @@ def _cell(value: object, none: str) -> str:
 
 
 def _in_json(value: object) -> object:
-    """Return the value as JSON can hold it: NaN becomes null, times become text."""
+    """Return the value in a form that JSON has: NaN and infinities become null, times become text."""
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     if isinstance(value, list):

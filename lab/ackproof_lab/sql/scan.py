@@ -29,11 +29,13 @@ _LINES_AT_ONCE = 1 << 12
 _TASK_ROWS = 400_000
 
 Source: TypeAlias = tuple[bytes, ...]
-"""Work of each task."""
+"""The tasks of a table: the pickled schema and pieces of each."""
 
 
 class Piece(NamedTuple):
-    """A row group of a Parquet file of a run; or a whole text file, whose lines are not counted."""
+    """A row group of a Parquet file, or a whole text file. `rows`: number of its rows; 0 for text, whose
+    lines are not counted.
+    """
 
     run: str
     path: str
@@ -42,7 +44,9 @@ class Piece(NamedTuple):
 
 
 def pieces(run: str, path: Path, schema: pa.Schema) -> list[Piece]:
-    """Return the pieces of one file. Raises OSError, ArrowException."""
+    """Return the pieces of one file: its row groups, or the file itself if it is text. Raises OSError,
+    ArrowException.
+    """
     if schema == LINES:
         return [Piece(run, str(path), 0, 0)]
     with storage.open_parquet(path) as file:
@@ -52,14 +56,14 @@ def pieces(run: str, path: Path, schema: pa.Schema) -> list[Piece]:
 
 
 def option(found: Sequence[Piece], schema: pa.Schema) -> str:
-    """Return the option of the data source that names a table's tasks."""
+    """Return the value of the data source's option that holds a table's tasks, pickled and in base64."""
     tasks = tuple(pickle.dumps((schema, of_task)) for of_task in group_by_rows(found, _TASK_ROWS))
     return b64encode(pickle.dumps(tasks)).decode()
 
 
 def source(name: str) -> type[DataSource]:
-    """Return the data source, which is sent to Spark's planner and workers by value: the planner needs no module of
-    ours.
+    """Return the class of the Spark data source `name`. It is pickled by value, so Spark's planner needs none
+    of our modules.
     """
     from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
     from pyspark.sql.types import StructType
@@ -92,7 +96,7 @@ def source(name: str) -> type[DataSource]:
 
 
 def rows(tasks: Iterable[bytes]) -> Iterator[pa.RecordBatch]:
-    """Yield all rows of a task, each with the name of the run first. Raises OSError, ArrowException."""
+    """Yield all rows of these tasks; the first column is the run's name. Raises OSError, ArrowException."""
     limit_arrow_threads()
     for task in tasks:
         schema, of_task = pickle.loads(task)
@@ -106,7 +110,7 @@ def rows(tasks: Iterable[bytes]) -> Iterator[pa.RecordBatch]:
 
 
 def _row_groups(path: str, groups: list[int], schema: pa.Schema) -> Iterator[list[pa.Array]]:
-    """Yield the row groups; a column that runs of older versions lack is null."""
+    """Yield the columns of each batch of these row groups. A column that an older file lacks is null."""
     with storage.open_parquet(path) as file:
         for batch in file.iter_batches(row_groups=groups, columns=schema.names, use_threads=False):
             there = batch.schema.names

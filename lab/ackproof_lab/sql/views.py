@@ -47,7 +47,7 @@ _PULSE: Final = (
 
 @dataclass(frozen=True)
 class _Table:
-    """One table of a run."""
+    """A table that a run's files can provide, and its view. `lack`: why a run may not have it."""
 
     name: str
     files: Callable[[CaseDir], Sequence[Path] | None]
@@ -94,7 +94,7 @@ class Views(dict[str, DataFrame]):
         self.lacks: dict[str, list[str]] = {}
         """Per view, one sentence for each run that has no rows in it."""
         self.counted: dict[str, int] = {}
-        """Number of rows, if footers have it."""
+        """Number of rows of each view, if the Parquet footers have it."""
 
     def __missing__(self, name: str) -> DataFrame:
         raise BadInput(self.why_not(name))
@@ -108,7 +108,7 @@ class Views(dict[str, DataFrame]):
         return name, rows, ", ".join(self[name].columns)
 
     def partly(self, statement: str) -> list[str]:
-        """Return sentences on views that a statement names and that some runs lack."""
+        """Return a sentence for each run without rows in a view that the statement names."""
         there = [name for name in self if re.search(rf"\b{name}\b", statement, re.IGNORECASE)]
         return [f"no {name} of {why}" for name in there for why in self.lacks[name]]
 
@@ -137,7 +137,9 @@ def register(spark: SparkSession, runs: Mapping[str, Path]) -> Views:
 
 
 def _pieces(table: _Table, runs: Mapping[str, Path]) -> tuple[list[scan.Piece], list[str]]:
-    """Return the pieces of a table, and a sentence for each run without it."""
+    """Return the row groups and text files of a table over all runs, and a sentence for each run without the
+    table.
+    """
     found: list[scan.Piece] = []
     lacks: list[str] = []
     for run, directory in runs.items():
@@ -170,7 +172,7 @@ def _frame(spark: SparkSession, table: _Table, found: Sequence[scan.Piece]) -> D
 
 @dataclass(frozen=True)
 class Answer:
-    """Result of a statement. `more`: rows were left out."""
+    """Result of an SQL statement. `more`: True if the limit cut rows off."""
 
     columns: tuple[str, ...]
     rows: Sequence[Sequence[Value]]
@@ -178,9 +180,10 @@ class Answer:
 
 
 def ask(spark: SparkSession, views: Views, statement: str | None, limit: int | None) -> Answer:
-    """Return the first rows of the result of a statement (None: all); without a statement, the list of views.
+    """Run a statement and return at most `limit` rows (None: all). Without a statement, return the list of
+    views.
 
-    Raises `BadInput` with the error of the statement on one line, `AuditFailed` if Spark or a file failed.
+    Raises `BadInput` with the statement's error on one line, `AuditFailed` if Spark or a file failed.
     """
     PySparkLogger.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL)  # it prints what is raised
     try:
@@ -199,7 +202,7 @@ def ask(spark: SparkSession, views: Views, statement: str | None, limit: int | N
 
 
 def _wrong(error: PySparkException, views: Views) -> BadInput | None:
-    """Return the error of a statement or a setting; None if the user did not cause it."""
+    """Return the error as `BadInput` if the user's statement or setting caused it; else None."""
     if error.getCondition() == "TABLE_OR_VIEW_NOT_FOUND":
         name = (error.getMessageParameters() or {}).get("relationName", "").strip("`")
         return BadInput(views.why_not(name))
