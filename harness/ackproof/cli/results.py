@@ -230,10 +230,11 @@ def explain(
 
 
 def _case(directory: Path, wanted: str | None, anomaly: str | None) -> CaseDir:
-    """Return the folder itself if it is a case, else the case of the batch that is named, or its only one.
+    """Return the case to explain: the folder itself if it is a case; else, in a batch, the case that `wanted`
+    names, or the only one.
 
-    Without a name: among the cases in which the class was found (without a class: anything, losses first), the first
-    that failed, else the first.
+    Without a name: among the cases in which the class was found (without a class: anything, losses first),
+    the first that failed, else the first.
     """
     from ackproof.experiment.case import find_cases
     from ackproof.rundir.anomalies import Anomaly

@@ -54,7 +54,7 @@ class Complaints(Protocol):
         """Return True if these fields have no problem yet; with `cluster` also the fields of the cluster."""
 
     def report(self, path: Path, message: str, suggestion: str | None = None, *, key: bool = False) -> None:
-        """Report a problem with a field's value, or with `key` with its name."""
+        """Report a problem with the value of a field; if `key` is True, with the name of that field."""
 
     def unknown_value(self, path: Path, what: str, name: str, valid: Iterable[str]) -> None:
         """Report a value that names something that does not exist. The nearest of `valid` is suggested."""
@@ -94,7 +94,7 @@ class FaultSpec(Spec):
     OVER: ClassVar[frozenset[Grip]] = frozenset(Grip)
     """States, caused by other faults on a node, in which this fault still finds something to break there."""
     IN_FORCE_S: ClassVar[float] = 60.0
-    """Seconds after its time by which the fault is in force, unless it failed."""
+    """Maximum seconds from the time at which the fault is due until it is in force or has failed."""
     NEEDS: ClassVar[frozenset[Need]] = frozenset()
     """Needs that must be prepared before the cluster starts, whatever the fault's fields."""
 

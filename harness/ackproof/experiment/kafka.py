@@ -159,7 +159,7 @@ MODES: Final[Mapping[str, MetadataMode]] = MappingProxyType(
 
 IMAGE_ALONE: Final = "an image runs in containers alone: backend: docker"
 NEWEST_RELEASE: Final = "newest"
-"""Stands for the newest release that Maven's repositories offer."""
+"""Value of `kafka` in a file that stands for the newest release that Maven's repositories offer."""
 _VERSION: Final = re.compile(r"[0-9]{1,3}\.[0-9]{1,3}\.[0-9]{1,3}\Z")
 ORIGINS: Final = ("path", "patch", "image")
 """Fields for the origin of a Kafka that is no published release."""

@@ -249,11 +249,11 @@ class Role:
         return tuple(sorted(set[int]().union(*each))) if all(each) else ()
 
     def resolve(self, members: Members, order: Sequence[int]) -> tuple[int, ...]:
-        """Return the nodes that hold this role now, ascending; empty if nobody does. All partitions that it names
-        must be the one that `members` describes.
+        """Return the nodes that hold this role now, ascending; empty if no node does. `members` must describe
+        the partition that the role names.
 
-        `order` is the fault's draw (`Case.order`): all brokers in a random order. A drawn role takes the first
-        brokers in it that qualify.
+        `order` is the fault's draw (`Case.order`): all brokers in a random order. A drawn role takes the
+        first brokers in it that qualify.
         """
         if self.kind in (RoleKind.RACK, RoleKind.LIST):
             return self.find_nodes(lambda role: role.resolve(members, order), members.racks)

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class Scope(StrEnum):
-    """Owner of a setting."""
+    """Scope of a Kafka setting: a node, a topic, a producer or a consumer."""
 
     BROKER = "broker"
     """Settings of nodes: brokers, controllers, and the brokers of ZooKeeper mode."""

@@ -91,7 +91,7 @@ class FaultDriver:
         self._load = LoadPhase.RUNS
         self._threads: list[threading.Thread] = []
         self._later: list[int] = []
-        """Numbers of faults without a thread; the next one is at the end."""
+        """Numbers of faults that have no thread yet. The next to begin is last."""
         self._later_lock = threading.Lock()
         self._clock = threading.Thread(target=self._tick, name="faults", daemon=True)
         self._start_ns = 0

@@ -77,7 +77,8 @@ def fill_in_builds(file: str, root: MapNode, folder: FilePath) -> MapNode:
 
 
 def _identify(node: Node, base: FilePath) -> Node:
-    """Return the newest release as its version; a build, a patch or an image with its version, digest and a name.
+    """Fill in one value of `kafka`: `newest` becomes a version; a build, a patch or an image gets its
+    version, digest and name.
 
     Other problems with the value are reported when it is read.
     """

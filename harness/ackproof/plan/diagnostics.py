@@ -121,7 +121,7 @@ class Problems:
     def report(
         self, path: Path, message: str, suggestion: str | None = None, *, key: bool = False, part: Path = ()
     ) -> None:
-        """Add a problem with the field at `path`; with `key` with its name.
+        """Add a problem with the value at `path`; if `key` is True, with the name of that field.
 
         `part` continues `path` to the exact position, if that position has no path that a user would know.
         """

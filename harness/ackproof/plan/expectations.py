@@ -53,8 +53,8 @@ class Expecting:
     def match(
         self, cells: Sequence[ExperimentSpec], choices: Sequence[Choice], *, complete: bool
     ) -> list[ExperimentSpec]:
-        """Return the cells, each with the expectations and the showings of claims that apply to it. Settings are
-        named by their full paths.
+        """Return the cells, each with the expectations and the expected observations of claims that apply to
+        it. Settings are named by their full paths.
 
         `complete` False: some cells are missing, so a setting that no cell has is not reported.
 

@@ -52,8 +52,8 @@ class Spanning:
         )
 
     def match(self) -> tuple[OverRepeats, ...]:
-        """Return the expectations, each with its cells. Reports those that apply to no cell, and those that one run
-        cannot show."""
+        """Return the expectations, each with its cells. Reports expectations that apply to no cell, and those
+        that need more than one repeat."""
         return tuple(
             one
             for where, expectation in self._expecting.every()

@@ -26,14 +26,14 @@ SyntaxProblem: TypeAlias = tuple[Mark, str]
 
 
 class _Place(NamedTuple):
-    """Position at which the parser stopped, and the token there."""
+    """Position at which the YAML parser stopped, and the token there."""
 
     lines: Sequence[str]
     at: Mark
     opened: Mark
-    """Beginning of the construct in which it stopped: a bracket, a quote, a mapping."""
+    """Beginning of the construct in which the parser stopped: a bracket, a quote, a mapping."""
     token: str
-    """The token, in the parser's words."""
+    """The token, as the parser's message names it."""
 
     @property
     def line(self) -> str:

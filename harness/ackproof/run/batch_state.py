@@ -66,7 +66,7 @@ class Batch:
     over_repeats: tuple[OverRepeats, ...] = ()
     """Expectations over repeats, with their results so far."""
     claimed: tuple[OverRepeats, ...] = ()
-    """Claims over repeats, with their results so far."""
+    """Statistics over repeats that the files' claims (`claims:`) need, with their results so far."""
     at_most: int | None = None
     interrupted: bool = False
     uploaded: BatchDir | None = None

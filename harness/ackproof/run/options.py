@@ -110,7 +110,7 @@ class PlannedBatch:
         return ordered
 
     def further(self, file: Path, cells: Sequence[str], after: int, until: int) -> list[tuple[Path, Case]]:
-        """Return the repeats of these cells from `after` + 1 to `until`, in run order."""
+        """Return the repeats `after` + 1 to `until` of these cells of a file, in run order."""
         every = cases(self.plans[file], seed=self.options.seed, repeat=until)
         wanted = [case for case in every if case.repeat > after and case.id.rpartition("#")[0] in cells]
         return [(file, case) for case in in_rounds(wanted, self._seed(file))]

@@ -81,7 +81,11 @@ def recover(
 
 
 class RecoveryWatch:
-    """Watches a cluster without load. `bounds`: seconds by class; `settle_s`: bound of trouble that has no class."""
+    """Watches a cluster without load until everything has recovered or is stuck.
+
+    `bounds`: seconds without progress after which something counts as stuck, by liveness class. `settle_s`:
+    the same for what has no class.
+    """
 
     def __init__(
         self,

@@ -221,8 +221,8 @@ class EmptyDiskInjection(DiskInjection[EmptyDisk]):
         return f"{witness}; its folders are empty ({counts})"
 
     def _of_the_copy(self, node: LocalNode) -> str:
-        """Return the content of the restored copy in words. Raises `FaultNotConfirmed` if it has no log, or has
-        changed."""
+        """Return the content of the restored copy in words. Raises `FaultNotConfirmed` if the copy has no
+        log, or was changed."""
         if self.fault.restore == "nothing":
             return ""
         there = count_contents(node.disk.copies.values())

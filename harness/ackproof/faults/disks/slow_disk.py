@@ -104,8 +104,8 @@ class SlowDisk(LogDirFault):
 class Stutter:
     """Loop that freezes file systems for `stall_s` seconds, then thaws them for a moment.
 
-    A frozen file system cannot be unmounted, and if it is not mounted, another one would be frozen. Therefore the
-    loop takes the lock of a node's disk (`acting_on`). File systems that `others` have broken are skipped.
+    The loop takes the lock of a node's disk (`acting_on`), so that no other fault unmounts the file system
+    meanwhile: a freeze would then hit the one below. It skips file systems that `others` have broken.
     """
 
     def __init__(

@@ -46,7 +46,7 @@ class PartitionOperation(FaultSpec):
 
 
 def missing_broker(spec: ExperimentSpec, broker: int) -> str:
-    """Return the message that there is no such broker."""
+    """Return the message for a broker id that the cluster does not have. It names the valid ids."""
     last = spec.cluster.broker_ids[-1]
     return f"broker {broker} does not exist; the brokers of this cluster are {'1' if last == 1 else f'1 to {last}'}"
 
@@ -219,7 +219,8 @@ class MoveLogDir(FaultSpec):
 
 @injects(MoveLogDir)
 class LogDirMove(Injection[MoveLogDir]):
-    """Move each replica to the next log dir. The witness is the disk: the folder is in one other log dir."""
+    """Move each replica to the next log dir of its broker. The witness is the disk: the partition's folder is
+    then in one other log dir only."""
 
     def __init__(self, fault: MoveLogDir, aim: Aim, context: FaultContext) -> None:
         super().__init__(fault, aim, context)

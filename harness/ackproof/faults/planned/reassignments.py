@@ -116,7 +116,7 @@ MoveT = TypeVar("MoveT", bound=Move)
 
 
 class MoveInjection(PartitionOperationInjection[MoveT]):
-    """Base injection of both reassignments."""
+    """Base of the injections of `Reassign` and `CancelReassign`."""
 
     def __init__(self, fault: MoveT, aim: Aim, context: FaultContext) -> None:
         super().__init__(fault, aim, context)

@@ -188,7 +188,8 @@ def all_topics(context: FaultContext) -> tuple[str, ...]:
 
 
 def not_in_sync(link: Connection, topics: tuple[str, ...] = ()) -> list[str]:
-    """Return partitions that lack a leader or an in-sync replica, as this broker shows them. No names: all topics."""
+    """Return partitions that lack a leader or an in-sync replica, as this broker shows them. `topics` empty:
+    all topics."""
     try:
         states = queries.partitions(link, topics)
     except WireError as error:

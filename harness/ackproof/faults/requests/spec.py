@@ -172,8 +172,8 @@ class RequestFault(FaultSpec):
         return super().at_odds(first, spec)
 
     def planned(self, exposure: Exposure) -> Incidents:
-        """Count what brokers miss from controllers, and followers from leaders, as for links; other APIs count
-        nothing."""
+        """Count incidents as for a fault of links: brokers that miss heartbeats or metadata are fenced,
+        followers that miss fetches leave the ISR. Other APIs cause none."""
         source, target = self.link.source, self.link.target
         flows = flows_of(self.link, exposure.experiment.cluster) & APIS[self.api].flows
         if source is None:

@@ -30,7 +30,6 @@ class ScriptActions:
     """Function that calls its first argument until that returns a value. Its second argument says, in words,
     what is awaited. Raises `FaultNotConfirmed` with these words."""
     acks: str
-    """The producers' setting `acks`."""
 
     def take(self, step: StepSpec) -> str:
         """Run a step and wait until its effect is observed; return what was done.

@@ -37,7 +37,7 @@ _ASK_S: Final = 1.0
 
 @dataclass(frozen=True)
 class ControllerState:
-    """Decisions of the controller until now. `records`: all of them, in order."""
+    """Decisions of the controller so far. `records`: all its metadata records, in order."""
 
     records: tuple[MetadataRecord, ...] = ()
     partition: PartitionChanged | None = None
