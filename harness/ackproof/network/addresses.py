@@ -30,7 +30,7 @@ LARGEST_NODE: Final = 204
 
 
 class Address(NamedTuple):
-    """Host and port."""
+    """Host (an IP literal or a name) and TCP port."""
 
     host: str
     port: int
@@ -41,7 +41,7 @@ class Address(NamedTuple):
 
 @dataclass(frozen=True)
 class Addresses:
-    """Addresses of one cluster. `block` is C; the four ports are the same on every node."""
+    """Addresses of one cluster. `block`: the octet C in 127.C.x.y; `base_port`: the first of a node's four ports."""
 
     block: int
     base_port: int
@@ -55,7 +55,7 @@ class Addresses:
         return Address(f"127.{self.block}.2.{node_id}", self.external_port)
 
     def listens(self, node_id: int) -> Address:
-        """Return the address where broker `node_id` listens for clients."""
+        """Return the address of broker `node_id`'s own client listener, without a proxy in front."""
         return self.client(node_id)
 
     def link(self, viewer: int, peer: int) -> str:
@@ -78,7 +78,7 @@ class Addresses:
 
     @staticmethod
     def behind(first: Address) -> Address:
-        """Return the address of a link's second proxy, given that of the first."""
+        """Return the address of a link's second proxy (the request proxy), given that of the first (Toxiproxy)."""
         return Address(first.host, first.port + 3)
 
     def controller(self, node_id: int) -> Address:
@@ -91,22 +91,22 @@ class Addresses:
 
     @property
     def internal_port(self) -> int:
-        """Port for replication and forwarded requests between brokers."""
+        """Port of the INTERNAL listener: replication and requests between brokers."""
         return self.base_port
 
     @property
     def controller_port(self) -> int:
-        """Port for the quorum."""
+        """Port of the CONTROLLER listener."""
         return self.base_port + 1
 
     @property
     def external_port(self) -> int:
-        """Port for clients."""
+        """Port of the EXTERNAL listener, for clients."""
         return self.base_port + 2
 
     @property
     def exporter_port(self) -> int:
-        """Port for the nodes' own metrics."""
+        """Port of the node's metrics exporter."""
         return self.base_port + 3
 
     def listening(self, node_ids: Iterable[int]) -> list[Address]:
@@ -175,11 +175,11 @@ class Layout:
         return node_id in self.spec.broker_ids
 
     def is_controller(self, node_id: int) -> bool:
-        """Return True if the node votes, or is a ZooKeeper server."""
+        """Return True if the node is a voter of the KRaft quorum, or a ZooKeeper server."""
         return node_id in self.spec.controller_ids
 
     def title(self, node_id: int) -> str:
-        """Return the node's kind, in a word."""
+        """Return the kind of node in a word: broker, controller or ZooKeeper server."""
         return "broker" if self.is_broker(node_id) else self.spec.metadata.server
 
 

@@ -124,19 +124,19 @@ class PacketRules:
                 run_nft(["-f", "-"], enter=self.enter, stdin="\n".join(lines) + "\n")
 
     def marks(self) -> Counter[str]:
-        """Return the marks that the kernel has rules for, and how many rules each has."""
+        """Return how many packet rules the kernel has for each mark."""
         with self._lock:
             return Counter(comment for _, _, comment in self._rules())
 
     def end(self) -> None:
-        """Remove the table, if it was made."""
+        """Remove the run's nftables table with all rules; does nothing if no rule was ever laid."""
         with self._lock:
             if self._made:
                 remove_table(self.table, self.enter)
                 self._made = False
 
     def _rules(self) -> list[tuple[str, int, str]]:
-        """Return chain, handle and comment of each rule."""
+        """Return chain, handle and comment (the mark) of each rule in the run's nftables table."""
         if not self._made:
             return []
         listed = json.loads(run_nft(["-j", "list", "table", "inet", self.table], enter=self.enter))
@@ -145,7 +145,7 @@ class PacketRules:
 
 
 def list_tables(enter: Sequence[str] = ()) -> list[str]:
-    """Return the tables of ackproof's runs that the kernel has; none where nft cannot be used."""
+    """Return the names of the nftables tables that runs of ackproof have made; none where nft cannot be used."""
     try:
         listed = json.loads(run_nft(["-j", "list", "tables"], enter=enter))
     except (BadInput, LinkError):
@@ -158,7 +158,7 @@ def list_tables(enter: Sequence[str] = ()) -> list[str]:
 
 
 def find_orphaned_tables() -> list[str]:
-    """Return the tables of runs whose harness is dead."""
+    """Return the nftables tables left by runs whose harness process is dead."""
     return [
         name
         for name in list_tables()
@@ -195,7 +195,7 @@ def _action(effect: Effect) -> str:
 
 
 class Namespaces:
-    """Packet rules of one run in the network namespaces of nodes. `pid` returns the process of a node."""
+    """Packet rules of one run in the network namespaces of its nodes. `pid` returns the process id of a node."""
 
     def __init__(self, table: str, pid: Callable[[int], int | None]) -> None:
         self._table = table

@@ -13,7 +13,7 @@ CLIENTS: Final = 0
 
 
 class LinkError(AckproofError):
-    """A link could not be broken, mended or observed, for a reason that the caller did not cause."""
+    """A link could not be broken, mended or observed, although the caller's request was valid."""
 
 
 class Link(NamedTuple):
@@ -73,7 +73,7 @@ class Delay:
 
 @dataclass(frozen=True)
 class Loss:
-    """This share of the packets is lost, in each direction."""
+    """The share `share` of the packets (0 … 1) is lost, at random, in each direction."""
 
     share: float
 
@@ -131,10 +131,13 @@ class Mesh(Protocol):
         """
 
     def probe(self, link: Link, *, timeout_s: float = 1.0, size: int = 0, asks: int = 1) -> ProbeAnswer:
-        """Connect as `source` would, and ask `asks` small questions of `size` bytes each."""
+        """Connect to `target` as `source` would, and ask `asks` small requests of `size` bytes each."""
 
     def closing(self, link: Link, *, timeout_s: float) -> float | None:
-        """Return the seconds from the end of a probe's sending until the node closes; None: not within `timeout_s`."""
+        """Return the seconds between the end of what a probe sends and the node's closing of the connection.
+
+        None: the node did not close within `timeout_s` seconds.
+        """
 
     def traffic(self, link: Link) -> Traffic:
         """Return the kernel's counters of all connections that `source` now has to `target`."""

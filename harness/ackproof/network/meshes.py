@@ -43,7 +43,10 @@ T = TypeVar("T")
 
 
 class PeerView(Protocol):
-    """Addresses that nodes themselves use for their peers, read at each call, without knowledge of the mesh."""
+    """The addresses that nodes use for their peers, read from the nodes at each call.
+
+    It does not depend on what the mesh believes: probes go where the nodes' own traffic goes.
+    """
 
     def links(self) -> frozenset[Link]:
         """Return every link that can exist among nodes."""
@@ -58,12 +61,16 @@ class PeerView(Protocol):
         """Return True if `target` is a ZooKeeper server, which does not understand Kafka's protocol."""
 
     def pid(self, node: int) -> int | None:
-        """Return the process of a node; None while it has none."""
+        """Return the process id of a node; None while it has no process."""
 
 
 @dataclass(frozen=True)
 class MeshWiring:
-    """Parts of a mesh. `ways`: the proxies that `server` gets; `table`: the name of the run's packet rules."""
+    """Parts of a mesh.
+
+    `ways`: the proxies of each link on `server`; `sight`: addresses that the nodes use; `table`: name of the run's
+    nftables table.
+    """
 
     server: ProxyServer
     ways: Mapping[Link, tuple[ProxyRoute, ...]]
@@ -72,7 +79,7 @@ class MeshWiring:
 
 
 class ProxyMesh:
-    """Mesh of nodes on this machine, through Toxiproxy. See `Mesh`."""
+    """Mesh of nodes that are processes of this machine: links go through Toxiproxy. See `Mesh`."""
 
     def __init__(self, wiring: MeshWiring) -> None:
         self._server = wiring.server
@@ -98,10 +105,10 @@ class ProxyMesh:
         return ways[0].listen.host if ways else None
 
     def renew(self, node: int) -> None:
-        """Restore the effects on the links of a node that was restarted. Does nothing here: proxies outlive a node."""
+        """Restore the effects on the links of a restarted node. Does nothing here: the proxies outlive the node."""
 
     def end(self) -> None:
-        """Mend everything, and end what `start` began."""
+        """Remove all effects and packet rules, and stop the proxies."""
         try:
             self._here.end()
         finally:
@@ -219,7 +226,7 @@ class ProxyMesh:
         return Traffic(time.monotonic(), {flow.inode: flow for flow in seen if flow.remote in wanted})
 
     def _at_source(self, link: Link, act: Callable[[], T]) -> T:
-        """Call `act` where connections of the link's source begin, and return its result."""
+        """Call `act` in the network namespace of the link's source, and return its result."""
         del link
         return act()
 
@@ -231,10 +238,10 @@ class ProxyMesh:
 
 
 class KernelMesh(ProxyMesh):
-    """Mesh of nodes with network namespaces of their own.
+    """Mesh of nodes with network namespaces of their own: packet rules redirect a link to a proxy while it is broken.
 
-    `relay_host`: where the server's relays listen for nodes. A relay carries a link for a while. `behind`: where it
-    leads, if not to where the node listens.
+    `relay_host`: where these proxies listen for nodes. `behind`: returns the upstream of a link's proxy; None for the
+    address where the node listens.
     """
 
     def __init__(

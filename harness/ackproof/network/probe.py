@@ -29,7 +29,7 @@ _LARGEST_NAME: Final = 32_000
 _TOTAL_RETRANS: Final = 100
 """Offset of tcpi_total_retrans in `struct tcp_info` (linux/tcp.h)."""
 OVERHEAD: Final = 14
-"""Bytes of a question without the client's name."""
+"""Bytes of a probe's Kafka request without the client id."""
 ZOOKEEPER_OVERHEAD: Final = 17
 
 
@@ -73,9 +73,9 @@ def zookeeper_question(number: int, size: int) -> bytes:
 def probe(
     address: tuple[str, int], *, timeout_s: float, size: int = 0, asks: int = 1, zookeeper: bool = False
 ) -> ProbeAnswer:
-    """Connect and ask `asks` questions of at least `size` bytes, all within `timeout_s` seconds.
+    """Connect and send `asks` requests of at least `size` bytes, one after the other, all within `timeout_s` seconds.
 
-    `zookeeper`: the server is one of ZooKeeper's.
+    `zookeeper`: the server is a ZooKeeper server.
     """
     make_question = zookeeper_question if zookeeper else kafka_question
     began = time.monotonic()
@@ -109,7 +109,10 @@ def probe(
 
 
 def measure_close(address: tuple[str, int], *, timeout_s: float, zookeeper: bool = False) -> float | None:
-    """Ask once, end our sending, and return the seconds until the other end closes; None if it does not."""
+    """Send one request, shut down the sending side, and return the seconds until the server closes.
+
+    None: it did not close within `timeout_s` seconds.
+    """
     deadline = time.monotonic() + timeout_s
     try:
         with contextlib.closing(socket.create_connection(address, timeout_s)) as line:
@@ -184,13 +187,13 @@ class TcpFlow:
 
 @dataclass(frozen=True)
 class Traffic:
-    """Connections of a link at one moment, by the inodes of their sockets; `at` in monotonic seconds."""
+    """TCP connections of a link at one moment, by socket inode. `at`: monotonic seconds."""
 
     at: float
     flows: Mapping[int, TcpFlow] = field(default_factory=dict)
 
     def received_since(self, earlier: Traffic) -> int:
-        """Return the bytes that `source` received between two looks, on old connections and on new ones.
+        """Return the bytes that `source` received since the moment `earlier`, on old and new connections.
 
         Bytes sent are no evidence: a proxy may accept and drop them. The kernel may reuse an inode for another
         connection.

@@ -30,7 +30,7 @@ STREAMS: Final = ("upstream", "downstream")
 
 
 class ProxyRoute(NamedTuple):
-    """Specification of a proxy: where it listens, and its upstream."""
+    """Specification of a proxy: it listens at `listen` and connects to `upstream`."""
 
     name: str
     listen: Address
@@ -51,7 +51,7 @@ class Toxic:
 
 @dataclass(frozen=True)
 class ProxyState:
-    """Proxy as the server describes it."""
+    """State of a proxy as Toxiproxy reports it."""
 
     name: str
     listen: str
@@ -65,7 +65,7 @@ _PROXIES: Final = TypeAdapter(dict[str, ProxyState])
 
 
 class Toxiproxy:
-    """Client of the server at `host`:`port`. Methods raise `LinkError` if the server did not obey."""
+    """Client of the Toxiproxy server at `host`:`port`. Methods raise `LinkError` if the server did not obey."""
 
     def __init__(self, host: str, port: int) -> None:
         from toxiproxy.api import APIConsumer  # some 100 ms, and only where links are broken
@@ -74,11 +74,10 @@ class Toxiproxy:
         self._api: Any = type("ThisServer", (APIConsumer,), {"host": host, "port": port})
 
     def version(self) -> str:
-        """Return the server's version."""
         return str(self._call("get", "/version", decode=False))
 
     def add(self, ways: Iterable[ProxyRoute]) -> None:
-        """Make proxies."""
+        """Make these proxies, and check that the server has them."""
         wanted = {name: (str(listen), str(upstream)) for name, listen, upstream, _ in ways}
         self._call(
             "post",
@@ -104,7 +103,7 @@ class Toxiproxy:
         return ProxyRoute(name, Address(host, int(port)), upstream)
 
     def remove(self, name: str) -> None:
-        """End a proxy and its connections, if it exists."""
+        """Remove a proxy, if it exists; its connections are closed."""
         if name in self.proxies():
             self._call("delete", f"/proxies/{name}", decode=False)
 
@@ -137,7 +136,7 @@ class Toxiproxy:
             raise LinkError(f"Toxiproxy did not take {toxic} from {name}")
 
     def _call(self, method: str, path: str, body: object = None, *, decode: bool = True) -> Any:  # noqa: ANN401
-        """Send one request. The library raises for three statuses, and passes all others on."""
+        """Send one HTTP request. The library raises for three statuses only; all others are checked here."""
         keywords: dict[str, object] = {"timeout": TIMEOUT_S}
         if body is not None:
             keywords["json"] = body
@@ -155,10 +154,10 @@ class Toxiproxy:
 
 
 class LinkServer(ABC):
-    """Child process that links go through: `start`, use, `end`."""
+    """Child process that links go through. Call `start`, use it, at last `end`."""
 
     NAME: ClassVar[str]
-    """Name in errors."""
+    """Name of the server in error messages."""
     ROLE: ClassVar[str]
     """Role by which `ackproof clean` finds the process."""
 

@@ -43,10 +43,10 @@ def plain(address: Address, timeout_s: float) -> socket.socket:
 
 @dataclass(frozen=True)
 class Access:
-    """Parameters for connecting to a cluster. `connect_s`: longest wait for a connection, for callers that look often.
+    """Parameters for connecting to a cluster. `connect_s`: longest wait in seconds for a new connection.
 
-    `describes_partitions`: True if DescribeTopicPartitions is understood. In ZooKeeper mode Metadata says the same,
-    without eligible leader replicas, which do not exist there.
+    `describes_partitions`: True if brokers support DescribeTopicPartitions. Without it Metadata is asked, which has
+    no eligible leader replicas (ELR).
     """
 
     opener: Opener = plain
@@ -57,7 +57,7 @@ class Access:
 KRAFT: Final = Access()
 """A KRaft cluster on this machine: a listener accepts at once, even one whose process is paused."""
 ZOOKEEPER: Final = Access(describes_partitions=False)
-"""A cluster in ZooKeeper mode on this machine."""
+"""A cluster in ZooKeeper mode on this machine: its brokers do not support DescribeTopicPartitions."""
 
 
 class WireError(AckproofError):
@@ -65,7 +65,7 @@ class WireError(AckproofError):
 
 
 class Unreachable(WireError):
-    """No connection, a broken one, or no answer in time."""
+    """The node could not be connected to, broke the connection, or did not answer in time."""
 
 
 class Refused(WireError):
@@ -84,7 +84,7 @@ def error_name(code: int) -> str:
 
 
 def check(asked: str, code: int, message: str | None = None) -> None:
-    """Raise `Refused` for the code of an error."""
+    """Raise `Refused` if `code` is an error code, not 0 (NONE). `asked`: what was asked for, for its text."""
     if code:
         raise Refused(asked, code, message)
 
@@ -119,7 +119,7 @@ class Question:
 
 
 class Connection(AbstractContextManager["Connection"]):
-    """Connection to one node, kept, and renewed when it breaks. Thread-safe."""
+    """Connection to one node. It stays open, and is opened again when it breaks. Thread-safe."""
 
     def __init__(
         self,
@@ -157,7 +157,7 @@ class Connection(AbstractContextManager["Connection"]):
                 raise Unreachable(f"{self.address}: {getattr(error, 'strerror', None) or error}") from error
 
     def interrupt(self) -> None:
-        """End another thread's exchange: it raises `Unreachable` there."""
+        """Break off the exchange of another thread, which raises `Unreachable` there."""
         if (line := self._socket) is not None:
             with contextlib.suppress(OSError):
                 line.shutdown(socket.SHUT_RDWR)

@@ -31,17 +31,17 @@ NAMING: Final = (
     "TxnOffsetCommit",
     "AlterPartition",
 )
-"""APIs whose requests name partitions."""
+"""APIs whose requests name partitions, and can be matched by partition."""
 OF_PARTITIONS: Final = tuple(api for api in NAMING if api not in ("Fetch", "AlterPartition"))
 """APIs of `NAMING` whose responses have an error for each partition."""
 OF_MEMBERS: Final = ("JoinGroup", "LeaveGroup", "SyncGroup")
-"""APIs whose responses have one error for the whole, known to kafka-python."""
+"""APIs of group members whose responses have one error code, decoded with kafka-python."""
 _FETCH: Final = 1
 _TOPICS: Final = ("topic_id", "topic_name", "topic", "name")
 _NUMBERS: Final = ("partition_index", "partition", "index")
 _ERRORS: Final = ("error_code", "partition_error_code")
 _FULL: Final = (0, -1)
-"""Epochs of requests that name every fetched partition."""
+"""Fetch session epochs of a request that names all its partitions: 0 begins a session, -1 uses none."""
 
 
 @cache
@@ -81,7 +81,7 @@ def read_fetched_partitions(
 
 
 def make_error_response(api: int, version: int, frame: memoryview, code: int) -> bytes:
-    """Return a framed response to a request with this error, for the whole or for each partition."""
+    """Return a framed response to this request with error `code`, at the top or for each partition."""
     asked = _decoded("Request", api, version, frame)
     made = _kind("Response", api, version)(version=version)
     if not _stamp(made, version, code):
@@ -93,7 +93,7 @@ def make_error_response(api: int, version: int, frame: memoryview, code: int) ->
 def put_error(
     api: int, version: int, frame: memoryview, code: int, among: Callable[[PartitionKey], bool] | None
 ) -> bytes:
-    """Return the framed response with this error, set for the whole or for each partition for which `among` is True."""
+    """Return the framed response with error `code`: at the top, or for each partition that `among` accepts."""
     if (at := error_offset(_names()[api], version)) is not None:
         if len(frame) < at + 2:
             raise UnreadableFrame(f"a response of {len(frame)} bytes")
@@ -109,7 +109,7 @@ def put_error(
 
 
 def read_error(api: str, version: int, frame: bytes) -> int | None:
-    """Return the error code of a framed response, or of its first partition; None if it has no such field."""
+    """Return the error code of a framed response, or of its first partition; None if it has neither."""
     if (at := error_offset(api, version)) is not None:
         return int(struct.unpack_from(">h", frame, at)[0]) if len(frame) >= at + 2 else None
     try:
@@ -180,7 +180,7 @@ def _one_of(row: object, version: int, names: Iterable[str]) -> int | None:
 
 
 def _stamp(row: object, version: int, code: int) -> bool:
-    """Set the error of a row; return False if it has none in this version."""
+    """Set the error code of a message or row; return False if it has no such field in this version."""
     name = next((name for name in _ERRORS if name in _fields(row, version)), None)
     if name is not None:
         setattr(row, name, code)
@@ -302,6 +302,6 @@ def error_bodies(api: str, code: int) -> dict[int, bytes]:
 
 
 def error_offset(api: str, version: int) -> int | None:
-    """Return the offset of the error in a framed response; None if there is none for the whole, or it is unknown."""
+    """Return the byte offset of a framed response's top-level error; None if there is none or it is unknown."""
     versions, flexible, _ = _LAYOUTS.get(api, (range(0), 0, None))
     return 12 + (version >= flexible) if version in versions else None

@@ -18,13 +18,13 @@ LARGEST: Final = 1 << 30
 it.
 """
 PROBE: Final = b"ackproof-probe"
-"""Prefix of a witness's client id: rules act on such requests, and do not count them."""
+"""Prefix of the client id of requests that probe a rule: rules act on them without counting them."""
 _REQUEST: Final = struct.Struct(">ihhih")
 _RESPONSE: Final = struct.Struct(">ii")
 _SHORT: Final = struct.Struct(">h")
 _FLEXIBLE_PRODUCE: Final = 9
 _NAMED_PRODUCE: Final = 3
-"""From this version on a transactional id comes before acks."""
+"""First version of Produce with a transactional id before acks."""
 
 
 class UnreadableFrame(ValueError):
@@ -119,7 +119,7 @@ def _varint(data: memoryview, at: int) -> tuple[int, int]:
 
 
 class FrameFate(Enum):
-    """Decision about a frame."""
+    """Decision about a frame: the proxy's next step with it."""
 
     PASS = auto()
     DROP = auto()
@@ -129,11 +129,12 @@ class FrameFate(Enum):
     STOP = auto()
     """Hold this frame and all later ones: nothing more is read until `FrameStream.go_on`."""
     LOOK = auto()
-    """Collect the whole frame, and decide again with its content."""
+    """Collect the whole frame, and decide again with its bytes."""
 
 
 Decide: TypeAlias = Callable[[FrameHead, "memoryview | None"], "FrameFate | bytes"]
-"""Function that decides about a frame, given its head, and all of it after `LOOK`; bytes replace the frame."""
+"""Function that decides about a frame from its head; after `LOOK` it gets the whole frame too. If it returns bytes,
+they replace the frame."""
 
 
 class FrameStream(Generic[FrameHead]):
@@ -164,11 +165,11 @@ class FrameStream(Generic[FrameHead]):
 
     @property
     def between_frames(self) -> bool:
-        """True if what has been passed on ends with a whole frame."""
+        """True if the bytes passed on so far end at a frame boundary."""
         return not self._left
 
     def feed(self, data: memoryview) -> None:
-        """Process bytes that came. `data` may be reused afterwards."""
+        """Process received bytes. The caller may reuse the buffer `data` afterwards."""
         if self.silent:
             return
         if self.unframed:
@@ -183,7 +184,7 @@ class FrameStream(Generic[FrameHead]):
         self._walk(data)
 
     def go_on(self) -> None:
-        """Continue after a stop, unless the stream is stopped again."""
+        """Continue after `STOP` with the held bytes; `decide` may stop the stream again."""
         self.stopped = False
         kept, self._kept = self._kept, bytearray()
         self.feed(memoryview(kept))

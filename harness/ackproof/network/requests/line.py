@@ -37,7 +37,7 @@ FETCH: Final = 1
 
 @dataclass(frozen=True)
 class RelayRoute:
-    """Route of connections. `rules`: the rules on it, by side."""
+    """Route of the request proxy to `upstream`. `rules`: the rules in force, for requests and for responses."""
 
     name: str
     upstream: tuple[str, int]
@@ -59,13 +59,13 @@ class PendingRequest:
     head: RequestHead
     places: frozenset[PartitionKey] = frozenset()
     swallowed: bool = False
-    """True: drop the response, because the request was sent twice."""
+    """True for the repetition of a request that the proxy sent twice: its response is dropped."""
     response: bytes = b""
     """The response, if the proxy made it itself or it came before its turn."""
 
 
 class ConnectionHalf:
-    """Flow from one socket of a connection to the other. `unsent`: bytes that the other socket does not accept yet."""
+    """One direction of a proxied connection. `unsent`: bytes that the receiving socket has not accepted yet."""
 
     def __init__(self, source: socket.socket, sink: socket.socket) -> None:
         self.source = source
@@ -94,13 +94,13 @@ class ConnectionHalf:
             self.forward(memoryview(self.aside.popleft()))
 
     def flush(self) -> None:
-        """Send unsent bytes. Raises OSError."""
+        """Send unsent bytes, as many as the kernel accepts. Raises OSError."""
         with suppress(BlockingIOError):
             del self.unsent[: self.sink.send(self.unsent)]
             self._pass_end()
 
     def end(self) -> None:
-        """Note that the source ended. Raises OSError."""
+        """Note that the source sends no more; the end is passed on after the unsent bytes. Raises OSError."""
         self.ended = True
         self._pass_end()
 
@@ -110,7 +110,7 @@ class ConnectionHalf:
 
 
 class RelayConnection:
-    """An accepted connection of a client, together with the connection to the node that was opened for it."""
+    """A client's connection to the proxy, with the connection to the node that the proxy opened for it."""
 
     def __init__(self, loop: Relay, way: RelayRoute, client: socket.socket, node: socket.socket) -> None:
         self._loop = loop
@@ -144,7 +144,7 @@ class RelayConnection:
 
     @property
     def over(self) -> bool:
-        """True if both ends have closed the connection and all bytes are passed on."""
+        """True if client and node have both closed, and all bytes are passed on."""
         return all(half.ended and not half.unsent for half in (self.asking, self.answering))
 
     @property
@@ -301,7 +301,7 @@ class RelayConnection:
     # -- what waits ---------------------------------------------------------------------------------------------------
 
     def _stop(self, acting: ActiveRule, side: FrameSide, *, counted: bool) -> HeldFrame:
-        """Hold the frame, and all later ones."""
+        """Hold this frame and all later ones in its direction until the rule releases it."""
 
         def go() -> None:
             if self._waits[side] is wait:
@@ -317,7 +317,7 @@ class RelayConnection:
     def _set_aside(
         self, acting: ActiveRule, asks: PendingRequest, frame: bytes, *, counted: bool
     ) -> HeldFrame:
-        """Hold this frame only. Responses keep the order of their requests; a copy counts when it is sent."""
+        """Hold this request while later ones go on. Responses still go back in the order of the client's requests."""
 
         def go() -> None:
             if wait in self._aside:
@@ -349,7 +349,7 @@ class RelayConnection:
     # -- what ends it -------------------------------------------------------------------------------------------------
 
     def without(self, rule: Rule) -> None:
-        """End the effects of a rule: pass on held frames, close silenced connections."""
+        """End a rule's effects on this connection: pass on held frames; close it if the rule has dropped frames."""
         if rule.name in self._lost:
             self._loop.to_close(self)
         for wait in (*self._aside, self._waits[rule.side]):

@@ -31,12 +31,13 @@ from ackproof.network.requests.rules import Rule, RuleCounts
 from ackproof.network.toxiproxy import LinkServer, ProxyRoute
 
 _CONTROLS: Final = ("ApiVersions", "Metadata", "ListOffsets", "AllocateProducerIds", "Vote")
-"""APIs for the control question: every kind of connection carries one of them that is not the first API."""
+"""APIs for the control question. It uses the first of them that is not the question's own API and that the same kind
+of connection carries."""
 
 
 @dataclass(frozen=True)
 class RequestWiring:
-    """Parts of request links. `ways`: routes by link, in the order of the target's ports."""
+    """Parts of request links. `ways`: routes of each link, one per port of the target, in the ports' order."""
 
     proxy: RequestProxy
     ways: Mapping[Link, tuple[ProxyRoute, ...]]
@@ -78,7 +79,7 @@ class RequestLinks:
         self.proxy.lay(rule)
 
     def lift(self, name: str) -> RuleCounts:
-        """Remove a rule, and return its counts. Raises `LinkError`."""
+        """Remove a rule, and return what it has counted. Raises `LinkError`."""
         self.check()
         return self.proxy.lift(name)
 
@@ -119,7 +120,7 @@ class RequestLinks:
         return read_tcp_flows()
 
     def end(self) -> None:
-        """End what `start` began."""
+        """Stop the request proxy."""
         self.proxy.end()
 
     def check(self) -> None:
@@ -158,10 +159,11 @@ _REPLY: Final = TypeAdapter(ProxyReply)
 
 
 class RequestProxy(LinkServer):
-    """Proxy process that takes orders at `address`: `start`, then orders, at last `end`. Thread-safe.
+    """Child process with the request proxy; it takes commands at `address`. Call `start`, then others, at last `end`.
+    Thread-safe.
 
-    With `keep`, a proxy that ends by itself is reported and replaced: its clients connect again. Orders raise
-    `LinkError` if the proxy did not obey, or has ended.
+    After `keep`, a proxy that ends by itself is reported and replaced: its clients connect again. Commands raise
+    `LinkError` if the proxy refused or has ended.
     """
 
     NAME = "the request proxy"
@@ -179,7 +181,7 @@ class RequestProxy(LinkServer):
         """Reason why the first proxy ended by itself. Another replaced it, with all routes and without rules."""
 
     def keep(self, on_death: Callable[[str], None]) -> None:
-        """Replace a proxy that ends by itself from now on, and report why, on another thread."""
+        """Start another proxy whenever one ends by itself, and pass the reason to `on_death`, on another thread."""
         threading.Thread(target=self._keep, args=(on_death,), name=self.ROLE, daemon=True).start()
 
     def _keep(self, on_death: Callable[[str], None]) -> None:
@@ -208,7 +210,7 @@ class RequestProxy(LinkServer):
         return self.state() is not None
 
     def add(self, ways: Iterable[ProxyRoute]) -> None:
-        """Add routes: listen there, and lead connections on."""
+        """Add routes: the proxy listens at `listen` of each, and connects to its `upstream`."""
         wanted = {way.name: way for way in ways}
         self._ways |= wanted
         rows = [[name, *way.listen, *way.upstream] for name, way in wanted.items()]
@@ -223,7 +225,7 @@ class RequestProxy(LinkServer):
             raise LinkError(f"the request proxy did not take the rule {rule.name}; it has {', '.join(there)}")
 
     def lift(self, name: str) -> RuleCounts:
-        """Remove a rule, and return its counts."""
+        """Remove a rule, and return what it has counted."""
         said = self._order({"do": "lift", "name": name})
         if name in said.rules:
             raise LinkError(f"the request proxy did not lift {name}")

@@ -48,19 +48,19 @@ def _compact(text: bytes) -> bytes:
 
 
 def _broker(*rest: bytes) -> bytes:
-    """Return the fields of a broker that does not exist: id and epoch."""
+    """Encode the id and epoch of a broker that does not exist, followed by the fields `rest`."""
     return struct.pack(">iq", NOBODY, -1) + b"".join(rest)
 
 
 _NO_PRODUCER: Final = struct.pack(">qh", -1, -1)
 _NO_MEMBER: Final = _EMPTY + struct.pack(">i", -1) + _EMPTY + b"\xff\xff"
-"""Generation, member and group instance of a group without a name."""
+"""Encoded group id '', generation -1, member id '' and null group instance id."""
 
 _ONE_SNAPSHOT: Final = b"\2" + _compact(_TEXT) + b"\2" + struct.pack(">iiqixqx", 0, 0, 0, 0, 0) + _NO_TAGS
 """One partition of one topic: a controller of 4.3.1 ends (IndexOutOfBoundsException in the raft IO thread) when it is
 asked for none."""
 _OF_ANOTHER_CLUSTER: Final = b"\1\0" + bytes([len(_TEXT) + 1]) + _compact(_TEXT)
-"""One tagged field, the first, with its length: the cluster's id."""
+"""Encoded tagged fields: field 0 holds the cluster id, of a cluster that does not exist."""
 
 
 class NamedPartition(NamedTuple):
@@ -90,7 +90,7 @@ def _compact_rows(of_partition: Callable[[int], bytes], named: NamedPartition | 
 
 
 _COMMITTED: Final = struct.pack(">qih", 0, -1, -1)
-"""Offset, leader epoch, no metadata."""
+"""Encoded fields of an offset commit after the partition: offset 0, leader epoch -1, null metadata."""
 _OF_PARTITIONS: Final[Mapping[str, Callable[[int], bytes]]] = MappingProxyType(
     {
         "Produce": lambda partition: struct.pack(">ii", partition, 0),
@@ -106,7 +106,7 @@ _OF_PARTITIONS: Final[Mapping[str, Callable[[int], bytes]]] = MappingProxyType(
         ),
     }
 )
-"""Bytes after the topic and the number of its rows."""
+"""Encoder of a partition's row in the request, by API."""
 ROWS: Final = b"\0rows of partitions\0"
 """Placeholder for rows in a body."""
 
@@ -178,24 +178,24 @@ def make_question(api: str, *, size: int = 0, named: NamedPartition | None = Non
 
 How = Literal["answered", "closed", "silent", "refused"]
 _SIZES: Final = range(12_000, 23_000)
-"""Bytes of the client id, drawn for each question: a request of exactly this size, or twice that, is the question. No
-size is twice another."""
+"""Lengths in bytes of the client id, one drawn for each question. The node has the question if it received exactly
+the request's size, or twice that. No size is twice another."""
 _ARRIVES_WITHIN_S: Final = 0.3
 """Seconds within which a request arrives at the node. Loopback takes 1 ms, the proxy on a busy machine some more."""
 
 
 @dataclass(frozen=True)
 class QuestionOutcome:
-    """Outcome of a question. `seconds`: time until the answer, or until the witness stopped waiting."""
+    """Outcome of a question. `seconds`: until the answer, or until the sender stopped waiting for it."""
 
     how: How
     seconds: float
     arrived: int
-    """Number of requests of that size that arrived at the node; 0 if its connection was closed."""
+    """Number of times that the request arrived at the node; 0 if the node's connection was closed."""
     error: int | None = None
-    """Kafka's code in the answer, if its API has one for the whole."""
+    """Kafka's error code in the answer; None if the API's response has no top-level error."""
     arrived_s: float = 0.0
-    """Seconds until the last of these arrivals."""
+    """Seconds until the request arrived for the last time."""
 
     @property
     def answered(self) -> bool:
@@ -210,11 +210,11 @@ class QuestionOutcome:
 
 @dataclass(frozen=True)
 class QuestionPlan:
-    """Parameters of a question.
+    """Parameters of a question: a harmless request that shows what a rule does.
 
-    `look_after_s`: when to look whether it has arrived (default: once it is answered, or will not be); `wanted`: how
-    often it is to arrive, the last time `later_s` after the first; `named`: the partition that it names; `elsewhere`:
-    the partition that the control question names.
+    `look_after_s`: seconds after which arrivals are counted (default: after the answer or the end of the wait).
+    `wanted`: expected number of arrivals, the last one `later_s` seconds after the first. `named`, `elsewhere`:
+    partitions of the question and of the control question.
     """
 
     timeout_s: float
@@ -234,7 +234,7 @@ def ask_question(
     connect: Callable[[Address, float], socket.socket] = socket.create_connection,
     flows: Callable[[], list[TcpFlow]] = read_tcp_flows,
 ) -> QuestionOutcome:
-    """Ask the node with this process at the address that its peer uses.
+    """Send the question of this API to `address`, and watch whether it arrives at the node with process id `pid`.
 
     `connect` connects from the link's source within seconds, `flows` returns the connections of the node's namespace.
     """

@@ -41,7 +41,10 @@ _READABLE: Final = select.EPOLLIN | select.EPOLLHUP | select.EPOLLERR
 
 
 class Relay:
-    """Loop over all routes, rules and connections. Raises ValueError for an order that cannot be obeyed."""
+    """Event loop of the request proxy: routes, rules and connections.
+
+    A command that it cannot obey raises ValueError.
+    """
 
     def __init__(self) -> None:
         self.trouble = ""
@@ -116,7 +119,7 @@ class Relay:
     # -- the loop -----------------------------------------------------------------------------------------------------
 
     def serve(self, descriptor: int, events: int, serve: Callable[[int], None]) -> None:
-        """Call `serve` with the events of this descriptor; without `events`, stop."""
+        """Call `serve` whenever the descriptor has one of these epoll events; `events` 0: stop watching it."""
         before = self._wanted.get(descriptor, 0)
         if events == before:
             return
@@ -132,7 +135,7 @@ class Relay:
         heapq.heappush(self._timers, (time.monotonic() + seconds, next(self._count), act))
 
     def to_close(self, line: RelayConnection) -> None:
-        """Close a connection after its earlier frames were sent."""
+        """Close a connection at the end of the current turn, when its earlier frames were sent."""
         self._closing.append(line)
 
     def complain(self, why: str) -> None:
@@ -163,7 +166,7 @@ class Relay:
         self._epoll.close()
 
     def guarded(self, line: RelayConnection, act: Callable[[], None]) -> None:
-        """Act on a connection; an error ends the connection."""
+        """Call `act` for a connection, then send what is due on it; an OSError resets the connection."""
         if line.closed:
             return
         try:
@@ -237,7 +240,7 @@ class Relay:
                 self.serve(descriptor, events, line.serves[descriptor])
 
     def abort(self, line: RelayConnection) -> None:
-        """Send a reset to both sides."""
+        """Close both sides of a connection with a TCP reset."""
         if not line.closed:
             for sock in line.sockets:
                 sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
@@ -255,7 +258,7 @@ class Relay:
 
 
 def take_orders(relay: Relay, address: tuple[str, int]) -> None:
-    """Take orders for the relay at this address, in the relay's own loop."""
+    """Accept commands for the relay at this address, in the relay's own event loop."""
     listening = socket.create_server(address)
 
     def accept(events: int) -> None:
@@ -322,7 +325,7 @@ def _obey(relay: Relay, order: dict[str, object], said: dict[str, object]) -> No
 
 
 def main(host: str, port: str) -> None:
-    """Serve until the process is ended."""
+    """Run the request proxy's process, which takes commands at `host`:`port` until it is killed."""
     relay = Relay()
     take_orders(relay, (host, int(port)))
     threading.Thread(target=import_messages, daemon=True).start()

@@ -13,7 +13,7 @@ PartitionKey: TypeAlias = tuple[str, int]
 
 
 class RuleKind(StrEnum):
-    """Effect on a frame."""
+    """Effect of a rule on a frame."""
 
     HOLD = "hold"
     LOSE = "lose"
@@ -35,7 +35,7 @@ class DelayDistribution(StrEnum):
 
 
 class FrameSide(StrEnum):
-    """Frames that a rule acts on: requests or responses."""
+    """Direction of the frames that a rule acts on: requests or responses."""
 
     REQUEST = "request"
     RESPONSE = "response"
@@ -66,9 +66,9 @@ class Rule:
     places: tuple[PartitionKey, ...] = ()
     until_held: int | None = None
     overtaken: bool = False
-    """True if later frames on the connection of a held request go on before it."""
+    """True: later frames of the connection pass a held request. False: they wait behind it."""
     code: int = 0
-    """Error code of the answer."""
+    """Kafka's error code in the answer."""
     answers: tuple[tuple[int, str], ...] = ()
     """Bytes after the correlation id in the response, in hexadecimal digits, by the request's version. For other
     versions the response is made from the request."""
@@ -112,13 +112,13 @@ class RuleCounts:
 
 @dataclass(eq=False)
 class HeldFrame:
-    """Frame that waits because of a rule. `counted`: it counts as held."""
+    """Frame that a rule holds. `counted`: False for a probe, which is not in the rule's counts."""
 
     acting: ActiveRule
     counted: bool
     way: str
     go: Callable[[], None]
-    """Let the frame go on."""
+    """Pass the frame on."""
     abandoned: Callable[[], bool]
     """Return True if the client has hung up; then the connection is ended, and the frame never goes."""
 
@@ -138,11 +138,11 @@ class ActiveRule:
         self._places = frozenset(self.rule.places)
 
     def among(self, place: PartitionKey) -> bool:
-        """Return True for one of the rule's partitions."""
+        """Return True if the rule names this partition, or all of its topic (partition -1)."""
         return place in self._places or (place[0], -1) in self._places
 
     def speaks_of(self, places: Collection[PartitionKey]) -> bool:
-        """Return True if the rule is about requests that name these partitions."""
+        """Return True if the rule names one of these partitions, or names none and so matches every request."""
         return not self._places or any(map(self.among, places))
 
     def takes(self, *, probe: bool) -> bool:
@@ -161,18 +161,18 @@ class ActiveRule:
         return True
 
     def complain(self, why: str) -> None:
-        """Note something that could not be done."""
+        """Keep the first error of the rule in `RuleCounts.trouble`."""
         self.counted.trouble = self.counted.trouble or why
 
     def begin(self, wait: HeldFrame) -> bool:
-        """Hold a frame. Return True if `until_held` frames are now held."""
+        """Add a held frame. Return True if all held frames are to be released now (`until_held`)."""
         self.waits.append(wait)
         self.counted.holding += wait.counted
         self.counted.full = self.counted.full or self.counted.holding == self.rule.until_held
         return wait.counted and self.counted.full
 
     def end(self, wait: HeldFrame) -> None:
-        """Note that a frame waits no more."""
+        """Remove a frame from the held ones."""
         self.waits.remove(wait)
         self.counted.holding -= wait.counted
 
@@ -182,12 +182,12 @@ class ActiveRule:
         return [wait for wait in there if not wait.abandoned()]
 
     def release(self) -> None:
-        """Let all frames go on that wait."""
+        """Pass on all held frames, but for probes and frames whose client has hung up."""
         for wait in self.find_waiting(self.rule.ways):
             wait.go()
 
     def wait(self) -> float:
-        """Return the delay of the next frame, in seconds."""
+        """Return the delay of the next frame in seconds, drawn from the rule's distribution."""
         rule, drawn = self.rule, 0.0
         if rule.jitter:
             match rule.spread:
