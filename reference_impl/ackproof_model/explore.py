@@ -65,14 +65,14 @@ def parse_whole_number(name: str, value: str, least: int, most: int) -> int:
 USUAL: Final = "brokers=3,records=1,kills=1"
 LARGEST: Final = {"brokers": 5, "records": 4}
 _INCIDENTS: Final = tuple(name for name in Budget._fields if name != "reassignments")
-"""Incidents that words can name. A reassignment needs targets, for which there are no words."""
+"""Fields of `Budget` that `--scope` can set. Reassignments are left out, because they need targets."""
 _NAMES: Final = ("acks", "idempotent", "unclean_election", "min_insync", *LARGEST, *_INCIDENTS)
 _SWITCHES: Final = {"true": True, "false": False}
 
 
 @dataclass(frozen=True)
 class World:
-    """A small world to explore. `rules`: their name. `words`: its sizes and incidents."""
+    """A small model to search. `rules`: name of its rules. `words`: its size and incidents, as for `--scope`."""
 
     rules: str
     words: str
@@ -92,7 +92,7 @@ class FoundClass:
     story: tuple[str, ...]
     steps: tuple[StoryStep, ...]
     way: tuple[StoryLine, ...] = ()
-    """The counterexample in the model's own words and states."""
+    """The counterexample with the states of the model after each step."""
 
 
 @dataclass(frozen=True)
@@ -163,7 +163,11 @@ def scope_in_words(text: str, rules: Rules) -> Scope:
 
 
 def kafka(version: str, taken_away: Sequence[str], words: str = USUAL, *, reduced: bool = True) -> World:
-    """Return the world of a partition of a release. Raises `BadInput` for unknown words."""
+    """Return the world of one partition under a release's rules.
+
+    `taken_away`: names of protections to switch off. `words`: as for `--scope`. Raises `BadInput` for unknown
+    names.
+    """
     scope = scope_in_words(words, rules_in_words(version, taken_away))
     if not reduced:
         scope = replace(scope, reductions=NO_REDUCTIONS)
@@ -235,13 +239,15 @@ class Protocol:
 
     title: str
     protections: Mapping[str, str]
-    """Name of each protection → field of its rules."""
+    """By name of a protection: the field of its rules."""
     counts: Mapping[str, tuple[int, int, int]]
     classes: tuple[str, ...]
     make: Callable[[Mapping[str, bool], Mapping[str, int]], Model]
 
     def world(self, words: str, taken_away: Sequence[str]) -> World:
-        """Return the world for these words. Raises `BadInput` for unknown ones."""
+        """Return the world for `--scope` words and protections to switch off. Raises `BadInput` for unknown
+        ones.
+        """
         off = {
             self.protections[check_name("--without", "protection", name, self.protections)]: False
             for name in taken_away

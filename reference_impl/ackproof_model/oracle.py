@@ -22,7 +22,9 @@ class ReferenceOracle(Oracle):
     """Predicts and replays runs for the judge, by the search of the model and the reference implementation."""
 
     def predict(self, case: Case, run: CaseDir | None) -> PredictionFile:
-        """Predict a run by its timeline and metadata log; a case alone within `QUICK_STATES`."""
+        """Predict a run from its timeline and metadata log; without a run, predict the case within
+        `QUICK_STATES` states.
+        """
         if run is None:
             known = all(remembered(scope) is not None for scope in scopes_of([case]))
             return predict_case(case, SearchOptions(USUAL_STATES if known else QUICK_STATES))

@@ -9,7 +9,7 @@ from ackproof_reference.rules import Rules
 
 
 class Election(Enum):
-    """Reason for an election."""
+    """Kind of an election: who may become leader."""
 
     ANY = "any present leader may go on leading"
     PREFERRED = "the first of the assignment, if it may"

@@ -71,7 +71,7 @@ class Log(NamedTuple):
         return self.epochs[-1].epoch if self.epochs else UNKNOWN
 
     def below(self, offset: int) -> tuple[Batch, ...]:
-        """Return the batches that are completely below an offset."""
+        """Return the batches whose last offset is below `offset`."""
         batches = self.batches
         if batches and batches[-1].next <= offset:
             return batches

@@ -35,7 +35,7 @@ class Registration(NamedTuple):
 
 
 class Metadata(NamedTuple):
-    """An image of the cluster, as brokers replay it from the metadata log."""
+    """One partition and all broker registrations at one time, as brokers replay them from the metadata log."""
 
     partition: Partition
     brokers: tuple[Registration, ...]

@@ -99,13 +99,17 @@ def reconfigure(
 
 
 def without_backup(replica: Replica, backup: int) -> Configuration:
-    """Return the configuration that a primary proposes to remove a backup."""
+    """Return the configuration that a primary proposes when it suspects a backup: the same without that
+    backup.
+    """
     config = replica.config
     return Configuration(config.version + 1, config.primary, tuple(m for m in config.members if m != backup))
 
 
 def in_its_place(replica: Replica, own: int) -> Configuration:
-    """Return the configuration that a backup proposes to replace its primary."""
+    """Return the configuration that a backup proposes when it suspects its primary: itself as primary,
+    without the old one.
+    """
     config = replica.config
     return Configuration(config.version + 1, own, tuple(m for m in config.members if m != config.primary))
 

@@ -18,7 +18,7 @@ from ackproof_reference.rules import Rules
 
 
 def marker_batch(log: Log, epoch: int, marker: WriteMarker) -> Batch:
-    """Return the control batch that ends a transaction, at the log end, in a leader epoch."""
+    """Build the control batch that ends a transaction: at the log end, with leader epoch `epoch`."""
     return Batch(
         log.end,
         epoch,

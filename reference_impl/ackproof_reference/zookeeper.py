@@ -15,7 +15,7 @@ NOBODY = -1
 
 @dataclass(frozen=True)
 class ZooKeeperRules:
-    """Protections that the controller relies on."""
+    """Protections that controller election with ZooKeeper relies on, each of which can be switched off."""
 
     epoch_check: bool = True
     """Every write of a controller is one operation with a check of `/controller_epoch`'s version (KAFKA-5642, 1.1)."""

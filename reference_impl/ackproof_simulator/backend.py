@@ -26,7 +26,7 @@ OnEvent = Callable[[Event], None]
 
 
 class Recorder:
-    """The timeline and the samples of a simulated run, kept in memory until the run is over."""
+    """Collects the timeline and the samples of a simulated run in memory, until the run is over."""
 
     simulation: Simulation
     """The simulation that is recorded. Set it before the run begins."""

@@ -33,7 +33,7 @@ class Clock:
         self._count = 0
 
     def call_at(self, when: int, act: Act, *args: object) -> None:
-        """Call `act` at this time; at once if the time has passed."""
+        """Call `act` with `args` at virtual time `when` (ns); at once if that time has passed."""
         self._count += 1
         heappush(self._queue, (when if when > self.now else self.now, self._count, act, args))
 
@@ -75,18 +75,24 @@ class Timing:
     """Range of the random latency of a message, one way, with its handling: 0.25 to 0.75 ms in all."""
     metadata: int = 3 * MS
     metadata_jitter: int = 12 * MS
-    """Time from a decision of the controller until a broker has applied it."""
+    """Range of the random part of the time from a decision of the controller until a broker has applied it.
+    """
     boot: int = 1700 * MS
     boot_jitter: int = 1400 * MS
-    """Time from the start of a process until it requests its registration."""
+    """Range of the random part of the time from the start of a process until it requests its registration."""
     join: int = 60 * MS
     join_jitter: int = 120 * MS
-    """Time from the registration until the broker has caught up with the metadata and requests its unfencing."""
+    """Range of the random part of the time from a broker's registration until it has caught up with the
+    metadata and requests its unfencing.
+    """
     shutdown: int = 350 * MS
     shutdown_jitter: int = 500 * MS
-    """Time from the last leadership given away until the process has ended."""
+    """Range of the random part of the time from the last leadership given away until the process has ended.
+    """
     refresh: int = 100 * MS
-    """Interval at which clients request metadata (topic.metadata.refresh.interval.ms, set by the harness)."""
+    """Interval in ns at which clients request metadata (topic.metadata.refresh.interval.ms, set by the
+    harness).
+    """
     retry: int = 100 * MS
     retry_max: int = 1000 * MS
     """retry.backoff.ms and retry.backoff.max.ms of librdkafka."""

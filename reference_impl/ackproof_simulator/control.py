@@ -86,7 +86,7 @@ class Control:
         return self.active if self.holder == NOBODY else self.holder
 
     def reaches(self, broker: int) -> bool:
-        """Return True if a broker's heartbeats arrive at an active controller."""
+        """Return True if a broker's heartbeats arrive at the active controller; False if there is none."""
         if self.active == NOBODY or self.disks.knew.get(broker, self.active) != self.active:
             return False
         if broker == self.active:
@@ -185,7 +185,7 @@ class Control:
             host.do(partition.learn, broker, image)
 
     def fence(self, broker: int) -> None:
-        """Fence a broker whose session ran out."""
+        """Fence a broker after its session timed out: it leaves ISRs and its partitions elect other leaders."""
         self.fenced.add(broker)
         if broker == self.holder:
             able = [one for one in self.brokers if one not in self.fenced and self._host(one).running]

@@ -43,7 +43,7 @@ NOT_COORDINATOR: Final = Error.NOT_LEADER_OR_FOLLOWER
 
 @dataclass
 class _Known:
-    """The coordinator's memory of a transactional id, besides its transaction."""
+    """The coordinator's memory of one transactional id: its transaction, and the markers in flight."""
 
     transaction: Transaction
     """State of the present transaction. librdkafka speaks the first protocol: one producer epoch spans many
@@ -187,7 +187,9 @@ class Coordinator:
             self._clock.call_after(WRITE_NS, self._go_on, slot)
 
     def _go_on(self, slot: int) -> None:
-        """Check which markers are below the high watermark, and send the others."""
+        """Continue a decided transaction: check which markers are below the high watermark, and send the
+        missing ones.
+        """
         known = self._known[slot]
         known.driving = False
         if self._somebody_coordinates():

@@ -46,7 +46,7 @@ class Counts:
 
 
 def counts_of(simulation: Simulation, seed: int) -> Counts:
-    """Compare the final logs with the acknowledged records, and return the counts."""
+    """Compute the counts of a simulated run: compare its final logs with the acknowledged records."""
     world = simulation.world
     copies: Counter[int] = Counter()
     for at, place in enumerate(simulation.final):
@@ -144,7 +144,7 @@ def bootstrap(values: Sequence[float]) -> tuple[float, float]:
 
 
 def spread(name: str, runs: Sequence[Counts]) -> SimulatedSpread:
-    """Return the spread of one quantity over the runs in which it is known."""
+    """Return the distribution of one quantity over the runs in which it is known (not -1)."""
     values = [value for one in runs if (value := float(getattr(one, name))) >= 0]
     seen = sum(value > 0 for value in values)
     low, high = wilson(seen, len(values))
@@ -171,6 +171,6 @@ def spread(name: str, runs: Sequence[Counts]) -> SimulatedSpread:
 
 
 def elected(runs: Sequence[Counts]) -> tuple[FirstLeader, ...]:
-    """Count the brokers that were elected first, the most frequent first."""
+    """Return how often each broker became the first new leader, the most frequent first."""
     count = Counter(one.leader for one in runs if one.leader >= 0)
     return tuple(FirstLeader(leader=leader, runs=number) for leader, number in count.most_common())

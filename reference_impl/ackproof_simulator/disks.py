@@ -132,7 +132,7 @@ class Disks:
             act(*args)
 
     def ended(self, node: int) -> None:
-        """Drop everything that waited in a process that has ended."""
+        """Drop all waiting writes and requests of a process that has ended."""
         self._lanes.pop(node, None)
         self._requests.pop(node, None)
         self._news.pop(node, None)

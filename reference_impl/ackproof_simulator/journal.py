@@ -111,7 +111,7 @@ class Journal:
         self.note(ConfigChanged, resource=_TOPIC if topic else _BROKERS, name=topic, key=key, value=value)
 
     def changed(self, place: int, partition: PartitionRun, before: Partition) -> None:
-        """Record a changed partition; `place`: its index among all."""
+        """Record a change of a partition from `before`; `place`: the partition's index in `World`."""
         image = partition.image.partition
         self.changes.append(Change(self._clock.now, place, image, before))
         names = [name for name in _NAMED if getattr(before, name) != getattr(image, name)]
@@ -142,5 +142,7 @@ class Journal:
 
 
 def dir_name(broker: int, folder: int) -> str:
-    """Return the id of a log dir, `<broker>.<number>`; numbers count from 0."""
+    """Return the directory id of a log dir as the journal writes it, `<broker>.<number>`; numbers count from
+    0.
+    """
     return f"{broker}.{folder}"

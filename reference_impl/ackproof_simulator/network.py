@@ -73,7 +73,7 @@ class Connection:
     losses: list[float] = field(default_factory=list)
     rates: list[int] = field(default_factory=list)
     limits: list[int] = field(default_factory=list)
-    """Packet sizes in bytes above which packets are lost."""
+    """Sizes in bytes above which packets are lost, one per fault."""
     slow_closes: list[int] = field(default_factory=list)
     """Delays in ns after which the opener notices the end of the connection, one per fault."""
     stuck: list[list[Unsent]] = field(default_factory=lambda: [[], []])

@@ -195,7 +195,9 @@ class PartitionRun:
     # -- following ----------------------------------------------------------------------------------------------
 
     def fetch(self, at: int) -> None:
-        """Let a follower fetch from its leader, or try again a little later."""
+        """Let a follower send its next fetch to its leader; if the leader is not reachable, retry a little
+        later.
+        """
         token = self.tokens[at] = self.tokens.get(at, 0) + 1
         if not self.host(at).running:
             self.host(at).do(self.fetch, at)

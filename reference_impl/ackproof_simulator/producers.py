@@ -52,7 +52,7 @@ class ClientBatch:
     step: int
     count: int
     made: int
-    """Time at which its first record was handed to the library."""
+    """Time in ns at which its first record was handed to the library."""
     number: int
     outcome: Outcome | None = None
     error: int = 0
@@ -69,7 +69,7 @@ class ClientBatch:
 
 @dataclass
 class Line:
-    """A producer's queue and requests for one partition. `leader`: as the producer knows it."""
+    """A producer's queue and requests for one partition. `leader`: the leader that the producer knows."""
 
     partition: PartitionRun
     place: int
@@ -331,7 +331,7 @@ class Producer:
         self.host.do(self._find_leader, line)
 
     def _find_leader(self, line: Line) -> None:
-        """Learn the leader from any broker that answers, as that broker knows it."""
+        """Update the leader from the metadata of the best informed broker that answers."""
         newest = newest_known(self.network, self.host, line.partition)
         if newest is None:
             self.ask_soon(line)

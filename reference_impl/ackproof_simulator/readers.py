@@ -66,7 +66,7 @@ class Reader:
         self.positions.append(_Position(partition, place, partition.image.partition.leader))
 
     def begin_again(self, before: PartitionRun, after: PartitionRun) -> None:
-        """Read a topic that was created again from its start."""
+        """Continue with a topic that was deleted and created again, from offset 0."""
         for position in self.positions:
             if position.partition is before:
                 self._reset(position, 0, 0, 0)

@@ -38,7 +38,7 @@ from ackproof_simulator.transactional import TransactionalProducer
 Ints = npt.NDArray[np.int64]
 _LIBRARY = ClientLibrary("ackproof_simulator", ackproof.__version__)
 LOOK_NS = SECOND // 5
-"""Interval of samples of the partitions, as on real brokers."""
+"""Nanoseconds between two samples of the partitions, as on real brokers."""
 
 
 def clients_of(simulation: Simulation) -> tuple[Client, ...]:

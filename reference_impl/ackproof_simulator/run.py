@@ -43,7 +43,10 @@ def setting_of(case: Case) -> Setting:
 
 @dataclass(frozen=True)
 class FinalPlace:
-    """Final read of one partition: its leader, and the contents of its log."""
+    """Result of the final read of one partition: its leader, and the contents of its log.
+
+    `why`: what was still unsettled at the read, such as a replica missing in the ISR; '' if nothing.
+    """
 
     leader: int
     epoch: int
@@ -111,7 +114,7 @@ class Simulation:
             self._say(PhaseBegan(phase=name), None)
 
     def _wait(self, done: Callable[[], bool], bound: int, then: Callable[[], None]) -> None:
-        """Check every 10 ms; continue with `then` when `done` returns True or `bound` is reached."""
+        """Call `done` every 10 ms, and call `then` when `done` returns True or after `bound` ns."""
         self._look(done, self.world.clock.now + bound, then)
 
     def _look(self, done: Callable[[], bool], until: int, then: Callable[[], None]) -> None:

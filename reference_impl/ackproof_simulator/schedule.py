@@ -41,7 +41,9 @@ Say: TypeAlias = Callable[[EventDetail, int | None], None]
 
 
 class Schedule:
-    """All faults of one simulated run. `say` writes the timeline, if there is one."""
+    """Starts and heals the faults of one simulated run by their triggers. `say` receives timeline events, if
+    not None.
+    """
 
     def __init__(self, case: Case, world: World, say: Say | None) -> None:
         self._case, self._world, self._clock = case, world, world.clock
@@ -68,12 +70,14 @@ class Schedule:
         return all(life.over for life in self.lives.values())
 
     def no_more_states(self) -> None:
-        """End the load: states that were not reached by now are never reached."""
+        """Note that the load ends. Faults whose state trigger was not reached fail, because it no longer can
+        be.
+        """
         self._load = LoadPhase.ENDS
         self._drop_the_hopeless()
 
     def heal_all(self) -> None:
-        """Heal all active faults. Faults that are not due by now never start."""
+        """Heal all active faults. Faults that are not due yet are never started."""
         self._load = LoadPhase.OVER
         self._drop_the_hopeless()
         for number, life in self.lives.items():

@@ -36,7 +36,7 @@ class Phase(Enum):
     OPEN = auto()
     ENDING = auto()
     OVER = auto()
-    """Fenced, given up, or stopped."""
+    """The producer sends no more: it was fenced, has given up, or was stopped."""
 
 
 @dataclass
@@ -130,7 +130,7 @@ class TransactionalProducer(Producer):
     # -- filling ------------------------------------------------------------------------------------------------
 
     def _make(self) -> None:
-        """Fill the open transaction with the records that are due; begin and end transactions."""
+        """Add the due records to the open transaction; begin and end transactions when it is time."""
         if self.closed or self.phase in (Phase.JOINING, Phase.OVER):
             return
         now = self.clock.now
@@ -268,13 +268,13 @@ class TransactionalProducer(Producer):
             self._over("fenced")
 
     def _over(self, why: str) -> None:
-        """End the process: records in flight keep no outcome."""
+        """End the producer's process for the reason `why`; records in flight keep no outcome."""
         self.gave_up, self.phase = why, Phase.OVER
         super().purge()
         if not self.fenced_by_another and not self.closed:
             self.ended_by_itself(self)
 
     def purge(self) -> None:
-        """End the run: records without an outcome keep none."""
+        """Stop the producer at the end of the run; records without an outcome keep none."""
         self.phase = Phase.OVER
         super().purge()

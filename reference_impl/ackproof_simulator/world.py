@@ -65,11 +65,11 @@ class World:
     last_ack: dict[int, int] = field(default_factory=dict)
     gaps: dict[int, int] = field(default_factory=dict)
     holds: set[tuple[int, int]] = field(default_factory=set)
-    """Faults that hold a node down: (fault number, node)."""
+    """Pairs (fault number, node): the fault keeps the node down, so that no other fault starts it."""
     killed: set[int] = field(default_factory=set)
     """Clients that a fault has killed, by host number."""
     hidden: list[PartitionRun] = field(default_factory=list)
-    """Kafka's own partitions, which no reader reads and no ledger has."""
+    """Partitions of Kafka's internal topics, which no reader reads and no ledger has."""
     coordinator: Coordinator | None = None
     """Transaction coordinator, if producers write in transactions."""
     settings: dict[str | int, dict[str, str]] = field(default_factory=dict)
@@ -89,7 +89,7 @@ class World:
         self.timing, self.random = self.scene.timing, self.scene.random
 
     def index(self, topic: str, number: int) -> int:
-        """Return the index of a partition among all; Kafka's own come last."""
+        """Return a partition's index in the order of all partitions; those of internal topics come last."""
         return next(i for i, p in enumerate(self._all) if p.place == (topic, number))
 
     @property
@@ -116,7 +116,7 @@ class World:
         }
 
     def flush_every(self, topic: str) -> int:
-        """Return the number of records between two fsyncs of its logs."""
+        """Return the number of records between two fsyncs of the topic's logs (flush.messages)."""
         found = self.in_force(topic, None)
         return int(
             found.get("flush.messages", found.get("log.flush.interval.messages", self.timing.flush_every))

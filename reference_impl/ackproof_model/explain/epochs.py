@@ -120,7 +120,9 @@ def _committed(run: CaseDir, table: pa.Table) -> Bools:
 
 
 def _findings(run: CaseDir) -> tuple[Ints, npt.NDArray[np.int8]]:
-    """Return the identities that the audit counts as lost, sorted, with their classes."""
+    """Return the records that the audit counts as lost: sorted identities (`identity`), and each one's index
+    into `LOSSES`.
+    """
     keys, kinds = [], []
     if files := run.finding_parts:
         for number, anomaly in enumerate(LOSSES):
@@ -159,7 +161,7 @@ class LeaderEpoch:
     offset: int
     """Offset, in the metadata log, of the record that elected the leader."""
     before: str = ""
-    """State before its election, in words."""
+    """Description of the partition's state before the election."""
 
 
 def leader_epochs(history: Sequence[Moment], node_ends: Sequence[Event], learns: int) -> list[LeaderEpoch]:

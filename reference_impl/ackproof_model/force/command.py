@@ -35,7 +35,7 @@ _BACKEND: Final = click.option(
 
 @dataclass(frozen=True)
 class Forcing:
-    """Options of a command that forces stories."""
+    """Command-line options for forcing counterexamples on real brokers."""
 
     kafka: str | None
     backend: str | None
@@ -90,7 +90,7 @@ def force(
 
 
 def forced(story: Story, rules: str, console: Console, forcing: Forcing) -> int:
-    """Force a story a number of times, and print the outcomes. Return the exit code."""
+    """Force a counterexample `repeat` times, print the outcomes, and return the exit code (see `force`)."""
     from ackproof.run.batch import run_batch
     from ackproof.run.options import BatchOptions, plan_batch
     from ackproof.rundir.documents import write_atomically

@@ -31,7 +31,7 @@ State = Mapping[str, Hashable]
 
 @dataclass(frozen=True)
 class Story:
-    """A finding of the search with its steps. `taken_away`: protections that its rules lack."""
+    """A counterexample that the search found, with its steps. `taken_away`: protections that its rules lack."""
 
     kind: str
     text: str

@@ -33,7 +33,7 @@ Entry = dict[str, Data]
 
 
 class NotForceable(AckproofError):
-    """Raised for a step of a story that no script can carry out."""
+    """Raised for a step of a counterexample that no script can carry out."""
 
     def __init__(self, number: int, line: StoryLine, why: str) -> None:
         self.number = number
@@ -114,7 +114,9 @@ class _Translation:
         return metadata.partition
 
     def _beforehand(self) -> Iterator[Forced]:
-        """Yield the steps that make the ISR with which the story begins: its step 0."""
+        """Yield the steps that bring the cluster to the ISR with which the counterexample begins. They have
+        number 0.
+        """
         scope = self._story.scope
         replicas = scope.assigned or scope.ids
         out = [broker for broker in replicas if scope.started_isr and broker not in scope.started_isr]

@@ -76,13 +76,13 @@ _known: dict[str, Answers] = {}
 
 
 def answers(scope: Scope, *, max_states: int = USUAL_STATES) -> Answers:
-    """Search a scope, or return the cached answer."""
+    """Return the answers for a scope, from the cache or by a search of up to `max_states` states per world."""
     found = remembered(scope, max_states)
     return found if found is not None else _keep(scope, _worked_out(scope, max_states))
 
 
 def remembered(scope: Scope, max_states: int = USUAL_STATES) -> Answers | None:
-    """Return the cached answer that visited at most `max_states` states; None if there is none."""
+    """Return the cached answers of a search limited to at most `max_states` states; None if there are none."""
     for bound in (None, max_states):
         key = _key(scope, bound)
         if key not in _known and (read := _read(_cache_path(key))) is not None:
@@ -117,7 +117,9 @@ def ask_ahead(scopes: Iterable[Scope], *, max_states: int = USUAL_STATES) -> Ite
 
 
 def _key(scope: Scope, bound: int | None) -> str:
-    """Return the cache key. `bound` None: for an answer that leaves nothing unknown."""
+    """Return the cache key of a scope's answers. `bound`: limit of states; None for answers without unknown
+    classes.
+    """
     worlds = [one for one, _ in smaller(scope)]
     return hashlib.sha256(f"{sources()}|{bound}|{EXPLORED}|{scope!r}|{worlds!r}".encode()).hexdigest()[:32]
 
@@ -231,7 +233,7 @@ def _read(kept: Path | None) -> Answers | None:
 
 
 def cores() -> int:
-    """Return the number of processes that can work at once."""
+    """Return the number of CPU cores that this process may use."""
     return len(os.sched_getaffinity(0))
 
 
@@ -254,6 +256,6 @@ def in_processes(work: Callable[[Task], Result], tasks: Sequence[Task]) -> Itera
 
 
 def _deaf() -> None:
-    """Ignore Ctrl-C: the parent handles it and ends its workers."""
+    """Ignore SIGINT in a worker process: the parent handles Ctrl-C and ends its workers."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)

@@ -148,7 +148,9 @@ def _replayed(
 
 
 def _changed(old: Partition, new: Partition, gone: set[int]) -> Incidents:
-    """Count a change of a partition, beyond the consequences of brokers that are gone."""
+    """Count ISR shrinks and leader changes in a change of a partition, without those that the `gone` brokers
+    explain.
+    """
     # Not its epoch: in ZooKeeper mode and before metadata version 3.6 (KAFKA-15021) a shrink itself raises that.
     same_leader = old.leader == new.leader and new.leader not in gone
     dropped = [broker for broker in old.isr if broker not in new.isr and broker in new.replicas]

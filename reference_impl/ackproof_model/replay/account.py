@@ -186,7 +186,7 @@ class Account:
     lives: dict[TopicPartition, list[Life]] = field(default_factory=lambda: defaultdict(list))
     """The incarnations of each partition, oldest first."""
     missed: int = 0
-    """Number of partition changes that the observation skipped."""
+    """Number of partition changes that are missing in the observed records, as the partition epochs show."""
     truncations: list[Truncation] = field(default_factory=list)
     deletions: list[Deletion] = field(default_factory=list)
     intervals: list[UnplacedLoss] = field(default_factory=list)

@@ -97,7 +97,7 @@ class _Replay:
     account: Account
     image: Image
     deleted: set[int] = field(default_factory=set)
-    """Numbers of faults that have deleted a topic: each deletes it once."""
+    """Numbers of faults that have already deleted their topic; each fault deletes it once."""
     images: dict[TopicPartition, list[Metadata]] = field(default_factory=dict)
     """States of each partition before its earlier changes in the same append."""
 

@@ -57,7 +57,7 @@ records.
 _ROTS_ALL: Final = frozenset({"empty_disk", "fail_log_dir", "command"})
 """Faults after which no protocol says what a broker reads back, for any partition."""
 ANYTHING: Final = "command"
-"""Kind of a fault that may do anything."""
+"""Kind of faults that run a user's command, which may do anything."""
 SLACK_NS: Final = 20_000_000
 """Tolerance of times: controllers stamp milliseconds of the wall clock, the run counts on the monotonic one."""
 CLOCKS: Final = frozenset({"clock_jump"})
@@ -97,7 +97,9 @@ class Observed:
         return timestamp_ms * 1_000_000 - self.began_wall_ns
 
     def rotted(self, place: TopicPartition) -> list[str]:
-        """Return the kinds of faults after which no protocol says what a broker reads from this partition's files."""
+        """Return the kinds of the run's faults that damaged this partition's files, so that the protocol does
+        not tell what a broker reads.
+        """
         return sorted(
             {
                 fault.kind
@@ -172,7 +174,7 @@ class Observed:
 
     @cached_property
     def script_steps(self) -> Sequence[tuple[TopicPartition, int, int, StepSpec]]:
-        """Return the steps that scripts carried out: partition, begin, end, step."""
+        """Return the steps that scripts carried out, each with its partition, and its begin and end in ns."""
         found = []
         for fault in self.case.faults:
             if not isinstance(fault, Script):
@@ -184,7 +186,9 @@ class Observed:
         return found
 
     def unclean_asked(self, place: TopicPartition, t_ns: int) -> bool:
-        """Return True if an administrator had asked for an unclean election of this partition, still pending."""
+        """Return True if an administrator's request for an unclean election of this partition was pending at
+        this time.
+        """
         asks = (
             fault.number
             for fault in self.case.faults

@@ -148,7 +148,7 @@ def _all_is_sent(scope: Scope, budget: Budget, client: Client) -> bool:
 
 
 def is_whole(client: Client, log: Log) -> bool:
-    """Return True if a log holds all that was sent, each record once."""
+    """Return True if a log is whole: it holds every sent record exactly once."""
     return sorted(records(log.batches)) == [*range(client.sent)]
 
 

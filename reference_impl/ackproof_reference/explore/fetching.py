@@ -259,7 +259,10 @@ def _counts(rules: Rules, request: Request) -> bool:
 
 
 def _requests_after(before: Request | None, after: Request | None, under_way: object) -> tuple[Hashable, ...]:
-    """Return the possible fetches in flight of a broker after a step of its own."""
+    """Return the values that a broker's fetch cell can have after a step of the broker.
+
+    `before`, `after`: the broker's next request before and after the step.
+    """
     if isinstance(under_way, Late):
         return (after if under_way.request == after else under_way,)
     if isinstance(under_way, Reply):

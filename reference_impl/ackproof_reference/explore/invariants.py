@@ -95,7 +95,7 @@ def _one_leader(one: int, other: int, process: Process, others: Process) -> Brok
 
 
 def records(batches: tuple[Batch, ...]) -> tuple[int, ...]:
-    """Return the numbers of the records in some batches."""
+    """Return the numbers (sequences) of the data records in some batches, in log order."""
     return tuple(
         batch.sequence + place for batch in batches if batch.kind == DATA for place in range(batch.length)
     )

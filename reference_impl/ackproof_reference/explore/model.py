@@ -132,4 +132,5 @@ class Model:
     possible from the dropped state is possible from that one.
     """
     ends: Sequence[End] = ()
-    """Ends: a state that fulfils one is neither continued from nor kept."""
+    """Conditions that end the search: a state that fulfils one of them is neither continued from nor stored.
+    """

@@ -43,7 +43,7 @@ from ackproof_reference.zookeeper import (
 
 
 class Observed(NamedTuple):
-    """The longest prefix that any server committed, and the finding that contradicts it."""
+    """Memory of the checks: the longest committed prefix of any server, and findings that contradict it."""
 
     committed: tuple[int, ...] = ()
     wrong: tuple[tuple[str, str], ...] = ()
@@ -70,7 +70,7 @@ class Observed(NamedTuple):
 
 
 class QuorumBounds(NamedTuple):
-    """Elections, crashes and entries that may still happen; each counts down."""
+    """How many elections, crashes and entries may still happen."""
 
     elections: int = 2
     crashes: int = 0
@@ -119,7 +119,7 @@ def _own_server_moves(
 def _server_pair_moves(
     rules: QuorumRules, own: int, its: int, servers: int, observed: Observed, one: Server, other: Server
 ) -> Iterator[Move]:
-    """Server `one` asks `other` for its vote or, if `other` leads, for entries."""
+    """Yield the moves in which server `one` asks `other` for its vote or, if `other` leads, for entries."""
     name, to = f"server {own}", f"server {its}"
     if one.votes and its not in one.votes:
         voter, granted = vote(other, one, own, rules)
@@ -143,7 +143,7 @@ def _server_pair_moves(
 
 
 class PacificaBounds(NamedTuple):
-    """Suspicions and entries that may still happen; each counts down."""
+    """How often a replica may still suspect another, and how many entries may be written."""
 
     suspicions: int = 1
     entries: int = 1
@@ -200,7 +200,9 @@ def _replica_pair_moves(
     one: Replica,
     other: Replica,
 ) -> Iterator[Move]:
-    """Replica `one` replicates from `other`, or suspects it."""
+    """Yield the moves in which replica `one` replicates from `other`, or suspects it and proposes a
+    configuration.
+    """
     name, to = f"replica {own}", f"replica {its}"
     backs_up = one.config.primary == its and own in one.config.members
     if backs_up and one.config == other.config and other.config.primary == its:

@@ -60,7 +60,10 @@ def occurring_epochs(cell: int, value: Hashable) -> int:
 
 
 def rank_epochs(bits: int) -> Ranks | None:
-    """Return the ranks of the epochs that occur; None if every epoch equals its rank."""
+    """Return the ranks that replace a state's epochs, given as a bit set (`occurring_epochs`).
+
+    None if every epoch equals its rank.
+    """
     fields: dict[int, list[int]] = {}
     for kind in range(-(-bits.bit_length() // FIELD)):
         field = bits >> kind * FIELD & _BITS

@@ -16,7 +16,7 @@ from ackproof_reference.rules import Rules
 
 
 class Budget(NamedTuple):
-    """Incidents and administrator actions that may still happen; each counts down."""
+    """How many incidents and administrator actions may still happen, by kind; each counts down."""
 
     kills: int = 0
     power_losses: int = 0
@@ -69,7 +69,7 @@ class Reductions(NamedTuple):
 
 ALL = Reductions()
 NO_REDUCTIONS = Reductions(*(False for _ in Reductions._fields))
-"""The plain search: every state and every single step."""
+"""Reductions of the plain search: none, so it visits every state and takes every single step."""
 IN_STORIES = NO_REDUCTIONS._replace(void=True)
 """For counterexamples, printed or forced: every single step, except steps without effect."""
 
@@ -116,7 +116,9 @@ class Scope:
 
     @property
     def in_stories(self) -> Scope:
-        """Return the same scope with the single steps that counterexamples show."""
+        """Return the scope for printing and forcing counterexamples: with every single step, mostly without
+        reductions.
+        """
         return replace(self, reductions=NO_REDUCTIONS._replace(void=self.reductions.void))
 
     def strikes(self, broker: int) -> bool:

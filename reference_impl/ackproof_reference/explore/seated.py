@@ -243,7 +243,7 @@ def may_lead_next(rules: Rules, own: int, partition: Partition) -> bool:
 
 
 def _next_holds(scope: Scope, own: int, client: Client, metadata: Metadata, log: Log) -> bool:
-    """Return True if a broker cannot become leader, or would lead with all promised records."""
+    """Return True if a broker cannot become leader, or its log has all acknowledged and read records."""
     partition = metadata.partition
     asked_to_go = partition.leader != NO_LEADER and metadata.registration(partition.leader).stopping
     if moves(partition) or asked_to_go:

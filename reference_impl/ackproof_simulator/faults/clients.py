@@ -14,7 +14,7 @@ ClientT = TypeVar("ClientT", bound=ClientFault)
 
 
 class _Clients(Virtual[ClientT]):
-    """Base of faults of clients. The clients are drawn when the fault is due."""
+    """Base class of faults that hit clients. The clients are drawn at random when the fault is due."""
 
     def chosen(self) -> list[Host]:
         running = [f"p{p.number}" for p in self.world.producers if p.host.up]

@@ -157,7 +157,7 @@ class RecreateRun(Virtual[Recreate]):
         return f"created {self.fault.topic} again"
 
     def healed(self) -> bool:
-        """Return True if its leaders answer and all replicas are in sync."""
+        """Return True if the new topic's leaders answer and all its replicas are in sync."""
         return all(
             partition.leads(now.leader) and set(now.isr) == set(now.replicas)
             for partition, now in (

@@ -239,7 +239,7 @@ class RollingRun(RestartRun[RolloutT]):
             self.later(0.05, self._look, node)
 
     def bites(self) -> bool:
-        """Return True if the first node runs as a new process."""
+        """Return True if the first node runs again, as a new process."""
         first = self.nodes[0]
         return self.host(first).life != self.lives[first] and self.world.control.ready(first)
 
@@ -288,7 +288,9 @@ class UpgradeRun(RollingRun[Upgrade]):
         )
 
     def healed(self) -> bool:
-        """Return True if all nodes run the release and its feature levels were requested, once."""
+        """Return True if all nodes run the new release and are healthy. The first time, also raise the
+        feature levels.
+        """
         if not super().healed():
             return False
         if self.fault.finalise and not self.raised:

@@ -24,11 +24,11 @@ SpecT = TypeVar("SpecT", bound=FaultSpec)
 
 
 class NotYet(FaultNotConfirmed):
-    """Raised if a component does not answer yet; the request is repeated."""
+    """Raised if a component does not answer yet; the caller repeats the request."""
 
 
 class Virtual(Generic[SpecT]):
-    """A fault in progress. `inject` raises `FaultNotConfirmed` if there is nothing to break."""
+    """Base class of simulated faults. `inject` raises `FaultNotConfirmed` if there is nothing to break."""
 
     WITHIN_S: ClassVar[float] = 60.0
     """Seconds within which a fault must take effect, and later must have healed; else it counts as failed."""
@@ -39,7 +39,7 @@ class Virtual(Generic[SpecT]):
         self.world = world
         self.nodes = tuple(sorted({node for nodes in aim.values() for node in nodes}))
         self.witness = "the model's state"
-        """Observation that confirms the effect; after the healing, the observation that it is over."""
+        """Sentence with the observation that confirms the effect, and later the recovery."""
 
     def inject(self) -> str:
         """Inject the fault; return what was done, in words."""
@@ -54,7 +54,7 @@ class Virtual(Generic[SpecT]):
         return "nothing to heal"
 
     def abandon(self) -> None:
-        """Stop everything that the fault does by itself, after it has failed."""
+        """Stop the fault's own repeated actions, after it has failed."""
 
     def healed(self) -> bool:
         """Return True once the fault's effect is over and the cluster has recovered from it."""
