@@ -51,7 +51,7 @@ class Rejected(Exception):
 
 
 class ClientClosing(Enum):
-    """Whether a client closed its ledger folder with an `_END`, and whether that matches the parts."""
+    """State of a client's ledger folder: a client that closes writes `_END`, which describes its parts."""
 
     NONE = "no _END"
     BROKEN = "an _END that differs from the folder"
@@ -60,8 +60,8 @@ class ClientClosing(Enum):
 
 @dataclass(frozen=True)
 class RowGroup:
-    """What the Parquet footer says about one row group. `topic`, `partition` and `phase` (consumed only) hold
-    for all its rows; None: the rows differ, or the value is unknown.
+    """Parquet footer of one row group. `topic`, `partition` and `phase` (consumed only) hold for all its
+    rows; None: the rows differ, or the value is unknown.
     """
 
     number: int

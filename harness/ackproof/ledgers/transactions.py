@@ -56,7 +56,7 @@ NO_TRANSACTIONS = TransactionFiles()
 
 @dataclass(frozen=True)
 class TransactionFates:
-    """For each row the number and outcome of its transaction. A row outside transactions counts as committed."""
+    """Number and outcome of the transaction of each row. A row outside transactions counts as committed."""
 
     txn: Ints
     outcome: Array

@@ -25,7 +25,7 @@ _ANY: Final = "any"
 
 
 class Resend(StrEnum):
-    """Resend behaviour of a library after an error."""
+    """Answer to "does the client library send a batch again after this error?"."""
 
     NEVER = "no"
     AS_RETRY = "as a retry"
