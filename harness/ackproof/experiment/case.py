@@ -20,7 +20,7 @@ class StormDraw:
 
     faults: tuple[FaultSpec, ...]
     left_out: tuple[str, ...]
-    """Kinds that this seed leaves out."""
+    """Kinds of faults that the storm could draw, but not with this seed."""
     unable: Mapping[int, str] = field(default_factory=dict)
     """Number of a drawn fault → why this machine cannot do it. Such a fault counts as missed."""
 

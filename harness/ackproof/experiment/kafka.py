@@ -105,7 +105,7 @@ def first_with(feature: str) -> str:
 
 @dataclass(frozen=True)
 class MetadataMode:
-    """Properties of one `ClusterSpec.mode`."""
+    """Properties of a metadata mode (`cluster.mode`): KRaft or ZooKeeper."""
 
     server: str
     """Word for a node that keeps the metadata and holds no partitions: `controller` or `zookeeper`."""
@@ -119,7 +119,7 @@ class MetadataMode:
     """Name of the setting for the time after which a silent broker is fenced (KRaft) or loses its
     registration."""
     timing: Mapping[str, str]
-    """Short time-outs for experiments, in addition to those of both modes."""
+    """Settings with short time-outs for experiments, in addition to those that both modes have."""
 
 
 _KRAFT: Final[Mapping[str, str]] = MappingProxyType(

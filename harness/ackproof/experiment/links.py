@@ -77,7 +77,7 @@ class LinkEnds:
 
 
 def between(source: Role, target: Role) -> frozenset[Need]:
-    """Return the classes of the links from the holders of one role to those of another."""
+    """Return the needs for the links from the holders of one role to those of another."""
     needs: set[Need] = set()
     for one, other in product(source.roles, target.roles):
         # Only brokers connect to ZooKeeper. In ZooKeeper mode the holder of the role `controller` is a broker.

@@ -204,7 +204,7 @@ class Problem:
 
     @property
     def hint(self) -> str | None:
-        """Return what to do about it; None if that is not known."""
+        """Return what the user can do about the problem; None if that is not known."""
         if self.suggestion:
             return f"did you mean '{self.suggestion}'?"
         remedy = _REMEDY.match(self.message)

@@ -36,7 +36,7 @@ from ackproof.rundir.partition import TopicPartition
 
 
 class RoleKind(StrEnum):
-    """All kinds of roles."""
+    """Kinds of roles by which a fault names its nodes, such as the leader of a partition."""
 
     LEADER = "leader"
     FOLLOWERS = "followers"
@@ -81,7 +81,7 @@ _SIMPLE: Final = (
 _ONE: Final = rf"({_SIMPLE}|rack\(({_SIMPLE}|[^(),\[\]]+)\))"
 ROLE_PATTERN: Final = f"^{_ONE}$"
 TARGET_PATTERN: Final = rf"^({_ONE}|\[ *{_ONE}( *, *{_ONE})* *\])$"
-"""A role, or several roles in brackets."""
+"""Pattern of a role, or of several roles in brackets."""
 SEVERAL: Final = "[broker(1), broker(4)]"
 
 

@@ -183,7 +183,7 @@ class OutOfMemory(ProcessFault):
 
 @injects(OutOfMemory)
 class OutOfMemoryInjection(ProcessInjection[OutOfMemory]):
-    """Announce requests whose sizes together exceed the heap."""
+    """Send a broker requests that announce sizes which together exceed its heap."""
 
     def inject(self) -> str:
         self._said = {node.id: node.log_tail(_TAIL_LINES).count(OOM) for node in self.nodes}

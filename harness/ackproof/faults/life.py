@@ -45,7 +45,7 @@ machine an idempotent producer got its producer id after 18 s."""
 AFTER_HEALING_S: Final = 0.5
 """Seconds of load after the last healing, so that acknowledgements of the healed cluster are observed."""
 AFTER_HEALING_BOUND_S: Final = 30.0
-"""Maximum seconds of such load if nothing is acknowledged."""
+"""Maximum seconds of load after the last healing, if nothing is acknowledged."""
 PARTNER_S: Final = 15.0
 """Maximum seconds for which the first fault of a pair waits for the second to take effect."""
 AIMED_AT_NOTHING: Final = "aimed at nothing: no node holds the role"
@@ -204,7 +204,7 @@ class Step:
 
 
 Lives: TypeAlias = Mapping[int, Life]
-"""All faults of a run by number."""
+"""State of all faults of a run, by number."""
 
 
 def due(life: Life, lives: Lives, moment: Moment, look: Look) -> str | None:
@@ -291,8 +291,8 @@ def will_fire(life: Life, lives: Lives) -> bool:
 def pending(lives: Lives) -> bool:
     """Return True if a trigger will certainly fire, or a fault that ends by itself is still in force.
 
-    The confirmation of a healed fault may wait for another fault to end. If that one lasts as long as the load, both
-    do.
+    A healed fault does not count while a fault that lasts as long as the load is in force: its confirmation
+    may have to wait for that fault.
     """
     lasting = any(life.bit and not life.over and not _ends_by_itself(life.fault) for life in lives.values())
     return any(

@@ -34,7 +34,7 @@ class Soak:
 
     @property
     def seconds(self) -> float:
-        """Return the duration in seconds. Raises `BadInput`."""
+        """Return the duration in seconds. Raises `BadInput` if `text` is no duration."""
         try:
             return parse_duration(self.text)
         except ValueError as error:

@@ -125,7 +125,7 @@ class CaseRun:
             self._entry.unlink(missing_ok=True)
 
     def prepare(self) -> None:
-        """Run the phase `start`: a cluster with its topics."""
+        """Run the phase `start`: start a cluster and create its topics."""
         self._save_case(())
         self._phase(Phase.START)
         cluster = make_cluster(

@@ -113,7 +113,7 @@ class Swept:
             yield "nothing was left behind"
 
     def as_json(self) -> dict[str, list[str]]:
-        """Return the result for `--json`."""
+        """Return the result for `ackproof clean --json`: texts, by kind of thing."""
         return {
             **vars(self),
             "ended": [_who(child) for child in self.ended],

@@ -28,7 +28,7 @@ from ackproof.network.mesh import CLIENTS, BlackHole, Cut, Effect, Link, LinkErr
 
 
 class NamedLinkFault(LinkFault):
-    """Base of faults of links that are named by their ends."""
+    """Base of faults of the links that the field `link` names by their ends."""
 
     SHORT = ("link",)
 

@@ -23,9 +23,9 @@ silence can be observed."""
 ANSWERS_WITHIN_S: Final = 2.0
 """Maximum seconds for the answer to a probe. A healthy node takes 5 ms."""
 SILENT_FOR_S: Final = 0.8
-"""A link is silent if a probe gets no answer for this long."""
+"""Seconds without an answer to a probe after which a link counts as silent."""
 STANDS_STILL_S: Final = 0.3
-"""Seconds over which the kernel's counters are compared."""
+"""Seconds over which the kernel's counters are compared, to see that a link carries nothing."""
 _WAYS: Final = {Cut: ("refused", "reset", "closed"), Reset: ("reset", "closed"), BlackHole: ("silent",)}
 """Results of a probe that show each effect."""
 Holders: TypeAlias = Mapping[Role, Sequence[int]]

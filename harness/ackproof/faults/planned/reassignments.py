@@ -151,8 +151,11 @@ class MoveInjection(PartitionOperationInjection[MoveT]):
         )
 
     def _throttle(self, rate: str | None, replicas: str | None) -> dict[Owner, dict[str, str | None]]:
-        """Return the settings that throttle, for all brokers. Kafka throttles those of the named replicas that are
-        not in sync."""
+        """Return the throttle settings of all brokers and of the topic. `rate` and `replicas` None: remove
+        these settings.
+
+        Of the listed replicas Kafka throttles only those that are not in sync.
+        """
         return {
             Owner(Whose.BROKER, ""): dict.fromkeys(_RATES, rate),
             Owner(Whose.TOPIC, self.place.topic): dict.fromkeys(_THROTTLED, replicas),

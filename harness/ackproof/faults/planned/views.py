@@ -181,7 +181,8 @@ def wait_for(
 
 
 def all_topics(context: FaultContext) -> tuple[str, ...]:
-    """Return the names by which all topics are requested: none, or those of the case if Kafka needs names."""
+    """Return the topic names for a request that covers all topics: empty if Kafka then describes all of them,
+    else the topics of the case."""
     if context.cluster.access.describes_partitions or context.case is None:
         return ()
     return tuple(context.case.experiment.topics)

@@ -73,7 +73,7 @@ class RequestWitness:
     wanted: int = 1
     """Number of times that the probe must arrive."""
     later_s: float = 0.0
-    """Delay, in seconds, of the last of these arrivals."""
+    """Delay, in seconds, of the last of the `wanted` arrivals."""
 
     def sees(self, look: RequestObservation) -> bool:
         """Return True if the fault is visible on this probe."""
