@@ -81,7 +81,7 @@ class ClientState(IntEnum):
 
 
 class _Word:
-    """One of the first `HEAD` words of the counters file, as an attribute of `SharedCounters`."""
+    """Descriptor of one of the first `HEAD` words of the counters file: an attribute of `SharedCounters`."""
 
     def __init__(self, index: int) -> None:
         self._index = index

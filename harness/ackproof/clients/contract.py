@@ -45,7 +45,11 @@ HIDDEN_FD: Final = "ACKPROOF_HIDDEN_FD"
 
 
 class Rotation(NamedTuple):
-    """Size of ledger parts: rows of a producer's part; seconds and most rows of a reader's part."""
+    """Size of ledger parts.
+
+    `chunk_rows`: rows of a producer's part; `flush_s`, `flush_rows`: a reader closes a part at the first of these
+    limits.
+    """
 
     chunk_rows: int = CHUNK_ROWS
     flush_s: float = FLUSH_S
@@ -83,16 +87,16 @@ class ClientAdapter(Protocol):
     def objection(
         self, kind: Literal["producer", "consumer"], config: Mapping[str, ConfigValue]
     ) -> str | None:
-        """Return why the library refuses a configuration, without connecting; None if it takes it."""
+        """Return why the library refuses a configuration, None if it accepts it. Connects to no broker."""
 
     def resend_after_s(self, config: Mapping[str, ConfigValue]) -> float:
-        """Return the age below which a record cannot have been sent twice; 0 if it can at any age."""
+        """Return the age in seconds from which on the library may send a record twice; 0 if it may at any age."""
 
     def delivery_timeout_s(self, config: Mapping[str, ConfigValue]) -> float:
-        """Return the time after which the library gives a record up."""
+        """Return the seconds after which the library reports a record as failed if it has no acknowledgement."""
 
     def request_wait_s(self, config: Mapping[str, ConfigValue]) -> float:
-        """Return the longest time for which a request waits to be sent or answered."""
+        """Return the longest time in seconds that a request may wait to be sent and answered."""
 
 
 def client_adapter(library: str) -> ClientAdapter:
@@ -103,7 +107,7 @@ def client_adapter(library: str) -> ClientAdapter:
 
 
 def hide(settings: Mapping[str, str]) -> int:
-    """Return a descriptor of an unnamed file with these settings, for a child to inherit."""
+    """Return a descriptor of an unnamed file that holds these settings as JSON, for a child process to inherit."""
     descriptor = os.memfd_create("ackproof-settings", os.MFD_CLOEXEC)
     os.write(descriptor, json.dumps(dict(settings)).encode())
     return descriptor
@@ -144,7 +148,10 @@ class ClientSettings:
 
 @dataclass(frozen=True, kw_only=True)
 class ProducerSettings(ClientSettings):
-    """Settings of one producer. Record `seq` goes to `places[(seq + first_place) % len(places)]`."""
+    """Settings of one producer.
+
+    Record number `seq` goes to the partition `places[(seq + first_place) % len(places)]`.
+    """
 
     producer: int
     first_place: int
@@ -182,13 +189,13 @@ class ReaderSettings(ClientSettings):
     starts: Sequence[int] = ()
     """Offset at which the final reader starts, for each of `places`."""
     ends: Sequence[int] | None = None
-    """Offset at which the final reader stops, for each of `places`; None for a live reader."""
+    """Offset before which the final reader stops, for each of `places`; None for a live reader."""
     tells: bool = False
     """True if a live reader reports from which broker it fetches each partition."""
     idle_s: float = 0.0
     """The final reader gives up if its position moves in no unfinished partition for this many seconds."""
     share: int = 0
-    """Number of this process among the `shares` processes that are one reader. Each has its own partitions and name."""
+    """Index of this process among the `shares` processes of one reader. Each has its own partitions and name."""
     shares: int = 1
     process: str = ""
 
@@ -199,5 +206,5 @@ class ReaderSettings(ClientSettings):
 
     @property
     def first_part(self) -> int:
-        """The number of this process's first ledger part."""
+        """Number of the first ledger part that this process writes."""
         return self.share * 1_000_000

@@ -29,16 +29,17 @@ from ackproof.rundir.layout import CaseDir
 from ackproof.rundir.partition import TopicPartition
 
 REST_S: Final = 1.0
-"""Seconds that must lie between two equal looks at a partition before it counts as settled."""
+"""Least seconds between two equal states of a partition before it counts as at rest."""
 _LOOK_EVERY_S: Final = 0.1
 _AFTER_S: Final = 15.0
-"""Seconds for which leaders may take to answer after the read: they may be busy."""
+"""Seconds that leaders may take to answer after the final read, when they may be busy."""
 
 
 @dataclass(frozen=True)
 class End:
-    """Offsets of a partition in its leader's answer; -1: unknown. `log_end`: asked as a debugging replica
-    (`queries`).
+    """Offsets, leader epoch and ISR of a partition as its leader reports them; -1: unknown.
+
+    `log_end`: the leader's own log end offset, asked as a debugging replica (`queries`).
     """
 
     leader: int
@@ -111,7 +112,7 @@ def ends_of(cluster: Cluster) -> Ends:
 
 @dataclass
 class _Watch:
-    """State of one partition over several looks."""
+    """State of one partition over several requests to its leader."""
 
     end: End | None = None
     since_s: float = 0.0
@@ -119,7 +120,10 @@ class _Watch:
     unrest: str = "not looked at yet"
 
     def see(self, end: End | None, isr_size: int, now_s: float, *, hanging: bool = False) -> None:
-        """Add a look. `settled` once two looks `REST_S` apart show the same state at rest."""
+        """Take one more state of the partition; `end` None: its leader did not answer.
+
+        Sets `settled` once two states at least `REST_S` apart are equal and at rest.
+        """
         self.unrest = "no answer" if end is None else end.unrest(isr_size, hanging=hanging)
         before, self.end = self.end, end if end is not None else self.end
         if self.unrest or end is None:
@@ -202,7 +206,7 @@ def final_read(
 def _settle(
     order: FinalReadOrder, ends: Ends, watches: dict[TopicPartition, _Watch], stop: Event | None
 ) -> list[str]:
-    """Look until all partitions are at rest. Return the reason if they do not settle in time."""
+    """Ask leaders until all partitions are at rest. Return the reason if some are not at rest in time."""
 
     def look() -> bool:
         now = time.monotonic()

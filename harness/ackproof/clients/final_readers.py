@@ -29,7 +29,7 @@ from ackproof.rundir.partition import TopicPartition
 T = TypeVar("T")
 _FLUSH_S: Final = 5.0
 _WORTH_A_PROCESS: Final = 500_000
-"""Number of records from which one more process pays: reading them takes longer than starting it."""
+"""Number of records per process: with fewer, starting another process takes longer than it saves."""
 
 
 @dataclass(frozen=True)
@@ -52,19 +52,19 @@ class FinalReadOrder:
     hidden: Mapping[str, str] = field(default_factory=dict, repr=False)
     """Library settings with secrets, which no file may hold."""
     short: Mapping[TopicPartition, int] = field(default_factory=dict)
-    """By partition: size of an ISR that does not grow any more. The read does not wait for the full ISR."""
+    """Size of an ISR that will not grow any more, by partition. The read does not wait for a full ISR there."""
     leaderless: frozenset[TopicPartition] = frozenset()
     """Partitions that get no leader any more. The read does not wait for one."""
     hanging: frozenset[TopicPartition] = frozenset()
-    """Partitions whose last stable offset stays behind the high watermark."""
+    """Partitions where a hanging transaction keeps the last stable offset behind the high watermark."""
 
     def isr_size(self, place: TopicPartition) -> int:
-        """Return the awaited ISR size."""
+        """Return the ISR size to wait for before this partition is read."""
         return min(self.isr_sizes[place.topic], self.short.get(place, self.isr_sizes[place.topic]))
 
     @property
     def isolations(self) -> tuple[Isolation, ...]:
-        """Isolation level of each reader."""
+        """Isolation level of each reader, in the order of the readers."""
         return ("read_uncommitted", "read_committed") if self.transactions else ("read_uncommitted",)
 
     @property
@@ -81,9 +81,10 @@ class FinalReadOrder:
 
 @dataclass(frozen=True)
 class ReadOutcome:
-    """Result of a reader: `positions` by place, `problems` by name of the place, `reasons` of the whole read.
+    """Result of a reader.
 
-    `records`: records read, by place; empty if unknown.
+    `positions`: offset reached in each partition; `problems` by partition name; `reasons`: why the whole read failed.
+    `records`: records read from each partition; empty if unknown.
     """
 
     positions: tuple[int, ...]

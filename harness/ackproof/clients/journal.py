@@ -59,17 +59,20 @@ class TornJournal(AckproofError):
 
 
 def pack_result(place: int, error: int, outcome: int) -> int:
-    """Return the word `result` of a row."""
+    """Pack a row's result into one 64-bit word.
+
+    Bits 0 to 31: index of the partition; 32 to 47: error code, signed; from 48 on: outcome.
+    """
     return place | (error & 0xFFFF) << 32 | outcome << 48
 
 
 def chunk_path(folder: Path, index: int) -> Path:
-    """Return the file of chunk `index`."""
+    """Return the path of the journal file with this chunk."""
     return folder / _NAME.format(index)
 
 
 def chunk_files(folder: Path) -> list[tuple[int, Path]]:
-    """Return index and path of each chunk in a folder, by index."""
+    """Return index and path of each chunk file in a journal folder, sorted by index."""
     files = []
     for path in folder.glob(_PATTERN):
         number = path.name[len("chunk-") : -len(".rows")]
@@ -82,7 +85,7 @@ def chunk_files(folder: Path) -> list[tuple[int, Path]]:
 
 
 class Chunk:
-    """One mapped chunk. `words` is flat: row i starts at word 4 i."""
+    """One memory-mapped file of a journal. `words` is flat: row i starts at word 4 i."""
 
     def __init__(self, folder: Path, index: int, rows: int) -> None:
         self.index = index
@@ -101,12 +104,12 @@ class Chunk:
         temporary.replace(self.path)
 
     def resolved(self) -> bool:
-        """Return True if every row was sent and has its outcome."""
+        """Return True if every row is used, and its attempt has an outcome."""
         return bool(self.matrix[:, DONE].all())
 
 
 class Journal:
-    """The journal of a producer that runs. `chunks`: those without a part of the ledger, by index."""
+    """Journal of a running producer. `chunks`: by index, those not yet converted into a part of the ledger."""
 
     current: Chunk
 
@@ -132,7 +135,7 @@ class Journal:
         return [chunk for chunk in before if chunk.resolved() and chunk.index not in self.pinned]
 
     def retire(self, chunk: Chunk) -> None:
-        """Forget a chunk whose part of the ledger exists, and remove its file."""
+        """Remove a chunk and its file, after its part of the ledger was written."""
         del self.chunks[chunk.index]
         chunk.path.unlink(missing_ok=True)
 
@@ -141,7 +144,7 @@ class Journal:
 
 
 class Converter:
-    """A background thread of a producer that turns resolved chunks into parts of the ledger."""
+    """Background thread of a producer that converts chunks without open attempts into parts of the ledger."""
 
     def __init__(
         self, settings: ProducerSettings, journal: Journal, ledger: Path, starts: list[int] | None = None
@@ -159,9 +162,7 @@ class Converter:
         self._thread.start()
 
     def finish(self) -> None:
-        """Turn the remaining chunks into parts, after the last delivery report. Raises the error of the thread, if
-        any.
-        """
+        """Convert the remaining chunks, after the last delivery report. Raises the error of the thread, if any."""
         self._stop.set()
         self._thread.join()
         if self.error is not None:

@@ -32,7 +32,7 @@ _TAIL: Final = 2000
 
 @dataclass
 class Handle:
-    """One client process. `control` is the writing end of its pipe, -1 once it is closed."""
+    """One client process, seen from the harness. `control`: writing end of its control pipe, -1 once closed."""
 
     client: Client
     settings: ProducerSettings | ReaderSettings
@@ -45,8 +45,7 @@ class Handle:
     killed: bool = False
     """True once the harness killed it: any exit is expected."""
     succeeded: bool = False
-    """True once another producer uses its transactional id: when this one is fenced, no further producer replaces it.
-    """
+    """True once another producer uses its transactional id and fences this one, which is then not replaced."""
     fenced: str = ""
     """The library's message when the producer was fenced, '' before."""
     status: int | None = None
@@ -54,7 +53,7 @@ class Handle:
     """Number of bytes of its events file that are copied into the timeline."""
 
     def count(self, topic: str | None, partition: int | None) -> int:
-        """Return the records acknowledged or read so far: in all, of a topic, or of a partition."""
+        """Return the records acknowledged (producer) or read (reader) so far: of all, a topic or a partition."""
         if topic is None:
             return self.counters.total()
         counted = zip(self.settings.places, self.counters.counts, strict=True)
@@ -97,18 +96,18 @@ class Handle:
         return output.read_text(errors="replace")[-_TAIL:].strip() if output.exists() else ""
 
     def ask_to_stop(self) -> None:
-        """Ask the client to close; it may have ended meanwhile."""
+        """Ask the client to close. Does nothing if it has ended."""
         self.expected = True
         with suppress(BrokenPipeError):
             os.write(self.control, STOP)
 
     def free(self) -> None:
-        """Let the producer send at its rate without being asked; it may have ended meanwhile."""
+        """Let an on-demand producer send at its rate from now on. Does nothing if it has ended."""
         with suppress(OSError):
             os.write(self.control, FREE)
 
     def release(self) -> None:
-        """Close the control pipe, after the process has ended."""
+        """Close the harness's end of the control pipe. Call it after the process has ended."""
         if self.control >= 0:
             os.close(self.control)
             self.control = -1

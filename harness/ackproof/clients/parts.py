@@ -50,7 +50,7 @@ _GIVE_BACK_EVERY_S: Final = 30.0
 
 
 class RowBuffer:
-    """Buffer for `capacity` rows and one further batch: an array for each ledger column that a batch fills."""
+    """Buffer with one array per ledger column, for `capacity` rows and one more batch."""
 
     def __init__(self, capacity: int, batch: int) -> None:
         self.capacity = capacity
@@ -68,7 +68,7 @@ class RowBuffer:
         self.used = rows.stop
 
     def rows(self, settings: ReaderSettings, phase: ReadPhase, origins: Sequence[str]) -> ConsumedRows:
-        """Return the rows as the ledger takes them."""
+        """Return the buffered rows as the ledger's writer takes them."""
         from ackproof.rundir.ledger import ConsumedRows
 
         return ConsumedRows(
@@ -83,7 +83,7 @@ class RowBuffer:
 
 
 class PartWriter:
-    """A thread that writes buffers as parts. If a few buffers wait, `put` waits too."""
+    """Thread that writes buffers as ledger parts. `put` blocks while a few buffers wait."""
 
     def __init__(self, folder: Path, settings: ReaderSettings, origins: list[str]) -> None:
         self._folder, self._settings, self._origins = folder, settings, origins

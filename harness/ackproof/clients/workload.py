@@ -35,7 +35,7 @@ from ackproof.rundir.timeline import ClientEnded, ClientStarted, Timeline
 
 _WATCH_EVERY_S: Final = 0.02
 _MARGIN_S: Final = 15.0
-"""Seconds that a client gets to close and write its last parts, in addition to its own time-outs."""
+"""Seconds that a client gets to close and to write its last parts, on top of its own time-outs."""
 _MOST_RESETS: Final = 100
 
 
@@ -187,7 +187,7 @@ class Workload:
             self._by_id[client_id].child.signal(number)
 
     def replace(self, client_id: str) -> str:
-        """Start a client that replaces one that is gone. Return its id."""
+        """Start a client in place of one that has ended. Return the new one's id."""
         return self.start_another(self._by_id[client_id].client.kind, client_id)
 
     def start_another(self, kind: str, after: str | None = None) -> str:
@@ -213,9 +213,9 @@ class Workload:
             return self._by_id[client_id].fenced
 
     def successor(self, client_id: str) -> str | None:
-        """Return the client that has replaced this one last, or itself if none has.
+        """Return the client that replaced this one last, or this one if none has.
 
-        None while a fault has killed that client and nothing has replaced it yet.
+        None while it is gone by a fault and nothing has replaced it yet.
         """
         with self._lock:
             while (later := self._successors.get(client_id)) is not None:
@@ -224,7 +224,7 @@ class Workload:
             return None if handle.killed and handle.status is not None else client_id
 
     def at_work(self, client_id: str) -> bool:
-        """Return True if a client has sent or read a record, or is closing."""
+        """Return True if a client has sent or read at least one record, or is closing already."""
         counters = self.counters(client_id)
         return counters.sent > 0 or counters.total() > 0 or counters.state >= ClientState.STOPPING
 
@@ -234,18 +234,18 @@ class Workload:
             os.write(self._by_id[client_id].control, SEND)
 
     def free(self) -> None:
-        """Let all producers send without being asked."""
+        """Let all on-demand producers send at their rate from now on."""
         with self._lock:
             for handle in self._handles("producer"):
                 handle.free()
 
     def check(self) -> None:
-        """Raise `ClientDied` if a client has ended by itself. It is noticed within 20 ms."""
+        """Raise `ClientDied` if a client has ended by itself; the harness notices that within 20 ms."""
         if self._failure:
             raise ClientDied(self._failure)
 
     def assigned(self, kind: str) -> tuple[TopicPartition, ...]:
-        """Return the partitions of each client of a kind: a reader has all, as it joins no group (README.md)."""
+        """Return the partitions of each client of a kind. A reader has all of them: it joins no group (README.md)."""
         return self.written if kind == "producer" else self.places
 
     @property
@@ -256,23 +256,23 @@ class Workload:
 
     @property
     def readers(self) -> int:
-        """Number of live readers that were started: the next free number."""
+        """Number of live readers started so far, which is the next free reader number."""
         return self._next_reader
 
     def acked(self, topic: str | None = None, partition: int | None = None) -> int:
-        """Return the records acknowledged so far: in all, of a topic, or of a partition. At most 50 ms behind."""
+        """Return the records acknowledged so far: of all, a topic or a partition. It lags by at most 50 ms."""
         return sum(handle.count(topic, partition) for handle in self._handles("producer"))
 
     def read(self, topic: str | None = None, partition: int | None = None) -> int:
-        """Return the records that live readers got so far, summed over readers."""
+        """Return the records that all live readers together have read so far: of all, a topic or a partition."""
         return sum(handle.count(topic, partition) for handle in self._handles("reader"))
 
     def sent(self) -> int:
-        """Return the records that producers gave to their library so far. At most 50 ms behind."""
+        """Return the records that producers have given to their library so far. It lags by at most 50 ms."""
         return sum(handle.counters.sent for handle in self._handles("producer"))
 
     def counters(self, client_id: str) -> SharedCounters:
-        """Return a client's counters. At most 50 ms behind."""
+        """Return a client's counters. They lag by at most 50 ms."""
         with self._lock:
             return self._by_id[client_id].counters
 

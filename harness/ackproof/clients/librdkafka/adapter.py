@@ -33,23 +33,24 @@ _STATISTICS_MS: Final = 200
 _RETRY_BACKOFF_MS: Final = 100
 _RETRY_BACKOFF_MAX_MS: Final = 1000
 _JITTER: Final = 0.2
-"""librdkafka's RD_KAFKA_RETRY_JITTER_PERCENT as a fraction. The two values above are its defaults in milliseconds."""
+"""Share by which librdkafka varies the retry back-off (RD_KAFKA_RETRY_JITTER_PERCENT). The two values above are the
+back-off's defaults in milliseconds."""
 
 
 def installed_library() -> ClientLibrary:
-    """Return librdkafka with the version that confluent-kafka brings."""
+    """Return librdkafka with the version that the installed confluent-kafka contains."""
     from confluent_kafka import libversion
 
     return ClientLibrary(LIBRDKAFKA, str(libversion()[0]))
 
 
 def producer_command(settings: Path) -> list[str]:
-    """Return the command line of a producer process."""
+    """Return the command line of a producer process that reads this settings file."""
     return _command(PRODUCER_MODULE, settings)
 
 
 def reader_command(settings: Path) -> list[str]:
-    """Return the command line of a reader process."""
+    """Return the command line of a reader process that reads this settings file."""
     return _command(READER_MODULE, settings)
 
 
@@ -153,12 +154,12 @@ def resend_after_s(config: Mapping[str, ConfigValue]) -> float:
 
 
 def delivery_timeout_s(config: Mapping[str, ConfigValue]) -> float:
-    """Return the time after which librdkafka gives a record up (message.timeout.ms), in seconds."""
+    """Return the seconds after which librdkafka reports a record as failed (message.timeout.ms)."""
     return float(config["message.timeout.ms"]) / 1000
 
 
 def request_wait_s(config: Mapping[str, ConfigValue]) -> float:
-    """Return the longest time for which a request waits to be sent or answered, in seconds."""
+    """Return the longest time in seconds that a request may wait to be sent and answered (socket.timeout.ms)."""
     return (
         float(config.get("socket.timeout.ms", LIBRARIES[LIBRDKAFKA].timeouts_ms["socket.timeout.ms"])) / 1000
     )
@@ -169,7 +170,7 @@ def _milliseconds(seconds: float) -> int:
 
 
 def _allowed(scope: Scope, extra: Mapping[str, str]) -> Mapping[str, str]:
-    """Return the settings `extra`. Raises `BadInput` for a refused one, although validation has reported it before."""
+    """Return the settings `extra`. Raises `BadInput` for a refused one, also if validation was skipped."""
     from ackproof.experiment.settings import refusal
 
     if refused := [why for name in extra if (why := refusal(scope, name)) is not None]:

@@ -19,7 +19,7 @@ _milliseconds: Final = itemgetter(1)
 
 
 class PartitionIndex:
-    """Index of a message's partition in the places of a reader."""
+    """Table from a message's topic and partition to its index in a reader's `places`."""
 
     def __init__(self, places: Sequence[TopicPartition]) -> None:
         self.places = tuple(places)
@@ -35,7 +35,7 @@ class PartitionIndex:
             self._index.append(index)
 
     def find(self, messages: Sequence[Message]) -> npt.NDArray[np.int32]:
-        """Return the index of each message's place."""
+        """Return for each message the index of its partition in `places`."""
         count = len(messages)
         partition = np.fromiter(map(Message.partition, messages), np.int32, count)
         if len(self._index) == 1:
@@ -49,7 +49,7 @@ class PartitionIndex:
 
 
 def identities(messages: Sequence[Message], decode: BulkDecoder) -> dict[str, Column]:
-    """Return the columns that payloads contain: producer, seq, origin, and True where the checksum is right."""
+    """Return the ledger columns that payloads contain: producer, seq, origin, and if the checksum is right."""
     decoded = decode(list(map(Message.value, messages)))
     if (decoded.producer < 0).any():
         decoded = decode([_payload(message) for message in messages])
@@ -63,7 +63,7 @@ def identities(messages: Sequence[Message], decode: BulkDecoder) -> dict[str, Co
 
 
 def _payload(message: Message) -> bytes | None:
-    """Return the value of a record; a tombstone has its identity in a header."""
+    """Return the bytes with a record's identity: its value, or for a tombstone a header."""
     value = message.value()
     payload = value if value is not None else dict(message.headers() or ()).get(HEADER)
     return payload if isinstance(payload, bytes) else None

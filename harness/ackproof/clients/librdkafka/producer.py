@@ -29,7 +29,7 @@ from ackproof.rundir.layout import CaseDir, client_folder
 from ackproof.rundir.payload_bulk import BulkEncoder
 
 _BLOCK: Final = 512
-"""Records between two calls that serve delivery reports at full speed: half a millisecond of sending."""
+"""Records that are sent at full speed between two calls that serve delivery reports: half a millisecond."""
 _BLOCK_BYTES: Final = 1 << 20
 _TICK_S: Final = 0.001
 _IDLE_S: Final = 0.02
@@ -42,13 +42,13 @@ _STANDSTILL_S: Final = 10.0
 """Seconds without progress after which the producer stops waiting for brokers to read its sockets. On a busy machine a
 live broker stood still for 7 s. It is less than the time that a client has to close (`workload`)."""
 _LOOKS: Final = 3
-"""Number of consecutive looks that must find no unread byte: the kernel's socket table cannot be read atomically."""
+"""Number of consecutive reads of the kernel's socket table that must find no unread byte. One read is not atomic."""
 
 
 class Pace:
-    """A smooth schedule of `rate` records per second, from its construction on.
+    """Schedule of `rate` records per second, evenly spaced, from its construction on.
 
-    A producer that is late makes up for at most 0.2 s worth of records, so that a recovered cluster does not get all
+    A producer that is late catches up at most 0.2 s worth of records, so that a recovered cluster does not get all
     delayed records in one burst.
     """
 
@@ -58,7 +58,7 @@ class Pace:
         self._sent = 0
 
     def due(self, now_s: float) -> int:
-        """Return how many records are due at `now_s` (seconds on any one clock)."""
+        """Return how many records should have been sent by `now_s` and are not. `now_s`: seconds on any one clock."""
         due = int((now_s - self._start_s) * self._rate) + 1 - self._sent
         most = max(1, int(self._rate * _MOST_BEHIND_S))
         if due > most:
@@ -93,7 +93,7 @@ class PaceOnDemand:
         self._free = self._free or command == FREE
 
     def due(self, now_s: float) -> int:
-        """Return how many records are due now."""
+        """Return how many records are to be sent now: those asked for and, once freed, those of the schedule."""
         if self._free and self._pace is None:
             self._pace = Pace(self._rate, now_s)
         return self._asked - self._sent + (self._pace.due(now_s) if self._pace is not None else 0)
@@ -110,7 +110,7 @@ class PaceOnDemand:
 
 
 class ProducerProcess:
-    """The state of one producer."""
+    """One producer process: it sends records until it is told to stop, and writes its ledger."""
 
     def __init__(self, settings: ProducerSettings, folder: Path) -> None:
         run = CaseDir(Path(settings.case_dir))
@@ -236,7 +236,7 @@ class ProducerProcess:
         return at
 
     def _serve(self, timeout_s: float, serve: Callable[[float], object] | None = None) -> None:
-        """Serve delivery reports by `serve` (`poll` by default). librdkafka raises a fatal error here once: note it."""
+        """Serve delivery reports with `serve` or `poll`. librdkafka raises a fatal error here once: note it."""
         try:
             (serve or self.client.poll)(timeout_s)
         except KafkaException as error:
@@ -246,7 +246,7 @@ class ProducerProcess:
         self.reports.settle()
 
     def _flush(self) -> None:
-        """Wait for the last reports. Records without a report at the end are purged and stay indeterminate."""
+        """Wait for the last delivery reports. Records still without one are purged, and their outcome stays open."""
         bound_s = 0 if self.reports.fatal else delivery_timeout_s(self.settings.config) + 1
         deadline = time.monotonic() + bound_s
         while len(self.client) and time.monotonic() < deadline:
@@ -259,7 +259,7 @@ class ProducerProcess:
             self._serve(_IDLE_S)
 
     def _await_brokers(self) -> None:
-        """Wait until the brokers have read what was sent with acks=0 (`unread_bytes`), or stand still."""
+        """With acks=0, wait until the brokers have read all that was sent, or read nothing for `_STANDSTILL_S`."""
         if self.settings.config["acks"] != "0" or self.reports.fatal:
             return
         left, moved = unread_bytes(), time.monotonic()
@@ -306,7 +306,7 @@ def unread_bytes(net: Path = Path("/proc/net"), own: frozenset[int] | None = Non
 
 
 def _sockets(table: Path) -> Iterator[tuple[tuple[str, str], tuple[int, int, int]]]:
-    """Yield local and remote address of each connection, with the bytes unsent and unread and the inode."""
+    """Yield each TCP connection: its local and remote address; its bytes not sent and not read, and its inode."""
     try:
         lines = table.read_text(encoding="ascii").splitlines()[1:]
     except OSError:

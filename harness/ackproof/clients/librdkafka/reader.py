@@ -45,7 +45,7 @@ _WAIT_S: Final = 0.05
 _QUIET_S: Final = 0.4
 """A reader that was asked to stop closes after this many seconds without a record, if it does not know the log ends."""
 _STUCK_S: Final = 1.5
-"""The same in seconds if it knows the log ends: the rest has only control records, or the broker withholds it."""
+"""Like `_QUIET_S` if it knows the log ends: only control records are left, or the broker withholds records."""
 _DRAIN_S: Final = 5.0
 """Longest time for which a reader reads on after it was asked to stop."""
 _ASK_S: Final = 0.5
@@ -82,7 +82,10 @@ def resume_offset(position: int, low: int, high: int, cut: int | None) -> int:
 
 
 class ReaderProcess:
-    """The state of one reader. `positions[i]` is the offset to read next at place i, -1 the beginning."""
+    """One reader process: it reads its partitions and writes its ledger.
+
+    `positions[i]` is the offset to read next in partition `places[i]`; -1: the beginning of the log.
+    """
 
     def __init__(self, settings: ReaderSettings, folder: Path) -> None:
         run = CaseDir(Path(settings.case_dir))
@@ -155,7 +158,10 @@ class ReaderProcess:
                 quiet_since = time.monotonic()
 
     def _bounds(self) -> npt.NDArray[np.int64] | None:
-        """Return an array (2, partitions) of low and high offsets for a consumer; None if a leader does not answer."""
+        """Return low and high watermark of each partition, as an array (2, partitions).
+
+        None: a leader did not answer.
+        """
         try:
             offsets = [
                 self.client.get_watermark_offsets(ClientPartition(*place), timeout=_ASK_S)
@@ -182,7 +188,7 @@ class ReaderProcess:
         temporary.replace(self.folder / "result.json")
 
     def _step(self) -> int:
-        """Consume one batch and add it to the ledger. Return its number of records."""
+        """Consume one batch and add it to the ledger. Return how many records it had."""
         messages = self.client.consume(_BATCH, _WAIT_S)
         read_ns = self._now_ns()
         stamps = timestamps_ms(messages)

@@ -32,7 +32,7 @@ from ackproof.rundir.partition import TopicPartition
 _SEQ: Final = struct.Struct(">q")
 _SEQ_AT: Final = 16
 _MOST: Final = 1024
-"""Greatest number of acknowledgements that are collected before they are written: half a millisecond's worth."""
+"""Number of acknowledgements after which the collected ones are written: half a millisecond's worth."""
 _FEW: Final = 12
 """Up to this number of acknowledgements, writing them one by one is faster."""
 _LARGE: Final = 4096
@@ -45,7 +45,7 @@ _unpack: Callable[[bytes | None, int], tuple[int]] = _SEQ.unpack_from  # type: i
 
 @dataclass
 class _EpochSpan:
-    """One leader epoch and when it was seen first and last, in CLOCK_MONOTONIC ns."""
+    """One leader epoch of a partition, and when statistics showed it first and last (CLOCK_MONOTONIC ns)."""
 
     epoch: int
     first_ns: int
@@ -82,7 +82,7 @@ class LeaderEpochs:
         return at_ns
 
     def unchanged(self, place: Numbers, sent_ns: Numbers, done_ns: Numbers) -> npt.NDArray[np.bool_]:
-        """Return for each record whether its place had one epoch from before `sent_ns` until after `done_ns`."""
+        """Return per record True if its partition had one epoch from before `sent_ns` until after `done_ns`."""
         same = np.zeros(len(place), np.bool_)
         for number in np.unique(place).tolist():
             here = place == number
@@ -93,7 +93,7 @@ class LeaderEpochs:
 
 @dataclass(frozen=True)
 class _TombstoneReport:
-    """The report of a tombstone. `payload` is the value that the record would have had."""
+    """Delivery report of a tombstone. `payload`: the value that the record would have had without that."""
 
     payload: bytes
     message: Message
@@ -106,7 +106,7 @@ class _TombstoneReport:
 
 
 class DeliveryReports:
-    """Receiver of one producer's delivery reports. `fatal` is the text of the error that ended its client, or ''."""
+    """Receiver of one producer's delivery reports. `fatal`: text of the error that ended its client, else ''."""
 
     def __init__(self, settings: ProducerSettings, journal: Journal, counters: SharedCounters) -> None:
         self.fatal = ""
@@ -224,11 +224,11 @@ class DeliveryReports:
 
     @property
     def undecided(self) -> int:
-        """Number of attempts whose outcome waits for statistics."""
+        """Number of reported attempts whose outcome the next statistics decide."""
         return len(self._undecided)
 
     def on_statistics(self, statistics: str) -> None:
-        """Decide the attempts that were reported before these statistics were made."""
+        """Decide the outcome of the attempts that were reported before these statistics were emitted."""
         at_ns = self._epochs.add(statistics)
         waiting = []
         pinned = set()

@@ -32,11 +32,11 @@ from ackproof.rundir.partition import TopicPartition
 from ackproof.rundir.payload import HEADER, SEQ, Keys
 
 _MANY: Final = 8
-"""From this number of records per partition on, batches are faster than single records."""
+"""Number of records per partition from which on `produce_batch` is faster than single calls."""
 _END_S: Final = 1.0
-"""Longest time for which a producer that is to stop still completes the block that it has begun."""
+"""Longest time in seconds for which a producer that must stop still completes its block of records."""
 _ROOM_S: Final = 0.01
-"""Time for which reports are served before a record is offered again, and after a refusal."""
+"""Seconds for which delivery reports are served when the library's queue is full, before the next try."""
 
 
 class Sender:
@@ -184,7 +184,7 @@ class Sender:
     def _not_taken(
         self, rows: Matrix, offered: Sequence[int], messages: list[dict[str, object]]
     ) -> list[int]:
-        """Return the indices of records for which the queue had no room. Write all others not accepted as refused."""
+        """Return the indices of records for which the queue had no room. Mark records with other errors as refused."""
         full = []
         refused: KafkaError | None = None
         for index, message in zip(offered, messages, strict=True):
@@ -209,7 +209,7 @@ class Sender:
 
 _ASK_S: Final = 2.0
 _FENCED: Final = frozenset({KafkaError._FENCED, 47, 90})
-"""librdkafka's own code, INVALID_PRODUCER_EPOCH, PRODUCER_FENCED."""
+"""Error codes of a fenced producer: librdkafka's own, INVALID_PRODUCER_EPOCH, PRODUCER_FENCED."""
 
 
 class Transactions:
@@ -255,7 +255,7 @@ class Transactions:
         return False
 
     def room(self, seq: int) -> int:
-        """Return how many records from `seq` on belong to the open transaction; 0: send no more.
+        """Return how many records from `seq` on belong to the open transaction; 0: send no more records.
 
         Ends a full transaction and begins the next one.
         """
@@ -292,9 +292,9 @@ class Transactions:
         self._write(f"end {len(self.starts) - 1} {int(outcome)}")
 
     def _end(self, call: Callable[[float], None], good: TxnOutcome) -> TxnOutcome:
-        """Repeat a commit or abort until it is answered. Return the outcome.
+        """Call commit or abort (`call`) until the coordinator answers. Return the outcome.
 
-        ABORTED for a commit means that the library requires the transaction to be aborted.
+        ABORTED after a commit call means that the library requires the transaction to be aborted.
         """
         deadline = time.monotonic() + delivery_timeout_s(self._settings.config)
         while True:
