@@ -43,7 +43,7 @@ def use_utf8_in_children() -> None:
 
 
 def restart_in_utf8() -> None:
-    """Replace this process by one in UTF-8 mode if it decodes file names differently."""
+    """Start this program again in Python's UTF-8 mode (exec), if it does not decode file names as UTF-8 now."""
     use_utf8_in_children()
     if _is_utf8(sys.getfilesystemencoding()) or os.environ.get("PYTHONUTF8") != "1":
         return
@@ -77,5 +77,5 @@ def cache_root() -> Path:
 
 
 def free_space(folder: Path) -> int:
-    """Return the free bytes of the disk that holds a folder, or will hold it once it is created."""
+    """Return the free bytes of the file system that holds a folder, or will hold it once it is created."""
     return shutil.disk_usage(next(at for at in (folder, *folder.absolute().parents) if at.exists())).free

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 
 class AckproofError(Exception):
-    """Base class of all these exceptions. `str(error)` is a message for the user, who can act on it."""
+    """Base class of ackproof's exceptions. `str(error)` is a message for the user, who can act on it."""
 
 
 class BadInput(AckproofError):
@@ -26,23 +26,23 @@ class WaitTimeout(AckproofError):
 
 
 class NodeDied(AckproofError):
-    """A node of the cluster ended without a request. The text has its exit status and its last log lines."""
+    """A node of the cluster ended although nobody asked it to. The text has its exit status and its last log lines."""
 
 
 class ClientDied(AckproofError):
-    """A producer or reader process ended without a request. The text has its exit status and its last output."""
+    """A producer or reader process ended although nobody asked it to. The text has its exit status and last output."""
 
 
 class FaultNotConfirmed(AckproofError):
-    """No independent observation confirms that a fault, or its healing, had an effect (INCONCLUSIVE)."""
+    """No independent observation confirms that a fault or its healing had an effect: the run is INCONCLUSIVE."""
 
 
 class EvidenceMissing(AckproofError):
-    """A run cannot be judged (INCONCLUSIVE). The text says which evidence is missing."""
+    """A run cannot be judged (INCONCLUSIVE). The text names the missing evidence."""
 
 
 class AuditFailed(AckproofError):
-    """The audit could not count. `code` is the exit code: 2 incomplete, 254 bad input."""
+    """The audit of a run did not finish. `code` is its exit code: 2 incomplete evidence, 254 bad input."""
 
     def __init__(self, message: str, code: int) -> None:
         self.code = code

@@ -34,7 +34,7 @@ _END_ROUNDS = 5
 
 @dataclass(frozen=True)
 class RunTag:
-    """The marks that the children of one run carry. The folders are absolute."""
+    """Marks that the child processes of one run carry in their environment. The folders are absolute."""
 
     run_id: str
     batch_dir: Path
@@ -54,7 +54,7 @@ class RunTag:
 
 @dataclass(frozen=True)
 class Marks:
-    """Marks of a run, read back from a process. `owner_alive`: the harness that wrote them still runs."""
+    """Marks of a run, read from a process. `owner_alive`: True if the harness that set them still runs."""
 
     run_id: str
     directory: Path
@@ -222,7 +222,7 @@ def end_all(found: Iterable[MarkedProcess], timeout_s: float = 10.0) -> Ended:
 
 
 def end_children(which: Callable[[MarkedProcess], bool], timeout_s: float = 10.0) -> Ended:
-    """End all marked processes that `which` accepts, and those that they start meanwhile, until none is found."""
+    """Kill all marked processes that `which` accepts, and those that they start meanwhile, until none is found."""
     gone: list[MarkedProcess] = []
     left: dict[tuple[int, int], tuple[MarkedProcess, str]] = {}
     for _ in range(_END_ROUNDS):
@@ -273,13 +273,13 @@ def is_alive(pid: int, start: int) -> bool:
 
 
 def mark() -> str:
-    """Return the mark of this process for file names. `left_behind` finds such files once the process has ended."""
+    """Return `PID-START` of this process, for file names. `left_behind` finds such files once the process has ended."""
     return f"{os.getpid()}-{started(os.getpid())}"
 
 
 @lru_cache
 def here() -> str:
-    """Return an id of this boot and pid namespace. Marks of processes are comparable only within one of them."""
+    """Return an id of this boot and pid namespace. Marks (`mark`) are comparable only where the id is the same."""
     boot = (_PROC / "sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
     return hashlib.sha256(f"{boot} {(_PROC / 'self/ns/pid').readlink()}".encode()).hexdigest()[:8]
 
@@ -324,7 +324,7 @@ def _marked(pid: int) -> MarkedProcess | None:
 
 @contextmanager
 def _pidfd(pid: int, start: int) -> Iterator[int | None]:
-    """Yield a descriptor of exactly this process; None if it has ended. It is closed afterwards."""
+    """Yield a descriptor (pidfd) of the process with this pid and start time; None if it has ended."""
     try:
         descriptor = os.pidfd_open(pid)
     except ProcessLookupError:

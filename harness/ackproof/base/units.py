@@ -17,9 +17,9 @@ T = TypeVar("T")
 
 FROM_FILE: Final = {"source": "file"}
 WRONG: Final = "wrong"
-"""Error type for a message that is shown unchanged."""
+"""Type of validation errors whose message is shown to the user unchanged."""
 UNKNOWN: Final = "unknown"
-"""Error type for an unknown name."""
+"""Type of validation errors for a name that is not known."""
 
 _DURATION: Final = re.compile(r"([0-9]+(?:\.[0-9]+)?) ?(us|ms|s|m|min|h)\Z")
 _SECONDS: Final = {"us": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0}
@@ -79,7 +79,7 @@ def duration_text(seconds: float) -> str:
 
 
 def rough_duration(seconds: float) -> str:
-    """Return a rounded duration: `40 s`, `3 min`, `2.5 h`."""
+    """Return a duration in words for people, rounded: `40 s`, `3 min`, `2.5 h`."""
     if seconds < 100:
         return f"{seconds:.0f} s"
     return f"{seconds / 60:.0f} min" if seconds < 6000 else f"{seconds / 3600:.1f} h"

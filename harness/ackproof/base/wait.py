@@ -55,7 +55,7 @@ def wait_until(
 
 @contextmanager
 def sigterm_as_interrupt() -> Iterator[None]:
-    """Raise KeyboardInterrupt on SIGTERM within the block, as on Ctrl-C, unless SIGTERM already has a handler."""
+    """Raise KeyboardInterrupt on SIGTERM within the block, as on Ctrl-C. A handler set before stays in force."""
     main = threading.current_thread() is threading.main_thread()
     if not main or signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL:
         yield

@@ -24,13 +24,14 @@ SCALA: Final = "2.13"
 _SERVER: Final = re.compile(r"kafka_(?P<scala>[0-9.]+)-[0-9].*\.jar\Z")
 _JAR: Final = re.compile(r"(?P<artifact>.+?)-(?P<version>[0-9][A-Za-z0-9.+_-]*)\.jar\Z")
 _NOT_RUN: Final = re.compile(r"-(test|test-sources|test-fixtures|src|sources|scaladoc|javadoc)\.jar\Z")
-"""Names of jars that kafka-run-class.sh leaves out (`should_include_file`), and of source jars."""
+"""Names of jars that are not put on the class path: those that kafka-run-class.sh skips (`should_include_file`), and
+source jars."""
 _UNFINISHED: Final = re.compile(r"(SNAPSHOT|rc|alpha|beta|M[0-9])", re.IGNORECASE)
 _NUMBER: Final = re.compile(r"[0-9]+\.[0-9]+\.[0-9]+")
 _CLIENTS: Final = "kafka-clients"
 _ABOUT: Final = "kafka/kafka-version.properties"
 _LEAST: Final = (_CLIENTS, "scala-library", "slf4j-api")
-"""Artifacts without which no broker starts."""
+"""Artifacts that every broker needs to start."""
 _LOGGERS: Final = (
     "log4j-slf4j-impl",
     "log4j-slf4j2-impl",
@@ -42,7 +43,7 @@ _LOGGERS: Final = (
 
 @dataclass(frozen=True)
 class FoundBuild:
-    """A build below a path. `full_version`: version in its jars, with suffix; `commit`: the commit in them, if any."""
+    """Jars of a Kafka build. `full_version`: version in the jars, with suffix; `commit`: Git commit, '' if unknown."""
 
     jars: tuple[Path, ...]
     full_version: str
@@ -62,12 +63,15 @@ class FoundBuild:
 
     @property
     def logs(self) -> bool:
-        """True if the jars include a logger for slf4j; Maven's server jars do not."""
+        """True if the jars include a logging backend for slf4j. The server jars from Maven include none."""
         return any(artifact_of(jar) in _LOGGERS for jar in self.jars)
 
 
 def find_build(path: Path, progress: ProgressSink = ignore) -> FoundBuild:
-    """Return the build at a path. Raises `BadInput` with cause and remedy if there is none."""
+    """Return the Kafka build at a path: a source tree, a distribution or its .tgz.
+
+    Raises `BadInput` with cause and remedy if there is none.
+    """
     if path.is_file() and path.name.endswith((".tgz", ".tar.gz")):
         stat = path.stat()
         target = cache_root() / f"kafka-tgz-{path.name[:60]}-{stat.st_size}-{stat.st_mtime_ns}"
@@ -93,7 +97,10 @@ def artifact_of(jar: Path) -> str:
 def _checked(
     path: Path, found: Iterable[Path], remedy: str = "give the folder that holds libs/"
 ) -> FoundBuild:
-    """Return the jars as one class path, by file name. Of files with one name the first counts."""
+    """Return the build that these jars make up, sorted by file name; of two files with one name the first is used.
+
+    Raises `BadInput` if they are no complete Kafka build.
+    """
     by_name: dict[str, Path] = {}
     for jar in found:
         if not _NOT_RUN.search(jar.name) and not jar.name.startswith("connect-file"):
@@ -129,7 +136,7 @@ def _checked(
 
 
 def _require_single(path: Path, jars: Sequence[Path]) -> None:
-    """Raise `BadInput` if the jars have an artifact in two versions."""
+    """Raise `BadInput` if the jars contain two versions of one artifact."""
     seen: dict[str, tuple[str, str]] = {}
     for jar in jars:
         match = _JAR.match(jar.name)
@@ -147,7 +154,7 @@ def _require_single(path: Path, jars: Sequence[Path]) -> None:
 
 
 def unpack_jars(archive: Path, folder: Path) -> None:
-    """Write the jars of every `libs/` in a tar archive, packed or not, into `folder`. Raises `BadInput`."""
+    """Write the jars of every `libs/` folder in a tar archive (compressed or not) into `folder`. Raises `BadInput`."""
     try:
         with tarfile.open(archive) as tar:
             for member in tar:
@@ -160,7 +167,7 @@ def unpack_jars(archive: Path, folder: Path) -> None:
 
 
 def read_patch(patch: Path) -> dict[str, bytes]:
-    """Return the files of a patch by their path in a jar. Raises `BadInput`."""
+    """Return the patch's files: content by path within a jar. Raises `BadInput`."""
     if patch.is_dir():
         files = {
             file.relative_to(patch).as_posix(): file.read_bytes()
@@ -179,7 +186,7 @@ def read_patch(patch: Path) -> dict[str, bytes]:
 
 
 def require_replacing(patch: Path, files: Mapping[str, bytes], jars: Sequence[Path]) -> None:
-    """Raise `BadInput` unless at least one of these files replaces one in these jars."""
+    """Raise `BadInput` unless at least one file of the patch replaces a file in these jars."""
     for jar in jars:
         with zipfile.ZipFile(jar) as opened:
             if not files.keys().isdisjoint(opened.namelist()):

@@ -25,7 +25,10 @@ _LOCK_TIMEOUT_S = 900.0
 
 
 def build_once(target: Path, build: Callable[[Path], None], progress: ProgressSink) -> Path:
-    """Return `target`, built by `build(empty folder)` unless it is there. Only one process on the machine builds it."""
+    """Return the cache entry `target`; if it is missing, `build(empty folder)` makes it first.
+
+    Only one process on this machine builds an entry at a time.
+    """
     if target.exists():
         return target
     with _locked(target, progress):
@@ -43,7 +46,7 @@ def build_once(target: Path, build: Callable[[Path], None], progress: ProgressSi
 
 
 def discard(target: Path, progress: ProgressSink) -> None:
-    """Remove a useless entry atomically, so that no process finds half of it."""
+    """Remove an unusable cache entry atomically: no other process finds half of it."""
     with _locked(target, progress):
         if not target.exists():
             return

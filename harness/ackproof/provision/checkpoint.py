@@ -52,9 +52,9 @@ def bootstrap_checkpoint(
 
 
 def new_cluster_id() -> str:
-    """Return a random cluster id as Kafka writes it: 16 bytes, URL-safe base 64 without padding.
+    """Return a random cluster id as Kafka writes it: 16 bytes in URL-safe base 64, without padding.
 
-    None begins with a dash (`Uuid.randomUuid` of Kafka), which a command line would take for an option.
+    It never begins with a dash, as in Kafka's `Uuid.randomUuid`: a command line would take that for an option.
     """
     while (name := urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")).startswith("-"):
         pass
@@ -62,7 +62,7 @@ def new_cluster_id() -> str:
 
 
 def meta_properties(cluster_id: str, node_id: int) -> str:
-    """Return the `meta.properties` for a node's log folder in this cluster."""
+    """Return the text of `meta.properties` for a log dir of this node."""
     return f"version=1\ncluster.id={cluster_id}\nnode.id={node_id}\n"
 
 

@@ -38,15 +38,15 @@ _PATCH: Final = "patch.jar"
 
 @dataclass(frozen=True)
 class KafkaJars:
-    """The verified server jars of one Kafka.
+    """The verified server jars of one Kafka build.
 
-    `home`: their folder in the cache, also for class-data archives and formatted checkpoints.
+    `home`: its cache folder, which also holds class-data archives and formatted checkpoints.
     """
 
     version: str
     home: Path
     classpath: tuple[Path, ...]
-    """Absolute paths, sorted, a patch before them: a class-data archive is valid for exactly this order."""
+    """Absolute paths, sorted; a patch's jar comes first. A class-data archive is valid for exactly this order."""
     digests: Mapping[str, str]
     """SHA-256 of each jar, by file name."""
     full_version: str = ""
@@ -55,7 +55,7 @@ class KafkaJars:
 
     @property
     def directory(self) -> Path:
-        """The folder of the jars without a patch."""
+        """Folder that holds the jars; a patch's jar is elsewhere."""
         return self.classpath[-1].parent
 
     @property
@@ -64,12 +64,15 @@ class KafkaJars:
 
     @cached_property
     def digest(self) -> str:
-        """Digest of all jars, to tell class paths apart."""
+        """Digest of all jars: equal for equal class paths."""
         return compute_digest(self.digests)
 
 
 def prepare_jars(build: KafkaBuild, progress: ProgressSink = ignore) -> KafkaJars:
-    """Return the jars of a build (no image). Raises as `kafka_jars` does, and `BadInput` for a path without jars."""
+    """Return the jars of a build that is no image: a release, a path or a patch.
+
+    Raises as `kafka_jars` does, and `BadInput` for a path without jars.
+    """
     if build.patch is not None:
         return _patch_release(build, Path(build.patch), progress)
     if build.path is not None:
@@ -106,9 +109,9 @@ def kafka_jars(version: str, progress: ProgressSink = ignore) -> KafkaJars:
 
 
 def identify_build(build: KafkaBuild, image_jars: Path | None = None) -> KafkaBuild:
-    """Return the build with version and digest of its files. `image_jars`: the folder of an image's jars.
+    """Return the build with the version and digest of its files filled in. `image_jars`: folder of an image's jars.
 
-    Raises `BadInput` if the version is another than that of `build`.
+    Raises `BadInput` if the files have another version than `build`.
     """
     if build.patch is not None:
         files = read_patch(Path(build.patch))
@@ -130,9 +133,9 @@ def is_cached(version: str) -> bool:
 
 
 def copy_build(found: FoundBuild, build: KafkaBuild, progress: ProgressSink = ignore) -> KafkaJars:
-    """Copy the jars of a build into the cache, so that a later build does not change a node that runs.
+    """Copy the jars of a build into the cache: a later build at that path must not change a running node.
 
-    Raises `BadInput` if they are not those that the case names.
+    Raises `BadInput` if they are not the jars that the case names.
     """
     own = found.digests()
     _require_same(build, compute_digest(own))

@@ -52,7 +52,7 @@ def find_java() -> Java:
 
 @lru_cache(maxsize=8)
 def _ask(path: Path, _changed_ns: int) -> Java | None:
-    """Ask a launcher for its version (50 ms, once per process and launcher)."""
+    """Return the Java that this launcher starts; None if it does not run (50 ms, once per process and launcher)."""
     try:
         answer = subprocess.run([path, "-version"], capture_output=True, text=True, timeout=30, check=False)
     except (OSError, subprocess.TimeoutExpired):

@@ -27,7 +27,10 @@ STORAGE_TOOL = "kafka.tools.StorageTool"
 
 
 def jvm_flags(heap_bytes: int = 256 << 20) -> list[str]:
-    """Return flags for a small node: this largest heap, serial collector, first compiler tier, no performance file."""
+    """Return JVM flags of a small node.
+
+    They set this largest heap, the serial collector, only the first compiler tier, and no performance data file.
+    """
     megabytes = max(1, heap_bytes >> 20)
     return [
         f"-Xmx{megabytes}m",
@@ -40,7 +43,7 @@ def jvm_flags(heap_bytes: int = 256 << 20) -> list[str]:
 
 
 def node_flags(heap_bytes: int) -> list[str]:
-    """Return the flags of a node of Kafka: those of `jvm_flags`, the first two for its heap, and two more."""
+    """Return JVM flags of a Kafka node: `jvm_flags`, the young generation's size, and an exit on OutOfMemoryError."""
     return [
         *jvm_flags(heap_bytes),
         # Room for all that a start allocates: fewer collections, 6 % less CPU until the node is up.
@@ -52,12 +55,12 @@ def node_flags(heap_bytes: int) -> list[str]:
 def java_command(
     java: Java, jars: KafkaJars, main: str, arguments: Sequence[str], flags: Sequence[str]
 ) -> list[str]:
-    """Return the command line that runs a main class of these jars."""
+    """Return the command line that runs the main class `main` with these jars as class path."""
     return [str(java.path), *flags, "-cp", jars.classpath_argument, main, *arguments]
 
 
 def log_configuration(version: str) -> Path:
-    """Return the log configuration for this version; it logs to the file that `-Dackproof.log` names."""
+    """Return the log4j file for this Kafka version. It logs to the file that `-Dackproof.log` names."""
     return _HERE / ("log4j2.properties" if is_4(version) else "log4j.properties")
 
 
@@ -76,7 +79,7 @@ _TRY_TIMEOUT_S = 30.0
 def class_data_archives(
     jars: KafkaJars, java: Java, make: Callable[[Path], None], progress: ProgressSink = ignore
 ) -> dict[Role, Path]:
-    """Return the archive of each role, for `-XX:SharedArchiveFile`; a combined node takes the broker's.
+    """Return the class-data archive of each role, for `-XX:SharedArchiveFile`; a combined node uses the broker's.
 
     `make(folder)` makes both, once per version, Java and class path. Raises `ProvisionFailed` if none works.
     """
@@ -96,7 +99,7 @@ def class_data_archives(
 
 
 def archive_folder(jars: KafkaJars, java: Java) -> Path:
-    """Return the folder of the archives for this Java and exactly these files."""
+    """Return the cache folder of the class-data archives for this Java and exactly these jar files."""
     stats = ((path, path.stat()) for path in jars.classpath)
     text = "\n".join(f"{path} {stat.st_size} {stat.st_mtime_ns}" for path, stat in stats)
     key = hashlib.sha256(text.encode()).hexdigest()[:12]
@@ -104,7 +107,7 @@ def archive_folder(jars: KafkaJars, java: Java) -> Path:
 
 
 def archive_in_use(pid: int, archive: Path) -> bool:
-    """Return True if this process has the archive mapped, which Java does first; False if the process is gone."""
+    """Return True if this process has mapped the class-data archive, which Java does first; False if it is gone."""
     try:
         maps = Path(f"/proc/{pid}/maps").read_text(encoding="utf-8", errors="replace")
     except (FileNotFoundError, ProcessLookupError, PermissionError):
@@ -118,7 +121,7 @@ _usable: set[tuple[str, int, int, str, str]] = set()
 
 
 def why_unusable(archive: Path, jars: KafkaJars, java: Java) -> str:
-    """Return why Java cannot use the archive, empty if it can (0.1 s, once per process)."""
+    """Return why Java cannot use the class-data archive, '' if it can (0.1 s, once per process)."""
     if not archive.is_file():
         return "it is not there"
     stat = archive.stat()

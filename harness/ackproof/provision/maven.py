@@ -19,7 +19,7 @@ from ackproof.provision.progress import Progress, ProgressSink, ProvisionFailed,
 INSTALL = "apt-get install maven"
 
 Artifact: TypeAlias = tuple[str, str, str]
-"""Group, artifact, version."""
+"""Maven group, artifact and version."""
 
 _PLUGIN = "org.apache.maven.plugins:maven-dependency-plugin:3.6.1"
 _TIMEOUT_S = 840.0
@@ -58,7 +58,7 @@ def find_maven() -> Path:
 
 
 def pom(artifacts: Sequence[Artifact], kind: str = "jar") -> str:
-    """Return a POM that depends on exactly these artifacts."""
+    """Return the text of a POM whose dependencies are exactly these artifacts."""
     return _POM.format(dependencies="\n".join(_DEPENDENCY.format(*each, kind) for each in artifacts))
 
 
@@ -100,12 +100,13 @@ def fetch(
     progress: ProgressSink,
     strict: bool = False,
 ) -> None:
-    """Put the jars of these artifacts and of all that they need into the new folder `jars`.
+    """Put the jars of these artifacts and of all their dependencies into the new folder `jars`.
 
-    `what` names them for people. `work`: an empty folder for the project and Maven's output. `expected`: file names,
-    if known, for `progress`. `strict`: a wrong checksum is an error, of which Maven only warns, and files that were
-    missing earlier today are looked for again. Raises `MissingTool` (mvn, java), `ProvisionFailed` with Maven's own
-    complaint, `WaitTimeout`.
+    `what`: their name in messages. `work`: an empty folder for the Maven project and its output. `expected`: file
+    names, if known, for `progress`.
+
+    `strict`: fail on a wrong checksum, of which Maven otherwise only warns, and look again for files that were
+    missing earlier today. Raises `MissingTool` (mvn, java), `ProvisionFailed` with Maven's message, `WaitTimeout`.
     """
     (work / "pom.xml").write_text(pom(artifacts), encoding="utf-8")
     goal = [f"{_PLUGIN}:copy-dependencies", "-DincludeScope=runtime", f"-DoutputDirectory={jars}"]
@@ -115,7 +116,7 @@ def fetch(
 def _run(
     arguments: Sequence[str], work: Path, what: str, expected: Collection[str], progress: ProgressSink
 ) -> None:
-    """Run Maven in `work`, where its project is. Raises as `fetch` does."""
+    """Run Maven with these arguments in `work`, which holds the POM. Raises as `fetch` does."""
     maven = find_maven()
     find_java()  # Maven needs one too, and would say so in more words
     progress(Progress("download", f"{what}: asking Maven", 0, len(expected)))

@@ -13,7 +13,7 @@ Stage = Literal["wait", "download", "verify", "archive", "format", "check", "ima
 
 @dataclass(frozen=True)
 class Progress:
-    """One step forward. `done` of `total` in the stage's own units; `total` 0 if it is not known."""
+    """A step of provisioning. `done` of `total`, in units of the stage (bytes, files, …); `total` 0: unknown."""
 
     stage: Stage
     message: str
@@ -21,13 +21,13 @@ class Progress:
     total: int = 0
 
     def __str__(self) -> str:
-        """Return the message, with the share that is done in steps of 25 %."""
+        """Return the message with the percentage that is done, rounded down to 25, 50 or 75; none below 25 %."""
         quarters = 4 * self.done // self.total if self.total else 0
         return f"{self.message}, {25 * quarters} %" if quarters else self.message
 
 
 ProgressSink = Callable[[Progress], None]
-"""A listener, called on the thread that provisions; an exception from it ends the step."""
+"""Receiver of progress. It runs on the thread that provisions; an exception from it ends the step."""
 
 
 def in_words(say: Callable[[str], None]) -> ProgressSink:
@@ -44,7 +44,7 @@ def in_words(say: Callable[[str], None]) -> ProgressSink:
 
 
 def ignore(event: Progress) -> None:
-    """Drop the event."""
+    """Take a progress event and do nothing: the sink of callers that show no progress."""
 
 
 class ProvisionFailed(AckproofError):

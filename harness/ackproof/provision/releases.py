@@ -22,7 +22,7 @@ from ackproof.provision.progress import ProvisionFailed
 
 LOCKS = Path(__file__).parent / "locks"
 SERVER: Final = ("org.apache.kafka", "kafka_2.13")
-"""Group and artifact of the server."""
+"""Maven group and artifact of the Kafka server."""
 
 _LINE = re.compile(r"(?P<name>[A-Za-z0-9._-]+\.jar) (?P<sha256>[0-9a-f]{64})")
 _LOG4J = "2.25.4"
@@ -31,14 +31,14 @@ _RELOAD4J = "1.7.36"
 
 @dataclass(frozen=True)
 class Lock:
-    """The locked jars of one Kafka version: file name → SHA-256 (hex)."""
+    """The jars of one Kafka version that ackproof accepts: SHA-256 (hex) by file name."""
 
     version: str
     jars: dict[str, str]
 
     @cached_property
     def digest(self) -> str:
-        """Digest of the lock, so that the cache of another ackproof is not mistaken for ours."""
+        """Digest of the lock, in the name of the cache folder: another lock of this version gets another folder."""
         return compute_digest(self.jars)
 
     def text(self) -> str:
@@ -50,12 +50,12 @@ def _lock_text(jars: Mapping[str, str]) -> str:
 
 
 def compute_digest(files: Mapping[str, str]) -> str:
-    """Return 12 hexadecimal digits that identify a set of files, given the SHA-256 of each by name."""
+    """Return 12 hexadecimal digits that identify a set of files. `files`: SHA-256 (hex) by file name."""
     return hashlib.sha256(_lock_text(files).encode()).hexdigest()[:12]
 
 
 def lock(version: str) -> Lock | None:
-    """Return the lock of this version, None without one."""
+    """Return the lock that ackproof ships for this Kafka version: the SHA-256 of its jars. None: no lock ships."""
     file = LOCKS / f"kafka-{version}.lock"
     return read_lock(version, file) if not_a_version(version) is None and file.is_file() else None
 
@@ -113,7 +113,7 @@ def _nearest(version: str, there: Sequence[str]) -> list[str]:
 
 
 def direct_dependencies(version: str) -> list[Artifact]:
-    """Return (group, artifact, version) of the server and a logger for slf4j."""
+    """Return (group, artifact, version) of the Kafka server and of the logging backend that it needs."""
     kafka = (*SERVER, version)
     if is_4(version):
         log4j = "org.apache.logging.log4j"

@@ -31,14 +31,14 @@ INSTALL_TOXIPROXY: Final = (
 )
 _MODULE: Final = "github.com/Shopify/toxiproxy/v2"
 _SUM: Final = "h1:d1x++lYZg/zijXPPcv7PH0MvHMzEI5aX/YuUi/Sw+yg="
-"""Go's checksum of the module's files in this version, which the built program carries."""
+"""Go's checksum of the Toxiproxy module in this version. The built program carries it."""
 _GO_AT: Final = "/usr/local/go/bin"
 """Folder where Go's installer puts `go`; it may not be on the PATH."""
 _BUILD_WITHIN_S: Final = 600.0
 
 
 def toxiproxy_server(progress: ProgressSink = ignore) -> Path:
-    """Return the proxy program; build it if it is not there (10 to 45 s, once).
+    """Return the path of the Toxiproxy server; build it if it is missing (10 to 45 s, once).
 
     Raises `MissingTool`, `ProvisionFailed`.
     """
@@ -50,7 +50,7 @@ def toxiproxy_server(progress: ProgressSink = ignore) -> Path:
 
 
 def locate_toxiproxy() -> str:
-    """Say in words where the proxy program is or how it will be built. Raises `MissingTool`; builds nothing."""
+    """Describe where the Toxiproxy server is, or how it will be built. Raises `MissingTool`; builds nothing."""
     if (found := shutil.which(TOXIPROXY)) is not None:
         return found
     if _toxiproxy_folder().exists():
@@ -99,7 +99,7 @@ def _build_toxiproxy(folder: Path, progress: ProgressSink) -> None:
 
 
 EXPORTER_VERSION: Final = "0.20.0"
-"""1.0.1, the only later one in Maven Central, takes three times the processor time for a scrape."""
+"""Version of the JMX exporter. 1.0.1, the only later one in Maven Central, takes three times the processor time."""
 EXPORTER: Final = f"jmx_prometheus_javaagent-{EXPORTER_VERSION}.jar"
 EXPORTER_SHA256: Final = "8b67ed40485d475648c36d11d21464b484406f85faf912b3363f71a6a7861320"
 _ATTRIBUTES: Final = (
@@ -107,7 +107,7 @@ _ATTRIBUTES: Final = (
     "50thPercentile", "75thPercentile", "95thPercentile", "98thPercentile", "99thPercentile", "999thPercentile",
     "MeanRate", "OneMinuteRate", "FiveMinuteRate", "FifteenMinuteRate", "EventType", "RateUnit", "LatencyUnit",
 )  # fmt: skip
-"""Attributes of Kafka's meters and histograms. Each quantile that is read copies and sorts the whole histogram."""
+"""Attributes of Kafka's meters and histograms that are read. Each quantile sorts a copy of the histogram."""
 
 
 def exporter_jar(progress: ProgressSink = ignore) -> Path:
@@ -212,7 +212,7 @@ INSTALL_NFT: Final = "apt-get install nftables"
 
 
 def find_nft() -> Path:
-    """Return the program nft. Raises `MissingTool`, or `BadInput` if this user may not use it."""
+    """Return the path of the program nft. Raises `MissingTool`, or `BadInput` if this user may not use it."""
     if os.geteuid() != 0:
         raise BadInput(
             "lost and dropped packets are not possible without root: a TCP proxy sees no packets, and the "

@@ -112,7 +112,7 @@ class RuleCounts:
 
 @dataclass(eq=False)
 class HeldFrame:
-    """Frame that a rule holds. `counted`: False for a probe, which is not in the rule's counts."""
+    """Frame that a rule holds. `counted`: True if it is in the rule's count of held frames; probes are not."""
 
     acting: ActiveRule
     counted: bool
