@@ -271,7 +271,7 @@ def isr_answered(broker: Broker, answer: Altered, rules: Rules) -> Step:
 
 
 def same_leader(broker: Broker, metadata: Metadata, rules: Rules) -> Step:
-    """Apply newer metadata that leaves this leader in its epoch: a new ISR ends what was proposed."""
+    """Apply newer metadata with the same leader and leader epoch: a new ISR ends a pending ISR proposal."""
     leader, process = broker.process.role, broker.process
     assert isinstance(leader, Leader)
     if metadata.partition.epoch != process.partition.epoch:

@@ -78,7 +78,9 @@ class Fetch(NamedTuple):
 
 
 class Fetched(NamedTuple):
-    """The answer: batches, or where the logs diverge (`diverging`). `leader_epoch`, `offset`: as in the request."""
+    """The response to a Fetch: batches, or where the logs diverge (`diverging`). `leader_epoch`, `offset`: as
+    in the request.
+    """
 
     follower: int
     leader: int
@@ -124,7 +126,7 @@ class AlterPartition(NamedTuple):
 
 
 class Altered(NamedTuple):
-    """The controller's answer: the partition as it is now, or the reason of the refusal."""
+    """The response to an AlterPartition: the partition's present state, or the error."""
 
     leader: int
     leader_epoch: int

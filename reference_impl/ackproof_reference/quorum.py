@@ -17,7 +17,7 @@ NOBODY = -1
 
 @dataclass(frozen=True)
 class QuorumRules:
-    """Raft's protections, each of which a scope can switch off. Without any one of them data is lost, or two
+    """Raft's protections, each of which can be switched off. Without any one of them data is lost, or two
     leaders act.
     """
 
@@ -71,7 +71,7 @@ def vote(voter: Server, candidate: Server, own: int, rules: QuorumRules) -> tupl
 
 
 def count_vote(candidate: Server, voter: int, voters: int) -> Server:
-    """Count one more vote; with a majority the candidate leads, and begins its epoch in the log."""
+    """Count the vote of server `voter`; with a majority the candidate leads, and begins its epoch in the log."""
     votes = tuple(sorted({*candidate.votes, voter}))
     if len(votes) < majority(voters):
         return candidate._replace(votes=votes)

@@ -11,7 +11,7 @@ from enum import Enum
 
 
 class Truncation(Enum):
-    """How a follower makes its log agree with a new leader's."""
+    """Method by which a follower makes its log agree with a new leader's."""
 
     HIGH_WATERMARK = "to its own high watermark (before KIP-101)"
     EPOCH = "to the end of its last epoch, asked once (KIP-101, 0.11)"

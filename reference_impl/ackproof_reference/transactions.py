@@ -33,10 +33,11 @@ def marker_batch(log: Log, epoch: int, marker: WriteMarker) -> Batch:
 
 
 def check_marker(log: Log, marker: WriteMarker, rules: Rules) -> Error:
-    """Return the error of a marker that may not be appended, else NONE (ProducerAppendInfo.appendEndTxnMarker).
+    """Return the error with which a log refuses a marker; NONE if it accepts it
+    (ProducerAppendInfo.appendEndTxnMarker).
 
-    A marker of the epoch that the log knows may be repeated. If each transaction has an epoch of its own, the next
-    transaction begins with the marker's epoch, so such a marker does not end it.
+    A marker of the epoch that the log knows may be repeated. If each transaction has an epoch of its own, the
+    next transaction begins with the marker's epoch, so such a marker does not end it.
     """
     known = newest_epoch(log, marker.producer)
     open_here = marker.producer in open_transactions(log)
@@ -125,9 +126,10 @@ _COMPLETE = {State.PREPARE_COMMIT: State.COMPLETE_COMMIT, State.PREPARE_ABORT: S
 class Transaction(NamedTuple):
     """The coordinator's state of one transactional id.
 
-    `epoch` is the producer epoch that may act now, `marker_epoch` that of the markers under way. `partitions` are those
-    that take part; while markers go out: those that still lack theirs, of the ones that were `decided` on. `version` is
-    that of the client's protocol: with 2 each transaction has an epoch of its own (KIP-890, second part).
+    `epoch`: the producer epoch that may write now. `marker_epoch`: the producer epoch in the markers.
+    `partitions`: those in the transaction; after the decision, those whose marker is missing. `decided`: all
+    partitions that the decision covers. `version`: that of the client's protocol; with 2 each transaction has
+    its own epoch (KIP-890, second part).
     """
 
     producer: int
@@ -218,10 +220,10 @@ def marker_written(transaction: Transaction, partition: int) -> Transaction:
 
 
 def taken_over(transaction: Transaction) -> Transaction:
-    """Return a transaction as the next coordinator reads it from the transaction log.
-
-    The log does not say which markers are written, so all are written again
+    """Return a transaction as the next coordinator loads it
     (TransactionStateManager.loadTransactionMetadata).
+
+    The transaction log does not say which markers are written, so all are written again.
     """
     partitions = transaction.decided if transaction.state in DECIDED else transaction.partitions
     return transaction._replace(partitions=partitions, coordinator_epoch=transaction.coordinator_epoch + 1)

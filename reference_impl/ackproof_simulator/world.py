@@ -123,7 +123,9 @@ class World:
         )
 
     def settled(self, rules: Rules, topic: str, broker: int | None) -> Rules:
-        """Return the rules with the settings that are in force for a topic on a broker or at the controller."""
+        """Return the rules with the dynamic settings in force for a topic, on a broker or, with None, at the
+        controller.
+        """
         found = self.in_force(topic, broker)
         return replace(
             rules,
@@ -297,7 +299,10 @@ class World:
 
 
 def make_world(setting: Setting, case: Case, wall_ns: int) -> World:
-    """Return the world of a case at time 0, which was `wall_ns`. All randomness follows from the case's seed."""
+    """Build the simulated cluster and its clients at virtual time 0, which is `wall_ns` on the wall clock.
+
+    All randomness follows from the case's seed.
+    """
     experiment = case.experiment
     random = Random(f"{case.seed}/simulate")
     timing, clock = setting.timing, Clock()

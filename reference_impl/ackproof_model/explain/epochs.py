@@ -288,9 +288,8 @@ NOTHING: Final = KeptLog(_NONE, _NONE, _NONE, (), 0, 0)
 
 @dataclass(frozen=True)
 class OffsetFates:
-    """For each acknowledged offset: whether its record can be gone, and whether it can be kept.
-
-    Both are true if the times do not decide.
+    """Masks over acknowledged offsets: the record can be gone, it can be kept; both if the times do not
+    decide.
     """
 
     gone: Bools

@@ -186,8 +186,8 @@ def left_unread(events: Sequence[Event]) -> dict[int, str]:
 def intervals(
     place: TopicPartition, rows: AckedRows, around: Sequence[Disturbance], unread: Mapping[int, str]
 ) -> tuple[list[UnplacedLoss], Bools]:
-    """Return the runs of missing records without an offset, and the rows that a disturbance or the producer's end
-    explains.
+    """Return the sequences of missing records without an offset, and a mask of the rows that a disturbance or
+    the producer's end explains.
     """
     explained = np.zeros(len(rows), np.bool_)
     found: list[UnplacedLoss] = []

@@ -40,7 +40,9 @@ _HEAD: Final = """\
 
 @dataclass(frozen=True)
 class Ground:
-    """Release and backend on which a story is forced. `rules`: as for `ackproof explore --rules`."""
+    """Kafka release and backend on which a counterexample is forced. `rules`: as for `ackproof explore
+    --rules`.
+    """
 
     rules: str
     release: str

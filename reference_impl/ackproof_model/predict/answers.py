@@ -60,7 +60,9 @@ class Answer(Document):
 
 
 class Answers(Document):
-    """All answers for a scope. `states`: number visited in all its worlds. `bound`: their limit."""
+    """The answers for all searched classes of a scope. `states`: number visited in all its models. `bound`:
+    limit of that number.
+    """
 
     classes: dict[str, Answer]
     states: int
@@ -125,7 +127,9 @@ def _key(scope: Scope, bound: int | None) -> str:
 
 
 def _cache_path(key: str) -> Path | None:
-    """Return the path of a kept answer; None without a writable cache folder, which costs time and nothing else."""
+    """Return the path of the file with a cached answer; None without a writable cache folder: then nothing is
+    cached.
+    """
     try:
         return cache_root() / "predictions" / f"{key}.json"
     except BadInput:

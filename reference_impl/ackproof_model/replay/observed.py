@@ -303,8 +303,8 @@ class Life:
 
 
 def deleted_by(observed: Observed, topic: str, t_ns: int, done: Set[int]) -> FaultSpec | None:
-    """Return the fault that deleted a topic: the latest that had been asked to, and that is not in `done`; None if
-    none.
+    """Return the fault that deleted a topic: the latest one that was due by `t_ns` and is not in `done`; None
+    if none was.
     """
     faults = {fault.number: fault for fault in observed.case.faults}
     by = None

@@ -111,7 +111,7 @@ class End(NamedTuple):
 
 @dataclass(frozen=True)
 class Model:
-    """A searchable world: names of the cells, the first state, all steps and invariants.
+    """A model that can be searched: names of its cells, the first state, all steps and invariants.
 
     `counters` and `widths` describe the cells. They make a search faster and smaller, and change no answer.
     """

@@ -274,10 +274,10 @@ def _again(scope: Scope, own: int, metadata: Metadata, process: Process) -> Iter
 def _learn(
     scope: Scope, own: int, client: Client, metadata: Metadata, log: Log, process: Process
 ) -> Iterator[Move]:
-    """Let a running broker learn the newest image.
+    """Let a running broker apply the newest image.
 
-    Learning an older image later gives nothing new: the broker could have learnt it when it was the newest, because the
-    controller never waits for a broker to learn.
+    Images that it skips need no step of their own: it could have applied each one when it was the newest,
+    because the controller never waits for brokers.
     """
     if not process.up or process.metadata == metadata:
         return

@@ -70,7 +70,7 @@ class Observed(NamedTuple):
 
 
 class QuorumBounds(NamedTuple):
-    """How many elections, crashes and entries may still happen."""
+    """Numbers of elections, crashes and entries that may still happen."""
 
     elections: int = 2
     crashes: int = 0
@@ -143,7 +143,7 @@ def _server_pair_moves(
 
 
 class PacificaBounds(NamedTuple):
-    """How often a replica may still suspect another, and how many entries may be written."""
+    """Numbers of suspicions between replicas, and of entries, that may still happen."""
 
     suspicions: int = 1
     entries: int = 1

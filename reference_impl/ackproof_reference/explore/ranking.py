@@ -183,7 +183,7 @@ class _Renaming:
 
 
 class Admission:
-    """Decides which states a search keeps. It works on packed states, so it is built anew when the packing
+    """Decides which states a search keeps. It works on packed states; create a new one when the packing
     changes.
     """
 

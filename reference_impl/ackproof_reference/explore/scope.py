@@ -16,7 +16,7 @@ from ackproof_reference.rules import Rules
 
 
 class Budget(NamedTuple):
-    """How many incidents and administrator actions may still happen, by kind; each counts down."""
+    """Numbers of incidents and administrator actions that may still happen, by kind; each counts down."""
 
     kills: int = 0
     power_losses: int = 0

@@ -79,7 +79,10 @@ class Cells:
         self.masks = [(1 << width) - 1 for width in self.widths]
 
     def number(self, cell: int, value: Hashable) -> int:
-        """Return the number of a value, a new one for a new value. Raises TooNarrowError if the bits are used up."""
+        """Return the number that stands for a value of a cell; a new value gets a new one.
+
+        Raises `TooNarrowError` if the cell has too few bits for it.
+        """
         numbers = self.numbers[cell]
         number = numbers.get(value)
         if number is None:
@@ -251,7 +254,9 @@ class Tables:
         return found
 
     def _freeze(self, steps: Mapping[int, _Sorted]) -> Steps:
-        """Return steps in the form that is cached; equal ones without steps at once share one object."""
+        """Return the steps in their cached form. Equal results without steps at once share one object, to
+        save memory.
+        """
         sorted_ = {count: self._sorted(*one) for count, one in sorted(steps.items())}
         plain, unsettled = sorted_.pop(1, ((), ()))
         longer = tuple((count, *one) for count, one in sorted_.items() if any(one))
@@ -282,7 +287,7 @@ class Tables:
         return self._tuples.setdefault(made, made)
 
     def settled(self, state: int, at_once: Iterable[AtOnce]) -> int:
-        """Return a state after all steps that are taken at once in it."""
+        """Return a packed state after all steps that are taken at once in it (`Group.at_once`)."""
         for mask, memo, group in at_once:
             key = state & mask
             difference = memo.get(key)

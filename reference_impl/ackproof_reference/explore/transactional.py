@@ -49,7 +49,7 @@ _MOST = 10
 
 
 class Bounds(NamedTuple):
-    """Incidents that may still happen; each counts down."""
+    """Numbers of incidents that may still happen; each counts down."""
 
     moves: int = 0
     """How often the coordinator may move to another broker without the old one learning of it."""
@@ -70,8 +70,8 @@ class Flying(NamedTuple):
 
 
 class App(NamedTuple):
-    """A client: its producer epoch (-1: not requested yet), the records sent and acknowledged in the open transaction,
-    the outcomes of earlier ones.
+    """A transactional client. `epoch`: its producer epoch; -1: not requested yet. `sent`, `acked`: partitions
+    with records that were sent and acknowledged in the open transaction. `ended`: outcomes of earlier ones.
 
     `sequences`: sequence number of the next record to each partition, within its epoch.
     """

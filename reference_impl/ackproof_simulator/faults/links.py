@@ -16,12 +16,12 @@ LinksT = TypeVar("LinksT", bound=LinkFault)
 
 @does(LinkFault)
 class LinksRun(Virtual[LinksT]):
-    """The connections that a fault names; connections of later clients are affected too.
+    """Disturb the connections that a fault names, and those that its clients open later.
 
-    Effects, by kind: connections are closed and refused; or all packets are held in silence until the healing; or
-    packets are delayed; or some are lost and sent again; or bandwidth is limited; or a large packet never arrives and
-    blocks all after it; or the end of a connection is noticed late, while its peer goes on sending. A reset at the
-    first packet has the same effect as a cut.
+    Effects, by kind: connections are closed and refused; packets are held until the healing; packets are
+    delayed; some are lost and sent again; bandwidth is limited; a large packet never arrives and blocks later
+    ones; or the end of a connection is noticed late, while its peer goes on sending. A reset at the first
+    packet has the same effect as a cut.
     """
 
     def connections(self) -> list[Connection]:
