@@ -74,7 +74,7 @@ class Block:
 
 @dataclass(frozen=True)
 class Share:
-    """What one bucket sends to one share."""
+    """Contribution of one bucket to one share."""
 
     place: TopicPartition
     blocks: tuple[Block, ...] = ()

@@ -104,7 +104,7 @@ class BrokerObserver(BrokerPoller[_Reply]):
         return self._ask_broker(viewer, self._links[viewer]), None
 
     def _ask_quorum(self) -> _Reply:
-        """Return the quorum's answer. Raises `Unreachable` if ZooKeeper does not answer."""
+        """Return the answer of the metadata quorum. Raises `Unreachable` if ZooKeeper does not answer."""
         controller = self._cluster.controller()
         answer = None
         if (brokers := self._cluster.registered()) is not None:
@@ -116,8 +116,11 @@ class BrokerObserver(BrokerPoller[_Reply]):
         return answer, -1 if controller is None else controller
 
     def _ask_broker(self, broker: int, link: Connection) -> ViewerAnswer:
-        """Ask one broker. Its log ends are requested before its records, so that a record beyond the high watermark
-        is known to exist. Raises `WireError`."""
+        """Ask one broker. Raises `WireError`.
+
+        The log ends are requested before the records, so that a record beyond the high watermark is known to
+        exist.
+        """
         hosted = [place for place, replicas in sorted(self._replicas.items()) if broker in replicas]
         starts = {place: self._from.get((broker, place), 0) for place in hosted}
         view, ends, fetched, produced = link.ask_all(
@@ -230,7 +233,7 @@ def _count_beyond(batches: Iterable[Batch], mark: int) -> int:
 
 
 def _batches(data: bytes) -> Iterator[Batch]:
-    """Yield the complete batches; the last one of an answer may be incomplete."""
+    """Yield the complete batches of a Fetch answer; the last one may be incomplete and is left out."""
     position = 0
     while (batch := batch_at(data, position, len(data))) is not None:
         yield batch

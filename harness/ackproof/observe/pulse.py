@@ -18,7 +18,7 @@ _RESOURCES: Final = ("cpu", "io", "memory")
 
 
 class Counts(NamedTuple):
-    """Totals so far: samples taken, records sent, records acknowledged."""
+    """Totals so far: rounds of the sampler, records sent, records acknowledged."""
 
     looks: int
     sent: int
@@ -26,8 +26,11 @@ class Counts(NamedTuple):
 
 
 class _Machine(NamedTuple):
-    """The kernel's counters at one moment. `ticks`: total, busy, stolen. `waited_us`: microseconds by resource; -1 if
-    the kernel does not count them."""
+    """The kernel's counters at one moment.
+
+    `at`: monotonic time in seconds. `ticks`: total, busy, stolen. `waited_us`: microseconds in which a task
+    waited, by resource; -1 if the kernel does not count them.
+    """
 
     at: float
     ticks: tuple[int, int, int]

@@ -46,7 +46,7 @@ _ID: Final = re.compile(r"^topic_id: ([A-Za-z0-9_-]{22})$", re.MULTILINE)
 
 @dataclass(frozen=True)
 class LogDir:
-    """A log dir of a node. `path`: where it is on this machine."""
+    """A directory of `log.dirs` of a node. `path`: its location on this machine."""
 
     node: int
     path: Path
@@ -110,7 +110,7 @@ def collect_replica_logs(
 def _read(
     folder: Path, log_dir: LogDir, place: TopicPartition, high_watermark: int, recovery_point: int
 ) -> tuple[Replica, dict[Path, tuple[Batch, ...]]]:
-    """Return the replica in a folder, and the batches of each of its segments."""
+    """Return the replica in a partition's folder, and the batches of each of its segments."""
     found: dict[Path, tuple[Batch, ...]] = {}
     rest, reason = 0, ""
     start = end = base = -1

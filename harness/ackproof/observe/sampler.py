@@ -48,8 +48,9 @@ Offsets = dict[TopicPartition, int]
 
 @dataclass(frozen=True)
 class Reply:
-    """Answers of one broker in one exchange: its view, its own log ends, and offsets of the partitions that it
-    leads."""
+    """Answers of one broker in one round: its view, its own log ends, and offsets of the partitions that it
+    leads.
+    """
 
     view: View
     log_ends: Offsets
@@ -83,7 +84,7 @@ class Sampler(BrokerPoller[Reply]):
         self._newest: dict[TopicPartition, PartitionState] = {}
         self._latest: dict[TopicPartition, Sample] = {}
         self.looks = 0
-        """Return the number of times that all brokers were asked."""
+        """Number of rounds so far, in each of which all brokers were asked."""
         samples_path.parent.mkdir(parents=True, exist_ok=True)
         self._file = samples_path.open("a", encoding="utf-8")
 
@@ -107,7 +108,7 @@ class Sampler(BrokerPoller[Reply]):
         return sample
 
     def isr_text(self) -> str:
-        """Return the in-sync replica sets in a few words, for the console."""
+        """Return the sizes of the ISRs in a few words, for the console; of a single partition its broker ids."""
         samples = list(self._latest.values())
         if len(samples) == 1:
             return ",".join(map(str, samples[0].isr)) or "-"
@@ -124,8 +125,9 @@ class Sampler(BrokerPoller[Reply]):
             self.looks += 1
 
     def _look(self) -> dict[int, Reply]:
-        """Ask every broker whose process runs. Return the answers that came in time, and late answers to earlier
-        requests."""
+        """Ask every broker whose process runs. Return the answers that came in time, and late answers of
+        earlier rounds.
+        """
         awaited = []
         for broker, link in self._links.items():
             if broker not in self._asked and self._cluster.nodes[broker].state() is NodeState.RUNNING:
@@ -238,10 +240,11 @@ def _sample(now_ns: int, place: TopicPartition, state: PartitionState, answers: 
 
 
 FORGET_AFTER_LOOKS: Final = 50
-"""Samples after which the older view of a broker is believed again. A broker that missed the deletion of a topic does
-not know the topic's incarnations."""
+"""Number of samples after which the older view of a broker is believed again. A broker that missed the
+deletion of a topic does not know the topic's incarnations.
+"""
 Age = tuple[int, int]
-"""Age of a view: incarnation of the topic, as far as that broker observed them, and leader epoch."""
+"""Age of a view: incarnation of the topic, as far as that broker observed it, and leader epoch."""
 
 
 @dataclass(frozen=True)
@@ -268,7 +271,7 @@ class MergedViews:
     def merge(
         self, answered: Mapping[int, Mapping[TopicPartition, PartitionState]]
     ) -> dict[TopicPartition, PartitionState]:
-        """Return the newest view of each partition. `answered`: answers of brokers (by id) to one sample."""
+        """Return the newest view of each partition. `answered`: views by broker id, of one sample."""
         self._look += 1
         best: dict[TopicPartition, _View] = {}
         for broker, states in answered.items():

@@ -60,8 +60,11 @@ class Scraper(Watcher):
         self._looked.wait(FIRST_WITHIN_S)
 
     def fresh(self, metric: Metric, node: int | None) -> float | None:
-        """Return the metric in the newest round, of one node or of all combined. None: there was no round in the last
-        `FRESH_S` seconds, or a live node that may have the metric did not answer (as in `quantities/scrapes.py`)."""
+        """Return the metric in the newest round, of one node or (None) of all combined.
+
+        Return None if there was no round in the last `FRESH_S` seconds, if no such node has the metric, or if
+        a live node that may have it did not answer (as in `quantities/scrapes.py`).
+        """
         t_ns, metrics = self._newest
         if not t_ns or self._timeline.clock.now() - t_ns > FRESH_S * 1e9:
             return None
@@ -92,7 +95,7 @@ class Scraper(Watcher):
         unfinished.rename(self._path)
 
     def _round(self, pool: ThreadPoolExecutor) -> list[Row]:
-        """Ask all nodes whose process runs. A paused node cannot answer and is not asked."""
+        """Ask every node whose process runs. A paused node cannot answer and is not asked."""
         t_ns = self._timeline.clock.now()
         requests = {}
         rows: list[Row] = []

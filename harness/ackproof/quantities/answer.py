@@ -17,7 +17,10 @@ from ackproof.rundir.parts import DELETED
 
 
 def measured(evidence: Evidence, ask: Ask, window: Window) -> Value:
-    """Measure a quantity; of a state, the least and the greatest number of a window. Unreadable files: unknown."""
+    """Measure a quantity in a window of a run; of a state, the least and the greatest number.
+
+    The value is unknown, with a reason, if files are unreadable or the window never came.
+    """
     import pyarrow as pa
 
     of_ledgers = ask.quantity.measure is not None and not is_count(str(ask))
@@ -34,7 +37,7 @@ def measured(evidence: Evidence, ask: Ask, window: Window) -> Value:
 def answered(
     evidence: Evidence, ask: Ask, bound: Bound, known: Callable[[Value], Value] = lambda value: value
 ) -> Answer:
-    """Answer a question with its bound. `known`: adjusts a number that was measured."""
+    """Compare a measured quantity with its bound. `known` may adjust the measured value first."""
     if ask.quantity.state is not None:
         try:
             return over_time(evidence, ask, bound)
@@ -47,16 +50,17 @@ def answered(
 
 
 ABOVE_S = 1.0
-"""Rows count gaps above this length."""
+"""Rows of gaps have only gaps longer than this, in seconds."""
 _ANY = Bound(">", 0, Unit.NUMBER)
 _WINDOWS = (WHOLE, Window(Span.DURING_FAULTS), Window(Span.OUTSIDE))
 
 
 @dataclass(frozen=True)
 class Row:
-    """One number of a run. `low` and `high` are its bounds; for a state, the least and the greatest observed number.
+    """One number of a run. `low` and `high` are its bounds; for a state, the least and the greatest observed
+    number.
 
-    `partition`: empty for all together. `window`: empty for the whole run.
+    `partition`: '' for all partitions together. `window`: '' for the whole run.
     """
 
     quantity: str
@@ -67,14 +71,16 @@ class Row:
     high: float
     why: str
     timing: str = ""
-    """Name of the time-outs under which a time was measured; '' for other quantities and in runs of older versions."""
+    """Name of the time-outs under which a time was measured; '' for other quantities and in runs of older
+    versions.
+    """
 
 
 def rows(evidence: Evidence, *, partitions: bool = True) -> Iterator[Row]:
-    """Yield every quantity of a run as rows.
+    """Yield every quantity of a run, for all partitions together and (with `partitions`) for each.
 
-    For all partitions together and (with `partitions`) for each; after each fault, and within and without faults. For
-    scraped metrics, of all nodes together, and what an alert above 0 would have shown.
+    Each is given for the whole run, after each fault, and during and outside of faults, where the quantity has such
+    windows. Metrics are combined over all nodes, with the time until an alert above 0 would have fired.
     """
     places = sorted(evidence.samples_of) if partitions else []
     nodes = sorted({node for sample in evidence.samples for node in sample.replicas})

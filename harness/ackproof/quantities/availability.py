@@ -32,11 +32,11 @@ _SHORT: Final = f"gaps below {LEAST_GAP_S:g} s are not told apart"
 
 
 def _gaps(evidence: Evidence, ask: Ask, window: Window) -> list[tuple[Gap, str]]:
-    """Return the gaps that count, each with the reason why it is not one number. Raises `Unknown`.
+    """Return the gaps that count in a window, each with the reason why its length is not exact. Raises
+    `Unknown`.
 
-    Outside of faults these are the parts without a fault at work: a gap that a fault began lasts since the last
-    success, a moment before it, and would else be outside. The end of the load ends no gap: how it went on then is
-    known, or open.
+    Outside of faults, only the fault-free parts of a gap count: a gap that a fault caused began with the last
+    success before it. A gap that lasts to the end of the load has no known end.
     """
     spans, found = evidence.spans(window), GAPS[ask.quantity.variant](evidence, ask.place)
     if not any(one.overlaps(*span) for one in found.values() for span in spans):
@@ -59,7 +59,7 @@ def _longest(evidence: Evidence, ask: Ask, window: Window) -> Value:
 
 
 def _added(evidence: Evidence, ask: Ask, window: Window, *, lengths: bool) -> Value:
-    """The gaps above D: how long they are together, or how many."""
+    """Return the number of gaps above D, or (with `lengths`) their total length."""
     assert ask.above_s is not None
     values = [Value.exactly(0)]
     for gap, why in _gaps(evidence, ask, window):
@@ -153,7 +153,8 @@ QUANTITIES: Final = tuple(
 
 
 class Gap(NamedTuple):
-    """The time from one success to the next, in ns. `end` is infinite if the load ended while a client was waiting.
+    """Time between two successive successes, in ns. `end` is infinite if the load ended while a client
+    waited.
 
     `sure`: the part that was certainly a gap; None: all of it.
     """
@@ -173,7 +174,7 @@ class Gap(NamedTuple):
         return self.begin < end and begin < self.end
 
     def part(self, begin: float, end: float) -> Gap:
-        """Return the part between these."""
+        """Return the part of the gap between these times."""
         sure = None
         if self.sure is not None:
             since = max(self.sure[0], begin)
@@ -182,18 +183,18 @@ class Gap(NamedTuple):
 
     @property
     def low_s(self) -> float:
-        """Its length at least."""
+        """Least possible length, in seconds."""
         begin, end = (self.begin, self.end) if self.sure is None else self.sure
         return (end - begin) / 1e9
 
     @property
     def high_s(self) -> float:
-        """Its length at most."""
+        """Greatest possible length, in seconds; infinite if the end was not observed."""
         return (self.end - self.begin) / 1e9
 
     @property
     def why(self) -> str:
-        """The reason why its length is not one number; empty if it is."""
+        """Reason why the length is not exact; '' if it is."""
         if self.sure is None or self.low_s == self.high_s:
             return ""
         if self.because:
@@ -204,35 +205,37 @@ class Gap(NamedTuple):
 
 
 def _cut(begin: float, until: float) -> Gap:
-    """Return a gap that lasted at least until then, with its end not observed."""
+    """Return a gap that lasted at least until `until`, whose end was not observed."""
     return Gap(begin, math.inf, sure=(begin, until))
 
 
 class Watched(NamedTuple):
-    """Something that had some successes or attempts: from its first to its last, in ns, and its gaps in order."""
+    """A partition, reader or cluster with successes or attempts: times (ns) of the first and last, and the
+    gaps in order.
+    """
 
     since: float
     until: float
     gaps: Sequence[Gap]
 
     def overlaps(self, begin: float, end: float) -> bool:
-        """Return True if it bears on the time between these; not if it was over before, or came later."""
+        """Return True if it was observed between these times, or has a gap that may last until then."""
         return self.since < end and (begin <= self.until or any(gap.cut for gap in self.gaps))
 
 
 Found: TypeAlias = Mapping[str, Watched]
-"""Gaps by the name of the partition, reader or cluster."""
+"""Successes and gaps by the name of the partition, reader or cluster."""
 
 
 def _require_gaps(found: Found, nothing: str, place: TopicPartition | None) -> Found:
-    """Return the gaps. Raises `Unknown` if there are none, with what is missing: "nothing was sent to"."""
+    """Return `found`. Raises `Unknown` if it is empty; `nothing` says what is missing: "nothing was sent to"."""
     if found:
         return found
     raise Unknown(f"{nothing} {place}" if place is not None else nothing.rpartition(" ")[0])
 
 
 def unproduced(evidence: Evidence, place: TopicPartition | None) -> Found:
-    """Between acknowledgements of a partition."""
+    """Return for each partition the gaps between its acknowledgements."""
     found = {
         str(one): Watched(
             asked.begun_ns,
@@ -246,7 +249,7 @@ def unproduced(evidence: Evidence, place: TopicPartition | None) -> Found:
 
 
 def unread(evidence: Evidence, place: TopicPartition | None) -> Found:
-    """Between records of a partition that live readers, all together, were handed."""
+    """Return for each partition the gaps between records that live readers, all together, got."""
     from ackproof.quantities.ledgers import PartitionOperations
 
     ledgers = evidence.ledgers
@@ -264,7 +267,7 @@ def unread(evidence: Evidence, place: TopicPartition | None) -> Found:
 
 
 def _between(one: PartitionOperations) -> list[Gap]:
-    """Those longer than `LEAST_GAP_S`."""
+    """Return the gaps longer than `LEAST_GAP_S`."""
     first, last = one.done.bins
     return [
         Gap(int(end), int(begin))
@@ -274,7 +277,9 @@ def _between(one: PartitionOperations) -> list[Gap]:
 
 
 def _unanswered(evidence: Evidence, one: PartitionOperations) -> list[Gap]:
-    """The gap behind the last acknowledgement, if something was sent or given up in it."""
+    """Return the gap after the last acknowledgement if something was sent, or reported as failed, after it;
+    else nothing.
+    """
     last = one.done.last
     if last is not None and one.waiting_ns <= last:
         return []
@@ -285,10 +290,10 @@ def _unanswered(evidence: Evidence, one: PartitionOperations) -> list[Gap]:
 def _not_handed(
     evidence: Evidence, place: TopicPartition, sent: PartitionOperations, handed: PartitionOperations
 ) -> list[Gap]:
-    """Return the gap after the last read; empty if live readers were handed every record.
+    """Return the gap after the last read; nothing if live readers got every record.
 
-    There is a gap if a record that they were not handed was acknowledged, or, if acknowledgements carry no offset, lay
-    below the high watermark. Without samples of the high watermark there may be one.
+    There is a gap if they lack an acknowledged record or, if acknowledgements carry no offset, one below the
+    high watermark. Without samples of the high watermark there may be a gap.
     """
     if sent.done.last is None:
         return []
@@ -309,7 +314,7 @@ def _not_handed(
 
 
 def uncommitted(evidence: Evidence, place: TopicPartition | None) -> Found:
-    """Between commits of a reader that the group coordinator took, as they were answered."""
+    """Return for each reader the gaps between offset commits that the group coordinator accepted."""
     found = {
         reader: Watched(
             mine[0].begun_ns, max(one.done_ns for one in mine), _between_commits(mine, evidence.load_ends)
@@ -332,10 +337,10 @@ def _between_commits(told: Sequence[OffsetCommit], load_ends: float) -> list[Gap
 
 
 def undescribed(evidence: Evidence, place: TopicPartition | None) -> Found:
-    """Return the gaps between rounds in which some broker answered a Metadata request; of a partition: and named a
-    leader.
+    """Return the gaps between rounds in which some broker answered a Metadata request.
 
-    If the rounds begin after the load, or end before it, nothing is known of the rest.
+    With a `place`, the answer must name a leader of the partition. If the rounds begin after the load, or end
+    before it, nothing is known of the rest.
     """
     rounds, found, failed = rounds_of(evidence), list[Gap](), list[BrokerRound]()
     before = min(evidence.load_begins, rounds[0].t_ns)
@@ -361,8 +366,10 @@ def _describes(told: ViewerAnswer, place: TopicPartition | None) -> bool:
 
 
 def _sure(before: float, failed: Sequence[BrokerRound]) -> tuple[float, float]:
-    """Return the time in which certainly no broker answered; empty without failed rounds. `before`: the last good
-    round.
+    """Return the time in which certainly no broker answered: from the first to the last of the `failed`
+    rounds.
+
+    Without failed rounds it is empty and begins at `before`, the last good round.
     """
     return (failed[0].t_ns, failed[-1].done_ns) if failed else (before, before)
 

@@ -45,16 +45,16 @@ class Evidence:
     run: CaseDir
     backend: str
     environment: Mapping[str, str]
-    """What the run says of the ground it stood on; empty: nothing."""
+    """The machine and software that the run recorded; empty if it recorded none."""
     clients: tuple[Client, ...]
     wall_ns: int
-    """When it began, by the wall clock; 0: it does not say."""
+    """Wall-clock time in ns at which the run began; 0: not recorded."""
     zookeeper: bool
-    """Whether ZooKeeper keeps the metadata."""
+    """True if ZooKeeper keeps the cluster's metadata."""
     unanswered: bool
     """True if no broker acknowledges what producers send (acks=0)."""
     planned: tuple[TopicPartition, ...]
-    """The partitions of the case's topics."""
+    """Partitions of the case's topics."""
     events: tuple[Event, ...]
     timeline_whole: bool
     """True if every line of the timeline could be read."""
@@ -82,28 +82,29 @@ class Evidence:
 
     @cached_property
     def timing(self) -> str:
-        """Name of the time-outs of its brokers; empty in runs of older versions."""
+        """Name of the time-outs of the brokers; '' in runs of older versions."""
         timing = CaseFile.load(self.run.case_json).timing
         return "" if timing is None else timing.name
 
     @cached_property
     def lifelines(self) -> Lifelines:
-        """The lives of faults, nodes and clients."""
         return Lifelines.of_events(self.events)
 
     @cached_property
     def phases(self) -> Mapping[str, int]:
-        """Phase → begin in ns, in the order of the timeline."""
+        """Phase → its begin, in ns since the run began, in the order of the timeline."""
         return self.lifelines.phases
 
     @cached_property
     def samples(self) -> Sequence[Sample]:
-        """Samples of each partition through the protocol, in order."""
+        """Samples of all partitions, taken through Kafka's protocol, in order of time."""
         return read_samples(self.run.samples)
 
     @cached_property
     def samples_of(self) -> Mapping[TopicPartition, Sequence[Sample]]:
-        """The samples of each partition, in order, without those of an earlier incarnation."""
+        """Samples of each partition, in order; only of the last incarnation of a topic that was deleted and
+        created again.
+        """
         found: dict[TopicPartition, list[Sample]] = defaultdict(list, {place: [] for place in self.planned})
         for sample in self.samples:
             mine = found[TopicPartition(sample.topic, sample.partition)]
@@ -114,21 +115,19 @@ class Evidence:
 
     @cached_property
     def metadata(self) -> list[MetadataRecord]:
-        """Records of the metadata log; none where it could not be read."""
+        """Records of the metadata log; empty if it could not be read."""
         return list(read_metadata(self.run.metadata_log)) if self.run.metadata_log.exists() else []
 
     @cached_property
     def metadata_log(self) -> MetadataLog:
-        """The metadata log by partition, and whether all of it is there."""
+        """Metadata log by partition, with what is missing from it."""
         return MetadataLog.from_records(
             self.metadata, simulated=self.backend == "model", kraft=not self.zookeeper
         )
 
     @cached_property
     def racks(self) -> Mapping[int, str]:
-        """Return the rack of each broker that ever registered, as it registered it, else as in the case; '' without
-        one.
-        """
+        """Rack of each broker that ever registered: as registered, else as in the case; '' for none."""
         dealt = {
             node: rack for rack, nodes in CaseFile.load(self.run.case_json).racks.items() for node in nodes
         }
@@ -137,21 +136,21 @@ class Evidence:
 
     @cached_property
     def replicas(self) -> ReplicasFile | None:
-        """Return the logs on disk; None if the run did not read them. Raises `BadInput`."""
+        """The replicas' logs on disk; None if the run did not read them. Raises `BadInput`."""
         from ackproof.rundir.replicas import ReplicasFile
 
         return ReplicasFile.load(self.run.replicas) if self.run.replicas.exists() else None
 
     @cached_property
     def batches(self) -> pa.Table:
-        """Return the record batches of the logs on disk. Raises as `read_batches`."""
+        """Record batches of the logs on disk. Raises as `read_batches`."""
         from ackproof.rundir.replicas import BATCHES, read_batches
 
         return read_batches(self.run.replica_batches, BATCHES.names)
 
     @cached_property
     def logs(self) -> LogBatches:
-        """The same batches, log by log."""
+        """Record batches of the logs on disk, log by log."""
         from ackproof.rundir.replicas import LogBatches
 
         return LogBatches(self.batches)
@@ -171,23 +170,28 @@ class Evidence:
 
     @cached_property
     def scrapes(self) -> Mapping[int, Sequence[Scrape]]:
-        """Return the scrapes of each node's metrics; empty if they were not scraped. Raises as `read_scrapes`."""
+        """Scrapes of each node's metrics, by node; empty if there were none. Raises as `read_scrapes`."""
         return read_scrapes(self.run.metrics)
 
     @cached_property
     def rounds(self) -> Sequence[BrokerRound]:
-        """Return the rounds of requests to each broker; empty if there were none. Raises as `read_rounds`."""
+        """Rounds of requests to each broker; empty if there were none. Raises as `read_rounds`."""
         return read_rounds(self.run.brokers)
 
     @cached_property
     def fetching(self) -> Mapping[str, Sequence[FetchSources]]:
-        """Brokers from which each live reader fetched, for those that reported it. Raises as `read_fetching`."""
+        """Reports of each live reader on the brokers from which it fetched; readers without one are left out.
+
+        Raises as `read_fetching`.
+        """
         told = {reader: read_fetching(self.run.served(reader)) for reader in self._readers}
         return {reader: lines for reader, lines in told.items() if lines}
 
     @cached_property
     def commits(self) -> Mapping[str, Sequence[OffsetCommit]]:
-        """Commits of offsets that each live reader tried. Raises as `read_commits`."""
+        """Offset commits that each live reader tried; readers without any are left out. Raises as
+        `read_commits`.
+        """
         told = {reader: read_commits(self.run.commits(reader)) for reader in self._readers}
         return {reader: lines for reader, lines in told.items() if lines}
 
@@ -202,7 +206,7 @@ class Evidence:
 
     @cached_property
     def ledgers(self) -> Ledgers:
-        """Return the rows of the ledgers. Raises OSError or ArrowException if a part cannot be read."""
+        """Operations in the ledgers, by partition. Raises OSError or ArrowException if a part cannot be read."""
         from ackproof.quantities.ledgers import Ledgers
 
         return Ledgers(self.run)
@@ -211,12 +215,12 @@ class Evidence:
 
     @property
     def load_begins(self) -> int:
-        """When clients were started, in ns."""
+        """Time at which clients were started, in ns since the run began."""
         return self.phases.get("load", 0)
 
     @cached_property
     def load_ends(self) -> int:
-        """Return the time at which producers were told to close, in ns; the last event if they never were."""
+        """Time at which producers were asked to close, in ns; the time of the last event if they never were."""
         last = max((event.t_ns for event in self.events), default=0)
         return self.phases.get("drain", last)
 
@@ -225,7 +229,7 @@ class Evidence:
         return self.lifelines.faults
 
     def spans(self, window: Window) -> Spans:
-        """Return the times of a window. Raises `Unknown` if it never came."""
+        """Return the times (begin, end in ns) of a window. Raises `Unknown` if the window never came."""
         if window == WHOLE:
             return ALWAYS
         if window.fault is not None:
@@ -247,12 +251,14 @@ class Evidence:
         raise Unknown("a fault was at work all the time")
 
     def under_load(self, window: Window) -> Spans:
-        """Return the parts of a window in which there was load. Raises `Unknown` if the window never came."""
+        """Return the parts of a window in which clients ran. Raises `Unknown` if the window never came."""
         cut = ((max(begin, self.load_begins), min(end, self.load_ends)) for begin, end in self.spans(window))
         return tuple((begin, end) for begin, end in cut if begin < end)
 
     def confirmed_fault(self, number: int | None) -> tuple[FaultLife, int]:
-        """Return a fault's life, and when it was confirmed. Raises `Unknown` if it never was."""
+        """Return a fault's life, and the time in ns at which it was confirmed. Raises `Unknown` if it never
+        was.
+        """
         life = self.faults.get(number or 0)
         if life is None or life.confirmed is None:
             raise Unknown(f"fault {number} was not confirmed")
@@ -294,7 +300,7 @@ def planned_partitions(file: CaseFile) -> tuple[TopicPartition, ...]:
 
 
 def _resolved(file: CaseFile, *path: str) -> object:
-    """Return a value of the resolved case; None if it is not there."""
+    """Return the value at a path of keys in the resolved case; None if there is none."""
     data: object = file.resolved
     for name in path:
         data = data.get(name) if isinstance(data, dict) else None

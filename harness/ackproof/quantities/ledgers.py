@@ -33,7 +33,7 @@ Bools = npt.NDArray[np.bool_]
 BIN_NS: Final = 10_000_000
 _ROWS: Final = 1 << 18
 _LOOSE: Final = 1 << 16
-"""So many bins are gathered before those of one time are made one."""
+"""Number of gathered bins at which bins of equal time are merged."""
 _MANTISSA: Final = 11
 _LIVE: Final = (int(ReadPhase.LIVE), int(ReadPhase.LIVE_COMMITTED))
 _TAKEN_BACK: Final = (-152, -151)
@@ -42,7 +42,7 @@ _NEVER: Final = np.iinfo(np.int64).max
 
 
 class Stamps:
-    """When something happened, per 10 ms: when first and when last."""
+    """Times of events: the first and the last in each 10 ms."""
 
     def __init__(self) -> None:
         self._loose: list[tuple[Ints, Ints]] = []
@@ -64,7 +64,7 @@ class Stamps:
 
     @property
     def bins(self) -> tuple[Ints, Ints]:
-        """First and last of each, ascending."""
+        """Times of the first and of the last event of each bin, ascending."""
         if len(self._loose) > 1:
             first, last = (np.concatenate(column) for column in zip(*self._loose, strict=True))
             order = np.argsort(first, kind="stable")
@@ -85,19 +85,19 @@ class PartitionOperations:
     """Operations on one partition: produce calls, or reads by live readers."""
 
     done: Stamps = field(default_factory=Stamps)
-    """When one was acknowledged, or handed over."""
+    """Times at which records were acknowledged, or live readers got them."""
     waiting_ns: int = -1
     """Latest time at which a record that was never acknowledged was sent, or its producer got its failure; -1: none."""
     begun_ns: int = _NEVER
-    """When the first was asked for that was acknowledged, or waited for."""
+    """Send time of the first record that was acknowledged, or that failed or stayed unreported."""
     last_offset: int = -1
-    """Highest offset that was acknowledged (in transactions: committed), or handed over in the newest leader epoch; -1:
-    unknown.
+    """Highest offset that was acknowledged (in transactions: committed), or that a reader got in the newest
+    leader epoch; -1: unknown.
     """
     last_epoch: int = -2
-    """Newest leader epoch of the records handed over; -1: unknown, -2: no record."""
+    """Newest leader epoch of the records that readers got; -1: unknown, -2: no record."""
     nameless: bool = False
-    """Whether some of these was acknowledged without an offset (acks=0)."""
+    """True if a record was acknowledged without an offset (acks=0)."""
 
 
 @dataclass
@@ -119,7 +119,7 @@ class Tally:
     outcomes: Counter[int] = field(default_factory=Counter)
     errors: Counter[int] = field(default_factory=Counter)
     latencies: Counter[int] = field(default_factory=Counter)
-    """By bucket."""
+    """Number of latencies in each bucket (`_bucket`)."""
     longest_ns: int = -1
     at_work: bool = False
     """True if a record was sent or reported within that time, so that a failure would have shown."""
@@ -132,7 +132,9 @@ class Tally:
         self.at_work |= other.at_work
 
     def quantile(self, share: float) -> tuple[float, float] | None:
-        """Between which ns the least latency lies that `share` of all do not exceed; None without any."""
+        """Return the bounds, in ns, of the least latency that a share of all latencies do not exceed; None
+        without any.
+        """
         count = sum(self.latencies.values())
         if not count:
             return None
@@ -154,7 +156,7 @@ class Ledgers:
 
     @cached_property
     def produced(self) -> dict[TopicPartition, PartitionOperations]:
-        """Every partition that something was sent to."""
+        """Operations of producers on every partition that they sent to."""
         found: dict[TopicPartition, PartitionOperations] = defaultdict(PartitionOperations)
         columns = ["topic", "partition", "outcome", "error", "offset"]
         columns += ["sent_ns", "done_ns", "producer", "txn"]
@@ -172,7 +174,7 @@ class Ledgers:
         return dict(found)
 
     def _committed(self, rows: dict[str, Ints]) -> Bools:
-        """Return for each row whether it belongs to no transaction, or to a committed one."""
+        """Return True for each row that belongs to no transaction, or to a committed one."""
         own: Bools = rows["txn"] < 0
         if not own.all():
             own |= np.isin(_transaction(rows["producer"], rows["txn"]), self._commits)
@@ -186,7 +188,7 @@ class Ledgers:
 
     @cached_property
     def read(self) -> dict[TopicPartition, PartitionOperations]:
-        """Every partition that live readers were handed something of."""
+        """Reads of live readers on every partition of which they got a record."""
         found: dict[TopicPartition, PartitionOperations] = defaultdict(PartitionOperations)
         for place, rows in _by_place(
             self._run.consumed, ["topic", "partition", "phase", "offset", "leader_epoch", "read_ns"]
@@ -216,7 +218,9 @@ class Ledgers:
         return self._since[t_ns]
 
     def tally(self, spans: Spans) -> dict[TopicPartition, Tally]:
-        """Tally the attempts of these spans by when they were reported; without a report by when they were sent."""
+        """Count the attempts whose report is within these times; an attempt without a report counts at its
+        send time.
+        """
         if spans not in self._tallies:
             found: dict[TopicPartition, Tally] = defaultdict(Tally)
             columns = ["topic", "partition", "outcome", "error", "sent_ns", "done_ns"]
@@ -238,7 +242,7 @@ class Ledgers:
 
 
 def live_reads(folder: Path, spans: Spans) -> Iterator[tuple[TopicPartition, Ints]]:
-    """Yield the times in ns at which a live reader read records of a partition within these spans.
+    """Yield (partition, times in ns) of the records that a live reader read within these spans.
 
     `folder` is its part of the ledger. A partition comes many times.
     """
@@ -263,13 +267,13 @@ def _count(tally: Tally, rows: dict[str, Ints]) -> None:
 
 
 def _bucket(latency: Ints) -> Ints:
-    """Return buckets by the exponent and the first bits of the fraction of an IEEE 754 number."""
+    """Return the bucket of each latency: the exponent and first bits of the fraction of its IEEE 754 number."""
     numbers: Ints = latency.astype(np.float64).view(np.int64) >> (52 - _MANTISSA)
     return numbers
 
 
 def _edges(bucket: int) -> tuple[float, float]:
-    """Return the least and the greatest integer of a bucket."""
+    """Return the least and the greatest integer latency, in ns, of a bucket."""
     low, above = np.array([bucket, bucket + 1], np.int64) << (52 - _MANTISSA)
     first, behind = (math.ceil(float(np.int64(one).view(np.float64))) for one in (low, above))
     return float(first), float(max(first, behind - 1))
@@ -289,7 +293,7 @@ def _inside(times: Ints, spans: Spans) -> Bools:
 
 
 def _by_place(folder: Path, columns: Sequence[str]) -> Iterator[tuple[TopicPartition, dict[str, Ints]]]:
-    """Some rows of one partition after the other; a partition comes many times."""
+    """Yield (partition, columns) for parts of a ledger; a partition comes many times."""
     for path in parts(folder):
         with storage.open_parquet(path) as file:
             for batch in file.iter_batches(_ROWS, columns=list(columns)):

@@ -17,18 +17,18 @@ if TYPE_CHECKING:
     from ackproof.rundir.replicas import Replica
 
 _COPY: Final = ("first_offset", "last_offset", "leader_epoch", "crc")
-"""What copies of a batch share."""
+"""Columns that are equal in all copies of a batch."""
 _UNSEEN: Final = "nobody looked at the logs on disk"
 
 
 def _replicas(evidence: Evidence, ask: Ask) -> Sequence[Replica]:
-    """Return the replicas in question; empty if the run did not read the logs."""
+    """Return the replicas on disk that the question is about; empty if the run did not read the logs."""
     every = () if evidence.replicas is None else evidence.replicas.replicas
     return [one for one in every if ask.place in (None, one.place) and ask.node in (None, one.node)]
 
 
 def _hole(evidence: Evidence, replicas: Iterable[Replica] = ()) -> str:
-    """Return what is missing from these logs, in words; empty if nothing."""
+    """Return what is missing from these logs, in words; '' if nothing is."""
     reasons = [*(evidence.replicas.reasons if evidence.replicas else (_UNSEEN,))]
     reasons += [f"the log of {one.place} on node {one.node}: {one.reason}" for one in replicas if one.reason]
     return next(iter(reasons), "")
@@ -47,7 +47,7 @@ def _bytes(evidence: Evidence, replica: Replica) -> float:
 
 
 def _in_log_dirs(pick: Callable[[Iterable[int]], int], evidence: Evidence, ask: Ask, _: Window) -> Value:
-    """Count replicas over the log dirs that were looked at, empty ones too."""
+    """Return `pick` of the numbers of replicas in the log dirs, of which some may be empty. Raises `Unknown`."""
     hole = _hole(evidence)
     if evidence.replicas is None or hole:
         raise Unknown(hole)
@@ -76,8 +76,10 @@ def _differing(evidence: Evidence, ask: Ask, _: Window) -> Value:
 
 
 def _differing_batches(evidence: Evidence, replicas: Sequence[Replica]) -> Iterator[tuple[int, ...]]:
-    """Batches, as `_COPY` names them, that one log has and another has not, though both were there: of any two, so
-    that a log that is short hides nothing of the others."""
+    """Yield the batches (columns of `_COPY`) that one log has and another lacks, within the offsets of both.
+
+    All pairs of logs are compared, so that a short log hides no differences between the others.
+    """
     logs = []
     for one in replicas:
         table = evidence.logs.of_replica(one.place, one.node)

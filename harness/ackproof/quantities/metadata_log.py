@@ -15,8 +15,8 @@ from ackproof.rundir.partition import TopicPartition
 class MetadataLog:
     """Records of the metadata log, and the decisions on each partition in order.
 
-    `states`: each incarnation begins with the creation of its topic; eligible replicas that were cleared before the
-    next record are left out. `hole`: what is missing, in words; empty if nothing.
+    `states`: one list per incarnation of the topic, which begins with its creation. If the ELR was
+    cleared before the next record, the state has none. `hole`: what is missing, in words; '' if nothing is.
     """
 
     records: Sequence[MetadataRecord]
@@ -44,9 +44,11 @@ class MetadataLog:
         return cls(records, lives, _hole(records, simulated=simulated, kraft=kraft))
 
     def elections(self, place: TopicPartition) -> Iterator[tuple[PartitionChanged, bool | None]]:
-        """Return each record that names a leader in a new leader epoch, except for the creation of the partition.
+        """Yield each record that names a leader in a new leader epoch, except for the creation of the
+        partition.
 
-        With it: whether that leader was in the ISR or the ELR (KIP-966) before; None if a hole hides it.
+        The second value is True if that leader was in the ISR or the ELR (KIP-966) before; None if a hole
+        hides it.
         """
         for life in self.states[place]:
             for before, record in pairwise(life):
@@ -71,10 +73,11 @@ def _hole(records: Sequence[MetadataRecord], *, simulated: bool, kraft: bool) ->
 
 
 def out_of_order(records: Sequence[MetadataRecord], ends_at: int | None, *, gapless: bool) -> Iterator[str]:
-    """Return offsets that are missing or go back.
+    """Yield a sentence for each offset that is missing or goes back.
 
-    KRaft writes every offset once. With ZooKeeper, other znodes are missing here, and one zxid may stand for several
-    records. Older versions left out the records that the quorum writes for itself when a controller begins.
+    KRaft writes every offset once (`gapless`). With ZooKeeper, other znodes are missing here, and one zxid
+    may stand for several records. Older versions left out the records that a new controller writes for the
+    quorum itself.
     """
     if ends_at is not None and gapless and records and records[0].offset > 0:
         yield f"the metadata log begins at offset {records[0].offset}"
@@ -88,10 +91,10 @@ def out_of_order(records: Sequence[MetadataRecord], ends_at: int | None, *, gapl
 
 
 def epochs_left_out(records: Sequence[MetadataRecord]) -> Iterator[str]:
-    """Changes of a partition that are missing: each takes the next partition epoch, and the same leader epoch or the
-    next.
+    """Yield a sentence for each partition record that skips a partition epoch or leader epoch.
 
-    That the eligible replicas are forgotten is a change without a record of its own (KIP-966).
+    Each record takes the next partition epoch, and the same leader epoch or the next. Clearing the ELR takes
+    a partition epoch without a record of its own (KIP-966).
     """
     before: dict[TopicPartition, PartitionChanged] = {}
     silent: dict[TopicPartition, int] = {}

@@ -29,7 +29,7 @@ Measure = Callable[[Metric, Evidence, Ask, Window], Value]
 
 
 def _scraped(metric: Metric, evidence: Evidence, ask: Ask) -> Scraped:
-    """Return the rounds and holes of the metric. Raises `Unknown` if there are none."""
+    """Return the rounds and holes of the metric for the question. Raises `Unknown` if there are none."""
     found = scraped(evidence, metric, ask.node)
     if isinstance(found, str):
         raise Unknown(found)
@@ -37,7 +37,10 @@ def _scraped(metric: Metric, evidence: Evidence, ask: Ask) -> Scraped:
 
 
 def _time_to(metric: Metric, evidence: Evidence, ask: Ask, _: Window) -> Value:
-    """Return when the first round showed it: between that and the one before, or since a hole that came earlier."""
+    """Measure the time from a fault to the first round of scrapes whose number meets the comparison.
+
+    The event lies between that round and the one before, or a hole before it.
+    """
     (life, _confirmed), found = evidence.confirmed_fault(ask.fault), _scraped(metric, evidence, ask)
     assert ask.shows is not None
     shows = ask.shows
@@ -95,7 +98,10 @@ def _last(metric: Metric, evidence: Evidence, ask: Ask, window: Window) -> Value
 
 
 def _increase(metric: Metric, evidence: Evidence, ask: Ask, window: Window) -> Value:
-    """Measure an increase: at least what rounds inside the window show, at most what the rounds around it show."""
+    """Measure how much a counter increased in a window, under load.
+
+    The least is what rounds inside the window show, the greatest what the rounds around it show.
+    """
     found, spans = _scraped(metric, evidence, ask), evidence.under_load(window)
     told = found.inside(-math.inf, math.inf)
     values = []

@@ -20,20 +20,20 @@ from ackproof.rundir.partition import TopicPartition
 HOLE_NS: Final = 1_000_000_000
 """With ten samples a second, a longer time without one is a hole in the evidence."""
 FIRST_NS: Final = 5_000_000_000
-"""So long the first look of a run may take: connections are made, clients started."""
+"""Longest time, in ns, before the first look of a run: connections are made and clients started."""
 _UNTOLD: Final = "no look tells it within that time"
 
 
 @dataclass(frozen=True)
 class Looks:
-    """Looks at a state of one partition: their times (ns, ascending) and numbers."""
+    """Observations of a state of one partition: their times (ns, ascending) and numbers."""
 
     times: Sequence[int]
     numbers: Sequence[float]
 
     @classmethod
     def from_pairs(cls, known: Iterable[tuple[int, float | None]]) -> Looks:
-        """Build them from times and numbers, without those that tell no number."""
+        """Build looks from (time, number) pairs. Pairs without a number (None) are left out."""
         told = [(time, number) for time, number in known if number is not None]
         return cls([time for time, _ in told], [number for _, number in told])
 
@@ -48,7 +48,9 @@ class Looks:
         return zip(self.times[first:behind], self.numbers[first:behind], strict=True)
 
     def hole(self, begin: float, end: float, *, first_ns: int = HOLE_NS) -> str:
-        """Name the time between these in which there was no look for too long; empty if there is none."""
+        """Return the first time without a look for too long between these times, in words; '' if there is
+        none.
+        """
         before, behind = bisect_right(self.times, begin), bisect_left(self.times, end)
         least: float = self.times[before - 1] if before else begin
         most: float = self.times[behind] if behind < len(self.times) else end
@@ -59,7 +61,7 @@ class Looks:
 
 
 def over_time(evidence: Evidence, ask: Ask, bound: Bound) -> Answer:
-    """Compare the demand on a state with the looks at it. Raises `Unknown` where there are none."""
+    """Compare an expectation on a state with the observations. Raises `Unknown` without any."""
     state = ask.quantity.state
     assert state is not None
     if state.among is not None:
@@ -120,7 +122,9 @@ def _without_holes(
     spans: Sequence[tuple[float, float]],
     decided: Sequence[float],
 ) -> Answer:
-    """Answer `always` and `never`. `decided`: all numbers that it ever had, where the metadata log has them."""
+    """Answer `always` and `never`. `decided`: all numbers of the state in the metadata log; empty if it has
+    none.
+    """
     numbers = list(decided)
     for begin, end in spans:
         for at, number in looks.inside(begin, end):
@@ -139,7 +143,9 @@ def _without_holes(
 
 
 def _eventually(evidence: Evidence, bound: Bound, looks: Looks, name: str, spans: Spans) -> Answer:
-    """Answer `eventually`: the state holds in some span of the window. Between two spans it does not count."""
+    """Answer `eventually`: the state must hold in some span of the window. Times between two spans do not
+    count.
+    """
     each = [
         _eventually_between(
             evidence, bound, looks, name, evidence.load_begins if bound.window == WHOLE else begin, end
@@ -176,7 +182,8 @@ def _eventually_between(
 def _came_about(evidence: Evidence, bound: Bound, looks: Looks) -> bool:
     """Return True if a state that holds at the first look of a window counts as reached within the window.
 
-    Without a time bound it does, except after a fault: then it must not have held when the fault was asked for.
+    Without a time bound it counts, except after a fault: there the state must not have held when the fault
+    was requested.
     """
     if bound.by_s is None and bound.window.span is not Span.AFTER:
         return True
@@ -187,7 +194,7 @@ def _came_about(evidence: Evidence, bound: Bound, looks: Looks) -> bool:
 
 
 def _settles(evidence: Evidence, bound: Bound, looks: Looks, name: str, begin: float) -> Answer:
-    """Answer `settles`: from some moment, no later than the bound, until the load ends."""
+    """Answer `settles`: the state holds from some moment within the bound until the load ends."""
     begin, end = max(begin, evidence.load_begins), evidence.load_ends
     by = end if bound.by_s is None else begin + bound.by_s * 1e9
     inside = list(looks.inside(begin, end))

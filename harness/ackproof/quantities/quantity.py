@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 _QUANTILE: Final = re.compile(r"p([1-9][0-9]?(?:\.[0-9]{1,2})?)\Z")
 LEAST_GAP_S: Final = 0.01
-"""Shorter gaps cannot be distinguished."""
+"""Shortest gap, in seconds, that the ledgers can show."""
 
 
 class Witness(StrEnum):
@@ -41,10 +41,10 @@ class Witness(StrEnum):
 
 
 class Argument(StrEnum):
-    """Arguments of a quantity after its first word."""
+    """Kinds of arguments of a quantity."""
 
     SHOWS = "> X"
-    """Any comparison; it stands behind the first word."""
+    """Any comparison. It follows the first argument without a comma."""
     FAULT = "fault N"
     ABOVE = "above D"
     CODE = "code C"
@@ -55,10 +55,11 @@ class Argument(StrEnum):
 
 @dataclass(frozen=True)
 class State:
-    """Readers of a state: from a sample, and from a record of the metadata log (None: unknown at that moment).
+    """Functions that read a state from a sample, and from a record of the metadata log (None: unknown at that
+    moment).
 
-    `among`: for a state that one sample of one partition does not show, returns all observations of each subject, by
-    name. It raises `Unknown` if there are none.
+    `among`: for a state that one sample of one partition does not show. It returns all observations by the
+    name of the subject, and raises `Unknown` if there are none.
     """
 
     of_sample: Callable[[Sample], float | None] = lambda _: None
@@ -68,11 +69,11 @@ class State:
 
 @dataclass(frozen=True, kw_only=True)
 class Quantity:
-    """One word of the vocabulary. `measure` returns its number or raises `Unknown`; a `state` has a number at every
-    moment.
+    """One word of the vocabulary. `measure` returns its number or raises `Unknown`; a `state` has a number at
+    every moment.
 
-    `variant`: its first argument in parentheses, or ''. `required`, `optional`: further arguments. `unknown`: when it
-    is not known, or cut. `windows`: True if it is also measured within a part of a run.
+    `variant`: its first argument in parentheses, or ''. `required`, `optional`: further arguments. `unknown`:
+    when it is unknown, or has no upper bound. `windows`: True if it is also measured within a part of a run.
     """
 
     name: str
@@ -82,30 +83,30 @@ class Quantity:
     source: str
     unknown: str
     stands_for: str = ""
-    """What the page writes for its variant, of which there are many alike."""
+    """Placeholder for the variant in docs/quantities.md, if there are many alike (`pN`); '' for none."""
     compared: Unit = Unit.COUNT
-    """What `SHOWS` compares with."""
+    """Unit of the number that `SHOWS` compares with."""
     required: tuple[Argument, ...] = ()
     optional: tuple[Argument, ...] = ()
     needs: Witness | None = None
     mode: str = ""
-    """Where alone it is, `kraft` or `zookeeper`; '' in both."""
+    """The only metadata mode in which it exists, `kraft` or `zookeeper`; '' if it exists in both."""
     windows: bool = False
     takes_time: bool = True
-    """Whether a machine that is short of processor time shows in it."""
+    """True if shortage of processor time can change the number."""
     falls: bool = False
-    """Whether such a machine has less of it, and not more."""
+    """True if such a shortage lowers the number, and does not raise it."""
     measure: Callable[[Evidence, Ask, Window], Value] | None = None
     state: State | None = None
 
     @property
     def key(self) -> str:
-        """Its name in questions: `time_to(first ack)`."""
+        """Name in questions: `time_to(first ack)`."""
         return f"{self.name}({self.variant})" if self.variant else self.name
 
     @property
     def signature(self) -> str:
-        """Its form in questions, with optional arguments in brackets."""
+        """Form in questions, with optional arguments in brackets."""
         further = [str(one) for one in self.required if one is not Argument.SHOWS]
         shows = f" {Argument.SHOWS}" if Argument.SHOWS in self.required else ""
         inside = ", ".join(word for word in (f"{self.variant}{shows}", *further) if word)
@@ -116,7 +117,9 @@ class Quantity:
 
 @dataclass(frozen=True)
 class Ask:
-    """A quantity with its arguments. Without `place`: of all partitions together, as its definition says."""
+    """A quantity with its arguments. Without `place` it is of all partitions together, as its definition
+    says.
+    """
 
     quantity: Quantity
     fault: int | None = None
@@ -126,7 +129,7 @@ class Ask:
     node: int | None = None
     shows: Bound | None = None
     viewer: int | None = None
-    """A broker, or `ZNODES`."""
+    """Id of the broker that was asked, or `ZNODES` for the znodes of ZooKeeper."""
 
     def __str__(self) -> str:
         shows = "" if self.shows is None else f" {self.shows}"
@@ -175,7 +178,7 @@ _CODE: Final = re.compile(r"code\s+(-?[0-9]{1,5})\Z")
 
 
 def read_argument(ask: Ask, text: str) -> Ask:
-    """The same with one argument more. Raises ValueError."""
+    """Return the question with one more argument. Raises ValueError for one that is unknown or does not fit."""
     quantity = ask.quantity
     if match := _FAULT.match(text):
         kind, more = Argument.FAULT, replace(ask, fault=int(match[1]))
@@ -206,15 +209,16 @@ def read_argument(ask: Ask, text: str) -> Ask:
 
 
 class Unknown(Exception):
-    """A number that is not known, with the reason."""
+    """Raised if a number cannot be known, with the reason."""
 
 
 @dataclass(frozen=True)
 class Value:
-    """A number between `low` and `high`, both included; `high` is infinite if the run cut it.
+    """A number between `low` and `high`, both included; `high` is infinite if the run ended before it was
+    known.
 
-    `why`: why it is not one exact number: what cut it, or what is missing. `never`: an event was watched for all the
-    time, at least `low`, and did not happen.
+    `why`: why the number is not exact: what ended it early, or what is missing. `never`: an event was awaited
+    for at least `low`, and did not happen.
     """
 
     low: float
@@ -228,17 +232,17 @@ class Value:
 
     @classmethod
     def unknown(cls, why: str) -> Value:
-        """Nothing is known."""
+        """Return a value without bounds."""
         return cls(-math.inf, math.inf, why)
 
     @classmethod
     def at_least(cls, low: float, why: str) -> Value:
-        """Return a number without an upper bound; exactly `low` if there is no reason for more."""
+        """Return a value without an upper bound; without a reason (`why`), exactly `low`."""
         return cls(low, math.inf if why else low, why)
 
     @property
     def is_known(self) -> bool:
-        """True if the number has a bound."""
+        """True if the number has a lower bound."""
         return self.low > -math.inf
 
     def text(self, unit: Unit) -> str:
@@ -252,7 +256,7 @@ class Value:
 
 
 def number_text(number: float, unit: Unit) -> str:
-    """A number with its unit, to a millisecond or to four digits."""
+    """Return a number with its unit, to a millisecond or to four digits."""
     if unit in (Unit.COUNT, Unit.NUMBER):
         return f"{number:.0f}"
     if unit is Unit.SECONDS and number >= 1:
@@ -264,10 +268,10 @@ def number_text(number: float, unit: Unit) -> str:
 
 @dataclass(frozen=True)
 class Answer:
-    """Answer to an expectation. `holds`: None if unknown, and `why` says what is cut or missing.
+    """Answer to an expectation. `holds`: None if unknown, and then `why` says what is missing.
 
-    `broken`: an upper bound was exceeded, or a state was wrong; any other expectation that does not hold is merely not
-    shown. `value`: the number; None for a state.
+    `broken`: an upper bound was exceeded, or a state was wrong. Another expectation that does not hold was
+    merely not shown. `value`: the measured number; None for a state.
     """
 
     seen: str
@@ -278,20 +282,20 @@ class Answer:
 
 
 def longest(values: list[Value]) -> Value:
-    """Return the greatest value, with the reason of the one with the greatest upper bound; never, if one never
-    happened.
+    """Return the greatest value, with the `why` of the greatest upper bound. If an event never happened, so
+    does the result.
     """
     top = max(values, key=lambda one: (one.never, one.high, one.low))
     return Value(max(one.low for one in values), top.high, top.why, top.never)
 
 
 def shortest(values: list[Value]) -> Value:
-    """Return the smallest value; never, if none of them ever came."""
+    """Return the smallest value. The result never happened only if none of the events happened."""
     first = min(values, key=lambda one: (one.never, one.high, one.low))
     return Value(min(one.low for one in values), first.high, first.why, first.never)
 
 
 def total(values: list[Value]) -> Value:
-    """Return the sum."""
+    """Return the sum of the bounds, with the first reason (`why`) of a value that is not exact."""
     why = next((one.why for one in values if one.why), "")
     return Value(sum(one.low for one in values), sum(one.high for one in values), why)

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 _UNSENT: Final = "nothing was sent then, and nothing told that was sent before"
 QUANTILES: Final = ("p50", "p95", "p99", "p99.9")
-"""Those that every run is asked for; an experiment may ask for any other."""
+"""Quantiles of latency that are measured in every run. An experiment may ask for any other."""
 
 
 def _tally(evidence: Evidence, ask: Ask, spans: Spans) -> Tally:
@@ -67,7 +67,9 @@ def _errors(evidence: Evidence, ask: Ask, window: Window) -> Value:
 
 
 def _of_bad(count: int, tally: Tally) -> Value:
-    """Return a count of failures. A count of 0 is unknown if no attempt was at work that could have failed."""
+    """Return a number of failures. A number of 0 is unknown if no attempt was in flight that could have
+    failed.
+    """
     return Value.exactly(count) if count or tally.at_work else Value.unknown(_UNSENT)
 
 
@@ -79,7 +81,7 @@ _VACUOUS: Final = (
 
 
 def latency(quantile: str) -> Quantity:
-    """Latency at a quantile such as `p95`, or `max`."""
+    """Return the quantity for the latency at a quantile such as `p95`, or for `max`."""
     is_max = quantile == "max"
     return Quantity(
         name="latency",

@@ -19,7 +19,9 @@ from ackproof.rundir.lifelines import Spans
 from ackproof.rundir.metrics import EVERY_S, Metric, Scrape, Shape
 
 HOLE_NS: Final = 5_000_000_000
-"""Rounds are a second apart. One or two dropped by a busy machine hide no more than the time between any two."""
+"""Longest time, in ns, between usable rounds that is no hole. Rounds are a second apart; a busy machine may
+drop one or two.
+"""
 _DIES_NS: Final = int(EVERY_S * 1e9)
 """A node that ends this soon after a scrape began need not have answered."""
 _NOT_ASKED: Final = "nobody scraped metrics; they take observe: {metrics: true}"
@@ -27,7 +29,10 @@ _NOT_ASKED: Final = "nobody scraped metrics; they take observe: {metrics: true}"
 
 @dataclass(frozen=True)
 class Round:
-    """One scrape of all nodes: asked at `t_ns`, last answer at `done_ns`. `number` None: no live node has it."""
+    """One scrape of all nodes: requested at `t_ns`, last answer at `done_ns`.
+
+    `number`: the metric over all nodes; None if no live node has it.
+    """
 
     t_ns: int
     done_ns: int
@@ -48,34 +53,42 @@ class Hole:
 
 @dataclass(frozen=True)
 class Scraped:
-    """Series of one metric. `rounds`: the usable ones, in order. Of a counter: increases since the first round."""
+    """One metric over time. `rounds`: the usable rounds, in order. Numbers of a counter are increases since
+    the first round.
+    """
 
     rounds: Sequence[Round]
     holes: Sequence[Hole]
     gone: Sequence[Hole] = ()
-    """Counters only: times from the last scrape of a node to its end. The increase in such a time is unknown."""
+    """Counters only: times from a node's last scrape to the end of its process. Increases in such a time are
+    unknown.
+    """
 
     def hole(self, begin: float, end: float) -> Hole | None:
-        """Return the first hole that overlaps this time."""
+        """Return the first hole that overlaps the time from `begin` to `end`; None if there is none."""
         return _first_overlap(self.holes, begin, end)
 
     def lost(self, begin: float, end: float) -> Hole | None:
-        """Return the first time in `gone` that overlaps this one."""
+        """Return the first time in `gone` that overlaps the time from `begin` to `end`; None if there is
+        none.
+        """
         return _first_overlap(self.gone, begin, end)
 
     def inside(self, begin: float, end: float) -> list[Round]:
-        """Rounds from `begin` to before `end` that have a number."""
+        """Return the rounds from `begin` to before `end` that have a number."""
         return [one for one in self.rounds if begin <= one.t_ns < end and one.number is not None]
 
 
 @dataclass(frozen=True)
 class ScrapedLooks(Looks):
-    """Scrapes of a metric as observations of a state."""
+    """Scrapes of a metric as looks at a state. Its holes are those of the scrapes, not times without a
+    number.
+    """
 
     holes: Sequence[Hole] = ()
 
     def hole(self, begin: float, end: float, *, first_ns: int = 0) -> str:
-        """Return the first hole that overlaps this time, in words; '' if there is none."""
+        """Return the first hole in the scrapes that overlaps this time, in words; '' if there is none."""
         del first_ns
         return str(_first_overlap(self.holes, begin, end) or "")
 
@@ -85,7 +98,9 @@ def _first_overlap(holes: Sequence[Hole], begin: float, end: float) -> Hole | No
 
 
 def scraped(evidence: Evidence, metric: Metric, node: int | None) -> Scraped | str:
-    """Return the rounds and holes of a metric, of one node or of all together; a reason, if there are none."""
+    """Return the rounds and holes of a metric, of one node or (None) of all combined. A text says why there
+    are none.
+    """
     scrapes = evidence.scrapes
     if not scrapes:
         return _NOT_ASKED
@@ -142,7 +157,7 @@ class _Table:
         return rounds, holes
 
     def lost_counts(self) -> list[Hole]:
-        """Return for each life that ended the time from the node's last answer to that end."""
+        """Return, for each life of a node that ended, the time from its last answer to that end."""
         answered: dict[int, list[float]] = {node: [] for node in self._lives}
         for (node, t_ns), scrape in self._at.items():
             if scrape.values is not None:
@@ -159,7 +174,7 @@ class _Table:
         ]
 
     def _round(self, t_ns: int) -> Round | list[int]:
-        """Return the number of all nodes together; the silent nodes, if any lived and did not answer."""
+        """Return the metric over all nodes; if live nodes did not answer, return their ids."""
         silent, numbers, done = [], [], t_ns
         for node, spans in self._lives.items():
             scrape = self._at.get((node, t_ns))
@@ -185,7 +200,10 @@ class _Table:
 def _added(
     scrapes: Sequence[Scrape], spans: Spans, name: str, first_ns: int
 ) -> tuple[list[int], list[float]]:
-    """Return the times and counts of a node since the first round. A node that starts again counts from 0."""
+    """Return the times of a node's answers, and the counter's increase since the first round at each.
+
+    A node that starts again counts from 0.
+    """
     times: list[int] = []
     added: list[float] = []
     total, last, life = 0.0, 0.0, -math.inf

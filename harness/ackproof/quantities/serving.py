@@ -22,7 +22,7 @@ from ackproof.rundir.observed import BrokerRound, ServedReplica
 from ackproof.rundir.partition import TopicPartition
 
 _CORRUPT_MESSAGE: Final = 2
-"""Error code of a leader that refuses a batch with a wrong checksum: it has examined the batch."""
+"""Error code CORRUPT_MESSAGE: a leader examined the batch and refused it for its wrong checksum."""
 
 
 _ASKED: Final[tuple[tuple[str, str, Callable[[ServedReplica], bool], str], ...]] = (
@@ -56,7 +56,7 @@ _ASKED: Final[tuple[tuple[str, str, Callable[[ServedReplica], bool], str], ...]]
 
 
 def _answers(evidence: Evidence, ask: Ask, window: Window) -> list[ServedReplica]:
-    """Return the answers of brokers within a window. Raises `Unknown`."""
+    """Return what brokers served within a window, as the question chooses. Raises `Unknown` without rounds."""
     rounds, spans = rounds_of(evidence), evidence.spans(window)
     return [
         one

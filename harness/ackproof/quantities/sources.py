@@ -20,19 +20,19 @@ from ackproof.rundir.partition import TopicPartition
 Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
 QUEUED_NS: Final = 1_000_000_000
-"""A record may have been fetched this long before it is handed over."""
+"""Longest time, in ns, from the fetch of a record until the reader gets it from its client library."""
 _NOBODY: Final = -1
 
 
 @dataclass(frozen=True)
 class _Named:
-    """Brokers that one reader named for one partition, with the times, ascending."""
+    """Brokers from which one reader said that it fetched one partition, with the times, ascending."""
 
     times: Ints
     brokers: Ints
 
     def split_reads(self, node: int, read_ns: Ints) -> tuple[Bools, Bools]:
-        """Return for each record whether it is certainly of this broker, and whether it may be."""
+        """Return two arrays: was each record certainly fetched from this broker, and may it have been?"""
         last = len(self.times) - 1
         first = np.maximum(np.searchsorted(self.times, read_ns - QUEUED_NS, "right") - 1, 0)
         end = np.minimum(np.searchsorted(self.times, read_ns, "left"), last)
@@ -45,16 +45,17 @@ class _Named:
 
 
 def _is_set_between(flags: Bools, first: Ints, last: Ints) -> Bools:
-    """Return True where a flag is set from `first` to `last`, both included."""
+    """Return for each pair of indices True if a flag is set from `first` to `last`, both included."""
     sums = np.concatenate([[0], np.cumsum(flags)])
     found: Bools = sums[last + 1] > sums[first]
     return found
 
 
 def count_reads(evidence: Evidence, node: int, place: TopicPartition | None, spans: Spans) -> tuple[int, int]:
-    """Count the records that readers certainly fetched from this broker, and those that may be from it.
+    """Return the number of records that readers certainly fetched from this broker, and of those that they
+    may have.
 
-    A reader that reported nothing of a partition may have had all of it from any broker.
+    A reader that reported nothing of a partition may have fetched all of it from any broker.
     """
     certain = possible = 0
     for client in evidence.clients:

@@ -40,14 +40,14 @@ def _withheld(sample: Sample) -> float | None:
 
 
 def _places(evidence: Evidence, ask: Ask) -> list[TopicPartition]:
-    """Return the partitions of the question that were sampled. Raises `Unknown` without any."""
+    """Return the sampled partitions that the question is about. Raises `Unknown` if there are none."""
     if found := [place for place in sorted(evidence.samples_of) if ask.place in (None, place)]:
         return found
     raise Unknown(f"nobody looked at {ask.place or 'any partition'}")
 
 
 def _uncommitted(evidence: Evidence, ask: Ask) -> Mapping[str, Looks]:
-    """Return the looks at the node's own log, for each partition of the question."""
+    """Return for each partition of the question the looks at a node's log end minus high watermark."""
     state = State(partial(_lag, ask.node or 0))
     return {
         str(replace(ask, place=place)): Looks.read(evidence, state, place) for place in _places(evidence, ask)
@@ -125,7 +125,9 @@ _STATES: Final = (
 LIVE: Final[Mapping[str, Callable[[Sample], float | None]]] = {
     name: state.of_sample for name, state, *_ in _STATES if state.among is None
 }
-"""Readers of one sample of a partition, by the name of the state, for triggers. None: the sample does not show it."""
+"""State → function that reads it from one sample, for triggers. It returns None if the sample does not show
+it.
+"""
 
 
 def _elections(kind: str, evidence: Evidence, ask: Ask, _: Window) -> Value:
@@ -154,7 +156,7 @@ def _controllers(evidence: Evidence, _: Ask, __: Window) -> Value:
 
 
 def _befell(record: MetadataRecord, *, zookeeper: bool) -> tuple[str, int] | None:
-    """Return the effect of a record on the registration of a broker; None if it has none.
+    """Return the effect of a record on a broker's registration, and the broker; None if it has none.
 
     With ZooKeeper the registration is a znode; its end is recorded as a fencing.
     """
@@ -242,11 +244,13 @@ STATES: Final = (
 Assignment: TypeAlias = Sequence[int]
 """The brokers of a partition's replicas, the preferred leader first."""
 Assigned: TypeAlias = Callable[[Evidence, Collection[Assignment]], Mapping[str, float]]
-"""From the replicas of all partitions to a number of each thing, by its name."""
+"""Function from the replicas of all partitions to a number for each subject, by its name."""
 
 
 def _racks(evidence: Evidence, ask: Ask) -> Mapping[str, Looks]:
-    """Return the number of racks of each partition's replicas, at observations of brokers with known racks."""
+    """Return for each partition the number of racks of its replicas, at looks where all these racks are
+    known.
+    """
     found = {}
     for place in _places(evidence, ask):
         samples = evidence.samples_of[place]
@@ -279,7 +283,7 @@ def _in_racks(evidence: Evidence, assigned: Collection[Assignment]) -> Mapping[s
 
 
 def _of_all(numbers: Assigned, evidence: Evidence, ask: Ask) -> Mapping[str, Looks]:
-    """Return numbers over all partitions, at each look that knows all of them."""
+    """Return numbers over all partitions, at each look that knows the replicas of all of them."""
     found: dict[str, list[tuple[int, float]]] = {}
     for t_ns, assigned in _whole_looks(evidence):
         for name, number in numbers(evidence, assigned).items():
@@ -292,7 +296,7 @@ def _of_all(numbers: Assigned, evidence: Evidence, ask: Ask) -> Mapping[str, Loo
 
 
 def _whole_looks(evidence: Evidence) -> Iterator[tuple[int, Collection[Assignment]]]:
-    """Yield the times at which the replicas of every partition were known, with the assignments."""
+    """Yield (time in ns, assignments) for each look at which the replicas of every partition were known."""
     newest: dict[TopicPartition, tuple[int, Assignment]] = {}
     count = len(evidence.samples_of)
     looks = sorted(

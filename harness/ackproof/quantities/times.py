@@ -25,17 +25,22 @@ WALL_WITHIN_NS: Final = 20 * MS
 """Greatest drift of the wall clock against the monotonic one in a run: the uncertainty of times that brokers write."""
 
 Event: TypeAlias = Callable[[Evidence, FaultLife, Ask], Value]
-"""The time of an event in seconds after a fault. Raises `Unknown`."""
+"""Function that measures the time from a fault to an event, in seconds. Raises `Unknown`."""
 
 
 def between(life: FaultLife, after_ns: float, until_ns: float) -> Value:
-    """Return the time of an event between these two, in seconds since the fault began."""
+    """Return the time from a fault to an event that came between `after_ns` and `until_ns`, in seconds.
+
+    The fault began between its request and its confirmation.
+    """
     confirmed = life.asked if life.confirmed is None else life.confirmed
     return Value(max(0.0, (after_ns - confirmed) / 1e9), max(0.0, (until_ns - life.asked) / 1e9))
 
 
 def not_until(life: FaultLife, last_ns: float, what: str, end: str = "the last look") -> Value:
-    """Return the time of an event that had not happened by `last_ns`, the `end` of watching for it."""
+    """Return the time of an event that had not happened by `last_ns`, when observation ended (`end` says
+    how).
+    """
     seen = between(life, last_ns, last_ns)
     return Value(seen.low, math.inf, f"{what} until {last_ns / 1e9:.3f} s of the run, {end}", never=True)
 
@@ -79,9 +84,9 @@ def _request(
 def _looked_at(
     evidence: Evidence, life: FaultLife, ask: Ask
 ) -> tuple[Mapping[TopicPartition, Sequence[Sample]], Sequence[Value]]:
-    """Return the looks at each partition of the question, from the last one before the fault on.
+    """Return the samples of each partition of the question, from the last one before the fault on.
 
-    The second list has a value for each partition of which nobody knows how it was before the fault: any time.
+    The second list has an unknown value for each partition whose state before the fault is unknown.
     """
     looked, unseen = {}, []
     for place in sorted(evidence.samples_of):
@@ -98,7 +103,7 @@ def _looked_at(
 
 
 def _first(life: FaultLife, looks: Sequence[Sample], is_it: Callable[[Sample], bool], what: str) -> Value:
-    """When the first look showed it: between that and the one before."""
+    """Return the time of the first look at which `is_it` holds: between that look and the one before."""
     for one, two in pairwise(looks):
         if is_it(two):
             return between(life, max(one.t_ns, life.asked), two.t_ns)
@@ -119,7 +124,7 @@ def _new_leader(evidence: Evidence, life: FaultLife, ask: Ask) -> Value:
 def _together(
     of_all: Callable[[list[Value]], Value], values: Sequence[Value], unseen: Sequence[Value], none: str
 ) -> Value:
-    """Combine the times of all partitions, unknown ones too. Raises `Unknown` if none has one."""
+    """Combine the times of all partitions, including unknown times. Raises `Unknown` without any known time."""
     if not values:
         raise Unknown(unseen[0].why if unseen else none)
     return of_all([*values, *unseen])
@@ -172,9 +177,9 @@ def _equal(evidence: Evidence, life: FaultLife, ask: Ask) -> Value:
 
 
 def _caught_up(one: Sample, two: Sample) -> bool:
-    """Return True if each replica has by the second look what the leader had at the first.
+    """Return True if at the second look each replica has all that the leader had at the first.
 
-    Under load no two log ends that are asked one after the other are equal.
+    Under load, two log ends that are requested one after the other are never equal.
     """
     return all(two.log_ends.get(replica, -1) >= one.log_ends[one.leader] for replica in two.replicas)
 
@@ -207,7 +212,9 @@ def _controller(evidence: Evidence, life: FaultLife, _: Ask) -> Value:
 
 
 def _wall(evidence: Evidence) -> int:
-    """Return by how many ns the wall clock moved against the monotonic one. Raises `Unknown` if that is too much."""
+    """Return by how many ns the wall clock moved against the monotonic clock. Raises `Unknown` above
+    `WALL_WITHIN_NS`.
+    """
     if any(life.kind == "clock_jump" for life in evidence.faults.values()):
         raise Unknown("a fault moved wall clocks, by which the metadata log is dated")
     if not evidence.wall_ns:

@@ -16,7 +16,7 @@ from ackproof.rundir.partition import TopicPartition
 
 
 def rounds_of(evidence: Evidence) -> Sequence[BrokerRound]:
-    """Return the rounds of questions to each broker, at least one. Raises `Unknown`."""
+    """Return the rounds of requests to each broker, at least one. Raises `Unknown` if there are none."""
     if not evidence.rounds:
         raise Unknown("nobody asked each broker; it takes observe: {brokers: true}")
     return evidence.rounds
@@ -33,7 +33,7 @@ def _row(told: ViewerAnswer, place: TopicPartition) -> PartitionView | None:
 def each_place(
     looks: Callable[[Evidence, Ask, TopicPartition], Looks], evidence: Evidence, ask: Ask
 ) -> Mapping[str, Looks]:
-    """Return the looks at each partition of the question that a viewer described, or that the case has."""
+    """Return the looks at each partition of the question that a broker described, or that the case has."""
     described = {
         TopicPartition(one.topic, one.partition)
         for round_ in rounds_of(evidence)
@@ -47,7 +47,7 @@ def each_place(
 
 
 def looks_of_rounds(evidence: Evidence, number: Callable[[BrokerRound], float | None]) -> Looks:
-    """Return the numbers of all rounds that tell one. Raises `Unknown` without rounds."""
+    """Return the numbers of all rounds for which `number` is not None. Raises `Unknown` without rounds."""
     return Looks.from_pairs((one.t_ns, number(one)) for one in rounds_of(evidence))
 
 
@@ -75,7 +75,9 @@ def _controller(evidence: Evidence, ask: Ask) -> Mapping[str, Looks]:
 
 
 def _views(evidence: Evidence, _: Ask, place: TopicPartition) -> Looks:
-    """Count the different descriptions of a partition in each round in which all viewers answered."""
+    """Return the number of different descriptions of a partition, in each round in which all viewers
+    answered.
+    """
 
     def different(round_: BrokerRound) -> int | None:
         rows = {row for told in round_.told if (row := _row(told, place)) is not None}
@@ -85,7 +87,10 @@ def _views(evidence: Evidence, _: Ask, place: TopicPartition) -> Looks:
 
 
 def _disagreement(evidence: Evidence, ask: Ask, _: Window) -> Value:
-    """Between rounds that show agreement a longer disagreement may be hidden than any that was seen."""
+    """Measure the longest time for which viewers described a partition differently.
+
+    A longer disagreement than any that was seen may lie between rounds that show agreement.
+    """
     found = each_place(_views, evidence, ask)
     done = {one.t_ns: one.done_ns for one in evidence.rounds}
     least, most, why = 0.0, 0.0, ""
@@ -103,10 +108,10 @@ def _disagreement(evidence: Evidence, ask: Ask, _: Window) -> Value:
 
 
 def _apart_ns(rounds: Sequence[tuple[int, int, bool]]) -> int:
-    """Return the longest disagreement that consecutive rounds show without a hole.
+    """Return the longest disagreement, in ns, that successive rounds without a hole show.
 
-    Rounds are (asked, answered, whether viewers differed). It lasts from when all had answered the first until the last
-    was asked.
+    A round is (requested, answered, True if viewers differed). The disagreement lasts from the last answer of
+    its first round to the requests of its last.
     """
     longest, begun, before = 0, None, rounds[0][0]
     for asked, answered, differed in rounds:
@@ -120,7 +125,7 @@ def _apart_ns(rounds: Sequence[tuple[int, int, bool]]) -> int:
 
 
 def _apart_at_most_ns(rounds: Sequence[tuple[int, int, bool]], end: int) -> int:
-    """Return the longest time without a round that shows agreement, from the first round until `end`."""
+    """Return the longest time, in ns, without a round that shows agreement, from the first round until `end`."""
     longest, since = 0, rounds[0][0]
     for asked, answered, differed in rounds:
         if not differed:

@@ -62,17 +62,17 @@ OF_FAMILY: Final[Mapping[str, tuple[Quantity, ...]]] = MappingProxyType(
         "Findings of the audit, one quantity per anomaly class": _FINDINGS,
     }
 )
-"""Quantities by the heading of their family on the page."""
+"""Heading on the page → quantities below it."""
 VOCABULARY: Final[Mapping[str, Quantity]] = MappingProxyType(
     {one.key: one for family in OF_FAMILY.values() for one in family}
 )
-"""By what they are called: `time_to(first ack)`, `isr`, `lost`."""
+"""Quantities by their key: `time_to(first ack)`, `isr`, `lost`."""
 _COMPARED: Final = re.compile(r"([^<>=]+?)\s*([<>=].*)\Z")
 _ASK: Final = re.compile(r"\s*([A-Za-z][A-Za-z_-]*)\s*(?:\(([^()]*)\))?\s*\Z")
 
 
 class UnknownQuantity(ValueError):
-    """A name that is none of the vocabulary's. `said`: what stands there; `valid`: what could."""
+    """A name that is not in the vocabulary. `said`: the unknown name. `valid`: names that could stand there."""
 
     def __init__(self, said: str, valid: list[str]) -> None:
         self.said = said
@@ -81,12 +81,12 @@ class UnknownQuantity(ValueError):
 
 
 def is_count(name: str) -> bool:
-    """Return True for a class of anomalies, which the audit counts."""
+    """Return True if a quantity is an anomaly class, which the audit counts."""
     return name in TABLE
 
 
 def parse_ask(text: str) -> Ask:
-    """Read a quantity with what it is asked of. Raises `UnknownQuantity`, or ValueError with what is wrong."""
+    """Parse a quantity with its arguments. Raises `UnknownQuantity`, or ValueError with what is wrong."""
     match = _ASK.match(text)
     if match is None:
         raise ValueError(
@@ -108,7 +108,7 @@ def parse_ask(text: str) -> Ask:
 
 
 def _named(name: str, words: list[str]) -> Quantity:
-    """The quantity of this name; its variant, if it has some, is the first word."""
+    """Return the quantity of this name. The first of `words` is its variant, if it has variants."""
     variants = [one for one in VOCABULARY.values() if one.name == name]
     if not variants:
         raise UnknownQuantity(name, list(dict.fromkeys(one.name for one in VOCABULARY.values())))
@@ -125,7 +125,7 @@ def _named(name: str, words: list[str]) -> Quantity:
 
 
 def markdown() -> str:
-    """The page; a test holds both equal."""
+    """Return the text of docs/quantities.md."""
     lines = [
         "# Quantities",
         "",

@@ -19,26 +19,29 @@ from ackproof.repeats.demand import Contrast, Demand, Statistic
 from ackproof.repeats.intervals import CONFIDENCE, Estimate, Moments, ends, estimate, ranks, student
 
 MOST: Final = 2000
-"""So many repeats are thought of when it is asked how many would decide."""
+"""Greatest number of repeats that is considered when searching how many would decide."""
 _LARGEST: Final = 1 << 15
-"""p99.99 takes 29,956 repeats; no statistic that a file may ask for takes more."""
+"""Greatest number of repeats that any statistic needs: p99.99 takes 29,956."""
 USUAL: Final = 20
-"""Repeats that are enough where the statistic does not ask for more."""
+"""Number of repeats that is enough if the statistic does not need more."""
 EARLY: Final = 0.999
-"""Confidence with which something is decided before the last look (Haybittle and Peto)."""
+"""Confidence that a look before the last one requires (Haybittle and Peto)."""
 EARLY_MEAN: Final = 11
 """With fewer repeats no mean is decided before the last look, because a rare, much slower repeat is most often not
 among them. From this number on the median is bounded with that confidence, for any distribution.
 """
 
 Groups = Sequence[Sequence[Value]]
-"""The values of one case's repeats; or of two cases that are compared."""
+"""Values of the repeats of one case, or of two cases that are compared."""
 
 
 @dataclass(frozen=True)
 class Decision:
-    """`holds` None: the interval is on both sides. `enough`: how many repeats of each case would likely decide then, if
-    they were like these; None: no number up to `MOST` would."""
+    """Result of comparing an interval with a demand.
+
+    `holds`: None if the interval is on both sides of a bound. `enough`: number of repeats of each case that
+    would likely decide, if they were like these; None: no number up to `MOST` would.
+    """
 
     estimate: Estimate
     holds: bool | None
@@ -46,7 +49,7 @@ class Decision:
 
 
 def decide(demand: Demand, groups: Groups, confidence: float = CONFIDENCE) -> Decision:
-    """Hold the statistic of these repeats against what was demanded of it."""
+    """Compare the statistic of these repeats, with its interval, with the demanded range."""
     found = _estimated(demand, groups, confidence)
     holds = _holds(demand, found) if _may_decide(demand, min(map(len, groups)), confidence) else None
     enough = None if holds is not None or demand.statistic.is_max else _enough(demand, groups, confidence)
@@ -54,8 +57,10 @@ def decide(demand: Demand, groups: Groups, confidence: float = CONFIDENCE) -> De
 
 
 def repeats_needed(demand: Demand) -> int:
-    """Return the smallest number of repeats whose interval is bounded on each side that the demand needs. With fewer it
-    is never PASS."""
+    """Return the smallest number of repeats whose interval is bounded on each side that the demand needs.
+
+    With fewer repeats the result is never PASS.
+    """
     share = demand.statistic.share
     if share is None or demand.statistic.is_max:
         return 2
@@ -77,7 +82,10 @@ def _may_decide(demand: Demand, count: int, confidence: float) -> bool:
 
 
 def _holds(demand: Demand, found: Estimate) -> bool | None:
-    """Return True if it is as demanded; without a bound, if both ends of its interval are known."""
+    """Return True if the interval is inside the demanded range, False if outside, else None.
+
+    Without a range: True if both ends of the interval are finite, else None.
+    """
     if demand.is_bare:
         return True if math.isfinite(found.low) and math.isfinite(found.high) else None
     return demand.range.covers(found.low, found.high)
@@ -131,7 +139,10 @@ def contrast_groups(
     *,
     as_if: int | None = None,
 ) -> Estimate:
-    """Estimate the difference or ratio of a statistic of two groups. `as_if`: assumed number of such values in each."""
+    """Estimate the difference or ratio of a statistic of two groups.
+
+    `as_if`: assumed number of values in each group, to predict the interval of more repeats.
+    """
     if statistic.share is None:
         one, two = (ends(group, len(group) if as_if is None else as_if) for group in (of, other))
         seen = _contrast(how, (one[0].mean, one[1].mean), (two[0].mean, two[1].mean))
@@ -149,7 +160,9 @@ def contrast_groups(
 
 
 def _recovered(left: Estimate, right: Estimate, scale: Callable[[float], float]) -> tuple[float, float]:
-    """Return the interval of the difference from the interval of each: errors add up as variances do."""
+    """Return the interval of a difference from the interval of each part: errors add up as variances do
+    (MOVER).
+    """
     low, high = scale(left.seen.low) - scale(right.seen.high), scale(left.seen.high) - scale(right.seen.low)
     beneath = math.hypot(scale(left.seen.low) - scale(left.low), scale(right.high) - scale(right.seen.high))
     beyond = math.hypot(scale(left.high) - scale(left.seen.high), scale(right.seen.low) - scale(right.low))
@@ -165,7 +178,7 @@ def _log(number: float) -> float:
 
 
 def _contrast(how: Contrast, left: tuple[float, float], right: tuple[float, float]) -> Value:
-    """Return the difference, or the ratio, of two numbers that are known by their bounds."""
+    """Return the difference or the ratio of two numbers, each known as (least, greatest)."""
     if how is Contrast.MINUS:
         return Value(left[0] - right[1], left[1] - right[0])
     low = left[0] / right[1] if left[0] > 0 and math.isfinite(right[1]) and right[1] > 0 else 0.0
@@ -197,7 +210,7 @@ def _over(one: Moments, two: Moments, confidence: float) -> tuple[float, float]:
 def _around(
     middle: float, first: float, second: float, one: Moments, two: Moments, confidence: float
 ) -> tuple[float, float]:
-    """An interval of Welch's: two variances that need not be alike."""
+    """Return Welch's interval around a difference of means, for two variances that may be unequal."""
     whole = first + second
     if not (math.isfinite(middle) and one.bounds(confidence) and two.bounds(confidence)):
         return _NOTHING

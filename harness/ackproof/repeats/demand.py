@@ -34,13 +34,13 @@ class Contrast(StrEnum):
     """Comparison of one group of repeats with another."""
 
     OVER = "over"
-    """The one divided by the other."""
+    """Ratio: one divided by the other."""
     MINUS = "minus"
 
 
 @dataclass(frozen=True)
 class Statistic:
-    """`share`: of a quantile, 0 … 1; None: the mean."""
+    """A statistic of repeats. `share`: of a quantile, 0 … 1; None for the mean."""
 
     name: str
     share: float | None = None
@@ -56,13 +56,15 @@ class Statistic:
 
     @property
     def is_max(self) -> bool:
-        """True for the maximum, which is of the repeats that ran, and says nothing of others."""
+        """True for the maximum, which describes only the repeats that ran."""
         return self.share == 1.0
 
 
 @dataclass(frozen=True)
 class Range:
-    """Numbers between two, each of which belongs to it unless it is `open`."""
+    """Numbers between `low` and `high`. A bound belongs to the range unless it is open (`low_open`,
+    `high_open`).
+    """
 
     low: float = -math.inf
     high: float = math.inf
@@ -75,7 +77,9 @@ class Range:
         return above and below
 
     def covers(self, low: float, high: float) -> bool | None:
-        """Return True if all numbers between these two are in the range; None if only some are."""
+        """Return True if all numbers from `low` to `high` are in the range, False if none are, None if only
+        some are.
+        """
         if self.holds(low) and self.holds(high):
             return True
         beneath = high < self.low or (high == self.low and self.low_open)
@@ -87,15 +91,15 @@ class Range:
 class Demand:
     """A statistic and the range in which it must be.
 
-    `of`, `baseline`: settings (`acks=all`) or names that choose the groups to compare; without `how` each case is
-    looked at by itself.
+    `of`, `baseline`: settings (`acks=all`) or names that choose the groups to compare. `how`: the comparison;
+    without it each case is judged by itself.
     """
 
     statistic: Statistic
     range: Range
     unit: Unit
     condition: str
-    """The range as it was written; '' without one."""
+    """Range as it was written; '' without a range."""
     of: tuple[str, ...] = ()
     how: Contrast | None = None
     baseline: tuple[str, ...] = ()
@@ -103,7 +107,7 @@ class Demand:
 
     @classmethod
     def parse(cls, text: str, unit: Unit) -> Demand:
-        """Read it, for a quantity of this unit. Raises ValueError."""
+        """Parse a demand on a quantity of this unit. Raises ValueError."""
         at, by, window = split_tail(text)
         match = _DEMAND.match(text[:at].rstrip())
         if match is None or by is not None:
@@ -184,16 +188,16 @@ def _text(number: float, unit: Unit, how: Contrast | None) -> str:
 
 
 _FOUR_DIGITS: Final = 1000
-"""From this number on, four digits would round known digits away."""
+"""Numbers from this one on are shown with all digits: four digits would round known ones away."""
 
 
 def value_text(value: Value, unit: Unit, how: Contrast | None = None) -> str:
-    """A number that may lie between two, in words."""
+    """Return a value in words; if it is not exact, as a range."""
     return value.text(unit) if value.never else span_text(value.low, value.high, unit, how)
 
 
 def span_text(low: float, high: float, unit: Unit, how: Contrast | None = None) -> str:
-    """Return two ends in words: of a quantity of this unit, or of a contrast."""
+    """Return a range in words: of a quantity of this unit, or (with `how`) of a difference or ratio."""
     if not math.isfinite(low):
         return f"at most {_end_text(high, unit, how)}" if math.isfinite(high) else "not bounded"
     if not math.isfinite(high):

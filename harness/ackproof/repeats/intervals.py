@@ -22,8 +22,11 @@ CONFIDENCE: Final = 0.95
 
 @dataclass(frozen=True)
 class Estimate:
-    """`seen`: the statistic of these repeats. `low`, `high`: the interval in which it is for all that there could be,
-    with the confidence that was asked for; infinite where these repeats do not bound it."""
+    """Statistic of some repeats (`seen`), and its confidence interval `low` … `high` for all possible
+    repeats.
+
+    An end of the interval is infinite if these repeats do not bound it.
+    """
 
     seen: Value
     low: float
@@ -41,7 +44,7 @@ class Spread:
 
 
 def spread_of(values: Sequence[Value]) -> Spread | None:
-    """Return the spread of the values that are known; None where none is."""
+    """Return the spread of the known values; None if there are none."""
     known = [one for one in values if one.is_known]
     if not known:
         return None
@@ -52,10 +55,11 @@ def spread_of(values: Sequence[Value]) -> Spread | None:
 def estimate(
     values: Sequence[Value], statistic: Statistic, confidence: float = CONFIDENCE, *, as_if: int | None = None
 ) -> Estimate:
-    """Estimate a statistic of these values (at least one), with its interval. `as_if`: assumed number of such values.
+    """Estimate a statistic of these values (at least one), with its interval.
 
-    Mean: Student's t; there is no interval for one value, or for few equal ones. Quantile: exact, by ranks, for any
-    distribution. Greatest: that of these repeats, no estimate.
+    Mean: Student's t; there is no interval for one value, or for few equal ones. Quantile: exact, by ranks,
+    for any distribution. Maximum: that of these repeats, without an interval. `as_if`: assumed number of such
+    values.
     """
     if statistic.is_max:
         seen = longest(list(values))
@@ -71,7 +75,7 @@ def estimate(
 
 @dataclass(frozen=True)
 class Moments:
-    """Mean and variance of numbers, and how many they are."""
+    """Mean and variance of numbers, and their count."""
 
     mean: float
     variance: float
@@ -79,7 +83,9 @@ class Moments:
 
     @classmethod
     def from_numbers(cls, numbers: Sequence[float], count: int) -> Moments:
-        """Compute the moments of at least one number, as if there were `count`; infinite where one of them is."""
+        """Compute the moments of at least one number, as if there were `count`. If a number is infinite, so
+        are the moments.
+        """
         mean = fmean(numbers)
         if not math.isfinite(mean) or len(numbers) < 2:
             return cls(mean, math.inf, count)
@@ -103,14 +109,14 @@ class Moments:
 
 
 def student(confidence: float, freedom: float) -> float:
-    """Return the standard errors by which a mean is off at most, on both sides, with this confidence."""
+    """Return the two-sided quantile of Student's t: the greatest error of a mean, in standard errors."""
     from scipy.special import stdtrit
 
     return float(stdtrit(freedom, (1 + confidence) / 2))
 
 
 def ends(values: Sequence[Value], count: int) -> tuple[Moments, Moments]:
-    """Return the moments of the low ends, and of the high ends."""
+    """Return the moments of the low ends of the values, and of their high ends."""
     return Moments.from_numbers([one.low for one in values], count), Moments.from_numbers(
         [one.high for one in values], count
     )
@@ -154,7 +160,10 @@ def _quantile(values: Sequence[Value], share: float, confidence: float, count: i
 
 
 def _quantile_of(ordered: Sequence[float], share: float) -> float:
-    """The quantile of these numbers: the mean of two neighbours where it lies between them (Hyndman and Fan's 2nd)."""
+    """Return a quantile of ascending numbers; the mean of two neighbours if it lies between them.
+
+    This is definition 2 of Hyndman and Fan.
+    """
     first, second = _neighbours(ordered, share)
     return first if first == second else (first + second) / 2
 
@@ -166,12 +175,13 @@ def _neighbours(ordered: Sequence[float], share: float) -> tuple[float, float]:
 
 @lru_cache(maxsize=4096)
 def ranks(count: int, share: float, confidence: float) -> tuple[int, int]:
-    """Between which of `count` ordered values (from 1) a quantile lies with this confidence: 0, or one more than there
-    are, where none bounds it.
+    """Return the ranks (from 1) of the two of `count` ordered values between which a quantile lies with this
+    confidence.
 
-    Of the pairs that do, the one that is nearest together, then the one whose two risks are most alike. Where a
-    quantile near an end cannot be bounded on that side, all of the risk is spent on the other. Which ranks it are
-    depends on numbers alone that are known before the first run.
+    Rank 0, or `count` + 1: no value bounds that side. Of the pairs that qualify, the nearest ranks are taken,
+    then the pair whose two risks are most alike. If a quantile near an end cannot be bounded on that side,
+    all of the risk is spent on the other. The ranks depend only on numbers that are known before the first
+    run.
     """
     from scipy.special import bdtr
 
