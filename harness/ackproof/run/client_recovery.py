@@ -36,7 +36,8 @@ _CLASS: Final = {"producer": Anomaly.STUCK_PRODUCER, "reader": Anomaly.STUCK_REA
 
 @dataclass(frozen=True)
 class _Snapshot:
-    """The counters of all clients at one moment."""
+    """Counters of all clients at one moment: records sent by client, records acknowledged or read by client
+    and partition."""
 
     at_s: float
     sent: Mapping[str, int] = field(default_factory=dict)

@@ -33,7 +33,7 @@ from ackproof.rundir.timeline import FaultFailed, FaultMissed
 from ackproof_reports import render_batch
 
 Step = Callable[[str], None]
-"""Called with a line of text for each step that takes long."""
+"""Function that is called with a line of text before each step that takes long."""
 
 
 STAGES: Final[tuple[Callable[[CaseDir], object], ...]] = (replay_run, predict_run, judge_case)
@@ -64,10 +64,12 @@ class CaseResult:
 def conclude(
     runs: Sequence[CaseDir], step: Step, *, failed: Collection[CaseDir] = (), simulate: bool = False
 ) -> list[CaseResult]:
-    """Audit the runs that were not audited yet, as one job, and judge each. Return the results in the order of `runs`.
+    """Audit the runs that were not audited yet, as one job, and judge each. Return the results in the order
+    of `runs`.
 
-    Runs in `failed` are audited but not judged, because the harness could not complete them. A problem with one run
-    becomes its `error`. Uses the Spark context of this process, if it has one.
+    Runs in `failed` are audited but not judged, because the harness could not complete them. `simulate`: also
+    simulate each other run, for the report. A problem with one run becomes its `error`. Uses the Spark
+    context of this process, if it has one.
     """
     if simulate:
         _simulate([run for run in runs if run not in failed], step)

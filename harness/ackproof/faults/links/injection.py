@@ -135,8 +135,11 @@ class LinksInjection(Injection[LinksT]):
             raise
 
     def _await_a_look(self) -> tuple[Link, ...]:
-        """Wait until at least one broken link can be probed, and return all that can. Wait only as long as
-        another fault prevents probes; then raise `FaultNotConfirmed`."""
+        """Wait until at least one of the links that this fault broke can be probed, and return all that can.
+
+        The wait lasts as long as another fault prevents probes. After that, `FaultNotConfirmed` is raised.
+        The result is empty if the fault never began.
+        """
         if not self._broken:
             return ()  # the fault never began
         hindered_at = time.monotonic()
