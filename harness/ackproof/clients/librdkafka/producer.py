@@ -110,7 +110,7 @@ class PaceOnDemand:
 
 
 class ProducerProcess:
-    """One producer process: it sends records until it is told to stop, and writes its ledger."""
+    """One producer process: it sends records until the harness stops it, and writes its ledger."""
 
     def __init__(self, settings: ProducerSettings, folder: Path) -> None:
         run = CaseDir(Path(settings.case_dir))
@@ -259,7 +259,7 @@ class ProducerProcess:
             self._serve(_IDLE_S)
 
     def _await_brokers(self) -> None:
-        """With acks=0, wait until the brokers have read all that was sent, or read nothing for `_STANDSTILL_S`."""
+        """Wait, if acks=0, until the brokers have read all that was sent, or read nothing for `_STANDSTILL_S`."""
         if self.settings.config["acks"] != "0" or self.reports.fatal:
             return
         left, moved = unread_bytes(), time.monotonic()

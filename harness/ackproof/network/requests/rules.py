@@ -66,7 +66,7 @@ class Rule:
     places: tuple[PartitionKey, ...] = ()
     until_held: int | None = None
     overtaken: bool = False
-    """True: later frames of the connection pass a held request. False: they wait behind it."""
+    """True: later frames of the connection pass a held request. False: they wait too."""
     code: int = 0
     """Kafka's error code in the answer."""
     answers: tuple[tuple[int, str], ...] = ()
