@@ -43,7 +43,7 @@ _SLACK_MS: Final = 60_000
 _NO_SESSION: Final = (-1, -1)
 """(producer id, producer epoch) of a batch of a producer without idempotence."""
 _REPORTED_NS: Final = 1_000_000_000
-"""A client reports the outcomes of all attempts that it gave up at once within this time."""
+"""Time within which a client reports the outcomes of all attempts that it gave up together."""
 
 Key = tuple[int, int]
 """Identity of a record: producer and seq."""

@@ -87,7 +87,7 @@ class PartitionOperations:
     done: Stamps = field(default_factory=Stamps)
     """Times at which records were acknowledged, or live readers got them."""
     waiting_ns: int = -1
-    """Latest time at which a record that was never acknowledged was sent, or its producer got its failure; -1: none."""
+    """Latest time at which a never acknowledged attempt was sent or reported as failed; -1: there is none."""
     begun_ns: int = _NEVER
     """Send time of the first record that was acknowledged, or that failed or stayed unreported."""
     last_offset: int = -1

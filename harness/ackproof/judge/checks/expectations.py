@@ -34,7 +34,7 @@ def check_expectations(facts: Facts) -> Iterator[Opinion]:
     """
     counts = facts.audit.counts
     again = facts.excused.get(Anomaly.DUPLICATE, {}).get(Excuse.PRODUCER_EPOCH, 0)
-    # A copy that no broker can know for one breaks no promise: an expectation is not met then, and not by Kafka.
+    # No broker can recognize a copy in a new producer epoch, so such a copy breaks no promise of Kafka.
     kafkas = {**counts, Anomaly.DUPLICATE: counts[Anomaly.DUPLICATE] - again} if again else counts
     for anomaly, text in _broken_upper_bounds(facts, kafkas):
         if anomaly in LIVENESS and (why := machine_is_starved(facts)):

@@ -30,7 +30,7 @@ _proves = partial(breaks, proven=True)
 
 
 class _Batch(NamedTuple):
-    """A batch, by the columns of `replicas.BATCHES` that its copies share."""
+    """Columns of a batch in `replicas.BATCHES` that are equal in all its copies."""
 
     first_offset: int
     last_offset: int

@@ -147,7 +147,7 @@ def _values(ledger: Sequence[_Part], column: str) -> set[int]:
 def _span(ledger: Sequence[_Part], column: str) -> tuple[int | None, int | None]:
     """Return the least and the greatest value of a column over all parts; None if there is no value.
 
-    A time of -1 (never) hides the least one: the row was sent before, or contradicts itself.
+    The least time is -1 if a row has no such time (never), so the least of the others is then not known.
     """
     known: list[tuple[int, int]] = []
     for path, footers in ledger:

@@ -135,7 +135,7 @@ def _uncounted_records(facts: Facts) -> Iterator[str]:
 
 
 def check_high_watermarks(facts: Facts) -> Iterator[Opinion]:
-    """Check sampled high watermarks and log ends against each other and the logs at the end."""
+    """Check sampled high watermarks and log ends against each other and the logs on disk at the end."""
     differs = kafka_differs(sealed=facts.sealed)
     ends: dict[TopicPartition, int] = defaultdict(int)
     for place, replicas in facts.replicas_of.items():
