@@ -17,7 +17,7 @@ from ackproof.rundir.anomaly_terms import Concern, RuledBy, Unit
 
 
 class Anomaly(StrEnum):
-    """Names of the classes, in the order in which `audit.json` counts them."""
+    """Names of the anomaly classes, in the order of the counts in `audit.json`."""
 
     LOST = "lost"
     OVERWRITTEN = "overwritten"
@@ -54,7 +54,7 @@ _WITHOUT_DETAIL: Final = ("producer", "seq", "offset")
 
 @dataclass(frozen=True, slots=True)
 class AnomalyClass:
-    """One class of anomalies: one row of the table."""
+    """An anomaly class: its words, its unit, and the rule that forbids it."""
 
     name: Anomaly
     singular: str
@@ -73,25 +73,25 @@ class AnomalyClass:
     follows: bool = False
     """True if a record can get this class after its window of a soak was read back."""
     passing: bool = False
-    """True if the finding may be withdrawn: a later window can find the record elsewhere."""
+    """True if a later window of a soak may find the record elsewhere and withdraw the finding."""
     columns: tuple[str, ...] = _WHOLE
-    """Columns of a finding besides class, topic and partition; the others are -1 or empty."""
+    """Columns of a finding besides class, topic and partition; other columns are -1 or ''."""
 
     @property
     def always_forbidden(self) -> bool:
-        """Return True if no configuration permits it, so that no expectation can either."""
+        """True if no configuration permits the class, so that no expectation can permit it either."""
         return self.ruled_by is RuledBy.NO_SETTING
 
     @property
     def transactional(self) -> bool:
-        """Return True if only records of transactions can show it."""
+        """True if only records of transactions can have findings of the class."""
         return self.concern is Concern.TRANSACTIONS
 
 
 _liveness = partial(
     AnomalyClass, ruled_by=RuledBy.LIVENESS, concern=Concern.LIVENESS, proves=True, columns=("detail",)
 )
-"""Return a row for something that had not recovered within its bound after the last healing."""
+"""Make a liveness class: something had not recovered within its bound after the last healing."""
 _removal = partial(AnomalyClass, ruled_by=RuledBy.REMOVAL, concern=Concern.NOTHING, follows=True)
 
 _GRAVEST_FIRST: Final = (
@@ -346,11 +346,11 @@ _ROWS: Final = sorted(_GRAVEST_FIRST, key=lambda row: list(Anomaly).index(row.na
 TABLE: Final[Mapping[str, AnomalyClass]] = MappingProxyType({row.name: row for row in _ROWS})
 """Rows by name, in the order of `Anomaly`. Findings of newer versions may name other classes."""
 REMOVED: Final = tuple(row.name for row in _ROWS if row.ruled_by is RuledBy.REMOVAL)
-"""Acknowledged records that a setting or an administrator removed: they are not lost."""
+"""Classes of acknowledged records that a setting or an administrator removed: they are not lost."""
 ABSENCES: Final = {*REMOVED, *(row.name for row in _ROWS if row.ruled_by is RuledBy.LOSS and not row.proves)}
 """Classes that only a final read can show."""
 LIVENESS: Final = tuple(row.name for row in _ROWS if row.ruled_by is RuledBy.LIVENESS)
-"""Classes of things that do not recover. Only a run on observed brokers can count them."""
+"""Classes of things that do not recover. Only runs with observed brokers count them."""
 TRACED: Final = tuple(row.name for row in _ROWS if row.traced)
 FOLLOWING: Final = frozenset(row.name for row in _ROWS if row.follows)
 PASSING: Final = frozenset(row.name for row in _ROWS if row.passing)
@@ -387,7 +387,7 @@ the run is not whole.
 
 
 def markdown() -> str:
-    """Return `docs/anomalies.md`."""
+    """Return the text of `docs/anomalies.md`, made from the table."""
     lines = [_INTRODUCTION]
     for row in _GRAVEST_FIRST:
         forbidden = f"transactions only; {row.ruled_by}" if row.transactional else row.ruled_by

@@ -12,15 +12,18 @@ from ackproof.rundir.outcome import Verdict
 
 
 class BatchCase(Document):
-    """A case in `batch.json`."""
+    """Result of one case (one repeat of one combination of settings) in `batch.json`."""
 
     case: str
     experiment: str = ""
-    """Name of its experiment if the batch has several files; followed by the file's name if experiments share the
-    name."""
+    """Name of the case's experiment if the batch has several files; followed by the file's name if
+    experiments share the name.
+    """
     settings: dict[str, Scalar]
     cell: str = ""
-    """Part of the case's name for a group of settings."""
+    """Part of the case's name that stands for a group of settings which vary together; '' without such a
+    group.
+    """
     repeat: int
     verdict: Verdict | None = None
     error: str | None = None
@@ -41,12 +44,12 @@ class BatchCase(Document):
 
     @property
     def cell_name(self) -> str:
-        """Return the name that all its repeats share: `acks=all`."""
+        """The case's name without the number of the repeat: `acks=all`."""
         return self.case.rpartition("#")[0]
 
     @property
     def title(self) -> str:
-        """Return the case's name within the batch: `acks=all#1`, and with several files `kills: acks=all#1`."""
+        """The case's name within the batch: `acks=all#1`, and with several files `kills: acks=all#1`."""
         return f"{self.experiment}: {self.case}" if self.experiment else self.case
 
 
@@ -78,36 +81,42 @@ class OverRepeats(Document):
     cells: tuple[str, ...]
     repeats: int
     needed: int = 0
-    """Number of repeats without which the interval has no bound on a side that the demand needs; 0: not stated."""
+    """Least number of repeats for an interval that has the bound which the demand needs; 0: not stated."""
     timing: str = ""
-    """Name of the timing under which it was measured; '' for a quantity that is not a time."""
+    """Name of the brokers' timing (`Timing.name`) during the measurement; '' for a quantity that is not a
+    time.
+    """
     claim: str = ""
-    """Name of the claim that it tests; '' for an expectation of an experiment."""
+    """Name of the claim that this measurement tests; '' for an expectation of an experiment."""
     side: str = ""
-    """Side of that claim: `holds`, `fails` or `measured`."""
+    """Side of the claim: `holds`, `fails` or `measured`; '' for an expectation."""
     confidence: float = 0.95
     verdict: Verdict | None = None
     why: str = ""
     seen: str = ""
-    """The statistic over these repeats, in words. `interval` is the interval, in words."""
+    """The statistic over the repeats, in words. `interval`: its confidence interval, in words."""
     interval: str = ""
     low: float | None = None
     high: float | None = None
-    """The interval, in the unit of the quantity or as a ratio; None: not bounded."""
+    """Bounds of the confidence interval, in the unit of the quantity or as a ratio; None: no bound."""
     enough: int | None = None
-    """Number of repeats per case that would likely decide it; None: no number would, or it is decided already."""
+    """Estimated number of repeats per case that decides the expectation; None: no number does, or it is
+    decided already.
+    """
     values: tuple[tuple[RepeatValue, ...], ...] = ()
 
     @property
     def title(self) -> str:
-        """Return the expectation in words: `p95 of time_to(first ack, fault 1) < 6s, acks=all`."""
+        """The expectation in words: `p95 of time_to(first ack, fault 1) < 6s, acks=all`."""
         whose = f"{self.experiment}: " if self.experiment else ""
         cells = "" if self.cells == ("case",) else f", {' and '.join(self.cells)}"
         return f"{whose}{self.quantity} {self.demand}{cells}"
 
     @property
     def open(self) -> bool:
-        """Return True if more repeats could decide it: it has no PASS or FAIL, and every repeat has a number."""
+        """True if more repeats could decide the expectation: it has no PASS or FAIL yet, and every repeat has
+        a number.
+        """
         unknown = any(value.low is None for group in self.values for value in group)
         return self.verdict not in (Verdict.PASS, Verdict.FAIL) and not unknown
 
@@ -141,7 +150,9 @@ class BatchFile(Document):
 
 
 class PairOutcome(StrEnum):
-    """Result of a pair of fault kinds. If several runs had the pair, the result that is listed first here counts."""
+    """Result of a pair of fault kinds. If several runs contained the pair, the result listed first here
+    counts.
+    """
 
     COVERED = "covered"
     """Both were confirmed and in force at the same time, according to the timeline."""

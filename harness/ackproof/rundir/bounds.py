@@ -26,7 +26,9 @@ OPERATORS: Final[Mapping[str, Callable[[float, float], bool]]] = {
     ">": lambda a, b: a > b,
     "<": lambda a, b: a < b,
 }
-"""Comparisons of triggers and expectations; longer signs first, so that a pattern made of them finds them."""
+"""Comparison operators of triggers and expectations. Longer signs come first, so that a regular expression of
+them matches `>=` before `>`.
+"""
 
 
 class Unit(StrEnum):
@@ -36,11 +38,11 @@ class Unit(StrEnum):
     SECONDS = "s"
     PER_SECOND = "1/s"
     NUMBER = "number"
-    """A plain number in a state: a size, an id, an epoch, an offset."""
+    """Unit of a plain number: a size, an id, an epoch, an offset."""
 
 
 class Mode(StrEnum):
-    """When a state must satisfy the comparison."""
+    """When a state, such as the size of an ISR, must satisfy the comparison."""
 
     ALWAYS = "always"
     NEVER = "never"
@@ -50,7 +52,7 @@ class Mode(StrEnum):
 
 
 class Span(StrEnum):
-    """The part of a run in which a demand is checked."""
+    """Kind of the part of a run in which a bound is checked; `Window` adds the number of the fault."""
 
     WHOLE = ""
     DURING = "during fault"
@@ -61,8 +63,11 @@ class Span(StrEnum):
 
 @dataclass(frozen=True)
 class Window:
-    """The part of a run in which a demand is checked. `fault` is the N of `during fault N` (from its confirmation
-    until its healing is requested) and of `after fault N` (from its confirmation on)."""
+    """The part of a run in which a bound is checked.
+
+    `during fault N`: from the confirmation of fault N until its healing is requested. `after fault N`: from
+    its confirmation on. `fault`: that N, else None.
+    """
 
     span: Span = Span.WHOLE
     fault: int | None = None
@@ -102,7 +107,7 @@ class Bound:
 
     @classmethod
     def parse(cls, given: object, unit: Unit = Unit.COUNT) -> Bound:
-        """Parse a whole number (exactly that count) or a text such as "> 0". Raises ValueError."""
+        """Parse a bound: a whole number (exactly that count), or a text such as "> 0". Raises ValueError."""
         expected = ValueError(f"expected {_EXAMPLES[unit]}")
         if (
             isinstance(given, int)
@@ -135,7 +140,7 @@ class Bound:
 
     @property
     def as_written(self) -> int | str:
-        """Return the bound as an experiment file has it: a plain count as a number, anything else as text."""
+        """The bound as an experiment file has it: a plain count as a number, anything else as text."""
         text = str(self)
         return int(text) if text.isdigit() else text
 
@@ -151,8 +156,9 @@ class Bound:
         return ends[0] if ends[0] == ends[1] else None
 
     def is_exceeded_by(self, low: float, high: float) -> bool:
-        """Return True if every number from `low` to `high` is above an upper bound. A number below a lower bound does
-        not count: it means only that the demand is not demonstrated."""
+        """Return True if every number from `low` to `high` is above an upper bound. A number below a lower
+        bound is not enough: it means only that the demand is not demonstrated.
+        """
         return self.holds_between(low, high) is False and (
             self.op in ("<", "<=") or (self.op == "==" and low > self.value)
         )
@@ -164,7 +170,7 @@ class Bound:
 
     @property
     def highest(self) -> int | None:
-        """Return the largest count that satisfies the bound; None if it has no upper limit."""
+        """The largest count that satisfies the bound; None if it has no upper limit."""
         value = int(self.value)
         return {"<": value - 1, "<=": value, "==": value}.get(self.op)
 

@@ -19,5 +19,4 @@ class RunClock:
         return cls(time.monotonic_ns(), time.time_ns())
 
     def now(self) -> int:
-        """Return the nanoseconds since the run's start."""
         return time.monotonic_ns() - self.origin_ns

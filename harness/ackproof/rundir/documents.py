@@ -34,12 +34,14 @@ class Document(BaseModel):
     model_config = ConfigDict(frozen=True, extra="ignore", defer_build=True)
 
     def save(self, path: Path) -> None:
-        """Write the document as JSON to `path`, in one step."""
+        """Write the document as JSON to `path`; a reader sees the old file or the new one."""
         write_atomically(path, self.model_dump_json(indent=1, by_alias=True) + "\n")
 
     @classmethod
     def load(cls, path: Path) -> Self:
-        """Read the document. Raises `BadInput`, which names the file, if it is missing or is not such a document."""
+        """Read a document from a JSON file. Raises `BadInput`, which names the file, if it is missing or does
+        not have this form.
+        """
         try:
             return cls.model_validate_json(path.read_bytes())
         except OSError as error:
@@ -54,8 +56,11 @@ D = TypeVar("D", bound=Document)
 
 
 def read_lines(path: Path, kind: type[D]) -> Iterator[D]:
-    """Yield one document per line; nothing if the file does not exist. A last line that cannot be read is skipped
-    (the writer was killed). Raises `BadInput` for any other such line."""
+    """Yield one document per line; nothing if the file does not exist.
+
+    An unreadable last line is skipped, because its writer was killed. Raises `BadInput` for any other
+    unreadable line.
+    """
     lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
     for number, line in enumerate(lines, start=1):
         try:
@@ -66,8 +71,9 @@ def read_lines(path: Path, kind: type[D]) -> Iterator[D]:
 
 
 class Client(Document):
-    """One client process of a run. `producer`, `reader`: its number in the ledgers. `isolation` is None in files of
-    older versions."""
+    """One client process of a run. `producer`, `reader`: its number in the ledgers; None: it is no such
+    client. `isolation` is None for producers and in files of older versions.
+    """
 
     id: str
     kind: Literal["producer", "reader", "final"]
@@ -94,7 +100,9 @@ class CaseFile(Document):
     experiment: str
     settings: dict[str, Scalar]
     cell: str = ""
-    """Part of the case's name for a group of settings."""
+    """Part of the case's name that stands for a group of settings which vary together; '' without such a
+    group.
+    """
     repeat: int
     seed: int
     backend: str
@@ -109,7 +117,7 @@ class CaseFile(Document):
     sealed: bool = False
     """True if the run has a `seal.json`. Runs of older versions have none."""
     timing: Timing | None = None
-    """Timing of its brokers; None in files of older versions."""
+    """Time-outs and intervals of the run's brokers; None in files of older versions."""
 
 
 class AttachedFile(Document):
@@ -151,8 +159,9 @@ class FinalReadFile(Document):
 
     @property
     def read_out(self) -> bool:
-        """Return True if every partition was read up to the end that was requested before the read, even if writers
-        were still active."""
+        """True if every partition was read up to the end offset requested before the read, even if writers
+        were still active.
+        """
         return bool(self.partitions) and all(
             read.complete or read.position >= read.end > read.start for read in self.partitions
         )
@@ -183,7 +192,9 @@ class DeletedWindows(Document):
 
 
 class FinalReadFlaws(Document):
-    """Offsets at which a final reader went back, or which it skipped although another read has them."""
+    """Errors of the final reader itself: `places` lists offsets at which it went back, or which it skipped
+    although another read has them.
+    """
 
     count: int = 0
     places: tuple[JsonValue, ...] = ()
@@ -213,19 +224,24 @@ class AuditFile(Document):
 
     @property
     def audited(self) -> RecordCounts:
-        """Return the number of audited rows, including those that a soak deleted."""
+        """Numbers of audited rows, including those of windows that a soak deleted."""
         return self.records if self.deleted is None else self.deleted.records
 
     def counts_to_show(self, final: FinalReadFile | None) -> dict[str, int]:
-        """Return the counts that may be shown. Without a complete final read an unread record is not lost and a zero
-        proves nothing. Then only counts above 0 are returned, and none of a class that only a final read can show."""
+        """Return the counts that may be shown, by class.
+
+        Without a complete final read, an unread record is not lost and a zero proves nothing. Then only
+        counts above 0 are returned, and none of a class that only a final read can show.
+        """
         if final is not None and final.read_out:
             return dict(self.counts)
         return {name: count for name, count in self.counts.items() if count and name not in ABSENCES}
 
 
 class ClassJudgement(Document):
-    """The judgement of one anomaly class. `forbidden` None: not judged, and `why` gives the reason."""
+    """The judgement of one anomaly class. `forbidden`: whether the settings forbid it; None: not judged, and
+    `why` gives the reason.
+    """
 
     anomaly: str
     count: int
@@ -251,7 +267,9 @@ class ExpectationJudged(Document):
 
 
 class JudgedOpinion(Document):
-    """One finding of a check of the judge, as data."""
+    """One opinion of a check of the judge, as data: what agrees, contradicts, breaks a promise, or lacks
+    evidence.
+    """
 
     check: str
     """Name of the check that states it: `acks`, `left replicas`."""
@@ -274,7 +292,7 @@ class VerdictFile(Document):
     witnesses: tuple[str, ...] = ()
     """Sentences on how the logs on disk confirm the final read."""
     calm: QuietSeconds | None = None
-    """Load of the machine in quiet seconds; None if it was not observed."""
+    """Load of the machine in the seconds without an active fault; None if it was not observed."""
     expected: tuple[ExpectationJudged, ...] = ()
     """Results of the bounds of `expect`; empty in files of older versions."""
     opinions: tuple[JudgedOpinion, ...] = ()
@@ -282,13 +300,14 @@ class VerdictFile(Document):
 
     @property
     def starved(self) -> tuple[str, ...]:
-        """Return why times of this run say nothing about Kafka; empty if the machine was not starved."""
+        """Reasons why times of this run say nothing about Kafka; empty if the machine was not starved."""
         return self.calm.starved if self.calm is not None else ()
 
     @property
     def permitted(self) -> str:
-        """Return why the losses in a PASS are allowed, as a sentence; "" if nothing is lost or the verdict is not
-        PASS."""
+        """Reason why the losses in a PASS are allowed, as a sentence; '' if nothing is lost or the verdict is
+        not PASS.
+        """
         losses = [
             judged for judged in self.classes if judged.count and judged.anomaly in (Anomaly.LOST, *REMOVED)
         ]
@@ -353,9 +372,9 @@ class QuietSeconds(BaseModel, frozen=True):
     """Configured rate of all producers together, in records per second; None: unlimited."""
     sent_rate: float
     median_ms: float
-    """Median acknowledgement time."""
+    """Median time from produce call to acknowledgement, in ms."""
     late_ms: float
-    """Greatest delay of the harness' own timer."""
+    """Greatest delay of the harness' own timer, in ms."""
     looks_per_s: float
     busy: float
     stolen: float

@@ -33,7 +33,7 @@ class Resend(StrEnum):
 
 
 class Appended(StrEnum):
-    """Condition under which the batch may have been appended although the broker answered with this error."""
+    """Condition under which a broker may have appended a batch although it answered with an error."""
 
     NEVER = "no"
     BY_ACKS_ALL = "with acks=all"
@@ -41,18 +41,22 @@ class Appended(StrEnum):
 
 
 class ErrorRow(NamedTuple):
-    """Behaviour of a library after one error. Negative codes are defined by the library, others by Kafka."""
+    """Behaviour of a client library after one error. Codes below 0 are the library's own, others are Kafka's
+    error codes.
+    """
 
     code: int
     name: str
     resend: Resend
     appended: Appended
     why: str
-    """Where Kafka or the library gives this error."""
+    """Place in their source code where Kafka or the library gives this error."""
 
     @property
     def definite(self) -> bool:
-        """Return True if a record that was sent once and got this error can never be read."""
+        """True if a record that was sent once and got this error was certainly never appended, so no reader
+        can get it.
+        """
         return self.appended is Appended.NEVER and self.resend is not Resend.UNCOUNTED
 
 
@@ -74,7 +78,7 @@ class Excuse(StrEnum):
 
 
 class Holds(StrEnum):
-    """Result of the attack on a row."""
+    """Result of the experiment that tried to break a guarantee."""
 
     YES = "yes"
     EXCEPT = "with exceptions"
@@ -83,8 +87,9 @@ class Holds(StrEnum):
 
 
 class Guarantee(NamedTuple):
-    """A guarantee of a producer's settings against one class of anomaly. `idempotence`: on or off. `retries`: 0, > 0
-    or any."""
+    """A guarantee that a producer with these settings never shows an anomaly class. `idempotence`: on or off.
+    `retries`: 0, > 0 or any.
+    """
 
     anomaly: str
     idempotence: str
@@ -98,7 +103,7 @@ class Guarantee(NamedTuple):
     excuses: tuple[Excuse, ...]
 
     def covers(self, anomaly: str, idempotence: bool, retries: bool, acks: str) -> bool:
-        """Return True if the row covers these settings for any number of in-flight requests."""
+        """Return True if the guarantee applies to these settings with any number of in-flight requests."""
         return (
             (self.anomaly, self.in_flight) == (anomaly, _ANY)
             and self.idempotence == ("on" if idempotence else "off")
@@ -117,8 +122,9 @@ class Library(NamedTuple):
     guarantees: tuple[Guarantee, ...]
 
     def guarantee(self, anomaly: str, *, idempotence: bool, retries: bool, acks: str) -> Guarantee:
-        """Return the first row for these settings that no attack refuted. `retries`: True if retries are possible.
-        Raises KeyError if there is no such row."""
+        """Return the first guarantee for these settings that no experiment refuted. `retries`: True if
+        retries are possible. Raises KeyError if there is none.
+        """
         for row in self.guarantees:
             if row.holds is not Holds.REFUTED and row.covers(anomaly, idempotence, retries, acks):
                 return row
@@ -165,7 +171,9 @@ NO_ERROR: Final = 0
 BEFORE_APPEND: Final[tuple[ErrorRow, ...]] = tuple(
     row for row in LIBRARIES[LIBRDKAFKA].errors if row.code > 0 and row.definite
 )
-"""The broker errors that make an attempt `failed` if retries and idempotence are off."""
+"""Broker errors that make a produce attempt `failed` (certainly not appended) if retries and idempotence are
+off.
+"""
 
 _DEFINITE: Final = {
     name: frozenset(row.code for row in library.errors if row.code > 0 and row.definite)
@@ -173,15 +181,16 @@ _DEFINITE: Final = {
 }
 
 REFUSED: Final = Outcome.FAILED
-"""Outcome of a produce call that raised: the library refused the record, so it was never sent."""
+"""Outcome of a produce call that raised an exception: the library refused the record, so it was never sent.
+"""
 
 
 def classify_report(code: int, *, may_resend: bool, library: str = LIBRDKAFKA) -> Outcome:
-    """Return the outcome of a delivery report. `code`: error code of Kafka or of the library; 0 is no error.
+    """Return the outcome of a delivery report. `code`: error code of Kafka or of the library; 0: no error.
 
-    `may_resend`: the client may have sent the record more than once, so that an earlier send may have been appended.
-    That is so with retries or idempotence. Without them it is so once the record is older than `resend_after_s` of
-    the library's adapter, unless its partition kept its leader meanwhile.
+    `may_resend`: the client may have sent the record more than once, so an earlier send may have been
+    appended. This is the case with retries or idempotence. Without them it is the case once the record is
+    older than `resend_after_s` of the library's adapter, unless its partition kept its leader meanwhile.
     """
     if code == NO_ERROR:
         return Outcome.ACKED
@@ -244,7 +253,7 @@ disk, its times, the clocks of brokers. A record without that evidence is forbid
 
 
 def markdown() -> str:
-    """Return `docs/clients.md`."""
+    """Return the text of `docs/clients.md`, made from the tables of all libraries."""
     lines = [_INTRODUCTION]
     for library in LIBRARIES.values():
         timeouts = ", ".join(f"`{name}` {default}" for name, default in library.timeouts_ms.items())

@@ -12,8 +12,8 @@ from ackproof.rundir.documents import Document
 
 
 class ComparedSide(Document):
-    """A quantity of one case in one batch. `low`, `high`: the interval. None: that side is unbounded, or there is no
-    interval and `why` gives the reason.
+    """A quantity of one case in one batch. `low`, `high`: its confidence interval. None: no bound on that
+    side, or no interval for the reason in `why`.
 
     `middle`: the statistic over the repeats; None: unbounded.
     """
@@ -58,7 +58,7 @@ class ComparedQuantity(Document):
 
     @property
     def differs(self) -> bool:
-        """Return True if the wider interval of any later batch excludes equality with the first."""
+        """True if the wider interval of any later batch excludes equality with the first."""
         return any(other is not None and other.apart for other in self.beyond)
 
 
@@ -71,7 +71,7 @@ class ComparedCount(Document):
 
     @property
     def texts(self) -> tuple[str, ...]:
-        """Return the count of each batch in words: `1,287 in 1 of 3 repeats`."""
+        """The counts of each batch in words: `1,287 in 1 of 3 repeats`."""
         return tuple(self._text(counts) for counts in self.counts)
 
     @staticmethod
@@ -161,7 +161,9 @@ class TrendCase(Document):
 
 
 class TrendFile(Document):
-    """Many batches in the order of their dates. `unread`: folders without a readable batch, each with the reason."""
+    """The batches of one folder in the order of their dates. `unread`: folders without a readable batch, each
+    with the reason.
+    """
 
     directory: str
     cases: tuple[TrendCase, ...]
@@ -172,7 +174,7 @@ ClaimSide: TypeAlias = Literal["holds", "fails", "measured"]
 
 
 class ClaimVerdict(StrEnum):
-    """Answer of live brokers to a claim."""
+    """Answer of an experiment on real brokers to a claim."""
 
     CONFIRMED = "CONFIRMED"
     QUALIFIED = "QUALIFIED"
@@ -197,7 +199,9 @@ class ClaimShowing(Document):
     holds: bool | None
     why: str = ""
     over: OverRepeats | None = None
-    """Results of the repeats if the bound is one over repeats; `run` is empty then."""
+    """The expectation over repeats, if the bound is one; `run` is empty then. None for a bound on a single
+    run.
+    """
 
 
 class OpenAttempt(Document):
@@ -217,11 +221,13 @@ class ClaimJudged(Document):
     sources: tuple[str, ...] = ()
     verdict: ClaimVerdict
     why: str
-    """The condition that qualifies the claim, or what is unknown; '' for a plain confirmation or refutation."""
+    """The condition under which the claim holds, or what is unknown; '' for a plain confirmation or
+    refutation.
+    """
     experiment: str
     """Path of the batch, relative to the folder of `claims.json`."""
     seconds: float
-    """Duration of the experiment including all cases, audit and report."""
+    """Duration of the experiment in seconds, including all cases, audit and report."""
     shown: tuple[ClaimShowing, ...]
     """Evidence of this attempt, and the evidence against the claim from earlier attempts, which counts too."""
     before: tuple[OpenAttempt, ...] = ()
