@@ -9,11 +9,15 @@ from pathlib import Path
 from typing import Final
 
 SERIES_FILE: Final = "series.parquet"
-"""Default name of the series file. A repeated audit uses another name if this one is taken."""
+"""Default name of the series file: acks, reads and latencies over time. A repeated audit uses another name if
+this one is taken.
+"""
 _FILE_OF = {"findings": re.compile(r"[^/\0]+\.parquet"), "series": re.compile(r"series[^/\0]*\.parquet")}
-"""Allowed names of files that `audit.json` lists. None of them can lead out of its folder."""
+"""Allowed names of the files that `audit.json` lists. No such name leads out of its folder."""
 _ATTEMPT = re.compile(r"part-[0-9a-f]{8}-[0-9]+-[0-9]+-")
-"""Prefix of findings files of an audit. The audit lists them in `audit.json` when it is done."""
+"""Prefix of the findings files that an audit is still writing. When it is done, it lists its files in
+`audit.json`.
+"""
 _UNSAFE = re.compile(r"[^A-Za-z0-9._=,+-]+")
 
 
@@ -39,7 +43,7 @@ class _PathBelow:
 
 @dataclass(frozen=True)
 class CaseDir:
-    """The folder of one run."""
+    """The folder of one run, with the paths of its files. They need not exist."""
 
     path: Path
 
@@ -103,16 +107,20 @@ class CaseDir:
     """The verdict and its reasons."""
 
     def served(self, reader: str) -> Path:
-        """Return the path of a live reader's fetch sources. The file exists only if the experiment asks for it."""
+        """Return the path of the file with the brokers from which a live reader fetched. It exists only if
+        the experiment asks for it.
+        """
         return self.clients / reader / "served.jsonl"
 
     def commits(self, reader: str) -> Path:
-        """Return the path of a live reader's offset commits. The file exists only if the reader commits."""
+        """Return the path of the file with a live reader's offset commits. It exists only if the reader
+        commits.
+        """
         return self.clients / reader / "commits.jsonl"
 
     @property
     def finding_parts(self) -> list[Path]:
-        """Return the findings files that `audit.json` lists.
+        """The findings files that `audit.json` lists.
 
         If it lists none (older versions): all files in `findings/` except those of unfinished audits.
         """
@@ -124,8 +132,9 @@ class CaseDir:
 
     @property
     def series(self) -> Path:
-        """Return the path of the series that `audit.json` names: acks, reads and latencies per partition and 100
-        ms."""
+        """Path of the series file that `audit.json` names: acks, reads and latencies per partition and 100
+        ms.
+        """
         name = self._published("series")
         if isinstance(name, str) and _FILE_OF["series"].fullmatch(name):
             return self.path / name
@@ -133,8 +142,9 @@ class CaseDir:
 
     @property
     def published(self) -> list[Path]:
-        """Return the files that belong to `audit.json`. Empty without an `audit.json`, so that foreign files are
-        kept."""
+        """Findings and series files that belong to `audit.json`. Empty without an `audit.json`, so that files
+        of others are not deleted.
+        """
         return [*self.finding_parts, self.series] if self.audit_json.exists() else []
 
     def _published(self, name: str) -> object:
@@ -146,7 +156,7 @@ class CaseDir:
 
 @dataclass(frozen=True)
 class BatchDir:
-    """The folder of one batch."""
+    """The folder of one batch, with the paths of its files. They need not exist."""
 
     path: Path
 

@@ -47,7 +47,7 @@ _STATISTICS: Final = frozenset(PRODUCED.names + CONSUMED.names) - {
     "intact",
     "timestamp_ms",
 }
-"""Columns with statistics, which let readers skip row groups."""
+"""Columns whose Parquet statistics are written. They let readers skip row groups."""
 _DICTIONARY: Final = ["topic", "origin_topic", "partition"]
 _RISING: Final = frozenset(
     {"seq", "offset", "sent_ns", "done_ns", "txn", "read_seq", "read_ns", "timestamp_ms"}
@@ -59,8 +59,9 @@ Ints = npt.NDArray[np.int64]
 
 @dataclass(frozen=True)
 class ProducedRows:
-    """Rows of one producer, in order of seq. `place` holds indices into `places`. Times are ns since the run's
-    start."""
+    """Rows of one producer for the produced ledger, in order of seq. `place`: index into `places`, per row.
+    Times are ns since the run's start.
+    """
 
     producer: int
     places: Sequence[TopicPartition]
@@ -100,7 +101,9 @@ def write_transactions(folder: Path, rows: Sequence[TxnRow], library: ClientLibr
 
 @dataclass(frozen=True)
 class ConsumedRows:
-    """Rows of one reader, in order of read_seq. `place` and `origin` hold indices into `places` and `origins`."""
+    """Rows of one reader for the consumed ledger, in order of read_seq. `place`, `origin`: indices into
+    `places` and `origins`, per row.
+    """
 
     reader: int
     phase: int
@@ -150,16 +153,17 @@ def read_parts(folder: Path, schema: pa.Schema) -> pa.Table:
 
 
 def ledger_rows(folder: Path, columns: list[str], wanted: pc.Expression) -> pa.Table:
-    """Return these columns of the rows that match `wanted`. Raises OSError or ArrowException if a part is
-    unreadable."""
+    """Return the given columns of all ledger rows below `folder` that match `wanted`. Raises OSError or
+    ArrowException if a part is unreadable.
+    """
     return storage.read_rows(parts(folder), columns, wanted)
 
 
 class FinalRows:
-    """Rows of the final reads, partition by partition.
+    """Reader of the final reads' rows, partition by partition.
 
-    One pass over the parts reads a block: neighbouring partitions with about `_BLOCK_ROWS` rows together. So a
-    thousand small partitions take one pass, and a large partition is alone in memory.
+    One pass over the parts reads a block: neighbouring partitions with about `_BLOCK_ROWS` rows together. So
+    a thousand small partitions take one pass, and a large partition is alone in memory.
     """
 
     def __init__(self, run: CaseDir) -> None:

@@ -35,13 +35,13 @@ ALWAYS: Final[Spans] = ((-math.inf, math.inf),)
 
 @dataclass(frozen=True)
 class FaultLife:
-    """The life of one fault. Times are in ns since the run's start; None: the event never came.
+    """Times of one fault from request to recovery, in ns since the run's start; None: the event never came.
 
     The fault took effect at an unknown moment between `asked` and `confirmed`.
     """
 
     asked: int = -1
-    """When the fault was requested; -1: never."""
+    """Time of the request for the fault; -1: never requested."""
     kind: str = "fault"
     nodes: tuple[int, ...] = ()
     number: int = 0
@@ -51,36 +51,38 @@ class FaultLife:
     confirmed: int | None = None
     witness: str = ""
     healed: int | None = None
-    """When healing was requested."""
+    """Time at which its healing was requested."""
     recovered: int | None = None
     healing_witness: str = ""
     failed: int | None = None
     missed: int | None = None
-    """When the fault missed: a storm drew it, and it found nothing to break. That alone is no lack of evidence."""
+    """Time at which the fault missed: a storm drew it, and it found nothing to break. A miss alone is no lack
+    of evidence.
+    """
     reason: str = ""
-    """Why it failed or missed; the first reason if there are several."""
+    """Reason for a failure or a miss; the first reason if there are several."""
     over: int | None = None
-    """When its healing was confirmed or the fault was given up."""
+    """Time at which its healing was confirmed or the fault was given up."""
 
     @property
     def asked_ns(self) -> int | None:
-        """Return when the fault was requested; None: never."""
+        """Time of the request for the fault; None: never requested."""
         return None if self.asked < 0 else self.asked
 
     @property
     def name(self) -> str:
-        """Return the fault's number for people: `2`, or `2.7` for the seventh fault that storm 2 drew."""
+        """The fault's number as text: `2`, or `2.7` for the seventh fault that storm 2 drew."""
         return fault_name(self.number)
 
     @property
     def title(self) -> str:
-        """Return kind and role: `kill leader(orders/0)`."""
+        """Kind and role of the fault: `kill leader(orders/0)`."""
         return f"{self.kind} {self.role}".strip()
 
 
 @dataclass
 class NodeLife:
-    """Starts and ends of a node's process, in the order of the timeline."""
+    """Starts and ends of one node's process, in the order of the timeline."""
 
     events: list[Event] = field(default_factory=list)
     spans: Spans = ALWAYS
@@ -88,17 +90,17 @@ class NodeLife:
 
     @property
     def starts(self) -> list[Event]:
-        """Return the events that say that the process runs."""
+        """Events of a start of the process."""
         return [event for event in self.events if isinstance(event.what, NodeStarted)]
 
     @property
     def ends(self) -> list[Event]:
-        """Return the events that say that the process ended, by itself or on request of the harness."""
+        """Events of an end of the process, by itself or on request of the harness."""
         return [event for event in self.events if not isinstance(event.what, NodeStarted)]
 
     @property
     def killed_ns(self) -> list[int]:
-        """Return the times (ns) at which the process ended without a clean shutdown."""
+        """Times at which the process ended without a clean shutdown, in ns since the run's start."""
         return [
             event.t_ns
             for event in self.ends
@@ -118,7 +120,7 @@ class ClientLife:
 
     @property
     def statuses(self) -> set[int | str | None]:
-        """Return the exit statuses with which the client's process ended."""
+        """Exit statuses with which the client's process ended; a string names a signal, None is unknown."""
         return {event.what.status for event in self.ends if isinstance(event.what, ClientEnded | ClientDied)}
 
     @property
@@ -132,15 +134,18 @@ KILLED: Final = frozenset({-9, "SIGKILL", 137})
 
 @dataclass(frozen=True)
 class Lifelines:
-    """The lives of all faults, nodes and clients of a run, built in one pass over its events."""
+    """Timeline of a run sorted by fault, node and client, in one pass over its events."""
 
     phases: Mapping[str, int]
-    """Phase → begin in ns, in the order of the timeline. If a phase begins twice, the later time counts."""
+    """Begin of each phase in ns since the run's start, in the order of the timeline. If a phase begins twice,
+    the later time counts.
+    """
     faults: Mapping[int, FaultLife]
     """Faults that were requested, by number."""
     every_fault: Mapping[int, FaultLife]
-    """All faults: `faults`, and those that a storm drew and that found nothing to break, so that none was
-    requested."""
+    """All faults by number: those in `faults`, and those that a storm drew but never requested, as they found
+    nothing to break.
+    """
     fault_events: Mapping[int, Sequence[Event]]
     """All events of each fault."""
     nodes: Mapping[int, NodeLife]
@@ -171,16 +176,18 @@ class Lifelines:
         return cls(phases, faults, every_fault, fault_events, nodes, clients)
 
     def fault_event(self, number: int, kind: type[EventDetail]) -> Event | None:
-        """Return the last event of this kind of a fault; None if it has none."""
+        """Return a fault's last event whose detail has the class `kind`; None if there is none."""
         events = self.fault_events.get(number, ())
         return next((event for event in reversed(events) if isinstance(event.what, kind)), None)
 
     def node(self, node: int) -> NodeLife:
-        """Return the life of a node; a life without events if the timeline does not name the node."""
+        """Return the starts and ends of a node; without events if the timeline does not name the node."""
         return self.nodes.get(node, NodeLife())
 
     def client(self, client: str) -> ClientLife:
-        """Return the life of a client; a life without events if the timeline does not name the client."""
+        """Return the starts, ends and resets of a client; without events if the timeline does not name the
+        client.
+        """
         return self.clients.get(client, ClientLife())
 
 

@@ -18,11 +18,12 @@ from ackproof.rundir.documents import Document, write_atomically
 
 Nodes: TypeAlias = tuple[int, ...]
 CONTROL: Final = -1
-"""API key that stands for a control record of the quorum, which has none."""
+"""API key of `OtherEntry` that stands for a control record of the metadata quorum, which has no API key."""
 
 
 def parse_uuid(text: str) -> str:
-    """Convert an id in URL-safe base64 (org.apache.kafka.common.Uuid) to the form of this file; '' stays ''.
+    """Convert a Kafka id (org.apache.kafka.common.Uuid, URL-safe base64) to hexadecimal UUID form; '' stays
+    ''.
 
     Raises ValueError if the text is not such an id.
     """
@@ -30,8 +31,9 @@ def parse_uuid(text: str) -> str:
 
 
 class MetadataEntry(Document):
-    """Fields of every record: `offset` in the metadata log, `epoch` of the controller, `timestamp_ms` of the
-    append."""
+    """Fields of every record. `offset`: in the metadata log. `epoch`: of the controller that wrote it.
+    `timestamp_ms`: of its append.
+    """
 
     offset: int
     epoch: int
@@ -39,7 +41,7 @@ class MetadataEntry(Document):
 
 
 class TopicCreated(MetadataEntry):
-    """TopicRecord (2)."""
+    """A topic was created: TopicRecord (API key 2)."""
 
     kind: Literal["topic"] = "topic"
     topic: str
@@ -47,7 +49,7 @@ class TopicCreated(MetadataEntry):
 
 
 class TopicRemoved(MetadataEntry):
-    """RemoveTopicRecord (9)."""
+    """A topic was deleted: RemoveTopicRecord (API key 9)."""
 
     kind: Literal["topic-removed"] = "topic-removed"
     topic: str
@@ -83,7 +85,7 @@ class PartitionChanged(MetadataEntry):
 
 
 class BrokerRegistered(MetadataEntry):
-    """RegisterBrokerRecord (0)."""
+    """A broker registered with a new incarnation: RegisterBrokerRecord (API key 0)."""
 
     kind: Literal["broker-registered"] = "broker-registered"
     node: int
@@ -98,7 +100,9 @@ class BrokerRegistered(MetadataEntry):
 
 
 class BrokerChanged(MetadataEntry):
-    """BrokerRegistrationChangeRecord (17). A field is None if the record does not change it."""
+    """A broker's registration changed: BrokerRegistrationChangeRecord (API key 17). A field is None if the
+    record does not change it.
+    """
 
     kind: Literal["broker"] = "broker"
     node: int
@@ -109,7 +113,7 @@ class BrokerChanged(MetadataEntry):
 
 
 class BrokerUnregistered(MetadataEntry):
-    """UnregisterBrokerRecord (1)."""
+    """A broker was unregistered: UnregisterBrokerRecord (API key 1)."""
 
     kind: Literal["broker-unregistered"] = "broker-unregistered"
     node: int
@@ -117,7 +121,7 @@ class BrokerUnregistered(MetadataEntry):
 
 
 class FeatureChanged(MetadataEntry):
-    """FeatureLevelRecord (12)."""
+    """A feature such as metadata.version has a new level: FeatureLevelRecord (API key 12)."""
 
     kind: Literal["feature"] = "feature"
     feature: str
@@ -125,8 +129,9 @@ class FeatureChanged(MetadataEntry):
 
 
 class ConfigChanged(MetadataEntry):
-    """ConfigRecord (4). `resource`: 2 a topic, 4 a broker (name '': all brokers). `value` None: reset to the
-    default."""
+    """A dynamic config changed: ConfigRecord (API key 4). `resource`: 2 a topic, 4 a broker (`name` '': all
+    brokers). `value` None: reset to the default.
+    """
 
     kind: Literal["config"] = "config"
     resource: int
@@ -136,16 +141,20 @@ class ConfigChanged(MetadataEntry):
 
 
 class EligibleCleared(MetadataEntry):
-    """ClearElrRecord (28): clears the eligible leader replicas and last known leaders of a topic's partitions; topic
-    '': of all topics. Written since 4.1 when min.insync.replicas changes."""
+    """The eligible leader replicas and last known leaders of a topic were cleared: ClearElrRecord (API key
+    28).
+
+    `topic` '': of all topics. Written since 4.1 when min.insync.replicas changes.
+    """
 
     kind: Literal["eligible-cleared"] = "eligible-cleared"
     topic: str
 
 
 class OtherEntry(MetadataEntry):
-    """A record of another type, by its API key. `CONTROL`: a record that the quorum wrote for itself (a leader
-    change)."""
+    """A record of a type that this module does not decode. `api_key`: its type; `CONTROL` for a control
+    record of the quorum (a leader change).
+    """
 
     kind: Literal["other"] = "other"
     api_key: int
@@ -184,7 +193,9 @@ def write_metadata(path: Path, records: Iterable[MetadataRecord]) -> None:
 
 
 def read_metadata(path: Path) -> Iterator[MetadataRecord]:
-    """Yield the records. Raises `BadInput` if the file is missing or cannot be read."""
+    """Yield the records of a file that `write_metadata` wrote. Raises `BadInput` if it is missing or
+    unreadable.
+    """
     try:
         lines = path.read_text(encoding="utf-8").splitlines()
     except OSError as error:

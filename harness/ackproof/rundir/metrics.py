@@ -24,7 +24,7 @@ UP: Final = "up"
 
 
 class Shape(StrEnum):
-    """Shape of a metric: the meaning of its values over time."""
+    """Kind of a metric: what its successive values mean."""
 
     GAUGE = "gauge"
     COUNTER = "counter"
@@ -36,9 +36,12 @@ class Shape(StrEnum):
 
 @dataclass(frozen=True)
 class Metric:
-    """One metric: its name here, and its JMX bean and attribute. `factor`: multiplier of the bean's number. `mode`:
-    the only mode that has it, `kraft` or `zookeeper`; '' for both. `greatest`: True if the greatest value of several
-    nodes counts, because each reports the whole cluster or its own worst case; else the sum counts."""
+    """One metric: its name in ackproof, and its JMX bean and attribute. `factor`: multiplier of the bean's
+    number. `mode`: `kraft` or `zookeeper` if only that mode has the metric, '' for both.
+
+    `greatest`: over several nodes the greatest value counts, because each node reports the whole cluster or
+    its own worst case. Otherwise the sum counts.
+    """
 
     name: str
     bean: str
@@ -175,13 +178,14 @@ _LIST: Final = (
     *_latencies(),
 )
 METRICS: Final[Mapping[str, Metric]] = MappingProxyType({metric.name: metric for metric in _LIST})
-"""Metrics by name."""
+"""The metrics that ackproof can scrape, by name."""
 
 
 @dataclass(frozen=True)
 class Scrape:
-    """One scrape of a node. `t_ns`: when the node was asked, the same for all nodes of a round. `done_ns`: when it
-    had answered. Both in ns since the run's start. `values`: by metric; None: no answer."""
+    """One scrape of a node. `t_ns`: time of the request, the same for all nodes of a round. `done_ns`: time
+    of the answer. Both in ns since the run's start. `values`: by metric; None: no answer.
+    """
 
     t_ns: int
     done_ns: int

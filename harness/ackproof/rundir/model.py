@@ -35,7 +35,8 @@ class ForbiddenStep(Document):
 
 
 class Truncation(Document):
-    """Offsets of a leader epoch that a later leader did not have: `from_offset` … `to_offset - 1`.
+    """A truncation: offsets `from_offset` … `to_offset - 1` of a leader epoch, which a later leader did not
+    have.
 
     `acked`: number of acknowledged records at these offsets.
     """
@@ -63,14 +64,14 @@ class Deletion(Document):
     incarnation: int
     """Number of this incarnation among the topics of this name in the run, from 1."""
     by: str
-    """The fault that requested the deletion; '' unknown."""
+    """Name of the fault that requested the deletion; '' unknown."""
     created_ns: int
     removed_ns: int
     """Time of its deletion in the metadata log, by the record at `offset`."""
     until_ns: int
     """Latest time at which its leader can still have appended."""
     again_ns: int
-    """Time at which the next incarnation was created; -1 never."""
+    """Time at which the topic was created again; -1 never."""
     offset: int
     log_end: int
     """Log end offset of the last leader, if the broker had not removed the log yet; -1 unknown."""
@@ -85,9 +86,10 @@ class Deletion(Document):
 
 
 class ClassExplained(Document):
-    """One class of loss (`lost`, `displaced`, `expired`), and how many of its records the replay explains.
+    """Number of records of one class of loss (`lost`, `displaced`, `expired`), and how many the replay
+    explains.
 
-    `count` = `explained` + `by_interval` + `unexplained` + `not_replayed`. `by_interval`: records that were
+    `count` = `explained` + `by_interval` + `unexplained` + `not_replayed`. `by_interval`: records
     acknowledged without an offset, explained by an event between two surviving records.
     """
 
@@ -106,7 +108,9 @@ class UnexplainedRecord(Document):
     """An acknowledged record on which the final read and the replay disagree."""
 
     anomaly: str
-    """Its class in the audit; `present` if the replay says that it must be gone but the audit found it."""
+    """Class of the record in the audit; `present` if the replay says that it must be gone but the audit found
+    it.
+    """
     topic: str
     partition: int
     producer: int
@@ -133,8 +137,9 @@ class UnplacedLoss(Document):
 
 
 class ElectionSeen(Document):
-    """A new leader or leader epoch that was observed, and the leader that the reference elects in that state. -1:
-    none."""
+    """An observed election: `observed` is the new leader, `reference` the leader that the reference
+    implementation elects in that state. -1: none.
+    """
 
     topic: str
     partition: int
@@ -168,7 +173,7 @@ class ConformanceFile(Document):
     present: int = 0
     """Number of offsets that must be gone according to the replay but are in the final read."""
     unexplained: tuple[UnexplainedRecord, ...] = ()
-    """Examples. `classes` and `present` have the numbers."""
+    """Examples of records on which audit and replay disagree. `classes` and `present` have their numbers."""
     intervals: tuple[UnplacedLoss, ...] = ()
     """Examples of losses at acks=0."""
     elections: tuple[ElectionSeen, ...] = ()
@@ -177,8 +182,9 @@ class ConformanceFile(Document):
 
     @property
     def unexplained_records(self) -> int:
-        """Return the number of lost records that no observed step explains. If it is above 0 the verdict is FAIL
-        under any settings."""
+        """Number of lost records that no observed step explains. If it is above 0 the verdict is FAIL under
+        any settings.
+        """
         return sum(explained.unexplained for explained in self.classes)
 
 
@@ -186,7 +192,7 @@ class Chance(StrEnum):
     """Answer to "can this class of anomaly happen?". Used by predictions, settings and rulings of the judge."""
 
     IMPOSSIBLE = "impossible"
-    """No interleaving in the explored scope leads to it, or the settings exclude it."""
+    """No interleaving of steps in the explored scope leads to the anomaly, or the settings exclude it."""
     POSSIBLE = "possible"
     UNKNOWN = "unknown"
 
@@ -213,7 +219,7 @@ class PredictedClass(Document):
     story: tuple[str, ...] = ()
     """The shortest counterexample in readable lines; empty if the class is not possible or a rule answered."""
     steps: tuple[StoryStep, ...] = ()
-    """The same counterexample, as steps for a sequence diagram."""
+    """The counterexample of `story` as steps for a sequence diagram."""
     explored: bool = True
     """True if the answer comes from the exploration, False if from a rule, which `why` names."""
     topics: tuple[str, ...] = ()
@@ -243,8 +249,9 @@ class PredictionFile(Document):
     """Why there is no prediction, or none for some topics."""
 
     def find_class(self, anomaly: str, topic: str | None = None) -> PredictedClass | None:
-        """Return the answer for a class on a topic (None: the gravest over all topics); None if there is no
-        answer."""
+        """Return the prediction for a class on a topic (None: the gravest over all topics); None if there is
+        none.
+        """
         found = sorted(
             self._candidates(anomaly, topic), key=lambda answer: GRAVEST_FIRST.index(answer.chance)
         )
@@ -257,16 +264,17 @@ class PredictionFile(Document):
                 yield answer
 
     def find_partitions(self, anomaly: str) -> tuple[PredictedClass, ...]:
-        """Return the answers for a class that are about single partitions."""
+        """Return the predictions for a class that are about single partitions."""
         return tuple(answer for answer in self.classes if answer.anomaly == anomaly and answer.partitions)
 
 
 class SimulatedSpread(Document):
-    """One quantity over all simulated runs. The unit is records, or ms if the name ends in `ms`. -1: known in no run.
+    """Spread of one quantity over all simulated runs. The unit is records, or ms if the name ends in `ms`.
+    -1: known in no run.
 
-    `runs`: number of runs in which it was known. `seen`: number of runs in which it was above 0. `mean_low`,
-    `mean_high`: 95 % interval of the mean (percentile bootstrap). `share_low`, `share_high`: 95 % interval of `seen`
-    / `runs` (Wilson).
+    `runs`: number of runs in which the quantity was known. `seen`: number of runs in which it was above 0.
+    `mean_low`, `mean_high`: 95 % interval of the mean (percentile bootstrap). `share_low`, `share_high`: 95 %
+    interval of `seen` / `runs` (Wilson).
     """
 
     name: str
@@ -313,8 +321,9 @@ class ShrunkSchedule(Document):
 
 
 class SimulationFile(Document):
-    """Simulated runs of one case. `linger_ms`: time for which a batch gathers records. Counts have the granularity of
-    a batch."""
+    """Results of all simulated runs of one case. `linger_ms`: time for which a producer fills a batch. A
+    batch is lost as a whole, so counts are multiples of its size.
+    """
 
     case: str
     settings: dict[str, Scalar] = Field(default_factory=dict)

@@ -46,13 +46,17 @@ _NODES: Final = re.compile(r"\[?(?:(?:broker|controller|zookeeper)\(\d+\)(?:, )?
 _WITNESS_WIDTH: Final = 72
 _BURST_NS: Final = 1_000_000_000
 _MOST_LEADERS: Final = 24
-"""Most new leaders that the console shows for one second: a broker that ends may lead hundreds of partitions."""
+"""Greatest number of new leaders that the console shows for one second: when a broker ends, hundreds of
+partitions may get a new leader.
+"""
 _SELF_EVIDENT: Final = frozenset({"witness", "did", "reason", "error", "text", "note", "what", "why"})
 """Fields of an event's detail that are shown without their name."""
 
 
 def name_subject(event: Event) -> str:
-    """Return what an event is about: a fault, a partition, a node or a client; '' for the run as a whole."""
+    """Return the subject of an event: `fault 1`, `orders/0`, `node 2` or a client id; '' for the run as a
+    whole.
+    """
     if event.fault is not None:
         return f"fault {fault_name(event.fault)}"
     if event.topic is not None:
@@ -63,8 +67,7 @@ def name_subject(event: Event) -> str:
 
 
 def describe_event(event: Event) -> str:
-    """Return an event in words, without its time. Only processes that ended are named; other subjects are left
-    out."""
+    """Describe an event in words, without its time and without its subject, except for processes that ended."""
     match event.what:
         case PhaseBegan(phase=phase):
             return phase
@@ -95,7 +98,7 @@ def describe_event(event: Event) -> str:
 
 
 def tell_event(event: Event) -> str:
-    """Return an event as a sentence with its subject, without its time."""
+    """Describe an event as a sentence with its subject, without its time."""
     if event.kind in (EventKind.NODE_DIED, EventKind.CLIENT_DIED):
         return describe_event(event)
     if event.kind is EventKind.NODE_STARTED:
@@ -109,7 +112,7 @@ def tell_event(event: Event) -> str:
 
 
 class Narrator:
-    """Describes a run line by line while it goes on. It remembers the targets of each fault."""
+    """Describes the events of a running case, one line each. It remembers the targets of each fault."""
 
     def __init__(self, phases: Mapping[str, str] = PHASES) -> None:
         self._phases = phases
@@ -118,7 +121,7 @@ class Narrator:
         self._leaders = 0
 
     def tell(self, event: Event) -> str | None:
-        """Return the event as a line with its time; None for events that are not shown."""
+        """Return the event as a line with its time; None for an event that people are not to see."""
         said = self._describe(event)
         return said and f"{event.t_ns / 1e9:7.2f} s  {said}"
 

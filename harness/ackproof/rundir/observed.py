@@ -45,7 +45,7 @@ class Sample:
     eligible: tuple[int, ...] = ()
 
     def line(self) -> str:
-        """Return the sample as one line of the file, without a newline."""
+        """The sample as one line of the file, without a newline."""
         return _lines().dump_json(self).decode()
 
 
@@ -55,8 +55,11 @@ def _lines() -> TypeAdapter[Sample]:
 
 
 def read_samples(path: Path) -> Sequence[Sample]:
-    """Return all complete samples; empty without a file. Equal tuples share one object, to save memory. Raises
-    OSError."""
+    """Return all samples of a file, without an incomplete last line; empty if there is no file. Raises
+    OSError.
+
+    Equal tuples share one object, to save memory.
+    """
     if not path.exists():
         return ()
     if is_stored(path):
@@ -100,13 +103,13 @@ def _read_samples(path: Path) -> Sequence[Sample]:
 
 
 ROUND_EVERY_S: Final = 0.2
-"""Seconds between rounds, and between the lines of a reader's fetch sources."""
+"""Seconds between rounds of questions to the brokers, and between the lines with a reader's fetch sources."""
 ZNODES: Final = 0
-"""Viewer number that stands for ZooKeeper's znodes. Brokers count from 1."""
+"""Viewer number that stands for the state in ZooKeeper. Brokers count from 1."""
 
 
 class PartitionView(Document):
-    """Metadata of a partition as one viewer reports it. `leader` -1: none."""
+    """State of a partition as one viewer (a broker, or ZooKeeper) reports it. `leader` -1: none."""
 
     topic: str
     partition: int
@@ -138,7 +141,9 @@ class ServedReplica(Document):
 
 
 class ViewerAnswer(Document):
-    """One viewer's answer. A viewer is a broker or ZooKeeper. `brokers`: the cluster members that it lists."""
+    """Metadata that one viewer reported: a broker, or ZooKeeper. `brokers`: the cluster members that it
+    lists.
+    """
 
     viewer: int
     brokers: tuple[int, ...]
@@ -147,11 +152,11 @@ class ViewerAnswer(Document):
 
 
 class BrokerRound(Document):
-    """One round of questions: all viewers were asked at `t_ns`, and all answers had arrived by `done_ns`.
+    """One round of metadata requests to all viewers, sent at `t_ns`; all answers had arrived by `done_ns`.
 
-    `controller`: the active controller according to the quorum; -1 none, None if the quorum did not answer in time.
-    `silent`: viewers that did not answer in time although they run. Stopped, paused and starting nodes are not among
-    them.
+    `controller`: the active controller according to the quorum; -1 none, None if the quorum did not answer in
+    time. `silent`: viewers that run but did not answer in time. Stopped, paused and starting nodes are not
+    among them.
     """
 
     t_ns: int
@@ -170,19 +175,23 @@ class FetchSources(Document):
 
 
 def read_rounds(path: Path) -> list[BrokerRound]:
-    """Return all rounds of the file. Raises as `read_lines`."""
+    """Return all rounds of a file; none if it does not exist. Raises `BadInput` if a line but the last is
+    unreadable.
+    """
     return list(read_lines(path, BrokerRound))
 
 
 def read_fetching(path: Path) -> list[FetchSources]:
-    """Return the fetch sources of one reader. Raises as `read_lines`."""
+    """Return the fetch sources of one reader; none if the file does not exist. Raises `BadInput` if a line
+    but the last is unreadable.
+    """
     return list(read_lines(path, FetchSources))
 
 
 class OffsetCommit(Document):
     """One OffsetCommit request of a reader. `offsets`: (topic, partition, offset).
 
-    `done_ns`: when it was answered or given up; -1 not yet. `error`: reason of a failure; '' for success.
+    `done_ns`: time of the answer, or of giving up; -1 not yet. `error`: reason of a failure; '' for success.
     """
 
     begun_ns: int
@@ -192,12 +201,14 @@ class OffsetCommit(Document):
 
     @property
     def good(self) -> bool:
-        """Return True if the group coordinator accepted the commit."""
+        """True if the group coordinator accepted the commit."""
         return self.done_ns >= 0 and not self.error
 
 
 def read_commits(path: Path) -> list[OffsetCommit]:
-    """Return all commits in order, each in its last known state; empty without a file. Raises as `read_lines`."""
+    """Return all commits in order, each in its last known state; none if the file does not exist. Raises
+    `BadInput` if a line but the last is unreadable.
+    """
     return list({attempt.begun_ns: attempt for attempt in read_lines(path, OffsetCommit)}.values())
 
 
@@ -205,11 +216,13 @@ PULSE_EVERY_S: Final = 1.0
 
 
 class Pulse(Document):
-    """One second of a run. Shares are 0 … 1 of that second; -1 is unknown.
+    """Load of the machine and of the harness in one second of a run. Shares are 0 … 1 of that second; -1 is
+    unknown.
 
-    `late_ms`: delay of this line, which the harness' own process caused. `looks`: number of samples of the cluster
-    since the last line. `sent`, `acked`: records of all producers so far. `busy`: share of processor time in use.
-    `stolen`: share taken by the hypervisor (/proc/stat). The pressures are `some` of /proc/pressure.
+    `late_ms`: delay of this line, which the harness' own process caused. `looks`: number of samples of the
+    cluster since the last line. `sent`, `acked`: records of all producers so far. `busy`: share of processor
+    time in use. `stolen`: share taken by the hypervisor (/proc/stat). The pressures are `some` of
+    /proc/pressure.
     """
 
     t_ns: int
@@ -266,12 +279,12 @@ class Unrecovered(Document):
     throttled: bool = False
     """True if a replication throttle was in force, according to the brokers' own settings."""
     stopped: bool = False
-    """True if the client's process stood still (SIGSTOP)."""
+    """True if the client's process was paused (SIGSTOP)."""
     producer_id: int = -1
     coordinator: str = ""
     """State of its transaction at the coordinator, as Kafka spells it; '' if no coordinator knows it."""
     reason: str = ""
-    """Line of the broker's own log about it."""
+    """Line of the broker's own log that gives the reason; '' if there is none."""
 
     @property
     def place(self) -> TopicPartition:
