@@ -97,7 +97,7 @@ class FoundClass:
 
 @dataclass(frozen=True)
 class Explored:
-    """Result of a search. `exhausted`: every state was visited, so a class that was not found is impossible."""
+    """Result of a search. `exhausted`: every state was visited, so the classes in `missing` are impossible."""
 
     found: tuple[FoundClass, ...]
     missing: tuple[str, ...]
@@ -108,7 +108,9 @@ class Explored:
 
 
 def rules_in_words(version: str, taken_away: Sequence[str]) -> Rules:
-    """Return the preset of a release (`4.1`, `2.8-zk`) without some protections. Raises `BadInput`."""
+    """Return the rules of a release (`4.1`, `2.8-zk`) with the protections in `taken_away` switched off.
+    Raises `BadInput`.
+    """
     try:
         rules = rules_of(version)
     except ValueError as error:

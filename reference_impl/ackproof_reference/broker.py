@@ -14,7 +14,9 @@ from ackproof_reference.metadata import Metadata, Partition, Registration
 
 
 class Progress(NamedTuple):
-    """A leader's knowledge of another replica: the offset of its last fetch (UNKNOWN: none), and its incarnation."""
+    """A leader's record of another replica: the offset of its last fetch (UNKNOWN: none), and its broker
+    epoch.
+    """
 
     replica: int
     end: int = UNKNOWN
@@ -44,9 +46,11 @@ class Leader(NamedTuple):
 
 
 class Follower(NamedTuple):
-    """A replica that follows. `truncating`: it may not fetch before its log agrees with its leader's (until KIP-595).
+    """A replica that follows. `truncating`: it may not fetch before its log agrees with its leader's (until
+    KIP-595).
 
-    `remembered`: what it knew of other replicas when it led. Only rules without `reset_followers` fill it.
+    `remembered`: the followers' fetch positions from its own time as leader. Only rules without
+    `reset_followers` fill it.
     """
 
     leader: int
@@ -58,8 +62,9 @@ class Follower(NamedTuple):
 class Process(NamedTuple):
     """A broker's memory, and its files other than the log.
 
-    `epoch`: the broker epoch (incarnation), while it is down that of the last one. `clean`: it was stopped cleanly and
-    left `.kafka_cleanshutdown` with that epoch. `metadata`: the newest image that it applied.
+    `epoch`: the broker epoch (incarnation); while the broker is down, that of its last run. `clean`: it was
+    stopped cleanly and left `.kafka_cleanshutdown` with that epoch. `metadata`: the newest image that it
+    applied.
     """
 
     up: bool

@@ -152,8 +152,10 @@ def _elect(
 
 
 def _last_known(old: Partition, leader: int, isr: tuple[int, ...], rules: Rules, *, led: bool) -> int:
-    """Return the last known leader with ELR while there is no leader (maybeUpdateLastKnownLeader). `led`: the leader is
-    written.
+    """Return the last known leader, which is kept with ELR while there is no leader
+    (maybeUpdateLastKnownLeader).
+
+    `led`: True if this change also writes the leader field.
     """
     if not rules.elr or leader != NO_LEADER:
         return NO_LEADER

@@ -169,7 +169,10 @@ def answer_epoch_end(broker: Broker, asked: AskEpochEnd, rules: Rules) -> Step:
 
 
 def _refused(role: object, leader_epoch: int, rules: Rules) -> Error:
-    """Return the error for a request of another leader epoch (KIP-320). Before, any leader served any follower."""
+    """Return the error with which a replica refuses a follower's request (KIP-320); NONE if it serves it.
+
+    Without fetch fencing a leader serves requests of any leader epoch.
+    """
     if not isinstance(role, Leader):
         return Error.NOT_LEADER_OR_FOLLOWER
     if rules.fetch_fencing and leader_epoch < role.epoch:

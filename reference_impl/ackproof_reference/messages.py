@@ -53,10 +53,10 @@ class Produced(NamedTuple):
 
 
 class WriteMarker(NamedTuple):
-    """The transaction coordinator ends a transaction on one partition (KIP-98): commit or abort.
+    """Request of the transaction coordinator to end a transaction on one partition (WriteTxnMarkers, KIP-98).
 
-    `coordinator_epoch` is the leader epoch in which it leads its partition of the transaction log, `version` that of
-    the producer's protocol (transaction.version: 2 since KIP-890's second part).
+    `coordinator_epoch`: leader epoch of the coordinator's partition of the transaction log. `version`: that
+    of the producer's protocol (transaction.version: 2 since KIP-890's second part).
     """
 
     producer: int
@@ -67,7 +67,10 @@ class WriteMarker(NamedTuple):
 
 
 class Fetch(NamedTuple):
-    """A follower's request for the records after its log end (its leader epoch: KIP-320; its last epoch: KIP-595)."""
+    """A follower's request for the records after its log end.
+
+    It carries the follower's leader epoch (KIP-320) and the last epoch in its log (KIP-595).
+    """
 
     follower: int
     leader: int

@@ -92,7 +92,10 @@ def commit(primary: Replica, own: int) -> Replica:
 def reconfigure(
     manager: Configuration, proposed: Configuration, rules: PacificaRules
 ) -> tuple[Configuration, bool]:
-    """Return the manager's configuration after a proposal made from the version before it; True if it was accepted."""
+    """Return the manager's configuration after a proposal, and True if it accepted the proposal.
+
+    With `version_check` it accepts only a proposal that follows its present version.
+    """
     if rules.version_check and proposed.version != manager.version + 1:
         return manager, False
     return proposed._replace(version=manager.version + 1), True

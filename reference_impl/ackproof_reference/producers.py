@@ -8,14 +8,18 @@ from ackproof_reference.rules import Rules
 
 
 def newest_epoch(log: Log, producer: int) -> int:
-    """Return the newest epoch of a producer in this log. A marker carries one too, and so fences older producers."""
+    """Return a producer's newest epoch in this log, of records or markers; -1 if it has none. Older epochs
+    are fenced.
+    """
     return max((batch.producer_epoch for batch in log.batches if batch.producer == producer), default=-1)
 
 
 def check_sequence(log: Log, request: Produce, rules: Rules) -> tuple[Error, Batch | None]:
-    """Return whether a batch may be appended: (NONE, None); is a duplicate: (NONE, the batch in the log); or the error.
+    """Check a batch's sequence number.
 
-    A producer that the log does not know may begin at any sequence; a new producer epoch begins at 0.
+    Returns (NONE, None) if it may be appended; (NONE, the batch in the log) if it is a duplicate; else
+    (error, None). A producer that the log does not know may begin at any sequence; a new producer epoch
+    begins at 0.
     """
     if request.producer_epoch < 0 or not rules.idempotence:
         return Error.NONE, None

@@ -61,7 +61,7 @@ class Recorder:
         self.events.append(event)
 
     def look(self) -> None:
-        """Sample every partition, and report the changes since the last sample."""
+        """Sample every partition now, and again every `LOOK_NS` of virtual time."""
         world = self.simulation.world
         self.samples += [world.look(partition).line() for partition in world.partitions]
         self.simulation.world.clock.call_after(LOOK_NS, self.look)

@@ -101,7 +101,7 @@ class Timing:
     counters: int = 50 * MS
     """Longest time in ns until a trigger sees a changed counter of the clients."""
     sampling: int = 200 * MS
-    """Interval at which ISR and lag are sampled."""
+    """Nanoseconds between two samples of ISR and lag."""
 
 
 def timing_of(cluster: ClusterSpec) -> Timing:

@@ -81,7 +81,7 @@ class PartitionRun:
     throttle: int = 0
     """Bytes per second that replicas outside the ISR may copy; 0: no limit."""
     written: dict[tuple[int, int, int], ClientBatch] = field(default_factory=dict)
-    """The client's batch by its identity in a log: producer id, producer epoch, sequence."""
+    """The client's batch, by its identity in a log: (producer id, producer epoch, sequence)."""
 
     @property
     def place(self) -> TopicPartition:

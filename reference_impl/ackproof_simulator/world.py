@@ -48,7 +48,7 @@ class Setting:
 
 @dataclass
 class World:
-    """All parts of a simulated run. `lines` are the partitions in the order of `places`."""
+    """All parts of a simulated run: the cluster, its clients, and what has been observed of them."""
 
     setting: Setting
     case: Case

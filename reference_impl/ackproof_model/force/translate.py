@@ -196,7 +196,10 @@ class _Translation:
         yield from self._void_entries(changed, after)
 
     def _answer_entries(self, follower: int, before: State, after: State) -> Iterator[Entry]:
-        """Return the entries of an answer of a leader. A refusal is taken at once, and the follower asks again."""
+        """Yield the script entries that let a leader's answer reach its follower.
+
+        A refusal arrives at once, because the follower only sends its request again.
+        """
         answer = after[f"fetch of broker {follower}"]
         if isinstance(answer, EpochEnd) and self._agrees(before, follower, answer):
             self._agree.add(follower)
@@ -217,9 +220,9 @@ class _Translation:
     def _abandon_entries(
         self, action: Action, changed: dict[str, tuple[Hashable, Hashable]], after: State
     ) -> Iterator[Entry]:
-        """Return the entries of a dropped request, which waits at the gate.
+        """Yield the script entries for a request that its follower has dropped while the script held it back.
 
-        It goes through and is refused if its leader is still the same; else its connection is gone.
+        It passes and is refused if its leader is still the same; else its connection is closed.
         """
         was, _ = changed[f"fetch of {action.actor}"]
         if isinstance(was, Fetch | AskEpochEnd) and self._follows(after, action.broker) == was.leader:

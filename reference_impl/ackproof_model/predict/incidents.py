@@ -75,10 +75,10 @@ def happened(
 
 
 def _bitten(case: Case, events: Sequence[Event]) -> list[tuple[FaultSpec, list[int]]]:
-    """Return the injected faults with the nodes that they hit (no nodes: none).
+    """Return the injected faults, each with the nodes that it hit (empty: no node).
 
-    A fault that missed counts for the nodes that ended during it, because it may have had an unobserved effect; for no
-    others.
+    A fault that was not confirmed counts for nodes that ended during it only, because its effect may have
+    gone unobserved.
     """
     lifelines, found = Lifelines.of_events(events), []
     for fault in case.faults:

@@ -62,7 +62,7 @@ class SearchOptions:
 
 
 def predict_case(case: Case, options: SearchOptions | None = None) -> PredictionFile:
-    """Predict what may happen under the settings of a case and the faults that it plans."""
+    """Predict the anomalies that are possible under a case's settings and planned faults."""
     return add_settings(case, _explored(case, None, (), options or SearchOptions()))
 
 
@@ -86,7 +86,9 @@ def predict_run(
 
 
 def scopes_of(cases: Iterable[Case], options: SearchOptions | None = None) -> Iterator[Scope]:
-    """Yield the worlds that are searched for these cases and the faults that they plan."""
+    """Yield the scopes that a prediction of these cases searches, one per topic. Cases that cannot be
+    predicted yield none.
+    """
     for case in cases:
         if any(_refusals(case, None, ())):
             continue

@@ -146,7 +146,9 @@ class Observed:
         return all(one.stamped_when_sent for one in settings_in_force(self.planned, topic))
 
     def replicas_of(self, place: TopicPartition, topic_id: str) -> Sequence[Replica]:
-        """Return the replicas of one incarnation (topic id; empty: any); a broker may have a log of another one."""
+        """Return the replicas' logs of one incarnation, by its topic id ('': any). A broker may still have
+        another one's log.
+        """
         known = self.replicas.get(place, ())
         return [one for one in known if not (topic_id and one.topic_id) or one.topic_id == topic_id]
 
@@ -291,7 +293,9 @@ class Removal(NamedTuple):
 
 @dataclass
 class Life:
-    """One incarnation of a partition: its states from its creation on, and the deletion of its topic."""
+    """One incarnation of a partition: its states since its creation, and its topic's deletion (None: not
+    deleted).
+    """
 
     topic_id: str = ""
     history: list[Moment] = field(default_factory=list)

@@ -69,7 +69,10 @@ class AppendContext:
 
 
 def steps(before: Metadata, after: Partition, context: AppendContext, rules: Rules) -> Iterator[Step]:
-    """Yield every possible step from this state, as the reference derives it; most of them change nothing."""
+    """Yield every possible step of a KRaft controller from this state, as the reference derives it.
+
+    Most steps leave the partition unchanged.
+    """
     leader_view, before = before, _electable(before, context.offline)
     for broker in context.fenced:
         yield _make_step(f"broker {broker} fenced", before, fence(before, broker, rules))

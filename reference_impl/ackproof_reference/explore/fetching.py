@@ -180,8 +180,9 @@ def _serving(
 
 
 def serve(scope: Scope, client: Client, before: Broker, served: Step, proposal: Proposal) -> Move:
-    """Return a leader's answer as a step: the client, the leader's log, memory and proposal, and the message in flight
-    after it.
+    """Return a leader's step that answers a follower.
+
+    The new cells are the client, the leader's log, memory and proposal, and the message in flight.
     """
     after, (reply, *messages) = served
     assert isinstance(reply, Reply)
@@ -254,7 +255,9 @@ def _request(own: int, log: object, process: object) -> Request | None:
 
 
 def _counts(rules: Rules, request: Request) -> bool:
-    """Return True if a late request can matter: a fetch changes the leader's progress, or its answer may be taken."""
+    """Return True if a late request can have an effect: a fetch changes the leader's progress, or its answer
+    may be taken.
+    """
     return isinstance(request, Fetch) or not rules.match_responses
 
 

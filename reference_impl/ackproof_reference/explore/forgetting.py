@@ -207,7 +207,9 @@ def _of_proposal(value: object) -> Hashable:
 
 
 def _late_answer(process: Process, proposal: object) -> Iterator[Move]:
-    """Drop an answer that changes nothing: a refusal, or one for a leader that has newer metadata or another role."""
+    """Drop the answer to an AlterPartition that changes nothing: a refusal, or the leader has newer metadata
+    or another role.
+    """
     if not isinstance(proposal, Altered):
         return
     role, decided = process.role, proposal.partition

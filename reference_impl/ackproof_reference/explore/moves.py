@@ -294,7 +294,7 @@ def _learn(
 def _producing(
     scope: Scope, own: int, budget: Budget, client: Client, log: Log, process: Process
 ) -> Iterator[Move]:
-    """Send a record to a broker that believes it leads; or send one again that has no answer yet."""
+    """Send a new record to a broker that believes it leads, or repeat one that has no answer yet."""
     if not isinstance(process.role, Leader):
         return
     before = Broker(own, log, process)

@@ -115,7 +115,7 @@ class Search:
 
     @property
     def bytes(self) -> int:
-        """Return the memory of the visited and waiting states and of cached results, in bytes; the rest is small."""
+        """Return the approximate memory in bytes: of visited and waiting states, and of cached results."""
         state = -(-sys.getsizeof(1 << sum(self.cells.widths)) // 16) * 16
         tables = sum(map(sys.getsizeof, (self.seen, self.level, self.next_level)))
         tables += sum(len(pairs) * (_PAIR + state) for pairs in self.ahead)
@@ -266,9 +266,11 @@ class Search:
         following: int,
         ahead: list[list[tuple[int, int]]],
     ) -> None:
-        """Take over states in the order in which they were found, each with the position of its parent.
+        """Restore a saved search: states in the order in which they were found, each with its parent's
+        position (`places`).
 
-        The last states wait: `this` of the present level, then `following` of the next one; and those in `ahead`.
+        The last `this + following` states are unvisited: those of the present level, then those of the next.
+        `ahead`: see `Search.ahead`.
         """
         self.ahead = ahead
         self.seen = {state: states[place] for state, place in zip(states, places, strict=True)}

@@ -134,7 +134,10 @@ def places_of_parents(seen: dict[int, int]) -> array[int]:
 
 
 class AtOnce(NamedTuple):
-    """A group whose step is taken at once. Maps the numbers of its cells (`mask`) to the difference; 0: no step."""
+    """A group whose step is taken at once, with a cache.
+
+    `memo`: by the bits of the group's cells (`mask`), the number to add to a packed state; 0: no step.
+    """
 
     mask: int
     memo: dict[int, int]
@@ -144,8 +147,10 @@ class AtOnce(NamedTuple):
 Unsettled = tuple[tuple[tuple[AtOnce, ...], tuple[int, ...]], ...]
 Longer = tuple[tuple[int, tuple[int, ...], Unsettled], ...]
 Steps = tuple[()] | tuple[tuple[int, ...], Unsettled, Longer]
-"""Result of a row: differences to a packed state; differences after which groups may have a step at once; the same for
-steps that count as several, with their count. Empty: no step.
+"""Cached steps of a row, as differences to add to a packed state; empty: no step.
+
+First those after which no group has a step at once; then those after which groups may have one; then steps
+that count as several, with their count.
 """
 
 Broken = Callable[[str, str, int], None]
@@ -153,12 +158,16 @@ Broken = Callable[[str, str, int], None]
 
 
 _Sorted: TypeAlias = tuple[dict[int, None], dict[int, tuple[AtOnce, ...]]]
-"""Differences that count as the same number of steps: plain ones, and those that groups may follow at once."""
+"""Steps that count as the same number of steps, as differences to add to a packed state.
+
+First those after which no group has a step at once, then those after which the named groups may have one.
+"""
 
 
 class _Entry(NamedTuple):
-    """Groups with the same cells, and their cached results. Nothing is cached if that would repeat the table of the
-    row, or if there are only checks, which are cheap.
+    """Groups with the same cells, and their cached results.
+
+    `memo` is None if the row's table has the same keys, or if the groups only have checks, which are cheap.
     """
 
     mask: int

@@ -97,10 +97,10 @@ class Retelling:
         return world(self._scope.in_stories)
 
     def __call__(self, way: Sequence[Row]) -> list[StoryLine]:
-        """Return the plain steps of a path, given as reduced states from the first one on.
+        """Return the plain steps of a path of reduced states, from the first state on.
 
-        If the last reduced state breaks an invariant, so does the last plain one. Raises AssertionError if the plain
-        model has no such path.
+        If the last reduced state breaks an invariant, so does the last plain one. Raises AssertionError if
+        the plain model has no such path.
         """
         told: list[StoryLine] = []
         here = tuple(self.full.initial)
