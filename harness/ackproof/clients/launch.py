@@ -91,7 +91,7 @@ class Handle:
             )
 
     def tail(self) -> str:
-        """Return the last lines of the client's output."""
+        """Return the last characters of the client's output; '' if it wrote none."""
         output = self.folder / "output.log"
         return output.read_text(errors="replace")[-_TAIL:].strip() if output.exists() else ""
 

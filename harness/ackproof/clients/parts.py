@@ -40,7 +40,7 @@ _PHASES: Final = {
     (False, True): ReadPhase.LIVE_COMMITTED,
     (True, True): ReadPhase.FINAL_COMMITTED,
 }
-"""Phase of a reader's rows, by (True for the final read, True at read_committed)."""
+"""Phase of a reader's ledger rows, by (is it the final read, is its isolation level read_committed)."""
 
 _M_MMAP_THRESHOLD: Final = -3
 _LARGE: Final = 64 << 10

@@ -58,7 +58,7 @@ class ProcessNode:
 
     id: int
     name: str
-    """Its name in messages, and in the marks of its process."""
+    """Node's name in messages, and in the marks of its process."""
     is_broker: bool
     is_controller: bool
     files: NodeFiles
@@ -69,7 +69,7 @@ class ProcessNode:
     ready: Callable[[ProcessNode, float], None]
     clock: NodeClock | None = None
     death: NodeDied | None = field(default=None, init=False)
-    """Set if its process ended unexpectedly, until the node is started again."""
+    """Unexpected end of the node's process; None if there was none since the last start."""
     _lock: threading.RLock = field(default_factory=threading.RLock, init=False)
     _child: NodeProcess | None = field(default=None, init=False)
     _expected: bool = field(default=False, init=False)
@@ -86,7 +86,7 @@ class ProcessNode:
 
     @property
     def alive(self) -> bool:
-        """True if its process exists."""
+        """True if the node's process exists, also while it is paused."""
         return self.state() is not NodeState.GONE
 
     def state(self) -> NodeState:
@@ -214,7 +214,7 @@ class NodeProcess(Protocol):
 
     @property
     def pid(self) -> int:
-        """Its pid on this machine."""
+        """Process id on this machine, also for a process in a container."""
 
     @property
     def started(self) -> int:
@@ -238,7 +238,9 @@ class NodeProcess(Protocol):
 
 
 OnEnd = Callable[[NodeProcess, int], None]
-"""Called once per child, on the watcher's thread, with its exit status (negative: the signal that ended it)."""
+"""Receiver of a process's end, called once on the watcher's thread with the exit status.
+
+A negative status is the number of the signal that ended the process."""
 
 
 class Watcher:

@@ -114,10 +114,10 @@ class OwnCluster(Cluster, contextlib.AbstractContextManager["OwnCluster"]):
 
     @abstractmethod
     def _launch(self, node: ProcessNode) -> NodeProcess:
-        """Start a process for the node."""
+        """Start a process for the node and return it."""
 
     def _launch_together(self, nodes: Sequence[ProcessNode]) -> None:
-        """Start several nodes for the first time."""
+        """Start these nodes for the first time; a backend may start them at the same time."""
         for node in nodes:
             node.start()
 

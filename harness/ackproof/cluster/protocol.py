@@ -70,7 +70,7 @@ class Node(Protocol):
 
     @property
     def is_broker(self) -> bool:
-        """True if it holds partitions."""
+        """True if the node is a broker, which can host replicas."""
 
     @property
     def is_controller(self) -> bool:

@@ -74,17 +74,18 @@ def give_head_start(controllers: Sequence[ProcessNode]) -> None:
 _PARTITION_S: Final = 0.05
 """Seconds added to the time-out for each partition: a loaded machine takes minutes to open thousands of logs."""
 _LOOK_S: Final = 0.0005
-"""Seconds between two looks, for each partition: looks must not take processor time from brokers that open logs."""
+"""Seconds between two checks, per partition: checks must not take processor time from brokers that open logs."""
 _EXISTS: Final = 36
 _GOING: Final = "marked for deletion"
-"""In ZooKeeper mode a topic exists until its deletion is complete (ZkAdminManager.createTopics)."""
+"""Text of Kafka's refusal, in ZooKeeper mode, to create a topic whose deletion is not complete
+(ZkAdminManager.createTopics)."""
 _USERS_FAULT: Final = frozenset({17, 37, 38, 39, 40, 42, 44})
 """INVALID_TOPIC_EXCEPTION, INVALID_PARTITIONS, INVALID_REPLICATION_FACTOR, INVALID_REPLICA_ASSIGNMENT,
 INVALID_CONFIG, INVALID_REQUEST, POLICY_VIOLATION: asking again does not help."""
 
 
 def create_topics(cluster: Cluster, topics: Mapping[str, TopicSpec], timeout_s: float) -> None:
-    """See `Cluster.create_topics`."""
+    """Create topics in a cluster and wait until they are usable. See `Cluster.create_topics`."""
     count = len(_places(topics))
     deadline = time.monotonic() + timeout_s + count * _PARTITION_S
     _create(cluster, topics, timeout_s)

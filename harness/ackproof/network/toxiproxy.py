@@ -26,7 +26,7 @@ from ackproof.network.mesh import LinkError
 START_WITHIN_S: Final = 20.0
 TIMEOUT_S: Final = 5.0
 STREAMS: Final = ("upstream", "downstream")
-"""Stream from the client of a proxy to the server, and back."""
+"""Names of a proxy's two streams in Toxiproxy: from client to server, and back."""
 
 
 class ProxyRoute(NamedTuple):
@@ -36,7 +36,7 @@ class ProxyRoute(NamedTuple):
     listen: Address
     upstream: Address
     flows: frozenset[Flow] = frozenset()
-    """Kinds of connections on it, for the proxy of requests."""
+    """Kinds of connections on this route; only the request proxy needs them."""
 
 
 @dataclass(frozen=True)

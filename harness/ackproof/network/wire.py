@@ -61,7 +61,7 @@ ZOOKEEPER: Final = Access(describes_partitions=False)
 
 
 class WireError(AckproofError):
-    """A node gave no usable answer."""
+    """A node gave no usable answer: none at all, or an error."""
 
 
 class Unreachable(WireError):
@@ -101,7 +101,7 @@ class Question:
         self.fields = fields
 
     def encode(self, correlation: int) -> bytes:
-        """Return the framed request."""
+        """Return the request with its length and header, ready to send. `correlation`: its correlation id."""
         request = message(f"{self.name}Request")(version=self.version, **self.fields)
         request.with_header(correlation_id=correlation, client_id=CLIENT_ID)
         return bytes(request.encode(header=True, framed=True))

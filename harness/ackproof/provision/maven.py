@@ -50,7 +50,7 @@ _DEPENDENCY = (
 
 
 def find_maven() -> Path:
-    """Return `mvn` from the PATH. Raises `MissingTool`."""
+    """Return the absolute path of `mvn`, from the PATH. Raises `MissingTool`."""
     found = shutil.which("mvn")
     if found is None:
         raise MissingTool("mvn", "Kafka's jars are fetched with it", INSTALL)
@@ -145,7 +145,7 @@ def _run(
 
 
 def _complaint(said: Sequence[str]) -> str:
-    """Return Maven's error messages, joined into one line."""
+    """Return the messages that Maven printed as errors, joined into one line."""
     errors = [
         line.removeprefix("[ERROR]").removesuffix("-> [Help 1]").strip()
         for line in said

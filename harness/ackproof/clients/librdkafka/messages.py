@@ -70,7 +70,7 @@ def _payload(message: Message) -> bytes | None:
 
 
 def offsets(messages: Sequence[Message]) -> npt.NDArray[np.int64]:
-    """Return the offset of each record."""
+    """Return the offset of each record in its partition, in the order of the messages."""
     return np.fromiter(map(Message.offset, messages), np.int64, len(messages))
 
 

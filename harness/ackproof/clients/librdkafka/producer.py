@@ -88,7 +88,7 @@ class PaceOnDemand:
         self._pace: Pace | None = None
 
     def obey(self, command: bytes) -> None:
-        """Obey a command from the control pipe (`channel`)."""
+        """Take a command from the control pipe (`channel`): SEND asks for one more record, FREE ends asking."""
         self._asked += command == SEND
         self._free = self._free or command == FREE
 

@@ -302,22 +302,22 @@ class DockerAddresses(Addresses):
     exporters: Mapping[int, int] = field(default_factory=dict)
 
     def node(self, node_id: int) -> str:
-        """The container's address in its network."""
+        """Return the address of the node's container in the cluster's network."""
         return f"{subnet(self.block)}.{node_id}"
 
     def client(self, node_id: int) -> Address:
-        """The published port of a broker."""
+        """Return the address on this machine where a broker's client listener is published."""
         return Address(HOST, self.clients[node_id])
 
     def listens(self, node_id: int) -> Address:
         return Address(self.node(node_id), self.external_port)
 
     def controller(self, node_id: int) -> Address:
-        """The published port of a controller."""
+        """Return the address on this machine where a controller's listener is published."""
         return Address(HOST, self.controllers[node_id])
 
     def exporter(self, node_id: int) -> Address:
-        """The published port of a node's exporter."""
+        """Return the address on this machine where a node's metrics exporter is published."""
         return Address(HOST, self.exporters[node_id])
 
 

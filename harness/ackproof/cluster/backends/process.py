@@ -59,7 +59,7 @@ class ProcessCluster(OwnCluster):
         return java_command(installed.java, installed.jars, main, [files.properties.name], flags)
 
     def _sharing(self, node: ProcessNode, installed: Installation) -> list[str]:
-        """Return the JVM flags for its class-data archive."""
+        """Return the JVM flags that select the node's class-data archive; none without an archive."""
         archive = _archive(node, installed)
         return [] if archive is None else [f"-XX:SharedArchiveFile={archive}"]
 

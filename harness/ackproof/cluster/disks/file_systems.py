@@ -32,17 +32,17 @@ IMAGE_SUFFIX: Final = ".ext4"
 FILLER: Final = ".ackproof-filler"
 SMALLEST: Final = 32 << 20
 _SHUTDOWN: Final = 0x8004587D
-"""EXT4_IOC_SHUTDOWN, _IOR('X', 125, __u32)."""
+"""Request number of the ioctl EXT4_IOC_SHUTDOWN, _IOR('X', 125, __u32): no access works any more."""
 _AFTER_SYNC: Final = 0
 _WITHOUT_LOG_FLUSH: Final = 2
 _FREEZE: Final = 0xC0045877
-"""FIFREEZE, _IOWR('X', 119, int)."""
+"""Request number of the ioctl FIFREEZE, _IOWR('X', 119, int): writes block."""
 _THAW: Final = 0xC0045878
-"""FITHAW."""
+"""Request number of the ioctl FITHAW, which ends FIFREEZE."""
 _GET_FLAGS: Final = 0x80086601
-"""FS_IOC_GETFLAGS."""
+"""Request number of the ioctl FS_IOC_GETFLAGS, which reads a folder's flags."""
 _SET_FLAGS: Final = 0x40086602
-"""FS_IOC_SETFLAGS."""
+"""Request number of the ioctl FS_IOC_SETFLAGS, which sets a folder's flags."""
 _IMMUTABLE: Final = 0x10
 _LOOP_CTL_REMOVE: Final = 0x4C81
 _BUSY_LOOP: Final = re.compile(r"/dev/loop(\d+) already mounted")
@@ -91,7 +91,7 @@ class FileSystem:
         return os.path.ismount(self.at)
 
     def unmount(self) -> None:
-        """Unmount it, once no process uses it."""
+        """Unmount the file system; wait until no process uses it."""
         thaw(self.at)
         said = ""
 
@@ -138,7 +138,7 @@ class FileSystem:
         self.mount()
 
     def sync(self) -> None:
-        """Write everything to the disk (`sync -f`)."""
+        """Write all cached data of this file system to the disk (`sync -f`)."""
         _call(["sync", "-f", str(self.at)])
 
     def lose_power(self) -> None:

@@ -17,8 +17,8 @@ from crc32c import crc32c
 from ackproof.rundir.partition import TopicPartition
 
 _HEADER: Final = struct.Struct(">qiibIhiqqqhii")
-"""Base offset, length of what follows, partition leader epoch, magic, CRC-32C, attributes, last offset delta, base and
-max timestamp (ms), producer id, producer epoch, base sequence, count of records."""
+"""Header of a record batch: base offset, length of what follows, partition leader epoch, magic, CRC-32C, attributes,
+last offset delta, base and max timestamp (ms), producer id and epoch, base sequence, count of records."""
 SMALLEST: Final = _HEADER.size
 CRC_FROM: Final = 21
 """Position in a batch, in bytes, of the attributes. The batch's CRC covers everything from there on."""
@@ -49,12 +49,12 @@ class Batch(NamedTuple):
 
     @property
     def end(self) -> int:
-        """Position of the next batch in the file."""
+        """Position of the next batch in the file, in bytes."""
         return self.position + self.size
 
     @property
     def codec(self) -> int:
-        """Compression codec of its records; 0: none."""
+        """Code of the records' compression: 0 none, 1 gzip, 2 snappy, 3 lz4, 4 zstd."""
         return self.attributes & _COMPRESSION
 
     @property
@@ -189,7 +189,7 @@ class Segment:
         return len(data) == batch.size and crc32c(data[CRC_FROM:]) == batch.crc
 
     def end(self) -> int:
-        """Return the offset after its last whole batch."""
+        """Return the offset after the last complete batch; the base offset if there is none."""
         batches, _ = scan(self.path)
         return batches[-1].last + 1 if batches else self.base
 

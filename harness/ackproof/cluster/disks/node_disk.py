@@ -30,7 +30,7 @@ from ackproof.rundir.partition import TopicPartition
 
 OWNER_FILE: Final = "file-systems.json"
 COPY: Final = "data.copy"
-"""Name of a copy of `data` that a fault keeps."""
+"""Name of the folder, next to `data`, where a fault keeps copies of data folders."""
 
 
 class Owner(Document):
@@ -66,11 +66,11 @@ class NodeDisk:
 
     @property
     def folders(self) -> tuple[Path, ...]:
-        """Return all folders with data, each once."""
+        """Folders that hold the node's data: the metadata log and the log dirs, each once."""
         return tuple(dict.fromkeys((self.metadata_dir, *self.log_dirs)))
 
     def make(self, size: int, run_id: str) -> None:
-        """Make and mount its file systems. Raises `DiskError`."""
+        """Make and mount the node's own file systems, if it has any. Raises `DiskError`."""
         if not self.file_systems:
             return
         own = os.getpid()
@@ -87,7 +87,7 @@ class NodeDisk:
             thaw(system.at)
 
     def unmount(self) -> None:
-        """Unmount what is mounted. Raises `DiskError`."""
+        """Unmount the node's own file systems. Raises `DiskError`."""
         for system in reversed(self.file_systems):
             system.unmount()
 

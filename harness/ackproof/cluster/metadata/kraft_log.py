@@ -35,7 +35,7 @@ _FRAME_VERSION: Final = 1
 
 
 _Position: TypeAlias = dict[str, Any]
-"""`offset`, `epoch` and `timestamp_ms` of a record."""
+"""Position and time of a record in the log: `offset`, `epoch` and `timestamp_ms`."""
 
 
 class _BodyReader(BodyReader):

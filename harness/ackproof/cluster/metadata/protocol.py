@@ -20,7 +20,7 @@ ASK_S: Final = 1.0
 """Time-out in seconds of one request to one node."""
 
 Runs = Callable[[int], bool]
-"""Returns True if the process of a node runs (not paused)."""
+"""Function that returns True if the process of a node runs and is not paused."""
 
 
 class NotDecoded(ValueError):

@@ -96,14 +96,14 @@ def _list(value: object) -> Sequence[object]:
 
 @dataclass
 class RuleCounts:
-    """Counts of a rule, without probes."""
+    """Numbers of frames that a rule has matched and hit. Probes are not counted."""
 
     matched: int = 0
-    """Frames of its API, on its side of its routes, that name one of its partitions."""
+    """Frames of the rule's API and direction, on its routes, that name one of its partitions."""
     hit: int = 0
-    """Frames that it acted on."""
+    """Frames that the rule has acted on: dropped, delayed, changed or held."""
     holding: int = 0
-    """Frames that it holds now."""
+    """Frames that the rule holds now."""
     full: bool = False
     """True once `until_held` frames were held and released."""
     trouble: str = ""
@@ -172,7 +172,7 @@ class ActiveRule:
         return wait.counted and self.counted.full
 
     def end(self, wait: HeldFrame) -> None:
-        """Remove a frame from the held ones."""
+        """Remove a frame that was passed on or given up from the held ones."""
         self.waits.remove(wait)
         self.counted.holding -= wait.counted
 

@@ -68,7 +68,7 @@ _OPTIONS: Final[Mapping[str, Mapping[str, str]]] = {
         "scope": f"{OAUTH}scope",
     },
 }
-"""Options of login modules, and their names in librdkafka."""
+"""Options of each JAAS login module, by module: their names in librdkafka."""
 _OIDC: Final = (f"{OAUTH}method", "oidc")
 _NAMES: Final[Mapping[str, str]] = {
     "ssl.truststore.certificates": "ssl.ca.pem",
@@ -96,7 +96,7 @@ _NEEDLESS: Final = re.compile(
     r"ssl\.(enabled\.protocols|protocol|cipher\.suites|provider|secure\.random\..+|(key|trust)manager\..+|engine\..+)|"
     r"sasl\.login\..+|sasl\.(client|kerberos)\..+|security\.providers"
 )
-"""Settings that only Java has, and that no cluster asks of a client."""
+"""Settings of Java clients that have no effect on a connection by librdkafka, and are left out."""
 
 
 def entries(where: str, text: str) -> Iterator[Entry]:

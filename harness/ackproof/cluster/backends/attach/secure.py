@@ -186,7 +186,7 @@ def _log_in(line: socket.socket, settings: Mapping[str, str], token: str, deadli
 
 
 def _client(mechanism: str, settings: Mapping[str, str], token: str) -> Any:  # noqa: ANN401 — kafka-python is untyped
-    """Return kafka-python's client of the SASL mechanism."""
+    """Return kafka-python's object that does the SASL exchange of this mechanism."""
     if mechanism == _BEARER:
         oauth = kafka_python("net.sasl.oauth")
         pairs = (pair.partition("=") for pair in settings.get(f"{OAUTH}extensions", "").split(",") if pair)
