@@ -127,7 +127,9 @@ def _open(
 def _chosen(
     files: Sequence[Path], words: Sequence[str], tags: Sequence[str], settings: Sequence[str]
 ) -> Mapping[Path, Mapping[str, ClaimSpec]]:
-    """Return the selected claims by file. Raises `BadInput` if there is none, or if two files have one of a name."""
+    """Return the selected claims by file and name. Raises `BadInput` if none is selected, or if two files
+    have a claim of the same name.
+    """
     from ackproof.plan import load
 
     found: dict[Path, dict[str, ClaimSpec]] = {}

@@ -44,10 +44,10 @@ def judge_claims(
     seconds: float,
     before: Mapping[str, ClaimJudged] = MappingProxyType({}),
 ) -> Iterator[ClaimJudged]:
-    """Yield the answers of a concluded batch to the claims of its experiment.
+    """Yield the verdict on each claim of an experiment, from its concluded batch.
 
-    `root`: the folder to which paths are relative. `seconds`: duration of the batch. `before`: earlier inconclusive
-    answers. Raises `BadInput` without a readable `batch.json`.
+    `root`: folder to which paths are relative. `seconds`: duration of the batch. `before`: earlier
+    INCONCLUSIVE answers. Raises `BadInput` without a readable `batch.json`.
     """
     batch = BatchFile.load(directory.batch_json)
     shown: dict[str, list[ClaimShowing]] = {name: [] for name in claims}
@@ -78,7 +78,7 @@ def judge_claims(
 
 
 def _against(claim: ClaimSpec, last: ClaimJudged | None) -> list[ClaimShowing]:
-    """Return the evidence against the claim from an earlier attempt: running again does not undo it."""
+    """Return the evidence against the claim from an earlier attempt: a repeated run does not undo it."""
     asked = {
         (quantity, str(bound))
         for showing in claim.holds
@@ -92,7 +92,7 @@ def _against(claim: ClaimSpec, last: ClaimJudged | None) -> list[ClaimShowing]:
 
 
 def conclude_claim(claim: ClaimSpec, shown: Sequence[ClaimShowing]) -> tuple[ClaimVerdict, str]:
-    """Return the verdict and its explanation."""
+    """Return the verdict on a claim, and its explanation as a sentence. `shown`: the checked bounds."""
     for one in shown:
         if one.holds is None:
             return ClaimVerdict.INCONCLUSIVE, f"{one.case}: {_measure_text(one)}{one.why}"
@@ -117,7 +117,9 @@ def conclude_claim(claim: ClaimSpec, shown: Sequence[ClaimShowing]) -> tuple[Cla
 
 
 def _effect(over: OverRepeats) -> str:
-    """Return an effect with its interval as text, and "no effect at this scale" if the interval contains no effect."""
+    """Return an effect with its confidence interval as text. If the interval includes "no effect", the text
+    says so.
+    """
     demand = Demand.parse(over.demand, Unit(over.unit))
     none = {Contrast.OVER: 1.0, Contrast.MINUS: 0.0}.get(demand.how) if demand.how else None
     nothing = none is not None and (over.low or -math.inf) <= none <= (over.high or math.inf)
@@ -143,7 +145,7 @@ def _over_repeats(over: OverRepeats) -> ClaimShowing:
 
 
 def _not_seen(shown: Sequence[ClaimShowing]) -> str:
-    """Return the first expected observation that was not made, in words."""
+    """Return the first expectation of the claim that was not met, as text; '' if all were met."""
     return next(
         (f"not seen with {one.case}: {_measure_text(one)}{one.seen}" for one in shown if not one.holds), ""
     )

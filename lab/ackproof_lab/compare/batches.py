@@ -38,10 +38,10 @@ def compare(
     gate: Gate | None = None,
     step: Callable[[str], None] = lambda _: None,
 ) -> ComparisonFile:
-    """Compare two batches or more with the first.
+    """Compare the first batch with each of the others.
 
-    Cases are matched by their experiment's name and settings; if every batch has one case, these are matched. Raises
-    `BadInput` for fewer than two, and for a folder without a readable `batch.json`.
+    Cases are matched by their experiment's name and settings. If every batch has one case, these are matched.
+    Raises `BadInput` for fewer than two folders, and for one without a readable `batch.json`.
     """
     if len(directories) < 2:
         raise BadInput("give two batches or more to compare")
@@ -88,7 +88,9 @@ def compare(
 
 
 def _case(name: str, groups: Sequence[Group | None], statistic: Statistic, sure: float) -> ComparedCase:
-    """Compare one case. `sure`: confidence of each interval, so that all hold together with 95 %."""
+    """Compare one case over the batches (None: a batch without it). `sure`: confidence of each wider
+    interval, chosen so that all of them hold together with 95 %.
+    """
     there = [group for group in groups if group is not None]
     asked = dict.fromkeys(key for group in there for key in group.values)
     expected = {key for group in there if group.file for key in expected_of(group.file)}
@@ -105,7 +107,7 @@ def _case(name: str, groups: Sequence[Group | None], statistic: Statistic, sure:
 
 
 def _counts(there: Sequence[Group], groups: Sequence[Group | None]) -> Iterator[ComparedCount]:
-    """Yield the finding classes whose counts differ between the batches."""
+    """Yield the anomaly classes whose counts differ between the batches, the gravest first."""
     names = {name for group in there for entry in group.entries for name in entry.counts if name in TABLE}
     for name in sorted(names, key=gravity):
         counts = tuple(group.counts(name) if group else () for group in groups)
@@ -114,7 +116,7 @@ def _counts(there: Sequence[Group], groups: Sequence[Group | None]) -> Iterator[
 
 
 def _differ(sides: Sequence[Sequence[Hashable]]) -> bool:
-    """Return True if any value occurs in different fractions of the repeats of two sides."""
+    """Return True if any value occurs in different shares of the repeats of two batches."""
     shares = [{one: Fraction(number, len(side)) for one, number in Counter(side).items()} for side in sides]
     return any(one != shares[0] for one in shares)
 
@@ -145,7 +147,7 @@ def _comparisons(groups: Sequence[Group | None]) -> int:
 
 
 def _comparable(values: Sequence[Value], first: Sequence[Value]) -> bool:
-    """Return True if both sides have only known values, and any value is above 0."""
+    """Return True if all values of both batches are known, and at least one is above 0."""
     every = (*values, *first)
     return (
         bool(values and first) and all(one.is_known for one in every) and max(one.high for one in every) > 0
@@ -173,7 +175,7 @@ def _beyond(
 
 
 def _environment(batch: Mapping[str, Group]) -> dict[str, str]:
-    """Return the environment of a batch's runs by name; if runs differ, all of their values.
+    """Return the environment of a batch's runs by name. If the runs differ, the text lists each value.
 
     The load average and the free memory, which always differ, are left out.
     """
@@ -188,7 +190,7 @@ def _environment(batch: Mapping[str, Group]) -> dict[str, str]:
 
 
 def _differing(sides: Sequence[Mapping[str, str]]) -> dict[str, tuple[str, ...]]:
-    """Return the values of each name whose values differ between the sides that have it."""
+    """Return each name whose values differ between the batches that have it, with the value in each batch."""
     there = [side for side in sides if side]
     names = dict.fromkeys(name for side in there for name in side)
     return {
@@ -203,21 +205,25 @@ _GATE: Final = re.compile(r"slower:([0-9]{1,4}(?:\.[0-9]{1,3})?)%\Z")
 
 @dataclass(frozen=True)
 class Gate:
-    """Limit of `--fail-on`: no time may be longer, and no rate lower, by more than this fraction (0.2: a fifth)."""
+    """Limit of `--fail-on`. `share`: a time may be longer, or a rate lower, by at most this fraction (0.2 for
+    `slower:20%`).
+    """
 
     share: float
     text: str
 
     @classmethod
     def parse(cls, text: str) -> Gate:
-        """Read `slower:20%`. Raises ValueError."""
+        """Parse a limit such as `slower:20%`. Raises ValueError."""
         match = _GATE.match(text.strip())
         if match is None:
             raise ValueError(f"expected slower:20%, not '{text[:60]}'")
         return cls(float(match[1]) / 100, text.strip())
 
     def apply(self, found: ComparisonFile) -> ComparisonFile:
-        """Return the comparison with the certainly slower quantities, and the number of undecided ones, filled in."""
+        """Return the comparison with the limit applied: quantities that are certainly slower, and the number
+        of undecided ones.
+        """
         broken: list[str] = []
         told = untold = 0
         for case, quantity, batch, beyond in _limited_quantities(found):
@@ -232,7 +238,9 @@ class Gate:
         )
 
     def _slower(self, quantity: ComparedQuantity, beyond: ComparedDifference) -> bool | None:
-        """Return True if it is certainly slower than the limit, False if certainly not, None if undecided."""
+        """Return True if the quantity is certainly slower than the limit allows, False if certainly not, None
+        if undecided.
+        """
         low = 0.0 if beyond.sure_low is None else beyond.sure_low
         high = math.inf if beyond.sure_high is None else beyond.sure_high
         if Unit(quantity.unit) is Unit.PER_SECOND:

@@ -30,7 +30,7 @@ from ackproof.rundir.lab import ComparedSide
 from ackproof.rundir.layout import CaseDir
 
 Asked = tuple[str, str]
-"""A quantity, and the window of time in which it is measured."""
+"""Name of a quantity, and name of the window of time in which it is measured ('' the whole run)."""
 Measure = Callable[[Evidence], Iterable[tuple[Asked, Value]]]
 """Function that yields the measured quantities of one run, each with its value."""
 
@@ -47,9 +47,9 @@ def every_quantity(evidence: Evidence) -> Iterable[tuple[Asked, Value]]:
 
 
 def expected_of(file: CaseFile) -> dict[Asked, tuple[Ask, Window]]:
-    """Return the quantities that the experiment of a case expects, in each run or over repeats.
+    """Return the quantities that a case's experiment has expectations on, per run or over repeats.
 
-    Empty if an older version wrote the case in a way that cannot be read.
+    Empty if an older version wrote the case in a form that cannot be read.
     """
     found = {}
     with suppress(BadInput):
@@ -64,17 +64,17 @@ def expected_of(file: CaseFile) -> dict[Asked, tuple[Ask, Window]]:
 
 @dataclass
 class Group:
-    """Repeats of one case in one batch.
+    """All repeats of one case in one batch.
 
-    `values`: for each quantity that any repeat has, the values of all repeats that could be measured. `unknown`: a
-    value for each of the other repeats. `file`: `case.json` of the first repeat that has one.
+    `values`: per quantity that any repeat has, a value for each repeat that could be measured. `unknown`: a
+    value for each other repeat. `file`: `case.json` of the first repeat that has one.
     """
 
     entries: list[BatchCase] = field(default_factory=list)
     values: dict[Asked, list[Value]] = field(default_factory=dict)
     unknown: list[Value] = field(default_factory=list)
     names: list[str] = field(default_factory=list)
-    """Repeats that could be measured."""
+    """Names of the repeats that could be measured, in the order of `values`."""
     file: CaseFile | None = None
     runs: list[str] = field(default_factory=list)
 
@@ -82,7 +82,9 @@ class Group:
         return [*self.values.get(asked, ()), *self.unknown]
 
     def add(self, name: str, told: Mapping[Asked, Value]) -> None:
-        """Add a repeat. A quantity that only other repeats have is unknown in it; omitting it would bias the mean."""
+        """Add a measured repeat. A quantity that it lacks but other repeats have gets an unknown value,
+        because omitting it would bias the mean.
+        """
         for asked in {**self.values, **told}:
             mine = self.values.setdefault(asked, [_untold(one) for one in self.names])
             mine.append(told.get(asked, _untold(name)))
@@ -95,7 +97,7 @@ class Group:
         return ", ".join(f"{number} {word}" for word, number in count.items())
 
     def counts(self, anomaly: str) -> tuple[int, ...]:
-        """Return the counts of a class, of the repeats that counted it."""
+        """Return the counts of an anomaly class, one for each repeat that counted it."""
         return tuple(one.counts[anomaly] for one in self.entries if anomaly in one.counts)
 
 
@@ -104,7 +106,7 @@ def _untold(name: str) -> Value:
 
 
 def groups_of(directory: Path, file: BatchFile, measure: Measure = every_quantity) -> dict[str, Group]:
-    """Return the cases of a batch by name."""
+    """Return the cases of a batch by name, each with all of its repeats measured."""
     groups: dict[str, Group] = {}
     for entry in file.cases:
         name = f"{entry.experiment}: {entry.cell_name}" if entry.experiment else entry.cell_name
@@ -116,7 +118,9 @@ def groups_of(directory: Path, file: BatchFile, measure: Measure = every_quantit
 
 
 def _measure(group: Group, entry: BatchCase, run: CaseDir, measure: Measure) -> None:
-    """Measure one repeat and add its values, unknown ones included."""
+    """Measure one repeat and add its values to the group; if that is not possible, add an unknown value with
+    the reason.
+    """
     why = None
     try:
         if group.file is None and run.case_json.exists():
@@ -137,7 +141,7 @@ def _measure(group: Group, entry: BatchCase, run: CaseDir, measure: Measure) -> 
 
 
 def side(values: Sequence[Value], unit: Unit, statistic: Statistic) -> ComparedSide:
-    """Return a statistic of the values, with its interval."""
+    """Return a statistic over the repeats' values with its confidence interval, or why there is none."""
     unknown = [one for one in values if not one.is_known]
     if unknown:
         return ComparedSide(
@@ -161,7 +165,7 @@ def words(found: Estimate, unit: Unit, how: Contrast | None) -> dict[str, object
 
 
 def settings_of(group: Group | None) -> dict[str, str]:
-    """Return every setting of a case, and its faults, as text."""
+    """Return every setting of a case and its faults as text, by path; empty without a readable `case.json`."""
     resolved: JsonValue = group.file.resolved if group and group.file else None
     experiment = resolved.get("experiment") if isinstance(resolved, dict) else None
     if not isinstance(experiment, dict):

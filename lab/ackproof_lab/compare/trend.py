@@ -27,11 +27,13 @@ RECOVERY: Final[Asked] = ("longest_gap(produce)", "")
 THROUGHPUT: Final[Asked] = ("rate(produce)", "")
 _MEAN: Final = Statistic("mean")
 _MOST: Final = 3
-"""Greatest number of changed settings that are named."""
+"""Greatest number of changed settings that a point of the trend names."""
 
 
 def trend(directory: Path, step: Callable[[str], None] = lambda _: None) -> TrendFile:
-    """Return every batch directly below a folder, oldest first. Raises `BadInput` if there is none."""
+    """Return the batches directly below a folder as a trend, oldest first. Raises `BadInput` if there is
+    none.
+    """
     series: dict[str, list[tuple[str, Group]]] = {}
     unread: list[str] = []
     folders = [one for one in sorted(directory.iterdir()) if one.is_dir() and not one.is_symlink()]
@@ -98,7 +100,7 @@ def _points(points: Sequence[tuple[str, Group]], sure: float) -> Iterator[TrendP
 
 
 def _changed(before: Group, now: Group) -> Iterator[str]:
-    """Yield the settings that changed, the version first."""
+    """Yield each setting that changed between two batches, in words, the Kafka version first."""
     old, new = settings_of(before), settings_of(now)
     if not old or not new:
         return
@@ -110,9 +112,10 @@ def _changed(before: Group, now: Group) -> Iterator[str]:
 
 
 def _certain_differences(told: dict[Asked, Sequence[Value]], now: Group, sure: float) -> Iterator[str]:
-    """Yield the certain differences to the last known values, in words.
+    """Yield in words each difference from the last known values that the confidence interval supports.
 
-    `told`: last known values of each quantity, updated here; so a batch without values hides no difference.
+    `told`: last known values of each quantity, updated here. A batch without values therefore hides no
+    difference.
     """
     for asked, word in ((RECOVERY, "recovery"), (THROUGHPUT, "throughput")):
         old, new = told.get(asked, ()), now.values_of(asked)

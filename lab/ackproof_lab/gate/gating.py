@@ -26,13 +26,17 @@ from ackproof_reports.loading import State, load_batch
 
 _SUMMARY_BYTES: Final = 1 << 20
 _COMMENT_BYTES: Final = 65_000
-"""Greatest size of the comment. GitHub accepts 65,536 characters, and the action adds a marker."""
+"""Greatest size in bytes of the comment on a pull request. GitHub accepts 65,536 characters, and the action
+adds a marker.
+"""
 
 
 def run_gate(
     options: BatchOptions, kafka: Sequence[str], fail_on: str | None, console: Console
 ) -> GateResult:
-    """Run every file on every Kafka. Nothing is started unless all can be planned."""
+    """Run every experiment file on every Kafka version, and compare the versions. Nothing is started unless
+    all can be planned.
+    """
     planned: list[tuple[str, PlannedBatch]] = []
     refused: list[GateColumn] = []
     limit: Gate | None = None
@@ -85,7 +89,7 @@ def _run(kafka: str, planned: PlannedBatch, console: Console) -> GateColumn:
 
 
 def _not_run(kafka: str, error: Exception, options: BatchOptions) -> GateColumn:
-    """Return the column of a Kafka on which nothing ran, with every problem of every file."""
+    """Return the column of a Kafka version on which nothing ran, with every problem of every file."""
     problems = list(error.listed) if isinstance(error, InvalidExperiment) else []
     for file in options.files:
         try:
@@ -100,7 +104,9 @@ def _not_run(kafka: str, error: Exception, options: BatchOptions) -> GateColumn:
 
 
 def publish(result: GateResult, out: Path, console: Console) -> None:
-    """Write the summary, the comparison and, where GitHub Actions asks for them, annotations and outputs."""
+    """Write the summary and the comparison into `out`. On GitHub Actions also write annotations and the job's
+    outputs.
+    """
     out.mkdir(parents=True, exist_ok=True)
     reports = [str(one.batch.directory.report_html) for one in result.columns if one.batch is not None]
     if result.comparison is not None:

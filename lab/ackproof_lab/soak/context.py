@@ -23,13 +23,15 @@ from ackproof.rundir.outcome import Outcome
 
 HIGHEST: Schema = {"producer": "i4", "seq": "i8", "offset": "i8", "acked": "?"}
 _BEFORE_ALL = -2
-"""First copies of records get artificial offsets that count down from here. (-1 means an unknown offset.)"""
+"""Highest artificial offset of a first copy; further ones count down from it. (-1 means an unknown offset.)
+"""
 
 
 def surfaced(unsaid: Mapping[tuple[int, int], NumberRuns], read: Rows, which: Bools) -> tuple[Bools, Rows]:
-    """Return (True for each record of an unacknowledged attempt of an earlier window, these attempts).
+    """Return which records of `read` belong to unacknowledged attempts of earlier windows, as bools, and
+    those attempts.
 
-    `unsaid`: seqs of such attempts, by producer and outcome. `which`: the records to look at.
+    `unsaid`: seqs of such attempts, by (producer, outcome). `which`: the records to check.
     """
     found = np.zeros(len(read), dtype=np.bool_)
     found_attempts: list[Rows] = []
@@ -45,7 +47,9 @@ def surfaced(unsaid: Mapping[tuple[int, int], NumberRuns], read: Rows, which: Bo
 
 
 def attempts_of(producer: Ints, seq: Ints, outcome: Ints | int, offset: Ints) -> Rows:
-    """Return rows of the produced ledger with the columns that the passes read."""
+    """Return produced rows of these attempts, with only the columns that the checks of order and duplicates
+    read.
+    """
     count = len(seq)
     columns: dict[str, Array] = {
         "producer": producer.astype(np.int32),
@@ -60,7 +64,7 @@ def attempts_of(producer: Ints, seq: Ints, outcome: Ints | int, offset: Ints) ->
 
 
 def first_copies(read: Rows) -> Rows:
-    """Return the first copies of records that were found again: each identity once, at offsets before all others."""
+    """Return a first copy of each record that was found again, with an artificial offset below all others."""
     rows = read.sorted_by("producer", "seq")
     rows = rows.take(group_starts([rows["producer"], rows["seq"]]))
     count = len(rows)
@@ -74,7 +78,7 @@ def first_copies(read: Rows) -> Rows:
 
 
 def context(highest: Rows, again: Rows) -> tuple[Rows, Rows]:
-    """Return the attempts and the final rows that are context.
+    """Return attempts and final rows of earlier windows that this window needs for comparison.
 
     `highest`: see `highest_of`. `again`: first copies of records that were found again.
     """
@@ -109,14 +113,17 @@ def last_reads(live: Rows) -> Rows:
 
 
 def next_reads(live: Rows) -> Rows:
-    """Return the first read of each reader and assignment. It shows if records before it were skipped."""
+    """Return the first read of each reader and assignment. A gap between the last read and this one shows
+    skipped records.
+    """
     rows = live.sorted_by("reader", "assignment", "read_seq")
     return rows.take(group_starts([rows["reader"], rows["assignment"]]))
 
 
 def highest_of(before: Rows, there: Rows, read: Rows) -> Rows:
-    """Return each producer's present record with the highest seq, and its acknowledged one with the highest seq, each
-    at its lowest offset."""
+    """Return, for each producer, the present record with the highest seq and the acknowledged one with the
+    highest seq. If a record has several copies, the one at the lowest offset is returned.
+    """
     copies = read.take(read.flags("intact")).sorted_by("producer", "seq", "offset")
     copies = copies.take(group_starts([copies["producer"], copies["seq"]]))
     at = Identities(copies["producer"], copies.ints("seq")).find(there["producer"], there.ints("seq"))

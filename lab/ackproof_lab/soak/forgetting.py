@@ -24,7 +24,9 @@ from ackproof.rundir.windows import WindowFile, WindowTask, window_dir, window_j
 
 
 class Forgetting:
-    """Deletes all windows except the newest `keep`. `links` returns a connection to each running broker."""
+    """Deletes the ledger parts and the records of windows without findings, except the newest `keep` windows.
+    `links`: returns a connection to each running broker.
+    """
 
     def __init__(
         self,
@@ -53,7 +55,10 @@ class Forgetting:
             self._timeline.add(Note(note=f"window {file.number}: {why}; no more windows are deleted"))
 
     def forget(self) -> None:
-        """Delete the windows before the newest ones. A failed deletion is tried again with the next window."""
+        """Delete the windows before the newest `keep`, up to the first window with a finding.
+
+        A failed deletion is tried again with the next window.
+        """
         if self._kept and self._kept[-1][0].late:
             return  # live reads of unknown earlier windows: stop for good
         while len(self._kept) > self._keep and all(_is_clean(file) for file, _ in self._kept[:2]):
@@ -73,9 +78,9 @@ class Forgetting:
             del self._kept[0]
 
     def _delete_parts(self, window: WindowFile, parts: list[Path]) -> None:
-        """Delete the held parts of the window before this one, and hold those of this one.
+        """Delete the ledger parts of the window before this one, and hold back the parts of this one.
 
-        Its parts may have acknowledgements of later offsets, whose records stay until the next window is deleted.
+        They may have acknowledgements of later offsets, whose records stay until the next window is deleted.
         """
         pinned = {
             (client_folder(f"p{producer}"), chunk)
@@ -91,7 +96,8 @@ class Forgetting:
             shutil.rmtree(tree, ignore_errors=True)
 
     def _by_leader(self, file: WindowFile) -> list[tuple[Connection, Mapping[TopicPartition, int]]]:
-        """Return for each leader's connection the new log start of its partitions.
+        """Return the new log start offsets for a DeleteRecords request, by connection to each partitions'
+        leader.
 
         Raises `Unreachable` if a partition has no leader.
         """

@@ -21,13 +21,13 @@ from ackproof.rundir.timeline import Note, Timeline
 from ackproof_lab.soak.windows import Soaker, rotation_of
 
 _LEAST_LEFT_S: Final = 2.0
-"""Seconds. If less time is left in a window, the load ends with the next one, as that one's faults are about to
-begin.
+"""Least rest of a window in seconds. If less is left, the load ends with the next window, because that
+window's faults are about to begin.
 """
 
 
 class Soak(SoakLoad):
-    """Load of a soak, its windows closed by a `Soaker`."""
+    """Runs the load of a soak, while a `Soaker` closes and audits its windows."""
 
     def __init__(self, case: Case) -> None:
         self._case = case
@@ -47,10 +47,10 @@ class Soak(SoakLoad):
         hidden: Mapping[str, str],
         watch: Callable[[Callable[[], bool], float], None],
     ) -> Case:
-        """Let the load go on to its end. Return the case with the windows that it really had.
+        """Run the load to its end. Return the case with the number of windows that it really had.
 
-        A first Ctrl-C ends the load with the current window. A failure that ends any load does so, too: `watch`
-        returns.
+        A first Ctrl-C ends the load with the current window. So does a failure that ends any load: `watch`
+        then returns.
         """
         case, spec = self._case, self._case.experiment
         soaker = self._soaker = Soaker(spec, workload, cluster, timeline, tag, hidden)
@@ -89,7 +89,9 @@ class Soak(SoakLoad):
 
 
 def shorten(case: Case, windows: int) -> Case:
-    """Return the case of a soak that ended after `windows` windows, with their faults and their duration only."""
+    """Return the case of a soak that ended after `windows` windows, with only their faults and their
+    duration.
+    """
     spec, soak = case.experiment, case.experiment.soak
     planned = 0 if soak is None else round(spec.workload.duration / soak.window)
     if soak is None or windows >= planned:

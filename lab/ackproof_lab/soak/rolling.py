@@ -60,7 +60,9 @@ _SPARSE: Schema = {"producer": "i4", "seq": "i8", "present": "?"}
 
 @dataclass(frozen=True)
 class NewRows:
-    """New rows of one partition, in any order. `start`, `end`: the offsets that the follower read."""
+    """Ledger rows of one partition that are new in this window, in any order. `start`, `end`: the offsets
+    that the follower read.
+    """
 
     start: int
     end: int
@@ -71,21 +73,25 @@ class NewRows:
 
 @dataclass(frozen=True)
 class CarriedState:
-    """State of one partition that is carried from window to window."""
+    """State of one partition that the audit carries from window to window."""
 
     open: Rows = field(default_factory=partial(empty_rows, PRODUCED))
-    """Attempts that were acknowledged at offsets that were not read yet."""
+    """Attempts acknowledged at offsets that the follower has not read yet."""
     unsaid: Mapping[tuple[int, int], NumberRuns] = field(default_factory=dict)
-    """Seqs of unacknowledged attempts that were not found when their window closed, by producer and outcome."""
+    """Seqs of unacknowledged attempts whose records were not found when their window closed, by (producer,
+    outcome).
+    """
     live: Rows = field(default_factory=partial(empty_rows, LIVE))
-    """Live reads at offsets that were not read yet."""
+    """Live reads at offsets that the follower has not read yet."""
     last: Rows = field(default_factory=partial(empty_rows, LIVE))
     """The last read of each live reader."""
     highest: Rows = field(default_factory=partial(empty_rows, HIGHEST))
-    """Each producer's present record of the highest seq, and of the highest acknowledged one."""
+    """The record with the highest seq that is present, per producer, and the acknowledged one with the
+    highest seq.
+    """
     lost: Rows = field(default_factory=partial(empty_rows, PRODUCED))
     present: Mapping[int, NumberRuns] = field(default_factory=dict)
-    """By producer: seqs of the records that earlier windows found."""
+    """Seqs of the records that earlier windows found, by producer."""
 
     def knows(self, producer: Ints, seq: Ints) -> Bools:
         return are_in_runs(self.present, producer, seq)
@@ -93,9 +99,10 @@ class CarriedState:
 
 @dataclass(frozen=True)
 class LedgerProgress:
-    """Progress of the ledgers: the chunks of `chunk_rows` seqs that each producer has written by now.
+    """Progress of the ledgers when the window closed. `chunks`: parts of `chunk_rows` seqs that each producer
+    has written.
 
-    `sent`: attempts of each producer when the window closed.
+    `sent`: number of attempts of each producer.
     """
 
     chunk_rows: int
@@ -106,11 +113,14 @@ class LedgerProgress:
     last: bool = False
     """True for the last window: the ledgers are complete."""
     readers: frozenset[int] = frozenset()
-    """Running live readers. A window ends at an offset that all of them have reached, so that it has all their reads.
+    """Numbers of the live readers that run. A window ends at an offset that all of them have passed, so that
+    it has all of their reads.
     """
 
     def later(self, producer: Ints, seq: Ints) -> Bools:
-        """Return True for each identity that may still be added to the ledger. Producers count sends slightly late."""
+        """Return True for each identity (producer, seq) that may still be written to the ledger: producers
+        count their sends slightly late.
+        """
         waits = np.zeros(len(seq), dtype=np.bool_)
         for number, chunks in self.chunks.items() if not self.last else ():
             mine = (producer == number) & (seq >= 0) & (seq < self.sent.get(number, 0) + self.chunk_rows)
@@ -120,24 +130,29 @@ class LedgerProgress:
 
 @dataclass
 class WindowCounts:
-    """Result of a window. By partition, `ends`: offset up to which it was audited; `reached`: up to which live readers
-    have read."""
+    """Result of the audit of one window. `ends`: offset up to which each partition was audited. `reached`:
+    offset up to which all live readers have read it.
+    """
 
     counts: dict[str, int]
     ends: dict[TopicPartition, int]
     reached: dict[TopicPartition, int]
     carried: dict[TopicPartition, CarriedState]
     followed: int
-    """Records that were read back up to `ends`."""
+    """Number of records that were read back, up to `ends`."""
     flaws: int
     unledgered: int
     late: int
     found_late: tuple[tuple[int, int], ...]
-    """Identities (producer, seq) that an earlier window counted as lost and that are present (acks without offset)."""
+    """Identities (producer, seq) that an earlier window counted as lost and that were found now: they were
+    acknowledged without an offset.
+    """
 
 
 class _Findings(FindingsWriter):
-    """Writer of findings that leaves out those about context rows, known by their offsets in each partition."""
+    """Writer of findings that skips those about context rows, which were added only for comparison. It knows
+    them by their offsets in each partition.
+    """
 
     def __init__(self, path: Path) -> None:
         super().__init__(path)
@@ -153,9 +168,11 @@ def audit(
     carried: Mapping[TopicPartition, CarriedState],
     told: LedgerProgress,
 ) -> WindowCounts:
-    """Audit a window. The findings file is written if there are any.
+    """Audit one window and return its counts and the state for the next. The findings file is written only if
+    there are any.
 
-    Raises `Rejected` if an identity was produced twice, OSError.
+    `given`: new rows by partition. `carried`: state of the previous window. Raises OSError, and `Rejected` if
+    an identity was produced twice.
     """
     findings = _Findings(findings_file)
     places = {
@@ -191,7 +208,7 @@ def audit(
 
 
 class _Place:
-    """One partition in one window: the rows for the passes, and the state for the next window."""
+    """One partition in the audit of one window: the rows to compare, and the state for the next window."""
 
     def __init__(
         self, place: TopicPartition, given: NewRows, before: CarriedState, told: LedgerProgress
@@ -293,16 +310,18 @@ class _Place:
 
 
 def _reached(live: Rows, given: NewRows, readers: frozenset[int]) -> int:
-    """Return the offset up to which all live readers have read the partition."""
+    """Return the offset up to which all live readers have read the partition, within what the follower has
+    read.
+    """
     offset, reader = live.ints("offset"), live.ints("reader")
     come = (int(offset[reader == number].max(initial=-1)) + 1 for number in readers)
     return max(given.start, min([given.end, *come]))
 
 
 def _up_to_untold(given: NewRows, told: LedgerProgress, end: int) -> tuple[int, Rows]:
-    """Return the end offset of the window, at most `end`, and the records before it.
+    """Return the offset at which the window ends, at most `end`, and the records before it.
 
-    The window ends before the first record whose attempt is not in the ledger yet.
+    The window ends before the first record whose attempt may still be missing in the ledger.
     """
     read = given.read.take((given.read["offset"] >= given.start) & (given.read["offset"] < end))
     untold = read.ints("offset")[told.later(read.ints("producer"), read.ints("seq"))]
@@ -315,7 +334,8 @@ def _identity(rows: Rows) -> Ints:
 
 
 def _known_at(place: TopicPartition, mine: _Place, places: Mapping[TopicPartition, _Place]) -> Share:
-    """Return this partition's knowledge about identities that were read in other partitions, for `resolve_share`.
+    """Return what this partition knows about records that were read in other partitions, as input for
+    `resolve_share`.
 
     A record that is acknowledged after its window counts as present.
     """

@@ -35,14 +35,16 @@ _NICE: Final = 10
 
 @dataclass(frozen=True)
 class SoakState:
-    """State that one window leaves to the next."""
+    """State that the audit of one window passes to the audit of the next: per partition, and the audited
+    parts of each producer.
+    """
 
     places: dict[TopicPartition, CarriedState] = field(default_factory=dict)
     chunks: dict[int, NumberRuns] = field(default_factory=dict)
 
     @classmethod
     def load(cls, path: str) -> SoakState:
-        """Load the state; empty before the first window."""
+        """Load the state from a file; '' (the first window) returns an empty state."""
         if not path:
             return cls()
         state = pickle.loads(Path(path).read_bytes())
@@ -51,7 +53,7 @@ class SoakState:
 
 
 def audit_window(order: WindowTask, folder: Path) -> WindowFile:
-    """Audit the parts that an order names; `folder` is the window's.
+    """Audit the ledger parts that a task names, and write the result into the window's `folder`.
 
     Raises `Rejected`, `UnreadablePart`, OSError.
     """
@@ -159,7 +161,9 @@ def _pinned(carried: Iterable[CarriedState], chunk_rows: int) -> dict[int, tuple
 
 
 def main(arguments: list[str]) -> int:
-    """Audit the window of the task file that is the only argument. On failure the last line of output is the error."""
+    """Audit one window in this process. The only argument is the path of its `WindowTask`. Return the exit
+    code; on failure the last line of output is the error.
+    """
     path = Path(arguments[0])
     os.nice(_NICE)
     limit_arrow_threads()

@@ -53,20 +53,24 @@ from ackproof_lab.soak.forgetting import Forgetting
 
 _LEAST_CHUNK: Final = 16
 _PARTS: Final = 4
-"""Least number of ledger parts per window. The audit waits for the part that is being filled, so parts must be short.
+"""Least number of ledger parts per window. The audit waits until the current part is written, so parts must
+be short.
 """
 _MOST_FLUSH_S: Final = 5.0
 _BURST: Final = 2
-"""A reader buffers at most this many times the rows of a flush interval. A backlog after a fault makes several parts:
-the memory of a larger buffer would never be freed."""
+"""Greatest buffer of a reader, in multiples of the rows of a flush interval. A backlog after a fault becomes
+several parts, because the memory of a larger buffer would never be freed.
+"""
 _FLUSHED_S: Final = 1.0
-"""Time that a reader takes to write a part, after its flush interval."""
+"""Time that a reader takes to write a part after its flush interval, in seconds."""
 _AUDIT_S: Final = 600.0
 _LOOK_EVERY_S: Final = 0.2
 
 
 def rotation_of(spec: ExperimentSpec) -> Rotation:
-    """Return the sizes of ledger parts for the clients of an experiment; in a soak, a window has several parts."""
+    """Return the sizes of the ledger parts that an experiment's clients write. In a soak, a window has
+    several parts.
+    """
     rate = spec.workload.producers.rate
     if spec.soak is None or rate is None:
         return Rotation()
@@ -77,7 +81,9 @@ def rotation_of(spec: ExperimentSpec) -> Rotation:
 
 
 class Soaker(Watcher):
-    """Closes window after window from `start` to `stop`; `finish` closes the last, after the final read."""
+    """Closes and audits one window of a soak after the other from `start` to `stop`. `finish` closes the last
+    one, after the final read.
+    """
 
     NAME = "soak"
     DOES = "the audit of windows"
@@ -110,9 +116,9 @@ class Soaker(Watcher):
             hidden=hidden,
         )
         self._read: dict[TopicPartition, int] = dict.fromkeys(workload.places, 0)
-        """By partition: offset up to which the follower has read it."""
+        """Offset up to which the follower has read each partition."""
         self._audited: dict[str, NumberRuns] = defaultdict(NumberRuns)
-        """By client: numbers of the ledger parts that were audited."""
+        """Numbers of the ledger parts that were audited, by client id."""
         self._state: Path | None = None
         """State file of the last audited window."""
         self._number = 0
@@ -136,7 +142,9 @@ class Soaker(Watcher):
             self._close_and_audit(self._close)
 
     def _close_and_audit(self, close: Callable[[CaseDir], WindowTask]) -> None:
-        """Close a window and audit it. On failure report it, and leave its range to the next window."""
+        """Close a window and audit it. On failure note the reason, and leave the window's offsets to the next
+        one.
+        """
         folder = window_dir(self._case, self._number)
         folder.path.mkdir(parents=True, exist_ok=True)
         try:
@@ -162,7 +170,7 @@ class Soaker(Watcher):
         self._number += 1
 
     def _take(self, order: WindowTask, file: WindowFile) -> None:
-        """Record that a window was audited: the next window starts at its end."""
+        """Record that a window was audited, so that the next window starts at its end."""
         self._read.update({one.place: one.end for one in file.read})
         for client, taken in order.produced.items():
             self._note_audited(client, taken)
@@ -216,7 +224,7 @@ class Soaker(Watcher):
         return self._ordered(reached, sent, parts(folder.consumed / client_folder(FOLLOWER)), left, reasons)
 
     def _await_full_isrs(self) -> Mapping[TopicPartition, End]:
-        """Return the log ends once each partition has its full ISR, or after half a window anyway."""
+        """Wait until each partition has a full ISR, at most half a window, and return the log end offsets."""
         seen: dict[TopicPartition, End] = {}
 
         def look() -> bool:
@@ -245,7 +253,9 @@ class Soaker(Watcher):
         return end.high_watermark
 
     def _ledgers_have(self, sent: Mapping[str, int]) -> bool:
-        """Return True if each client's ledger has the `sent` records, or the client has ended."""
+        """Return True if each client's ledger has all records that it had sent (`sent`), or the client has
+        ended.
+        """
         running = self._workload.running()
         for client, count in sent.items():
             if count and client in running:
@@ -315,7 +325,9 @@ class Soaker(Watcher):
         return tuple(str(path) for path, is_known in zip(paths, known, strict=True) if not is_known)
 
     def _audit(self, order: WindowTask, folder: CaseDir) -> WindowFile:
-        """Run the process that audits a window. Raises `AckproofError` with its last line of output."""
+        """Run a process that audits a window, and return its result. Raises `AckproofError` with the last
+        line of the process' output.
+        """
         named = folder.path / "order.json"
         order.save(named)
         output = folder.path / "audit.log"
