@@ -132,7 +132,9 @@ def rules_in_words(version: str, taken_away: Sequence[str]) -> Rules:
 
 
 def scope_in_words(text: str, rules: Rules) -> Scope:
-    """Return the scope `brokers=3,records=1,acks=all,min_insync=2,kills=1`. Raises `BadInput` for impossible values."""
+    """Parse a scope such as `brokers=3,records=1,acks=all,min_insync=2,kills=1`. Raises `BadInput` for
+    impossible values.
+    """
     sizes: dict[str, int] = {}
     budget: dict[str, int] = {}
     acks, idempotent = -1, False
@@ -237,7 +239,9 @@ def _switch(name: str, value: str) -> bool:
 
 @dataclass(frozen=True)
 class Protocol:
-    """A protocol to explore. `counts`: least, greatest and default of each size. `make` gets the disabled rules."""
+    """A protocol to explore. `counts`: least, greatest and default value of each size. `make` builds the
+    model from the disabled rules and the sizes.
+    """
 
     title: str
     protections: Mapping[str, str]

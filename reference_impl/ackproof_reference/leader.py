@@ -114,10 +114,11 @@ def write_marker(broker: Broker, marker: WriteMarker, rules: Rules) -> Step:
 
 
 def serve_fetch(broker: Broker, fetch: Fetch, rules: Rules) -> Step:
-    """Answer a follower's fetch, and take it as the proof of what the follower holds (Partition.fetchRecords).
+    """Answer a follower's fetch, and record its offset as the follower's log end (Partition.fetchRecords).
 
-    The high watermark sent is that of before this fetch, so a follower's lags by one more fetch. A fetch whose last
-    epoch does not fit this log learns where the logs diverge (KIP-595) and proves nothing.
+    The answer has the high watermark from before this fetch, so the follower's lags by one more fetch. A
+    fetch whose last epoch does not fit this log gets the offset of divergence (KIP-595), and its offset is
+    not recorded.
     """
     log = broker.log
     leader = broker.process.role
@@ -287,10 +288,12 @@ def same_leader(broker: Broker, metadata: Metadata, rules: Rules) -> Step:
 
 
 def advance_high_watermark(broker: Broker, rules: Rules) -> Step:
-    """Raise the high watermark to the lowest log end among those it waits for, and answer who waited for it.
+    """Raise the high watermark to the lowest log end of the maximal ISR, and answer the producers that waited
+    for it.
 
-    It stands while the ISR is smaller than its minimum (KAFKA-15583), and never goes back on a leader
-    (Partition.maybeIncrementLeaderHW). Not modelled: it also waits, for a time, for those about to join the ISR.
+    It stays while the ISR is smaller than its minimum (KAFKA-15583), and never falls on a leader
+    (Partition.maybeIncrementLeaderHW). Not modelled: Kafka also waits, for a time, for replicas about to join
+    the ISR.
     """
     leader, partition, log = broker.process.role, broker.process.partition, broker.log
     assert isinstance(leader, Leader)

@@ -78,7 +78,7 @@ class Log(NamedTuple):
         return tuple(batch for batch in batches if batch.next <= offset)
 
     def read(self, offset: int, limit: int) -> tuple[Batch, ...]:
-        """Return up to `limit` batches from an offset on."""
+        """Return up to `limit` batches that end after `offset`."""
         batches = self.batches
         first = bisect_right(batches, offset, key=_BASE)
         if first and batches[first - 1].next > offset:
@@ -127,7 +127,9 @@ def end_of_epoch(log: Log, epoch: int) -> EpochEntry:
 
 
 def parting(log: Log, leaders: Log) -> int | None:
-    """Return where a follower's log diverges from its leader's; None if it holds nothing that the leader's does not."""
+    """Return the offset at which a follower's log diverges from its leader's; None if it does not diverge
+    (KIP-595).
+    """
     if log.last_epoch == UNKNOWN:
         return None
     end = end_of_epoch(leaders, log.last_epoch)

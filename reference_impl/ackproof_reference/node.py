@@ -23,7 +23,10 @@ Event = Metadata | Produce | WriteMarker | Fetch | Fetched | AskEpochEnd | Epoch
 
 
 def step(broker: Broker, event: Event, rules: Rules) -> Step:
-    """Apply a message to a running broker. Its timers (shrinking, time-outs) and its life are functions apart."""
+    """Apply a message to a running broker; return the broker and its messages.
+
+    Timers (ISR shrinking, time-outs), and starts and ends of the broker, are functions of their own.
+    """
     if isinstance(event, Fetch):
         return serve_fetch(broker, event, rules)
     if isinstance(event, Fetched):

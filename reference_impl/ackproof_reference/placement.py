@@ -12,7 +12,9 @@ from typing import NamedTuple
 
 
 class Broker(NamedTuple):
-    """A broker that can take replicas; `rack` "" if it names none. Fenced ones are taken last and never lead."""
+    """A broker that can take replicas. `rack`: "" if it has none. Fenced brokers are taken last and never
+    lead.
+    """
 
     broker: int
     rack: str = ""

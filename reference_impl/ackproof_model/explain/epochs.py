@@ -67,8 +67,9 @@ class AckedRows:
 
 
 def acked_rows(run: CaseDir) -> Iterator[tuple[TopicPartition, AckedRows]]:
-    """Yield the rows of each partition. Rows of a transaction without an acknowledged commit are left out, as in the
-    audit.
+    """Yield each partition with its acknowledged rows.
+
+    Rows of a transaction without an acknowledged commit are left out, as in the audit.
     """
     if not parts(run.produced):
         return
@@ -217,7 +218,10 @@ def _last_append(
 
 @dataclass(frozen=True)
 class KeptLog:
-    """Log of the last leader: first offset, last offset and epoch per batch, and where its epochs began."""
+    """Log of the last leader, one entry per batch in `first` and `last` (offsets) and `epoch`.
+
+    `starts`: where each leader epoch began.
+    """
 
     first: Ints
     last: Ints

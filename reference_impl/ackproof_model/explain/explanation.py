@@ -32,11 +32,11 @@ from ackproof_model.replay.account import EXAMPLES, LOSSES, PRESENT, Account
 from ackproof_model.replay.observed import SLACK_NS, Life, Observed, learns_ns
 
 _EARLY_MS, _LATE_MS = -2, 1
-"""Bounds of the difference between a record's timestamp, in whole milliseconds, and its send."""
+"""Bounds, in whole milliseconds, of a record's timestamp minus the time of its send."""
 
 
 def explain(observed: Observed, account: Account) -> None:
-    """Explain every partition with acknowledged rows, by its replayed incarnations."""
+    """Explain the lost records of every partition with acknowledged rows, and add the results to `account`."""
     unread = left_unread(observed.events)
     learns = learns_ns(observed.experiment.cluster, observed.stall_ns)
     for place, rows in acked_rows(observed.run):

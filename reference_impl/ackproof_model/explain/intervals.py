@@ -25,9 +25,9 @@ from ackproof_model.explain.epochs import NEVER, AckedRows, Bools, Ints, KeptLog
 from ackproof_model.replay.observed import Life, Observed, learns_ns
 
 _AFTER_NS: Final = 1_000_000_000
-"""An earlier event may still take effect for this time: clients renew connections within about it."""
+"""Time for which an event may still take effect after its end: clients reconnect within about a second."""
 _BEFORE_NS: Final = 500_000_000
-"""A leader reads from one producer up to this time later than from another."""
+"""Greatest delay with which a leader reads from one producer compared with another."""
 
 
 class Disturbance(NamedTuple):

@@ -50,9 +50,11 @@ class Ground:
 
     @classmethod
     def from_rules(cls, rules: str, release: str | None = None, backend: str | None = None) -> Ground:
-        """Return the newest release of the line that the rules name, on processes; or this release, or this backend.
+        """Return where to force a counterexample: by default the newest release of the line that `rules`
+        name, with backend `process`.
 
-        Raises `BadInput`.
+        `release` and `backend` override the defaults. Raises `BadInput` for ZooKeeper rules and unknown
+        releases.
         """
         if rules.endswith("-zk"):
             raise BadInput(

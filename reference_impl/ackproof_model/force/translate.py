@@ -292,7 +292,7 @@ class _Translation:
     # -- what is to be seen -------------------------------------------------------------------------------------
 
     def _expected(self, state: State) -> dict[str, Data]:
-        """Return the part of the model state that a script can observe; nothing of brokers that are starting."""
+        """Return the part of the model's state that a script can observe, without brokers that are starting."""
         metadata, client = state["controller"], state["client"]
         assert isinstance(metadata, Metadata) and isinstance(client, Client)
         partition = metadata.partition

@@ -157,7 +157,7 @@ def steps_of(way: Iterable[StoryLine]) -> Iterator[StoryStep]:
 
 @cache
 def sources() -> str:
-    """Return a fingerprint of the sources of the reference implementation; cached answers of others are not used."""
+    """Return a hash of the reference implementation's sources. Cached answers of other sources are not used."""
     digest = hashlib.sha256()
     root = Path(ackproof_reference.__file__).parent
     for file in sorted(root.rglob("*.py")):
@@ -171,7 +171,9 @@ _TWO_ENDS: Final = (Budget(kills=1, power_losses=1), Budget(power_losses=2))
 
 
 def smaller(scope: Scope) -> Iterator[tuple[Scope, str]]:
-    """Yield worlds of two brokers that this one contains, each with a sentence about the missing broker."""
+    """Yield scopes of two brokers that this one contains, each with a sentence on what happens to the third
+    broker.
+    """
     if scope.brokers != 3:
         return
     two = [

@@ -37,7 +37,9 @@ class CaseBudget:
 
 
 def rules_name(case: Case) -> str:
-    """Return the preset of this case's cluster, as `rules_of` and `ackproof explore --rules` take it."""
+    """Return the name of the rules for this case's cluster, as `rules_of` and `ackproof explore --rules` take
+    it.
+    """
     cluster = case.experiment.cluster
     version, newest = cluster.kafka.version, LINES[-1]
     # Of a release that is newer than all that are known: the rules that are assumed of it.
@@ -111,7 +113,9 @@ def scope_for(
     rotted: Sequence[FaultSpec] = (),
     records: int = 1,
 ) -> tuple[Scope, CaseBudget]:
-    """Return the world in which the explorer searches the losses of this case, and the origin of its budget."""
+    """Return the scope that is searched for this case's losses, and the incidents from which its budget
+    comes.
+    """
     counted = counted_for(case, topic, events, decided=decided, rotted=rotted)
     rules, brokers = rules_for(case, topic), brokers_for(case, topic)
     clamped = list(counted.clamped)

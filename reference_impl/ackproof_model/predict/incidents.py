@@ -100,7 +100,7 @@ def _bitten(case: Case, events: Sequence[Event]) -> list[tuple[FaultSpec, list[i
 def _of_the_log(
     case: Case, topic: str, decided: Sequence[MetadataRecord], down: Mapping[int, int]
 ) -> Iterator[Counted]:
-    """Yield fencings of brokers that were not down, and ISR shrinks and leader changes that these do not explain."""
+    """Yield fencings of live brokers, and the ISR shrinks and leader changes that no fencing explains."""
     fencings, changes = _replayed(case, topic, decided)
     for broker, times in sorted(fencings.items()):
         alive = times - down.get(broker, 0)
@@ -163,7 +163,7 @@ def _changed(old: Partition, new: Partition, gone: set[int]) -> Incidents:
 
 
 def _of_the_samples(topic: str, events: Sequence[Event], downs: int) -> Iterator[Counted]:
-    """Yield ISR shrinks and leader changes seen in samples, beyond those that brokers which went down explain."""
+    """Yield the ISR shrinks and leader changes in samples that the ends of brokers (`downs`) do not explain."""
     isr: dict[int, set[int]] = {}
     leader: dict[int, int] = {}
     shrinks: Counter[int] = Counter()

@@ -55,7 +55,7 @@ CUTS_LOGS: Final = frozenset(
 records.
 """
 _ROTS_ALL: Final = frozenset({"empty_disk", "fail_log_dir", "command"})
-"""Faults after which no protocol says what a broker reads back, for any partition."""
+"""Kinds of faults after which, for any partition, the protocol does not tell what a broker reads back."""
 ANYTHING: Final = "command"
 """Kind of faults that run a user's command, which may do anything."""
 SLACK_NS: Final = 20_000_000

@@ -120,7 +120,7 @@ class Model:
     initial: Row
     groups: Sequence[Group]
     counters: Sequence[int] = ()
-    """Cells that hold a named tuple of numbers, none of which ever exceeds its first value."""
+    """Indices of cells that hold a named tuple of numbers, none of which ever exceeds its first value."""
     widths: Sequence[int] = ()
     """Initial number of bits for the values of each cell (a cell of counters has its own)."""
     retold: Callable[[Sequence[Row]], list[StoryLine]] | None = None

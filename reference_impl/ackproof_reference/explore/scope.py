@@ -29,7 +29,9 @@ class Budget(NamedTuple):
     """How many fetch responses may get lost."""
     preferred: int = 0
     hand_overs: int = 0
-    """Leadership given to another ISR member while both live: stands for any quick change of leaders."""
+    """How often the leadership may move to another ISR member while both live: stands for any quick change of
+    leaders.
+    """
     unclean: int = 0
     retries: int = 0
     reassignments: int = 0
@@ -71,7 +73,7 @@ ALL = Reductions()
 NO_REDUCTIONS = Reductions(*(False for _ in Reductions._fields))
 """Reductions of the plain search: none, so it visits every state and takes every single step."""
 IN_STORIES = NO_REDUCTIONS._replace(void=True)
-"""For counterexamples, printed or forced: every single step, except steps without effect."""
+"""Reductions for printing and forcing counterexamples: every single step, except steps without effect."""
 
 
 class Client(NamedTuple):

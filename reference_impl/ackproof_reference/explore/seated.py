@@ -117,7 +117,9 @@ def _seated(budget: Budget) -> bool:
 
 
 def _leads(own: int, metadata: Metadata, process: Process) -> bool:
-    """Return True if the controller names this broker leader and nothing is about to change that."""
+    """Return True if the broker is the leader by the controller's decision, running and unfenced, and neither
+    stopping nor in a reassignment.
+    """
     partition, registered = metadata.partition, metadata.registration(own)
     if partition.leader != own or own not in partition.isr or moves(partition):
         return False

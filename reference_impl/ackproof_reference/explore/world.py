@@ -79,11 +79,13 @@ def world(scope: Scope) -> Model:
 
 
 _MOST_BETWEEN = 8
-"""Most steps of the plain model for one step of the reduced model."""
+"""Greatest number of plain steps that one step of the reduced model can stand for."""
 
 
 class Retelling:
-    """Converts paths of the reduced model of a scope to paths of its plain model."""
+    """Converts a path of the reduced model to a path of the plain model, whose single steps a reader can
+    follow.
+    """
 
     def __init__(self, scope: Scope) -> None:
         self._scope = scope
