@@ -158,7 +158,7 @@ class Layout:
 
     @property
     def node_ids(self) -> tuple[int, ...]:
-        """Brokers, then isolated controllers."""
+        """Ids of all nodes: brokers first, then the controllers or ZooKeeper servers that are no brokers."""
         return tuple(dict.fromkeys((*self.spec.broker_ids, *self.spec.controller_ids)))
 
     def exporters(self) -> dict[int, Address]:
@@ -171,7 +171,7 @@ class Layout:
         return where(node_id)
 
     def is_broker(self, node_id: int) -> bool:
-        """Return True if the node holds partitions."""
+        """Return True if the node is a broker; a controller may be one too."""
         return node_id in self.spec.broker_ids
 
     def is_controller(self, node_id: int) -> bool:

@@ -167,7 +167,7 @@ def find_orphaned_tables() -> list[str]:
 
 
 def remove_table(table: str, enter: Sequence[str] = ()) -> None:
-    """Remove a table and everything in it, if it exists."""
+    """Remove an nftables table with all its rules; does nothing if there is none of this name."""
     if table in list_tables(enter):
         run_nft(["delete", "table", "inet", table], enter=enter)
 

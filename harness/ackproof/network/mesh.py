@@ -28,7 +28,7 @@ class Link(NamedTuple):
 
 @dataclass(frozen=True)
 class Cut:
-    """Connections are closed, and new ones refused."""
+    """Existing connections are closed, and new ones are refused."""
 
     def __str__(self) -> str:
         return "cut"
@@ -114,7 +114,7 @@ class Mesh(Protocol):
     """
 
     def links(self) -> frozenset[Link]:
-        """Return the links that can be broken."""
+        """Return the links on which `impose` can put an effect."""
 
     def impose(self, owner: str, link: Link, effect: Effect) -> None:
         """Put an effect on a link. Several owners may have effects on a link at the same time, but each only one.

@@ -49,7 +49,7 @@ class ProbeAnswer:
 
     @property
     def passed(self) -> bool:
-        """True if every question was answered."""
+        """True if the server answered every request of the probe."""
         return self.how == "answered"
 
     def __str__(self) -> str:
@@ -178,7 +178,7 @@ _SOCKET: Final = re.compile(r"socket:\[([0-9]+)\]")
 
 @dataclass(frozen=True)
 class TcpFlow:
-    """One TCP connection. `received`: bytes that arrived here."""
+    """One TCP connection as its end on this machine sees it. `received`: bytes that have arrived here."""
 
     remote: tuple[str, int]
     inode: int

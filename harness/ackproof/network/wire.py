@@ -229,7 +229,7 @@ _LOADING: Final = threading.RLock()
 
 @cache
 def kafka_python(module: str) -> ModuleType:
-    """Import a module of kafka-python, which is untyped."""
+    """Import a module of kafka-python, without its deprecation warnings. The library is untyped."""
     with _LOADING, warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)
         return import_module(f"kafka.{module}")

@@ -63,7 +63,7 @@ def import_messages() -> None:
 
 
 def read_partitions(api: int, version: int, frame: memoryview) -> frozenset[PartitionKey]:
-    """Return the partitions that a request names."""
+    """Return the partitions that a framed request names, as (topic, partition)."""
     return frozenset(place for place, *_ in _rows(_decoded("Request", api, version, frame), version))
 
 

@@ -106,7 +106,7 @@ def _acks(data: memoryview, at: int, version: int) -> int:
 
 
 def _varint(data: memoryview, at: int) -> tuple[int, int]:
-    """Return an unsigned varint, and its end."""
+    """Return the unsigned varint at position `at`, and the position after it."""
     value = shift = 0
     while shift < 35:
         byte = data[at]

@@ -139,7 +139,7 @@ class RelayConnection:
 
     @property
     def sockets(self) -> tuple[socket.socket, socket.socket]:
-        """Sockets of the client and of the node."""
+        """Sockets to the client and to the node, in this order."""
         return self.asking.source, self.asking.sink
 
     @property

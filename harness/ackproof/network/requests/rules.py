@@ -24,7 +24,7 @@ class RuleKind(StrEnum):
 
 
 class DelayDistribution(StrEnum):
-    """Distribution of delays around `delay`."""
+    """Random distribution of a rule's delays, with the parameters `delay` and `jitter`."""
 
     UNIFORM = "uniform"
     """`delay` plus or minus at most `jitter`."""
