@@ -16,8 +16,9 @@ class Outcome(IntEnum):
 
 
 class ReadPhase(IntEnum):
-    """Column `phase` of the consumed ledger. The `…_COMMITTED` phases are those of readers at read_committed, where
-    producers write in transactions."""
+    """Kind of read (column `phase` of the consumed ledger). The `…_COMMITTED` phases are those of readers at
+    read_committed, used if producers write in transactions.
+    """
 
     LIVE = 0
     FINAL = 1
@@ -37,7 +38,7 @@ class ExitCode(IntEnum):
 
 
 class Verdict(StrEnum):
-    """Verdict of a judged case."""
+    """Verdict of the judge on a case."""
 
     PASS = "PASS"
     FAIL = "FAIL"
@@ -81,8 +82,9 @@ class TxnOutcome(IntEnum):
 
 
 def cases_text(runs: Iterable[str]) -> str:
-    """Return the number of cases and repeats in words: `2 cases`, `2 cases, 3 repeats of each`. `runs`: names of
-    runs."""
+    """Return the number of cases and repeats as text: `2 cases`, `2 cases, 3 repeats of each`. `runs`: names
+    of runs, such as `acks=all#1`.
+    """
     repeats = Counter(name.rpartition("#")[0] or name for name in runs)
     cases = f"{len(repeats):,} case{'' if len(repeats) == 1 else 's'}"
     if set(repeats.values()) <= {1}:

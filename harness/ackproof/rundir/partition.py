@@ -14,7 +14,7 @@ def internal(topic: str) -> bool:
 
 
 class TopicPartition(NamedTuple):
-    """A topic and a partition number; as text `orders/0`."""
+    """A partition of a topic; as text `orders/0`."""
 
     topic: str
     partition: int

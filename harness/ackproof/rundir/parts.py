@@ -26,12 +26,13 @@ if TYPE_CHECKING:
 
 END: Final = "_END"
 ENDS: Final = (END, "END")
-"""Accepted names; the first is the one that is written."""
+"""Names of the file that closes a client's folder. Both are read; the first is written."""
 DELETED: Final = "_DELETED"
 """Lists parts that were deleted during the run, one JSON object a line as in `_END`."""
 ORDER: Final = ("read_seq", "seq", "txn")
-"""Columns that number the rows of a ledger. The first one that a part has counts: a consumed part also has a
-producer's seq."""
+"""Columns that number the rows of a ledger. The first one that a part has counts, because a consumed part
+also has the producers' seq.
+"""
 
 
 class ClientLibrary(NamedTuple):
@@ -42,7 +43,7 @@ class ClientLibrary(NamedTuple):
     version: str
 
     def metadata(self) -> dict[str, str]:
-        """Return the key-value pairs of the footer."""
+        """Return the pairs that name this library in a part's Parquet footer."""
         return {_LIBRARY: self.name, _LIBRARY_VERSION: self.version}
 
     @classmethod
@@ -60,7 +61,9 @@ SHARE: Final = 1 << 40
 
 
 class PartEnd(NamedTuple):
-    """The description of one part in `_END`. `first` and `last` are -1 if the part has no rows."""
+    """One part as `_END` describes it. `first`, `last`: least and greatest row number; -1 if the part has no
+    rows.
+    """
 
     name: str
     rows: int
@@ -71,7 +74,7 @@ class PartEnd(NamedTuple):
 
     @classmethod
     def parse(cls, fields: Mapping[str, object]) -> PartEnd:
-        """Convert a JSON object. Raises TypeError if a field is missing or has another type."""
+        """Convert a JSON object of `_END`. Raises TypeError if a field is missing or has another type."""
         part = cls(**fields)  # type: ignore[arg-type]
         for name, value in part._asdict().items():
             if type(value) is not (str if name in ("name", "sha256") else int):
@@ -83,7 +86,7 @@ class PartEnd(NamedTuple):
 
 
 def part_number(path: Path | str) -> int:
-    """Return N of `part-N.parquet`."""
+    """Return the number N of a part named `part-N.parquet`."""
     return int(Path(path).stem.rpartition("-")[2])
 
 
@@ -117,14 +120,16 @@ def digest(path: Path) -> str:
 
 
 def numbers_of_part(metadata: pq.FileMetaData) -> tuple[int, int]:
-    """Return the least and greatest row number of a part, by its footer; (-1, -1) without rows or statistics."""
+    """Return the least and greatest row number (seq or read_seq) of a part from its footer; (-1, -1) without
+    rows or statistics.
+    """
     there = {metadata.schema.column(at).path for at in range(metadata.num_columns)}
     column = next((name for name in ORDER if name in there), None)
     return (column_span(Footer.read_all(metadata), column) if column is not None else None) or (-1, -1)
 
 
 def mark_end(folder: Path) -> None:
-    """Write `_END`, which says that the client of this folder closed. Raises OSError."""
+    """Write `_END`, which lists the folder's parts and shows that the client closed. Raises OSError."""
     folder.mkdir(parents=True, exist_ok=True)
     parts = []
     for path in sorted(folder.glob("part-*.parquet")):
@@ -144,7 +149,7 @@ def _describe_part(path: Path) -> PartEnd:
 
 
 def has_end(folder: Path) -> bool:
-    """Return True if `_END` says that the client of this folder closed."""
+    """Return True if the folder has an `_END`: its client closed."""
     return end_file(folder).exists()
 
 
@@ -154,7 +159,7 @@ def end_file(folder: Path) -> Path:
 
 
 def read_end(folder: Path) -> tuple[PartEnd, ...] | None:
-    """Return the parts that `_END` lists; None if it is missing or empty. Raises `NotAnEnd`."""
+    """Return the parts that a client's `_END` lists; None if the file is missing or empty. Raises `NotAnEnd`."""
     try:
         text = end_file(folder).read_text(encoding="utf-8")
     except FileNotFoundError:
@@ -181,7 +186,7 @@ class Footer:
     rows: int
     numbers: Mapping[str, Span]
     texts: Mapping[str, str]
-    """Text columns in which all rows have one value, with that value."""
+    """The value of each text column that has one value in all rows, by column."""
 
     @classmethod
     def read(cls, metadata: pq.FileMetaData, group: int) -> Footer:
@@ -205,11 +210,11 @@ class Footer:
         return [cls.read(metadata, group) for group in range(metadata.num_row_groups)]
 
     def least(self, column: str) -> float:
-        """Return a lower bound of the column's values."""
+        """Return a lower bound of the column's values; -inf if unknown."""
         return self.numbers.get(column, ANYTHING)[0]
 
     def most(self, column: str) -> float:
-        """Return an upper bound of the column's values."""
+        """Return an upper bound of the column's values; inf if unknown."""
         return self.numbers.get(column, ANYTHING)[1]
 
     def may_be(self, column: str, value: int) -> bool:
@@ -220,7 +225,9 @@ class Footer:
 
 
 def column_span(footers: Sequence[Footer], name: str) -> tuple[int, int] | None:
-    """Return the least and greatest value of a column of a part; None without rows or statistics."""
+    """Return the least and greatest value of a column over a part's row groups; None without rows or if a row
+    group has no statistics.
+    """
     spans = [footer.numbers[name] for footer in footers if name in footer.numbers]
     if not spans or len(spans) < len(footers):
         return None

@@ -38,11 +38,15 @@ RESIDUE: Final = zlib.crc32(_CRC.pack(zlib.crc32(b"")))
 HEADER_SIZE: Final = _HEADER.size
 RUN_ID_SIZE: Final = 8
 SEQ: Final = slice(16, 24)
-"""Position of the seq in a value; big-endian."""
+"""Bytes of the seq in a record's value, big-endian."""
 
 
 class Identity(NamedTuple):
-    """The identity in a payload. If it cannot be decoded, `producer` and `seq` are -1 and the origin is ('', -1)."""
+    """The identity of a record, as its value states it. `origin_…`: the partition that it was produced to.
+    `intact`: the checksum matches.
+
+    If the value cannot be decoded, `producer` and `seq` are -1 and the origin is ('', -1).
+    """
 
     producer: int
     seq: int
@@ -53,12 +57,13 @@ class Identity(NamedTuple):
 
 NOBODY: Final = Identity(-1, -1, "", -1, False)
 FOREIGN: Final = Identity(-1, -1, "", -1, True)
-"""An intact payload of another run."""
+"""Identity that stands for an intact value of another run."""
 
 
 def run_bytes(run_id: str) -> bytes:
-    """Return the eight bytes that stand for a run's id in its payloads. `run_id` is 16 hex digits; else
-    ValueError."""
+    """Return the eight bytes that stand for a run's id in its records' values. `run_id`: 16 hex digits.
+    Raises ValueError.
+    """
     raw = bytes.fromhex(run_id)
     if len(raw) != RUN_ID_SIZE:
         raise ValueError(f"a run id is {RUN_ID_SIZE * 2} hex digits, not {run_id!r}")
@@ -66,14 +71,14 @@ def run_bytes(run_id: str) -> bytes:
 
 
 def smallest_size(topic: str) -> int:
-    """Return the smallest possible size of a value for `topic`, in bytes."""
+    """Return the smallest possible size of a record's value for `topic`, in bytes."""
     return HEADER_SIZE + len(topic.encode()) + _CRC.size
 
 
 def encoder(run_id: str, producer: int, topic: str, partition: int, size: int) -> Callable[[int], bytes]:
-    """Return a function from seq to the value of one (producer, topic, partition).
+    """Return a function that encodes the value of each seq, for one (producer, topic, partition).
 
-    `size` is the value's length in bytes. Raises ValueError if it is below `smallest_size(topic)`.
+    `size`: length of the values in bytes. Raises ValueError if it is below `smallest_size(topic)`.
     """
     smallest = smallest_size(topic)
     if size < smallest:
@@ -89,11 +94,11 @@ def encoder(run_id: str, producer: int, topic: str, partition: int, size: int) -
 
 
 def decode(run_id: str, value: bytes | None) -> Identity:
-    """Decode one value. Never raises. Returns `NOBODY` for a value that cannot be decoded, `FOREIGN` for an intact
-    value of another run.
+    """Return the identity in a record's value. Never raises. `NOBODY` stands for a value that cannot be
+    decoded, `FOREIGN` for an intact value of another run.
 
-    A value with this run's header but a broken checksum keeps the identity that it claims, with `intact` False, if
-    that identity can be read at all.
+    A value with this run's header but a broken checksum keeps the identity that it claims, with `intact`
+    False, if that identity can be read at all.
     """
     if value is None or len(value) < HEADER_SIZE + _CRC.size:
         return NOBODY
@@ -119,8 +124,9 @@ _Numbers: TypeAlias = "npt.NDArray[np.int64]"
 
 @dataclass(frozen=True)
 class Keys:
-    """The keys of a producer: its records use `count` keys in turn. Every `tombstone_every`-th record of a key is a
-    tombstone (0: none)."""
+    """The keys of a producer's records: `count` keys in turn. Every `tombstone_every`-th record of a key is a
+    tombstone (0: none).
+    """
 
     count: int
     tombstone_every: int = 0
@@ -138,7 +144,7 @@ class Keys:
 
 
 UNKNOWN_CONTENT: Final = -1
-"""Value of an unknown content sum."""
+"""Content sum that stands for unknown."""
 ABORT_MARKER: Final = 0
 COMMIT_MARKER: Final = 1
-"""Values that stand for a content sum in a batch that is a transaction marker (ControlRecordType)."""
+"""Content sums that stand for a batch with a transaction marker (ControlRecordType): commit or abort."""

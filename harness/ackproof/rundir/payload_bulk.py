@@ -28,10 +28,12 @@ _SEQ_AT: Final = 16
 _SEQ_SIZE: Final = 8
 _SHORT: Final = 1 << 15
 _VARIABLE: Final = 12
-"""Number of bytes that vary among the records of one (run, producer, topic, size): seq and partition."""
+"""Number of bytes that differ among the values of one (run, producer, topic, size): seq and partition. The
+checksum comes on top.
+"""
 _CRC_SIZE: Final = 4
 _SMALLEST: Final = HEADER_SIZE + _CRC_SIZE
-"""Smallest size that can be decoded; shorter values have no identity."""
+"""Smallest size of a value that can be decoded, in bytes. Shorter values have no identity."""
 _FEW: Final = 30
 """Number of values of one length from which decoding them together is faster."""
 
@@ -39,10 +41,11 @@ Bytes = npt.NDArray[np.uint8]
 
 
 class BulkEncoder:
-    """Encodes the values of one producer that sends to partitions round-robin: seq goes to place (seq + first) % n.
+    """Encodes values of one producer in bulk. It sends to partitions round-robin: seq goes to partition (seq
+    + first) % n.
 
-    `places` are (topic, partition); `size` is the length of every value in bytes. Raises ValueError if it is too
-    small for one of the topics.
+    `places`: the n partitions. `size`: length of every value in bytes. Raises ValueError if it is too small
+    for one of the topics.
     """
 
     def __init__(
@@ -84,7 +87,7 @@ class BulkEncoder:
 
 
 def _bytes_of(numbers: npt.NDArray[np.number]) -> Bytes:
-    """Return the bytes of each number, one row per number."""
+    """Return the bytes of each number, one row of the result per number."""
     return numbers.view(np.uint8).reshape(len(numbers), numbers.itemsize)
 
 
@@ -107,7 +110,9 @@ def _crc_tables(blank: bytes) -> list[npt.NDArray[np.uint32]]:
 
 @dataclass(frozen=True)
 class Decoded:
-    """Identities of a batch, in columns. `origin` is an index into the decoder's `origins`; 0 stands for ''."""
+    """Identities of several values, in columns. `origin`: index of the topic in the decoder's `origins`; 0
+    stands for ''.
+    """
 
     producer: npt.NDArray[np.int32]
     seq: npt.NDArray[np.int64]
@@ -116,7 +121,7 @@ class Decoded:
     intact: npt.NDArray[np.bool_]
 
     def numbers(self) -> tuple[npt.NDArray[np.signedinteger], ...]:
-        """Return the columns that are never negative in values of ackproof."""
+        """Return the columns that are never negative in a value that ackproof wrote."""
         return (self.producer, self.seq, self.origin_partition)
 
 
@@ -143,7 +148,9 @@ class BulkDecoder:
         ]
 
     def __call__(self, values: Sequence[bytes | None]) -> Decoded:
-        """Decode a batch: all values of one length together in numpy, the remaining ones one by one."""
+        """Return the identities of these values. Values of one length are decoded together in numpy, the
+        others one by one.
+        """
         count = len(values)
         try:
             sizes = set(map(len, values))  # type: ignore[arg-type]
@@ -154,7 +161,7 @@ class BulkDecoder:
         return self._by_length(values)
 
     def _by_length(self, values: Sequence[bytes | None]) -> Decoded:
-        """Decode values of several lengths, or too short ones."""
+        """Return the identities of values of several lengths, or of values that are too short."""
         every = len(values)
         decoded = Decoded(
             producer=np.full(every, -1, np.int32),
@@ -224,7 +231,7 @@ class BulkDecoder:
         return self._crcs[count]
 
     def _origin(self, block: Bytes, lengths: npt.NDArray[np.uint16]) -> npt.NDArray[np.int32]:
-        """Return each record's index into `origins` if its topic is an expected one, else 0."""
+        """Return for each value the index of its topic in `origins`; 0 if the topic is not an expected one."""
         origin = np.zeros(len(block), np.int32)
         room = block.shape[1] - HEADER_SIZE - _CRC_SIZE
         for number, name in self._names:
@@ -268,7 +275,7 @@ def _layout(size: int) -> np.dtype[np.void]:
 
 _OFFSET, _PRODUCER, _SEQ = map(np.uint64, (0x9E3779B97F4A7C15, 0xC2B2AE3D27D4EB4F, 0x165667B19E3779F9))
 _INTACT, _MIX = map(np.uint64, (0x27D4EB2F165667C5, 0xFF51AFD7ED558CCD))
-"""Odd constants without a pattern, for mixing hashes."""
+"""Odd constants that mix the bits of hashes."""
 _HALF: Final = np.uint64(32)
 _BLOCK: Final = 1 << 16
 
@@ -279,7 +286,7 @@ def content_hashes(
     seq: npt.NDArray[np.signedinteger],
     intact: npt.NDArray[np.bool_],
 ) -> npt.NDArray[np.uint64]:
-    """Return a hash of each record's offset and identity (`Identity`). Sums of hashes are taken modulo 2⁶⁴."""
+    """Return a hash of each record's offset and identity. Content sums add such hashes modulo 2⁶⁴."""
     mixed = offset.astype(np.uint64) * _OFFSET
     mixed += producer.astype(np.int64).view(np.uint64) * _PRODUCER
     mixed += seq.astype(np.int64).view(np.uint64) * _SEQ
@@ -296,7 +303,9 @@ def content_sum(
     seq: npt.NDArray[np.signedinteger],
     intact: npt.NDArray[np.bool_],
 ) -> int:
-    """Return the sum of the records' hashes modulo 2⁶⁴. It is computed in blocks that fit the processor's cache."""
+    """Return the content sum of records: the sum of their hashes modulo 2⁶⁴, which does not depend on their
+    order.
+    """
     found = 0
     for at in range(0, len(offset), _BLOCK):
         block = slice(at, at + _BLOCK)
@@ -306,5 +315,5 @@ def content_sum(
 
 
 def as_int64(found: int) -> int:
-    """Return a sum (0 … 2⁶⁴ - 1) as the signed number that int64 columns hold."""
+    """Return a content sum (0 … 2⁶⁴ - 1) as the signed number with the same bits, for int64 columns."""
     return found - (1 << 64) if found >= 1 << 63 else found

@@ -36,8 +36,10 @@ def _folder() -> Path:
 
 
 def register(run_id: str, run: CaseDir) -> Path:
-    """Register a run of this process. Return the path of its file, which the caller removes when the run has
-    ended."""
+    """Register a run of this process, so that `ackproof clean` finds it if the process is killed.
+
+    Return the path of its file, which the caller removes when the run has ended.
+    """
     own = os.getpid()
     path = _folder() / f"{run_id}.json"
     RunEntry(run_id=run_id, case_dir=str(run.path), owner_pid=own, owner_started=started(own) or 0).save(path)

@@ -20,20 +20,21 @@ EVER = (1 << 63) - 1
 
 @dataclass(frozen=True, slots=True)
 class Removal:
-    """Possible causes for removed records of one partition. Each `…_why` names the setting or the request; '' if the
-    cause does not exist."""
+    """Settings and requests that may have removed records of one partition. Each `…_why` names the setting or
+    the request; '' if there is none.
+    """
 
     topic: str
     partition: int
     log_start: int = 0
     """Log start offset in the final read; 0 if retention did not advance it."""
     committed_start: int = 0
-    """Log start offset in the final read at read_committed, which begins later."""
+    """Log start offset in the final read at read_committed, which starts after the other final read."""
     expired_until_ns: int = NEVER
-    """Retention may have removed records that were sent up to this time."""
+    """Time up to which retention may have removed the sent records."""
     expired_why: str = ""
     compacted_until_ns: int = NEVER
-    """Records sent up to this time can have superseded an earlier record of their key."""
+    """Time up to which a sent record can have superseded an earlier record of its key."""
     compacted_below: int = EVER
     """Offset below which compaction may have removed records: the cleaner skips the active segment, and every
     replica's active segment begins at or below this offset."""
@@ -49,7 +50,9 @@ class Removal:
 
     @property
     def removes(self) -> bool:
-        """Return True if retention or a deletion (anything but compaction) has removed records."""
+        """True if retention or a deletion of records or of the topic has removed records. Compaction does not
+        count.
+        """
         return max(self.log_start, self.committed_start) > 0 or self.deleted_ns >= 0
 
     @property
@@ -58,7 +61,7 @@ class Removal:
 
 
 def write_removals(run: CaseDir, removals: Iterable[Removal]) -> None:
-    """Write `removals.json`."""
+    """Write `removals.json` of a run: which settings or requests may have removed records, by partition."""
     run.removals_json.write_text(
         json.dumps({"removals": [asdict(removal) for removal in removals]}, indent=1), encoding="utf-8"
     )

@@ -40,19 +40,20 @@ BATCHES: pa.Schema = pa.schema(
         )
     ]
 )
-"""Schema of one row per record batch of each replica, from the batch header.
+"""One row per record batch of each replica's log, from the batch header.
 
-`sound`: the recomputed CRC-32C equals `crc`. `content`: the content sum of its records (`payload.content_sum`), or
-the type of its transaction marker.
+`sound`: the recomputed CRC-32C equals `crc`. `content`: the content sum of its records
+(`payload.content_sum`), or the type of its transaction marker.
 """
 
 _ADDED: Final = {"sound": True, "content": UNKNOWN_CONTENT}
-"""Values that stand for columns which runs of older versions do not have."""
+"""Values of columns that runs of older versions do not have."""
 
 
 def read_batches(path: Path, columns: Sequence[str]) -> pa.Table:
-    """Return some columns of a run's batches. Raises OSError and `pa.ArrowException` if the file cannot be read,
-    `BadInput` if a column is missing."""
+    """Return these columns of all record batches of a run. Raises OSError and `pa.ArrowException` if the file
+    cannot be read, `BadInput` if a column is missing.
+    """
     with storage.open_parquet(path) as file:
         there = file.schema_arrow.names
     if missing := sorted(set(columns) - set(there) - _ADDED.keys()):
@@ -64,7 +65,9 @@ def read_batches(path: Path, columns: Sequence[str]) -> pa.Table:
 
 
 class LogBatches:
-    """The batches of all logs, grouped once by partition and node. The returned tables are views, not copies."""
+    """The record batches of all replicas' logs by partition and node. The returned tables are views, not
+    copies.
+    """
 
     def __init__(self, batches: pa.Table) -> None:
         self._none = batches.slice(0, 0)
@@ -72,11 +75,11 @@ class LogBatches:
         self._of_node: dict[TopicPartition, dict[tuple[object, ...], pa.Table]] = {}
 
     def of_partition(self, place: TopicPartition) -> pa.Table:
-        """Return the batches of all replicas of a partition, in the order of the file."""
+        """Return the record batches of all replicas of a partition, in the order of the file."""
         return self._of_partition.get(tuple(place), self._none)
 
     def of_replica(self, place: TopicPartition, node: int) -> pa.Table:
-        """Return the batches of one replica, in the order of the file."""
+        """Return the record batches of one replica, in the order of the file."""
         if place not in self._of_node:
             self._of_node[place] = group_rows(self.of_partition(place), ["node"])
         return self._of_node[place].get((node,), self._none)
@@ -90,10 +93,11 @@ class EpochStart(Document):
 
 
 class Replica(Document):
-    """One replica of one partition. Offsets come from its files; -1 unknown.
+    """The log of one replica as found on disk. Offsets are -1 if unknown.
 
-    `log_end`: offset after its last complete batch. `high_watermark` and `recovery_point` come from checkpoint files,
-    which lag behind. `rest`: bytes after the last complete batch. `topic_id`: as in the metadata log; '' unknown.
+    `log_end`: offset after its last complete batch. `high_watermark` and `recovery_point` come from
+    checkpoint files, which lag behind. `rest`: bytes after the last complete batch. `topic_id`: as in the
+    metadata log; '' unknown.
     """
 
     node: int
@@ -111,11 +115,11 @@ class Replica(Document):
     """Why the log could not be read to its end; empty if it was."""
     topic_id: str = ""
     deleted: bool = False
-    """Its folder has the suffix `-delete`: the topic was deleted, or the replica was moved away."""
+    """True if its folder has the suffix `-delete`: the topic was deleted, or the replica was moved away."""
     newest_ms: int = -1
-    """Newest record timestamp in a deleted log, in ms."""
+    """Newest record timestamp in a deleted log, in ms since the Unix epoch; -1 unknown."""
     active_base: int = -1
-    """First offset of the active segment, which the log cleaner skips."""
+    """Base offset of the active segment, which the log cleaner skips; -1 unknown."""
 
     @property
     def place(self) -> TopicPartition:

@@ -35,8 +35,9 @@ TRANSACTIONS: pa.Schema = _required(
     ("commit_ns", pa.int64()),
     ("ended_ns", pa.int64()),
 )
-"""One row per transaction. `outcome`: 0 committed, 1 aborted, 2 unknown, 3 fenced. `commit_ns`: when the commit was
-requested. `ended_ns`: when the outcome was known. -1: never."""
+"""One row per transaction. `outcome`: 0 committed, 1 aborted, 2 unknown, 3 fenced. `commit_ns`: time of the
+commit request. `ended_ns`: time at which the outcome was known. -1: never.
+"""
 
 CONSUMED: pa.Schema = _required(
     ("reader", pa.int32()),
@@ -67,7 +68,7 @@ FINDINGS: pa.Schema = _required(
     ("seq", pa.int64()),
     ("detail", pa.string()),
 )
-"""One row per unit that the audit counted; -1 and '' are unknown."""
+"""One row per unit (record, offset, replica, …) that the audit counted; -1 and '' are unknown."""
 
 METRICS: pa.Schema = _required(
     ("t_ns", pa.int64()),

@@ -19,7 +19,9 @@ from ackproof.rundir.parts import digest
 
 
 class SealedFile(Document):
-    """A file when the run ended. `rows`: lines of a .jsonl, rows of a .parquet, else -1."""
+    """Digest of a file at the end of the run. `rows`: number of lines of a .jsonl or rows of a .parquet file;
+    -1 for other files.
+    """
 
     bytes: int
     rows: int
@@ -44,7 +46,9 @@ def seal(run: CaseDir, run_id: str) -> None:
 
 
 def find_changes(run: CaseDir) -> tuple[str, ...]:
-    """Return every change since the end of the run, one sentence each; empty for runs of versions without seals."""
+    """Return every change of sealed files since the end of the run, one sentence each; empty for runs of
+    versions without seals.
+    """
     case, why = _case(run)
     if not run.seal.exists():
         unsealed = case is not None and case.sealed

@@ -137,7 +137,9 @@ class Stored(PosixPath):
         errors: str | None = None,
         newline: str | None = None,
     ) -> Any:  # noqa: ANN401 - pathlib's own has eight overloads
-        """Open the file for reading, or for replacing its content."""
+        """Open the file for reading, or for replacing its content. Other modes raise
+        `io.UnsupportedOperation`.
+        """
         filesystem, key = self.location
         if set(mode) <= set("rbt"):
             raw: io.BufferedIOBase = io.BufferedReader(filesystem.open_input_file(key), 1 << 20)
@@ -222,7 +224,7 @@ def remove_tree(path: Path) -> None:
 
 
 def remove_empty(folder: Path) -> None:
-    """Remove a folder if it is empty; atomically if it is on this machine."""
+    """Remove a folder if it is empty. On the local file system this is atomic."""
     if not isinstance(folder, Stored):
         with suppress(OSError):  # not empty, or missing
             folder.rmdir()
@@ -290,7 +292,9 @@ def read_rows(
     wanted: pc.Expression | None = None,
     schema: pa.Schema | None = None,
 ) -> pa.Table:
-    """Return these columns of the rows that match `wanted`. Raises OSError, ArrowException."""
+    """Return these columns of the rows of Parquet files that match `wanted` (None: all rows). Raises OSError,
+    ArrowException.
+    """
     return open_dataset(paths, schema).to_table(columns=list(columns), filter=wanted)
 
 

@@ -25,12 +25,12 @@ DRAWN_FROM: Final = 1000
 
 
 def fault_name(number: int) -> str:
-    """Return a fault's number for people: `2`, or `2.7` for the seventh fault of storm 2."""
+    """Return a fault's number as text: `2`, or `2.7` for the seventh fault of storm 2."""
     return str(number) if number < DRAWN_FROM else f"{number // DRAWN_FROM}.{number % DRAWN_FROM}"
 
 
 def seconds(t_ns: int) -> str:
-    """Return a time of a run as text, in seconds."""
+    """Return a time since the run's start as text, in seconds: `12.345 s`."""
     return f"{t_ns / 1e9:.3f} s"
 
 
@@ -72,7 +72,7 @@ class EventDetail(Document):
 
 
 class PhaseBegan(EventDetail):
-    """A phase begins."""
+    """A phase of the run begins, such as `load`."""
 
     KIND = EventKind.PHASE
     phase: str = ""
@@ -110,7 +110,7 @@ class FaultHealed(EventDetail):
 
 
 class FaultRecovered(EventDetail):
-    """Healing is confirmed."""
+    """A witness confirmed that the fault is healed."""
 
     KIND = EventKind.FAULT_RECOVERED
     witness: str = ""
@@ -269,7 +269,7 @@ class ClientReset(EventDetail):
 
 
 class Note(EventDetail):
-    """A remark. If `unread_bytes` is set: `producer` closed (acks=0) before brokers had read all that it sent."""
+    """A remark. `unread_bytes`: sent by `producer` (acks=0) and read by no broker when it closed."""
 
     KIND = EventKind.NOTE
     note: str = ""
@@ -290,7 +290,7 @@ class WindowAudited(EventDetail):
 
 
 class RunFailed(EventDetail):
-    """The run failed and cannot go on."""
+    """The harness failed, and the run cannot go on."""
 
     KIND = EventKind.ERROR
     error: str = ""
@@ -321,7 +321,7 @@ class Event(Document):
 
     @cached_property
     def what(self) -> EventDetail:
-        """Return the typed detail; unknown fields are ignored. Raises ValidationError."""
+        """The detail as its class; unknown fields are ignored. Raises ValidationError."""
         return _DETAILS[self.kind].model_validate(self.detail)
 
 

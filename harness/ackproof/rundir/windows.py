@@ -33,10 +33,10 @@ class WindowRead(Document):
 
 
 class WindowTask(Document):
-    """Input for the audit of one window. Paths are absolute.
+    """Input for the audit of one window of a soak. Paths are absolute.
 
-    `chunk_rows`: number of seqs in a part of a producer. `stride`: distance of a producer's seqs within one partition
-    (round-robin). `last`: all clients have closed.
+    `chunk_rows`: number of seqs in a part of a producer. `stride`: distance of a producer's seqs within one
+    partition (round-robin). `last`: all clients have closed.
     """
 
     number: int
@@ -61,17 +61,17 @@ class WindowTask(Document):
     state: str = ""
     """State file of the previous window; '' for the first window."""
     left: tuple[str, ...] = ()
-    """Parts that could not be read, with the reason. The next window audits them."""
+    """Parts that could not be read, with the reason. The audit of the next window reads them."""
     reasons: tuple[str, ...] = ()
     """Why the window is incomplete."""
 
 
 class WindowFile(Document):
-    """`window.json`. Times are nanoseconds of the run's clock.
+    """`window.json`: result of the audit of one window. Times are ns since the run's start.
 
-    `counts`: findings by class. `open`: acknowledged attempts at offsets that were not read yet. `late`: live reads
-    of offsets of earlier windows, which the audit at the end covers. `pinned`: chunks with open attempts, by
-    producer.
+    `counts`: findings by class. `open`: acknowledged attempts at offsets that were not read yet. `late`: live
+    reads of offsets of earlier windows, which the audit at the end covers. `pinned`: chunks with open
+    attempts, by producer.
     """
 
     format: Literal[1] = 1
@@ -102,7 +102,7 @@ class WindowFile(Document):
 
     @property
     def complete(self) -> bool:
-        """Return True if the whole window was audited."""
+        """True if the whole window was audited."""
         return not self.reasons
 
 
@@ -127,6 +127,6 @@ def window_findings(run: CaseDir, number: int) -> Path:
 
 
 def read_windows(run: CaseDir) -> Iterator[WindowFile]:
-    """Yield the windows of a run in order. Raises `BadInput` for one that cannot be read."""
+    """Yield the results of a soak's audited windows, in order. Raises `BadInput` for one that cannot be read."""
     for path in sorted(run.windows.glob("*/window.json")):
         yield WindowFile.load(path)
