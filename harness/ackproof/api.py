@@ -89,7 +89,7 @@ class Run:
         return tuple(read_timeline(self._files.timeline)[0])
 
     def timeline(self) -> pandas.DataFrame:
-        """The events, a row each; `detail` is a mapping."""
+        """The events as a table, a row each; the column `detail` holds mappings."""
         import pandas
 
         columns = [name for name in Event.model_fields if name != "what"]
@@ -105,7 +105,9 @@ class Run:
         return _tables(self._files.consumed)
 
     def findings(self) -> pandas.DataFrame:
-        """Findings, a row for each counted unit: class, topic, partition, offset, … `BadInput` before an audit."""
+        """Findings, a row for each counted unit: class, topic, partition, offset, … Raises `BadInput` before
+        an audit.
+        """
         return _tables(self._files.findings, self._files.finding_parts).to_table().to_pandas()
 
     def spark(self, session: SparkSession) -> Mapping[str, DataFrame]:
@@ -167,7 +169,7 @@ class Run:
 
 @dataclass(frozen=True)
 class Batch:
-    """Folder of the runs of one call, with one audit and one report."""
+    """The folder of one batch: its runs, with one audit and one report."""
 
     directory: Path
 
@@ -187,7 +189,7 @@ class Batch:
         return tuple(Run(self.directory / case.run) for case in self.document.cases)
 
     def spark(self, session: SparkSession) -> Mapping[str, DataFrame]:
-        """Make the views of `Run.spark` over all runs. The column `run` names the run."""
+        """Make the views of `Run.spark` over all runs. The column `run` of each view names the run."""
         return _views(session, {case.run: self.directory / case.run for case in self.document.cases})
 
     def quantities(self) -> pandas.DataFrame:

@@ -165,7 +165,9 @@ def _read_ledger(
 def _read_client(
     ledger: Ledger, kind: LedgerKind, client: str, folder: Path, set_aside: Mapping[str, str]
 ) -> ClientClosing:
-    """Add the parts of one client, except those that its `_END` does not list."""
+    """Add the parts of one client, except those that its `_END` does not list. Return the state of its
+    folder.
+    """
     parts: dict[str, Part] = {}
     digests: dict[str, str] = {}
     torn: set[str] = set()

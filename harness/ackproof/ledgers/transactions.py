@@ -46,7 +46,7 @@ class TransactionFiles:
     paths: tuple[str, ...] = ()
     """Paths of the readable parts of `ledger/transactions`."""
     timeless: bool = False
-    """True if some part has no column `commit_ns`."""
+    """True if some part has no column `commit_ns` (an older version wrote it)."""
     committed_read: bool = False
     """True if there was a final read at read_committed, perhaps without any record."""
 

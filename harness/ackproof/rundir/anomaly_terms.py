@@ -38,7 +38,7 @@ class Concern(StrEnum):
     ONCE_IN_ORDER = "once, and in the order in which it was sent"
     READING = "a reader is handed every record, going forward"
     TRANSACTIONS = "all of a transaction or nothing"
-    """Only records of transactions can break this promise."""
+    """Concern of classes that only records of transactions can have."""
     LIVENESS = "all of it recovers within its bound after the last healing"
     NOTHING = "none"
 

@@ -131,8 +131,9 @@ class OverRepeats(Document):
 
 
 class BatchFile(Document):
-    """`batch.json`, rewritten after every case. `verdict` is None while some case has no verdict and none has
-    failed."""
+    """`batch.json`: results of a batch, rewritten after every case. `verdict`: None while some case has no
+    verdict and no case has failed.
+    """
 
     verdict: Verdict | None
     exit_code: int
@@ -165,7 +166,7 @@ class PairOutcome(StrEnum):
 
 
 class PairEntry(Document):
-    """One pair of fault kinds. `case`: the run that gave the outcome. `why`: why the pair was not covered."""
+    """Result of one pair of fault kinds. `case`: the run that gave it. `why`: why the pair was not covered."""
 
     kinds: tuple[str, str]
     outcome: PairOutcome

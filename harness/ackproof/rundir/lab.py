@@ -154,7 +154,7 @@ class TrendPoint(Document):
 
 
 class TrendCase(Document):
-    """One case over time, oldest first."""
+    """One case over several batches, the oldest first."""
 
     case: str
     points: tuple[TrendPoint, ...]
@@ -205,7 +205,7 @@ class ClaimShowing(Document):
 
 
 class OpenAttempt(Document):
-    """An earlier attempt that left a claim open."""
+    """An earlier experiment on a claim that ended INCONCLUSIVE."""
 
     why: str
     experiment: str
@@ -214,7 +214,7 @@ class OpenAttempt(Document):
 
 
 class ClaimJudged(Document):
-    """One claim with its evidence."""
+    """The verdict on one claim, with its evidence."""
 
     claim: str
     says: str

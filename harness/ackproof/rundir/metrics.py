@@ -28,7 +28,7 @@ class Shape(StrEnum):
 
     GAUGE = "gauge"
     COUNTER = "counter"
-    """A count since the node's start."""
+    """A count that only grows and starts at 0 with the node's process."""
     LATENCY = "latency"
     """A quantile of a request's total time over the sample of Kafka's own histogram (mostly the last
     minutes), or a mean of the last seconds."""

@@ -300,7 +300,7 @@ class FirstLeader(Document):
 
 
 class WorstSeed(Document):
-    """A seed with many anomalies, and the command that repeats its run."""
+    """A seed whose simulated run had many anomalies, and the command that repeats this run."""
 
     seed: int
     what: str

@@ -19,7 +19,7 @@ Key: TypeAlias = tuple[int, int]
 """Key of a message. All messages with the same key go to the same call of the judge."""
 
 Group = TypeVar("Group")
-"""The work of one task."""
+"""Input of one task."""
 Message = TypeVar("Message")
 
 
