@@ -45,7 +45,7 @@ class Recovery:
     """Recovery times after each fault of one run, with a picture."""
 
     after: tuple[tuple[FaultLife, tuple[tuple[str, Value], ...]], ...]
-    """Each fault with its recovery times, by name of the quantity (such as `new leader`)."""
+    """Each fault with its recovery times: (name of the quantity, time)."""
     lanes: Lanes | None
     left_out: int
     """Number of further faults that are not shown."""

@@ -59,7 +59,7 @@ def append_numbers(before: str, values: Array) -> pa.Array:
 
 
 def text_array(words: Sequence[str]) -> pa.Array:
-    """Return an Arrow array of these strings; faster than `pa.array`, as it checks no element's type."""
+    """Return an Arrow array of these strings, with 32-bit offsets (`pa.string()`)."""
     raw = [word.encode() for word in words]
     ends = np.cumsum([0, *map(len, raw)], dtype=np.int32)
     return pa.Array.from_buffers(

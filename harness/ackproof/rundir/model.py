@@ -321,8 +321,8 @@ class ShrunkSchedule(Document):
 
 
 class SimulationFile(Document):
-    """Results of all simulated runs of one case. `linger_ms`: time for which a producer fills a batch. A
-    batch is lost as a whole, so counts are multiples of its size.
+    """Results of all simulated runs of one case. `linger_ms`: time for which a producer fills a batch. The
+    simulation handles a batch as a whole, which limits the precision of counts.
     """
 
     case: str
