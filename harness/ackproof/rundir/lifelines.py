@@ -30,6 +30,8 @@ from ackproof.rundir.timeline import (
 
 Spans: TypeAlias = tuple[tuple[float, float], ...]
 """Intervals (begin, end) in ns since the run's start, ascending; the end is excluded."""
+_NEVER: Final = -(1 << 62)
+"""Time of what did not happen: no run has it, and tests have times before 0."""
 ALWAYS: Final[Spans] = ((-math.inf, math.inf),)
 
 
@@ -40,7 +42,7 @@ class FaultLife:
     The fault took effect at an unknown moment between `asked` and `confirmed`.
     """
 
-    asked: int = -1
+    asked: int = _NEVER
     """Time of the request for the fault; -1: never requested."""
     kind: str = "fault"
     nodes: tuple[int, ...] = ()
@@ -67,7 +69,7 @@ class FaultLife:
     @property
     def asked_ns(self) -> int | None:
         """Time of the request for the fault; None: never requested."""
-        return None if self.asked < 0 else self.asked
+        return None if self.asked == _NEVER else self.asked
 
     @property
     def name(self) -> str:
