@@ -19,7 +19,7 @@ from .log_files import cut_tail
 
 CUT = 30
 STRANGER = 100
-"""A seq that was sent long before the load ends."""
+"""A seq that producer 0 sends."""
 FIRST = 1
 """The partition that seq 0 of producer 0 went to, of two, with the seed of the stage."""
 FROZEN = 100
@@ -62,7 +62,12 @@ def send_again(running: CaseRun, *, elsewhere: bool = False, damaged: bool = Fal
 
 
 def send_once_more(running: CaseRun) -> None:
-    """As it was, damaged, and to the other partition."""
+    """As it was, damaged, and to the other partition; after producer 0 itself, which may start late."""
+    workload = running.workload
+    assert workload is not None
+    counters = workload.counters("p0")
+    # Outcomes of two partitions come in batches, not strictly by seq: twice as many leave no doubt.
+    wait_until(lambda: counters.total() > 2 * STRANGER, what="the original to be acknowledged", timeout_s=10)
     send_again(running)
     send_again(running, damaged=True)
     send_again(running, elsewhere=True)
