@@ -111,34 +111,41 @@ _ATTRIBUTES: Final = (
 
 
 def exporter_jar(progress: ProgressSink = ignore) -> Path:
-    """Return the exporter's jar from the cache, else fetch it with Maven; check its SHA-256 either way.
+    """Return the exporter's jar. Raises as `single_jar` does."""
+    artifact = ("io.prometheus.jmx", "jmx_prometheus_javaagent", EXPORTER_VERSION)
+    return single_jar("jmx-exporter", "the JMX exporter", artifact, EXPORTER_SHA256, progress)
 
-    Raises `MissingTool` (mvn, java), `ProvisionFailed` (download, SHA-256).
+
+def single_jar(
+    entry: str, what: str, artifact: maven.Artifact, digest: str, progress: ProgressSink = ignore
+) -> Path:
+    """Return the jar of an artifact from the cache, else fetch it with Maven; check its SHA-256 either way.
+
+    `entry` begins the name of its cache folder; `what` names it in messages. Raises `MissingTool` (mvn, java),
+    `ProvisionFailed` (download, SHA-256).
     """
-    folder = cache_root() / f"jmx-exporter-{EXPORTER_VERSION}-{EXPORTER_SHA256[:12]}"
+    _, name, version = artifact
+    file = f"{name}-{version}.jar"
+    folder = cache_root() / f"{entry}-{version}-{digest[:12]}"
 
     def fetch(building: Path) -> None:
         work, jars = building / "work", building / "jars"
         work.mkdir()
-        artifact = ("io.prometheus.jmx", "jmx_prometheus_javaagent", EXPORTER_VERSION)
-        what = f"the JMX exporter {EXPORTER_VERSION}"
-        maven.fetch(what, [artifact], jars, work, expected=[EXPORTER], progress=progress)
-        (jars / EXPORTER).rename(building / EXPORTER)
-        _verify_exporter(building / EXPORTER)
+        maven.fetch(f"{what} {version}", [artifact], jars, work, expected=[file], progress=progress)
+        (jars / file).rename(building / file)
+        _verify_jar(building / file, digest)
         shutil.rmtree(jars)
         shutil.rmtree(work)
 
-    jar = build_once(folder, fetch, progress) / EXPORTER
-    _verify_exporter(jar, f". To fetch it again: rm -r {folder}")
+    jar = build_once(folder, fetch, progress) / file
+    _verify_jar(jar, digest, f". To fetch it again: rm -r {folder}")
     return jar
 
 
 @cache
-def _verify_exporter(jar: Path, remedy: str = "") -> None:
-    if (got := sha256(jar)) != EXPORTER_SHA256:
-        raise ProvisionFailed(
-            f"wrong SHA-256 of {jar}: expected {EXPORTER_SHA256}, got {got}; it is not used{remedy}"
-        )
+def _verify_jar(jar: Path, digest: str, remedy: str = "") -> None:
+    if (got := sha256(jar)) != digest:
+        raise ProvisionFailed(f"wrong SHA-256 of {jar}: expected {digest}, got {got}; it is not used{remedy}")
 
 
 def java_agent(jar: Path, listens: object, settings: Path) -> str:

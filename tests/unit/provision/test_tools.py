@@ -109,7 +109,7 @@ def test_another_exporter_is_not_used(agent: Machine, monkeypatch: pytest.Monkey
         tools.exporter_jar()
     (agent.repository / tools.EXPORTER).write_bytes(b"agent")
     jar = tools.exporter_jar()
-    tools._verify_exporter.cache_clear()
+    tools._verify_jar.cache_clear()
     jar.chmod(0o644)
     jar.write_bytes(b"changed")
     with pytest.raises(ProvisionFailed, match=f"To fetch it again: rm -r {jar.parent}"):

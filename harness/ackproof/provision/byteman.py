@@ -1,0 +1,137 @@
+"""Byteman (LGPL 2.1): its agent puts rules into the methods of a running JVM; its checker holds rules against jars.
+
+The jars are fetched unmodified by Maven at run time. `org.jboss.byteman.check.TestScript` is in the agent's jar.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import tempfile
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from enum import Enum
+from pathlib import Path
+from typing import Final
+
+from ackproof.provision.java import find_java
+from ackproof.provision.progress import ProgressSink, ProvisionFailed, ignore
+from ackproof.provision.tools import single_jar
+
+BYTEMAN_VERSION: Final = "4.0.27"
+BYTEMAN_SHA256: Final = "979274834c1880bd2fb3a8a225d9a21350701a6bbea25a48631eb9b8d2e4cc00"
+INSTALL_SHA256: Final = "5e9a4befd69288648cb0811fb28b35a31fddfbedbd0eb39c9ad36b0745e0615f"
+
+_GROUP: Final = "org.jboss.byteman"
+_CHECK_WITHIN_S: Final = 60.0
+_CHECKER: Final = ("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-XX:-UsePerfData")
+
+
+def byteman_jar(progress: ProgressSink = ignore) -> Path:
+    """Return the jar of the agent and of the checker. Raises as `single_jar` does."""
+    return single_jar("byteman", "Byteman", (_GROUP, "byteman", BYTEMAN_VERSION), BYTEMAN_SHA256, progress)
+
+
+def byteman_install_jar(progress: ProgressSink = ignore) -> Path:
+    """Return the jar of the program that attaches the agent to a running JVM. Raises as `single_jar` does."""
+    artifact = (_GROUP, "byteman-install", BYTEMAN_VERSION)
+    return single_jar("byteman-install", "Byteman's installer", artifact, INSTALL_SHA256, progress)
+
+
+class Misfit(Enum):
+    """Why a rule does not fit the classes."""
+
+    CLASS = "class not found"
+    METHOD = "method not found"
+    PLACE = "no such place in the method"
+    TYPES = "type error"
+    PARSE = "parse error"
+    OTHER = "not accepted"
+
+
+@dataclass(frozen=True)
+class RuleProblem:
+    """A rule that does not fit. `rule` is empty if the text is no script of rules. `said`: Byteman's words."""
+
+    rule: str
+    misfit: Misfit
+    said: str
+
+    def __str__(self) -> str:
+        return f"{self.rule or 'rules'}: {self.misfit.value}: {self.said}"
+
+
+def check_rules(rules: str, classpath: Iterable[Path]) -> tuple[RuleProblem, ...]:
+    """Hold the text of a rule script against the classes of these jars, and return what does not fit (0.4 s).
+
+    At most one problem per rule. A rule without error fits if one overload of its method has the place that it names.
+    Raises `MissingTool` (java), `ProvisionFailed` (no answer).
+    """
+    jars = os.pathsep.join(map(str, (byteman_jar(), *classpath)))
+    with tempfile.TemporaryDirectory(prefix="ackproof-rules-") as folder:
+        script = Path(folder, "rules.btm")
+        script.write_text(rules, encoding="utf-8")
+        command = [str(find_java().path), *_CHECKER, "-cp", jars, f"{_GROUP}.check.TestScript", str(script)]
+        try:
+            done = subprocess.run(
+                command, capture_output=True, text=True, timeout=_CHECK_WITHIN_S, check=False
+            )
+        except (OSError, subprocess.TimeoutExpired) as error:
+            raise ProvisionFailed(f"Byteman's checker gave no answer: {error}") from error
+    # its status is 0 whatever it finds; with problems, it ends with their counts
+    if done.returncode != 0 or not ("Checking rule" in done.stdout or "ERROR :" in done.stdout):
+        said = " ".join((done.stdout + done.stderr).split())[-300:]
+        raise ProvisionFailed(f"Byteman's checker failed (exit {done.returncode}): {said}")
+    return tuple(_read_problems(done.stdout))
+
+
+_FITS: Final = re.compile(r'^Type checked rule "(?P<rule>.+)"$')
+_ERRORS: Final = (
+    (
+        Misfit.CLASS,
+        re.compile(r'^ERROR : Could not load class \S+ declared in rule "(?P<rule>.+)" loaded from '),
+    ),
+    (Misfit.PARSE, re.compile(r'^ERROR : Failed to parse rule "(?P<rule>.+)" loaded from ')),
+    (Misfit.TYPES, re.compile(r'^ERROR : Failed to type check rule "(?P<rule>.+)" loaded from ')),
+    (Misfit.PARSE, re.compile(r"^ERROR : Could not process rule file(?P<rule>)")),
+    (Misfit.OTHER, re.compile(r"^ERROR :(?P<rule>)")),
+)
+_WARNINGS: Final = (
+    (
+        Misfit.METHOD,
+        re.compile(r'^WARNING : Unable to transform class \S+ using rule "(?P<rule>.+)" loaded from '),
+    ),
+    (
+        Misfit.PLACE,
+        re.compile(r'^WARNING : Problem type checking rule "(?P<rule>.+)" loaded from \S+ line \d+ against '),
+    ),
+)
+"""Warnings are of single overloads of a method: they count only if the rule fits no overload."""
+
+
+def _read_problems(output: str) -> Iterator[RuleProblem]:
+    """Read the checker's findings: the first error of each rule, else the first warning of a rule that fits nowhere."""
+    lines = output.splitlines()
+    fitting = {found["rule"] for line in lines if (found := _FITS.match(line))}
+    told: set[str] = set()
+    for patterns, excused in ((_ERRORS, set[str]()), (_WARNINGS, fitting)):
+        for position, line in enumerate(lines):
+            for misfit, pattern in patterns:
+                if (found := pattern.match(line)) is None:
+                    continue
+                rule = found["rule"]
+                if rule not in told and rule not in excused:
+                    told.add(rule)
+                    yield RuleProblem(rule, misfit, _cause(line, lines[position + 1 :]))
+                break
+
+
+def _cause(line: str, after: list[str]) -> str:
+    """Return what Byteman says of a finding: the messages of the exception below it, else the finding itself."""
+    causes = []
+    for text in after:
+        if not text or text.startswith(("ERROR :", "WARNING :", "Checking rule ")):
+            break
+        causes.append(text.rpartition("Exception: ")[2] if "Exception: " in text else text)
+    return " ".join(" ".join(causes or [line.partition(" : ")[2]]).split())
