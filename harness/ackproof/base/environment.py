@@ -56,7 +56,11 @@ def _is_utf8(encoding: str) -> bool:
 
 
 def cache_root() -> Path:
-    """Return the cache folder, created if it is missing. Raises `BadInput` if it is not writable."""
+    """Return the cache folder, created if it is missing: `$ACKPROOF_CACHE`, `$XDG_CACHE_HOME/ackproof` or
+    `~/.cache/ackproof`.
+
+    Raises `BadInput` if it cannot be created or written, or if its path has a colon (it goes into class paths).
+    """
     for name, below in (("ACKPROOF_CACHE", ""), ("XDG_CACHE_HOME", "ackproof")):
         if value := os.environ.get(name):
             root = Path(value).expanduser().absolute() / below

@@ -54,7 +54,11 @@ class RunTag:
 
 @dataclass(frozen=True)
 class Marks:
-    """Marks of a run, read from a process. `owner_alive`: True if the harness that set them still runs."""
+    """Marks of a run, read from a process's environment.
+
+    `directory`: folder of the case; `role`: what the process is, such as `broker-1`; `owner_pid`: the harness
+    that set the marks; `owner_alive`: True if that harness still runs.
+    """
 
     run_id: str
     directory: Path
@@ -118,7 +122,8 @@ class Child:
         return status
 
     def state(self) -> ProcessState:
-        """Return the kernel's state of the process, without reaping it."""
+        """Return the kernel's state of the process, without reaping it: running, stopped (all its threads),
+        zombie or gone."""
         return process_state(self.pid, self.started)
 
 
@@ -192,9 +197,11 @@ def find_children(run_id: str | None = None) -> list[MarkedProcess]:
 
 
 def end_all(found: Iterable[MarkedProcess], timeout_s: float = 10.0) -> Ended:
-    """SIGKILL processes and wait until they have ended. All are killed before the first is awaited.
+    """SIGKILL processes and wait until they have ended, at most `timeout_s` seconds for each. All are killed
+    first.
 
-    A process that has already ended gets no signal, even if its pid was reused. `timeout_s` limits the wait for each.
+    Returns the processes that have ended, and those that have not, each with the reason. A process that has
+    already ended gets no signal, even if its pid was reused.
     """
     gone: list[MarkedProcess] = []
     left: list[tuple[MarkedProcess, str]] = []
@@ -222,7 +229,11 @@ def end_all(found: Iterable[MarkedProcess], timeout_s: float = 10.0) -> Ended:
 
 
 def end_children(which: Callable[[MarkedProcess], bool], timeout_s: float = 10.0) -> Ended:
-    """Kill all marked processes that `which` accepts, and those that they start meanwhile, until none is found."""
+    """Kill all marked processes that `which` accepts, and those that they start meanwhile, until none is found.
+
+    Looks at most five times. Returns the processes that have ended, and those that have not, each with the
+    reason. `timeout_s` limits the wait for each.
+    """
     gone: list[MarkedProcess] = []
     left: dict[tuple[int, int], tuple[MarkedProcess, str]] = {}
     for _ in range(_END_ROUNDS):

@@ -54,7 +54,10 @@ def wrong(message: str) -> PydanticCustomError:
 
 
 def unknown(what: str, valid: Sequence[str], said: str | None = None) -> PydanticCustomError:
-    """Return a validation error for a name that is not in `valid`. `said`: the part of the text that is the name."""
+    """Return a validation error for a name that is not in `valid`. `what`: the kind of name, such as `role`.
+
+    `said`: the unknown name, if it is only a part of the text at this place of the file.
+    """
     return PydanticCustomError(UNKNOWN, "unknown {what}", {"what": what, "valid": valid, "said": said})
 
 

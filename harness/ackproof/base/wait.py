@@ -26,10 +26,11 @@ def wait_until(
     logs: Callable[[], str] | None = None,
     stop: Event | None = None,
 ) -> T:
-    """Call `look` until it returns a true value, and return that value.
+    """Call `look` every `interval_s` seconds until it returns a true value, and return that value.
 
-    `what` completes the sentence "waited for …". `state` and `logs` are called only on failure. `look` may raise to
-    end the wait at once (a node that died will never become ready). `stop` ends the wait with `Interrupted`.
+    `what` completes the sentence "waited for …". `state` and `logs` return what was seen last and the last log
+    lines, for the error message; they are called only on failure. `look` may raise to end the wait at once (a
+    node that died will never become ready). `stop` ends the wait with `Interrupted`.
 
     Raises `WaitTimeout` after `timeout_s` seconds. `look` is called at least once, and once more at the end.
     """
