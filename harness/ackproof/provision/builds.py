@@ -167,7 +167,11 @@ def unpack_jars(archive: Path, folder: Path) -> None:
 
 
 def read_patch(patch: Path) -> dict[str, bytes]:
-    """Return the patch's files: content by path within a jar. Raises `BadInput`."""
+    """Return the files of a patch (a jar, or a folder of classes): content by path within a jar, without
+    META-INF.
+
+    Raises `BadInput` if it is neither, or cannot be read.
+    """
     if patch.is_dir():
         files = {
             file.relative_to(patch).as_posix(): file.read_bytes()

@@ -29,18 +29,25 @@ _CHECKER: Final = ("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-XX:-UsePerfD
 
 
 def byteman_jar(progress: ProgressSink = ignore) -> Path:
-    """Return the jar of the agent and of the checker. Raises as `single_jar` does."""
+    """Return the path of Byteman's jar (Java agent and rule checker): from the cache, else fetched with Maven.
+
+    Raises `MissingTool` (mvn, java), `ProvisionFailed` (download, SHA-256).
+    """
     return single_jar("byteman", "Byteman", (_GROUP, "byteman", BYTEMAN_VERSION), BYTEMAN_SHA256, progress)
 
 
 def byteman_install_jar(progress: ProgressSink = ignore) -> Path:
-    """Return the jar of the program that attaches the agent to a running JVM. Raises as `single_jar` does."""
+    """Return the jar of the program that attaches Byteman's agent to a running JVM: from the cache, else from
+    Maven.
+
+    Raises `MissingTool` (mvn, java), `ProvisionFailed` (download, SHA-256).
+    """
     artifact = (_GROUP, "byteman-install", BYTEMAN_VERSION)
     return single_jar("byteman-install", "Byteman's installer", artifact, INSTALL_SHA256, progress)
 
 
 class Misfit(Enum):
-    """Why a rule does not fit the classes."""
+    """Why a Byteman rule cannot be applied to the classes of some jars."""
 
     CLASS = "class not found"
     METHOD = "method not found"
@@ -52,7 +59,10 @@ class Misfit(Enum):
 
 @dataclass(frozen=True)
 class RuleProblem:
-    """A rule that does not fit. `rule` is empty if the text is no script of rules. `said`: Byteman's words."""
+    """A Byteman rule that does not fit the classes. `rule`: its name, '' if the text is no rule script.
+
+    `said`: Byteman's message.
+    """
 
     rule: str
     misfit: Misfit
@@ -63,10 +73,10 @@ class RuleProblem:
 
 
 def check_rules(rules: str, classpath: Iterable[Path]) -> tuple[RuleProblem, ...]:
-    """Hold the text of a rule script against the classes of these jars, and return what does not fit (0.4 s).
+    """Check a Byteman rule script (its text) against the classes of these jars; return the rules that do not fit.
 
-    At most one problem per rule. A rule without error fits if one overload of its method has the place that it names.
-    Raises `MissingTool` (java), `ProvisionFailed` (no answer).
+    Takes 0.4 s. At most one problem per rule. A rule without error fits if one overload of its method has the
+    place that it names. Raises `MissingTool` (java), `ProvisionFailed` (no answer).
     """
     jars = os.pathsep.join(map(str, (byteman_jar(), *classpath)))
     with tempfile.TemporaryDirectory(prefix="ackproof-rules-") as folder:

@@ -35,11 +35,11 @@ def bootstrap_checkpoint(
     features: Mapping[str, int] | None = None,
     progress: ProgressSink = ignore,
 ) -> Path:
-    """Return the checkpoint to copy into the metadata log folder of every new controller.
+    """Return the checkpoint file to copy into the metadata log folder of every new controller.
 
-    `features`: levels other than the release's own, such as `{"eligible.leader.replicas.version": 0}`.
-    Made once per version and features (0.5 s). Raises `BadInput` with Kafka's words if it refuses the features,
-    `ProvisionFailed` if formatting fails without any.
+    `features`: levels other than the release's own, such as `{"eligible.leader.replicas.version": 0}`. The file
+    is made once per version and features (0.5 s). Raises `BadInput` with Kafka's message if it refuses the
+    features, `ProvisionFailed` if formatting fails without any.
     """
     wanted = dict(sorted((features or {}).items()))
     for name, level in wanted.items():

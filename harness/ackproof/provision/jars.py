@@ -50,8 +50,9 @@ class KafkaJars:
     digests: Mapping[str, str]
     """SHA-256 of each jar, by file name."""
     full_version: str = ""
-    """The version in the jars of a build, with a suffix such as -SNAPSHOT."""
+    """The version in the jars of a build, with a suffix such as -SNAPSHOT; '' for a release."""
     commit: str = ""
+    """Git commit of a build; '' for a release, or if the jars do not say."""
 
     @property
     def directory(self) -> Path:
@@ -69,9 +70,11 @@ class KafkaJars:
 
 
 def prepare_jars(build: KafkaBuild, progress: ProgressSink = ignore) -> KafkaJars:
-    """Return the jars of a build that is no image: a release, a path or a patch.
+    """Return the jars of a build that is no image: a release, a path or a patch. Fetches or copies what is not
+    cached.
 
-    Raises as `kafka_jars` does, and `BadInput` for a path without jars.
+    Raises `BadInput` (no such release, no jars at the path), `MissingTool` (mvn, java), `ProvisionFailed`
+    (download, SHA-256).
     """
     if build.patch is not None:
         return _patch_release(build, Path(build.patch), progress)
@@ -128,7 +131,10 @@ def identify_build(build: KafkaBuild, image_jars: Path | None = None) -> KafkaBu
 
 
 def is_cached(version: str) -> bool:
-    """Return True if `kafka_jars` needs neither Maven nor a network."""
+    """Return True if the jars of this release are in the cache.
+
+    Then `kafka_jars` needs neither Maven nor a network.
+    """
     return (_home(version, lock(version)) / "jars").exists()
 
 

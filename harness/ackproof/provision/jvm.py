@@ -107,7 +107,10 @@ def archive_folder(jars: KafkaJars, java: Java) -> Path:
 
 
 def archive_in_use(pid: int, archive: Path) -> bool:
-    """Return True if this process has mapped the class-data archive, which Java does first; False if it is gone."""
+    """Return True if this process has mapped the class-data archive; a JVM maps it first.
+
+    False if the process is gone.
+    """
     try:
         maps = Path(f"/proc/{pid}/maps").read_text(encoding="utf-8", errors="replace")
     except (FileNotFoundError, ProcessLookupError, PermissionError):

@@ -58,7 +58,7 @@ def find_maven() -> Path:
 
 
 def pom(artifacts: Sequence[Artifact], kind: str = "jar") -> str:
-    """Return the text of a POM whose dependencies are exactly these artifacts."""
+    """Return the text of a POM whose dependencies are exactly these artifacts. `kind`: their Maven type (jar, pom)."""
     return _POM.format(dependencies="\n".join(_DEPENDENCY.format(*each, kind) for each in artifacts))
 
 
@@ -66,7 +66,7 @@ def pom(artifacts: Sequence[Artifact], kind: str = "jar") -> str:
 def list_published_versions(group: str, artifact: str) -> frozenset[str]:
     """Return every version of an artifact that the repositories of Maven's settings offer now (2 s).
 
-    Raises as `fetch` does, also if no repository answers.
+    Raises `MissingTool` (mvn, java), `WaitTimeout`, `ProvisionFailed` (also if no repository answers).
     """
     with tempfile.TemporaryDirectory(prefix="ackproof-maven-") as folder:
         work = Path(folder)

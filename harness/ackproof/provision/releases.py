@@ -72,7 +72,10 @@ def read_lock(version: str, file: Path) -> Lock:
 
 
 def list_offered_releases() -> list[str]:
-    """Return the releases that Maven's repositories offer now, oldest first (2 s). Raises as `maven` does."""
+    """Return the Kafka releases that Maven's repositories offer now, oldest first (2 s).
+
+    Raises `MissingTool` (mvn, java), `WaitTimeout`, `ProvisionFailed` (no repository answers).
+    """
     published = maven.list_published_versions(*SERVER)
     return sorted((one for one in published if not_a_version(one) is None), key=numbers)
 

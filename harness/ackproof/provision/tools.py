@@ -111,7 +111,10 @@ _ATTRIBUTES: Final = (
 
 
 def exporter_jar(progress: ProgressSink = ignore) -> Path:
-    """Return the exporter's jar. Raises as `single_jar` does."""
+    """Return the jar of Prometheus's JMX exporter, a Java agent: from the cache, else fetched with Maven.
+
+    Raises `MissingTool` (mvn, java), `ProvisionFailed` (download, SHA-256).
+    """
     artifact = ("io.prometheus.jmx", "jmx_prometheus_javaagent", EXPORTER_VERSION)
     return single_jar("jmx-exporter", "the JMX exporter", artifact, EXPORTER_SHA256, progress)
 
@@ -149,12 +152,17 @@ def _verify_jar(jar: Path, digest: str, remedy: str = "") -> None:
 
 
 def java_agent(jar: Path, listens: object, settings: Path) -> str:
-    """Return the JVM argument that makes a node serve its metrics at `listens` (`host:port`)."""
+    """Return the JVM argument by which the exporter (`jar`, configured by the file `settings`) serves a node's
+    metrics.
+
+    `listens`: the address where it serves them, as `host:port`.
+    """
     return f"-javaagent:{jar}={listens}:{settings}"
 
 
 def exporter_settings() -> str:
-    """Return the exporter's configuration: the beans and attributes of `rundir.metrics` alone, by their names there."""
+    """Return the JMX exporter's YAML: it exports the metrics of `rundir.metrics.METRICS` alone, under their names
+    there."""
     beans = list(dict.fromkeys(metric.bean for metric in METRICS.values()))
     lines = ["startDelaySeconds: 0", "includeObjectNames:", *(f'  - "{bean}"' for bean in beans)]
     lines.append("excludeObjectNameAttributes:")
