@@ -221,6 +221,19 @@ def test_where_the_controllers_clocks_jumped_nothing_that_needs_their_times_is_s
     assert any("clocks of [101] jumped" in reason for reason in file.not_replayed)
 
 
+@pytest.mark.parametrize("ahead_s", [3600, -2, 0.2])
+def test_where_the_machines_clock_was_set_nothing_that_needs_controllers_times_is_said(
+    tmp_path: Path, ahead_s: float
+) -> None:
+    run = ObservedRun(acks_setting="all")
+    run.samples[8] = replace(run.samples[8], high_watermark=119)
+    late = event("note", 9000)
+    run.events.append({**late, "wall_ns": late["wall_ns"] + round(ahead_s * 1e9)})
+    file = run.conformed(tmp_path)
+    assert file.forbidden is None
+    assert f"the clock of the machine was set by {abs(ahead_s):.1f} s" in " ".join(file.not_replayed)
+
+
 @pytest.mark.parametrize(("stamped_ms", "present"), [(4000, 0), (5900, 0), (6499, 0), (6600, 1)])
 def test_a_producer_that_was_held_up_stamps_late_but_never_after_the_answer(
     tmp_path: Path, stamped_ms: int, present: int

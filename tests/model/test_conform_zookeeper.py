@@ -7,6 +7,7 @@ from typing import Any, cast
 
 import pytest
 
+from ackproof.rundir.clock import WallClock
 from ackproof.rundir.metadata import PartitionChanged
 from ackproof.rundir.timeline import Event, EventKind
 from ackproof_model.replay.metadata import _Replay
@@ -110,8 +111,8 @@ def test_a_leader_elected_uncleanly_is_recovering_until_it_asks_for_another_isr(
     [
         (4999, EventKind.NODE_ENDED, set()),
         (5000, EventKind.NODE_ENDED, {2}),
-        (35_000, EventKind.NODE_ENDED, {2}),
-        (35_001, EventKind.NODE_ENDED, set()),
+        (35_001, EventKind.NODE_ENDED, {2}),
+        (35_002, EventKind.NODE_ENDED, set()),
         (5000, EventKind.NODE_DIED, set()),
     ],
     ids=["before", "now", "within its time", "later", "by itself"],
@@ -121,7 +122,7 @@ def test_who_ends_soon_after_a_change_may_have_been_in_shutdown(
 ) -> None:
     """Who had ended before it was in none any longer, and a shutdown takes half a minute at most."""
     ended = Event(t_ns=ended_ms * 1_000_000, wall_ns=0, kind=kind, node=2, detail={})
-    observed = SimpleNamespace(node_ends=[ended], t_ns=lambda timestamp_ms: timestamp_ms * 1_000_000)
+    observed = SimpleNamespace(node_ends=[ended], written_within=WallClock(0, 0).written_within)
     change = PartitionChanged(
         offset=1, epoch=1, timestamp_ms=5000, topic="t", partition=0, leader=1, leader_epoch=1,
         partition_epoch=1, replicas=(1, 2), isr=(1,),

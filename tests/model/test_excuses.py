@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from ackproof.plan.cases import cases, load
+from ackproof.rundir.clock import WallClock
 from ackproof.rundir.layout import CaseDir
 from ackproof.rundir.model import ConformanceFile
 from ackproof.rundir.partition import TopicPartition
@@ -288,9 +289,12 @@ def test_a_script_excuses_what_its_steps_took_and_when(tmp_path: Path) -> None:
         for second, what in enumerate(whats)
     )
     run = CaseDir(tmp_path)
-    observed = Observed(run, case, 0, 0, (), {}, {}, {}, events, ())
+    observed = Observed(run, case, WallClock(0, 0), 0, (), {}, {}, {}, events, ())
     assert [observed.cut_before({node}, 9_000_000_000) for node in (1, 2)] == [True, False]
     assert [observed.cut_before({1}, t * 100_000_000) for t in (9, 11)] == [False, True]
-    asked = [observed.unclean_asked(place, t * 100_000_000) for t in (19, 21, 29, 31)]
+    asked = [observed.unclean_asked(place, t * 100) for t in (19, 21, 29, 31)]
     assert asked == [False, True, True, False]
-    assert not observed.unclean_asked(TopicPartition("other", 0), 2_500_000_000)
+    assert not observed.unclean_asked(TopicPartition("other", 0), 2_500)
+    set_ahead = replace(observed, wall=WallClock(0, 3_600e9))
+    assert set_ahead.unclean_asked(place, 1_900)
+    assert not set_ahead.unclean_asked(TopicPartition("other", 0), 2_500)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Self
 from ackproof.quantities.metadata_log import MetadataLog
 from ackproof.quantities.quantity import Unknown
 from ackproof.rundir.bounds import WHOLE, Span, Window
+from ackproof.rundir.clock import WallClock
 from ackproof.rundir.documents import AuditFile, CaseFile, Client
 from ackproof.rundir.layout import CaseDir
 from ackproof.rundir.lifelines import ALWAYS, FaultLife, Lifelines, Spans
@@ -89,6 +90,11 @@ class Evidence:
     @cached_property
     def lifelines(self) -> Lifelines:
         return Lifelines.of_events(self.events)
+
+    @cached_property
+    def wall(self) -> WallClock:
+        """The wall clock of the run's machine, by which controllers date the records of the metadata log."""
+        return WallClock.of_events(self.events, self.wall_ns)
 
     @cached_property
     def phases(self) -> Mapping[str, int]:

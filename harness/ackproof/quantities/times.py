@@ -190,14 +190,12 @@ def _caught_up(one: Sample, two: Sample) -> bool:
 def _controller(evidence: Evidence, life: FaultLife, _: Ask) -> Value:
     if hole := evidence.metadata_log.hole:
         raise Unknown(hole)
-    slack = _wall(evidence)
+    _check_wall(evidence)
     epoch, unsure = None, False
     for record in evidence.metadata_log.records:
         if isinstance(record, LogEnded):
             break
-        # the timestamp is a whole millisecond, cut off
-        at = record.timestamp_ms * MS - evidence.wall_ns
-        first, last = at - slack, at + MS + slack
+        first, last = evidence.wall.written_within(record.timestamp_ms)
         if last <= life.asked:
             epoch = record.epoch
         elif epoch is None:
@@ -211,21 +209,17 @@ def _controller(evidence: Evidence, life: FaultLife, _: Ask) -> Value:
     return not_until(life, evidence.load_ends, "no controller began", "the end of the load")
 
 
-def _wall(evidence: Evidence) -> int:
-    """Return by how many ns the wall clock moved against the monotonic clock. Raises `Unknown` above
-    `WALL_WITHIN_NS`.
-    """
+def _check_wall(evidence: Evidence) -> None:
+    """Raise `Unknown` if the wall clock moved by more than `WALL_WITHIN_NS`, or may have."""
     if any(life.kind == "clock_jump" for life in evidence.faults.values()):
         raise Unknown("a fault moved wall clocks, by which the metadata log is dated")
     if not evidence.wall_ns:
         raise Unknown("the run does not say by the wall clock when it began")
-    moved = [abs(event.wall_ns - event.t_ns - evidence.wall_ns) for event in evidence.events]
-    most = max(moved, default=0)
-    if most > WALL_WITHIN_NS:
+    moved = evidence.wall.moved_ns
+    if moved > WALL_WITHIN_NS:
         raise Unknown(
-            f"the wall clock, by which the metadata log is dated, moved by {most / 1e9:.3f} s in the run"
+            f"the wall clock, by which the metadata log is dated, moved by {moved / 1e9:.3f} s in the run"
         )
-    return most
 
 
 _PRODUCED: Final = "ledger/produced, timeline.jsonl"

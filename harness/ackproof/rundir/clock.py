@@ -2,8 +2,18 @@
 
 from __future__ import annotations
 
+import math
 import time
+from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, Self
+
+if TYPE_CHECKING:
+    from ackproof.rundir.timeline import Event
+
+STEP_NS: Final = 100_000_000
+"""Greatest distance between wall and monotonic clock that two readings may have in a run although nobody set the wall
+clock: the reader was not scheduled in between. NTP slews both clocks; ntpd sets the wall clock from 128 ms on."""
 
 
 @dataclass(frozen=True)
@@ -20,3 +30,29 @@ class RunClock:
 
     def now(self) -> int:
         return time.monotonic_ns() - self.origin_ns
+
+
+@dataclass(frozen=True)
+class WallClock:
+    """The wall clock, by which Kafka dates what it writes, against a run's times.
+
+    `began_ns`: its time when the run began. `moved_ns`: how far it was seen to be off later, because somebody set it or
+    the machine slept; infinite if that is not known.
+    """
+
+    began_ns: int
+    moved_ns: float
+
+    @classmethod
+    def of_events(cls, events: Iterable[Event], began_ns: int) -> Self:
+        """Return the course of the clock by the events of a timeline, which have both times."""
+        moved = max((abs(event.wall_ns - event.t_ns - began_ns) for event in events), default=0)
+        return cls(began_ns, moved if began_ns else math.inf)
+
+    def written_within(self, timestamp_ms: int) -> tuple[float, float]:
+        """Return bounds, in ns since the run began, of when a record of the metadata log was written.
+
+        Its timestamp is a whole millisecond, cut off.
+        """
+        written = timestamp_ms * 1_000_000 - self.began_ns
+        return written - self.moved_ns, written + 1_000_000 + self.moved_ns

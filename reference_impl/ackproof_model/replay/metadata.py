@@ -167,7 +167,7 @@ class _Replay:
             lives[-1].history.append(moment("created", clean=True))
             return
         rules, before = image.rules(record.topic), image.partition_view(place, seen.isr)
-        asked = self.observed.unclean_asked(place, self.observed.t_ns(record.timestamp_ms))
+        asked = self.observed.unclean_asked(place, record.timestamp_ms)
         if image.zookeeper and seen.epoch > old.epoch + 1:
             self.account.replayed += 1
             self.account.missed += seen.epoch - old.epoch - 1
@@ -220,13 +220,13 @@ class _Replay:
         """Return the nodes that ended soon after this record, within the longest time that a controlled
         shutdown takes.
         """
-        t_ns = self.observed.t_ns(record.timestamp_ms)
+        first, last = self.observed.written_within(record.timestamp_ms)
         return {
             event.node
             for event in self.observed.node_ends
             if event.kind is EventKind.NODE_ENDED
             and event.node is not None
-            and t_ns <= event.t_ns <= t_ns + _SHUTDOWN_NS
+            and first <= event.t_ns <= last + _SHUTDOWN_NS
         }
 
     def _created(self, record: PartitionChanged, place: TopicPartition, seen: Partition) -> None:
@@ -260,7 +260,7 @@ class _Replay:
         Kafka.
         """
         t_ns = self.observed.t_ns(record.timestamp_ms)
-        by = deleted_by(self.observed, record.topic, t_ns, self.deleted)
+        by = deleted_by(self.observed, record.topic, record.timestamp_ms, self.deleted)
         if by is not None:
             self.deleted.add(by.number)
         name = "" if by is None else f"fault {fault_name(by.number)} ({by.kind})"

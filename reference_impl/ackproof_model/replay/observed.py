@@ -9,6 +9,7 @@ metadata log says when each was created and deleted.
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
@@ -29,6 +30,7 @@ from ackproof.faults.disks.slow_disk import SlowDisk
 from ackproof.faults.planned.partitions import ElectUnclean
 from ackproof.faults.script.spec import Script, StepSpec
 from ackproof.rundir import storage
+from ackproof.rundir.clock import STEP_NS, WallClock
 from ackproof.rundir.documents import CaseFile
 from ackproof.rundir.layout import CaseDir
 from ackproof.rundir.ledger import FinalRows
@@ -69,7 +71,7 @@ class Observed:
 
     run: CaseDir
     case: Case
-    began_wall_ns: int
+    wall: WallClock
     stamps_from_ns: int
     """Origin of record timestamps: the Unix epoch. In a simulated run it is the run's start, because its ledgers must
     be the same for the same seed.
@@ -92,9 +94,18 @@ class Observed:
         """Return the experiment with all faults of the case, including those that storms drew."""
         return self.case.planned
 
+    def written_within(self, timestamp_ms: int) -> tuple[float, float]:
+        """Return bounds, in ns since the run's start, of when a controller wrote a record; infinite if its clock
+        cannot be compared with the run's.
+        """
+        if self.clocks:
+            return -math.inf, math.inf
+        first, last = self.wall.written_within(timestamp_ms)
+        return first - SLACK_NS, last + SLACK_NS
+
     def t_ns(self, timestamp_ms: int) -> int:
-        """Convert a controller's wall-clock time to ns since the run's start."""
-        return timestamp_ms * 1_000_000 - self.began_wall_ns
+        """Convert a controller's wall-clock time to ns since the run's start, as if nobody had set its clock."""
+        return timestamp_ms * 1_000_000 - self.wall.began_ns
 
     def rotted(self, place: TopicPartition) -> list[str]:
         """Return the kinds of the run's faults that damaged this partition's files, so that the protocol does
@@ -130,12 +141,18 @@ class Observed:
 
     @cached_property
     def clocks(self) -> str:
-        """Return a sentence if the controllers' clocks jumped, so that their times cannot be compared with
-        the run's; else ''.
+        """Return a sentence if the controllers' clocks jumped, or the machine's was set, so that their times
+        cannot be compared with the run's; else ''.
         """
         struck = {node for life in self.faults.values() if life.kind in CLOCKS for node in life.nodes}
         jumped = sorted(struck & set(self.experiment.cluster.controller_ids))
-        return f"the clocks of {jumped} jumped, so when an epoch began is not known" if jumped else ""
+        if jumped:
+            return f"the clocks of {jumped} jumped, so when an epoch began is not known"
+        moved = self.wall.moved_ns
+        if moved <= STEP_NS:
+            return ""
+        how = "may have been set" if math.isinf(moved) else f"was set by {moved / 1e9:.1f} s"
+        return f"the clock of the machine {how}, so when an epoch began is not known"
 
     def stamped_when_sent(self, topic: str) -> bool:
         """Return True if the topic's records have the time of their send (CreateTime), not of their append
@@ -187,9 +204,9 @@ class Observed:
                     found.append((place, before.t_ns, event.t_ns, fault.steps[event.what.number - 1]))
         return found
 
-    def unclean_asked(self, place: TopicPartition, t_ns: int) -> bool:
-        """Return True if an administrator's request for an unclean election of this partition was pending at
-        this time.
+    def unclean_asked(self, place: TopicPartition, timestamp_ms: int) -> bool:
+        """Return True if an administrator's request for an unclean election of this partition may have been
+        pending when a controller wrote a record.
         """
         asks = (
             fault.number
@@ -203,7 +220,8 @@ class Observed:
             for of, begin, end, step in self.script_steps
             if step.elect == "unclean" and of == place
         ]
-        return any(begin - SLACK_NS <= t_ns <= end + SLACK_NS for begin, end in times)
+        first, last = self.written_within(timestamp_ms)
+        return any(begin <= last and first <= end for begin, end in times)
 
     @cached_property
     def fault_times(self) -> Mapping[int, tuple[int, int]]:
@@ -250,7 +268,7 @@ def observe(run: CaseDir, case: Case) -> Observed:
     return Observed(
         run=run,
         case=case,
-        began_wall_ns=file.wall_ns,
+        wall=WallClock.of_events(events, file.wall_ns),
         stamps_from_ns=0 if BACKENDS[file.backend].simulated else file.wall_ns,
         records=records,
         samples=samples,
@@ -306,14 +324,15 @@ class Life:
         return self.history[0].t_ns
 
 
-def deleted_by(observed: Observed, topic: str, t_ns: int, done: Set[int]) -> FaultSpec | None:
-    """Return the fault that deleted a topic: the latest one that was due by `t_ns` and is not in `done`; None
-    if none was.
+def deleted_by(observed: Observed, topic: str, timestamp_ms: int, done: Set[int]) -> FaultSpec | None:
+    """Return the fault that deleted a topic: the latest one that may have been due when a controller wrote
+    that, and is not in `done`; None if none was.
     """
+    _, last = observed.written_within(timestamp_ms)
     faults = {fault.number: fault for fault in observed.case.faults}
     by = None
     for number, life in observed.faults.items():
-        fault = faults.get(number) if life.asked <= t_ns + SLACK_NS else None
+        fault = faults.get(number) if life.asked <= last else None
         if fault is not None and (fault.kind == ANYTHING or (fault.drops(topic) and number not in done)):
             by = fault
     return by

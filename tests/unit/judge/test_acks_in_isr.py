@@ -20,6 +20,7 @@ from ackproof.rundir.observed import Sample
 from ackproof.rundir.outcome import Outcome
 from ackproof.rundir.partition import TopicPartition
 from ackproof.rundir.schema import PRODUCED
+from ackproof.rundir.timeline import Event, EventKind
 
 PLACE = TopicPartition("orders", 0)
 MS = 1_000_000
@@ -69,12 +70,18 @@ def says(facts: Facts, tmp_path: Path) -> Any:
         records: tuple[PartitionChanged, ...] = (_isr(0, 1, 2, 3),),
         rows: tuple[dict[str, Any], ...] = (_acked(500, 4900),),
         spans: tuple[tuple[float, float], ...] = ((0, 9e12),),
+        clock_set_s: float = 0,
     ) -> list[Any]:
         run = CaseDir(tmp_path / "acks")
         folder = run.produced / "client=p0"
-        folder.mkdir(parents=True)
+        folder.mkdir(parents=True, exist_ok=True)
         pq.write_table(pa.Table.from_pylist(list(rows), schema=PRODUCED), folder / "part-000000.parquet")
-        mine = replace(facts, run=run, wall_ns=WALL_NS)
+        readings = ((0, 0.0), (9000, clock_set_s * 1e9))
+        events = tuple(
+            Event(t_ns=ms * MS, wall_ns=WALL_NS + ms * MS + round(ahead), kind=EventKind.NOTE)
+            for ms, ahead in readings
+        )
+        mine = replace(facts, run=run, wall_ns=WALL_NS, events=events)
         vars(mine).update(
             samples_of={PLACE: samples}, decided_of={PLACE: records}, removed=frozenset(),
             lifelines=_Lifelines(spans),
@@ -91,6 +98,29 @@ def test_an_acknowledgement_that_an_in_sync_replica_lacks_is_a_break(says: Any) 
         "orders/0: offset 500 was acknowledged with acks=all by 4.900 s, and at 5.000 s the log of node 3, which the "
         "controller had in the ISR, ended at 400 (3 such samples)"
     )
+
+
+@pytest.mark.parametrize("clock_set_s", [0.01, 3, -3])
+def test_a_wall_clock_that_was_set_hides_nothing_that_its_bounds_settle(
+    says: Any, clock_set_s: float
+) -> None:
+    (opinion,) = says(records=(_isr(-9000, 1, 2, 3), _isr(9000, 1, 2)), clock_set_s=clock_set_s)
+    assert opinion.says is Says.BREAKS
+
+
+@pytest.mark.parametrize("clock_set_s", [3600, -3600, 1.5])
+@pytest.mark.parametrize(
+    "records",
+    [
+        pytest.param((_isr(0, 1, 2, 3), _isr(4500 + 1500, 1, 2)), id="left before, dated after"),
+        pytest.param((_isr(0, 1, 2), _isr(3800, 1, 2, 3)), id="joined after, dated before"),
+    ],
+)
+def test_a_wall_clock_that_was_set_may_have_dated_a_change_of_the_isr_wrongly(
+    says: Any, records: tuple[PartitionChanged, ...], clock_set_s: float
+) -> None:
+    assert len(says(records=records)) == 1
+    assert says(records=records, clock_set_s=clock_set_s) == []
 
 
 @pytest.mark.parametrize(

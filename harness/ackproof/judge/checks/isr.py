@@ -118,15 +118,14 @@ def _was_in_sync(facts: Facts, records: Sequence[PartitionChanged], one: _Behind
     """Return True if the controller kept the replica in the ISR from before the acknowledgement until it
     answered.
 
-    That counts only within one leader epoch, with the replica's process alive.
+    That counts only within one leader epoch, with the replica's process alive. If the wall clock was set during the
+    run, records may be of either time.
     """
     since = acked_ns - _IN_SYNC_NS
-    times = [record.timestamp_ms * 1_000_000 - facts.wall_ns for record in records]
-    begun = [record for record, t_ns in zip(records, times, strict=True) if t_ns <= since]
+    written = [(record, *facts.wall.written_within(record.timestamp_ms)) for record in records]
+    begun = [record for record, _, last in written if last <= since]
     within = [
-        record
-        for record, t_ns in zip(records, times, strict=True)
-        if since < t_ns <= one.before_ns + _MARGIN_NS
+        record for record, first, last in written if last > since and first <= one.before_ns + _MARGIN_NS
     ]
     if not begun or any(one.node not in record.isr for record in (begun[-1], *within)):
         return False
