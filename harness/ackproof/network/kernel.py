@@ -43,13 +43,20 @@ _NAME: Final = re.compile(rf"{PREFIX}([0-9]{{1,9}})_([0-9]{{1,18}})_")
 
 
 def table_name(run_id: str) -> str:
-    """Return the name of the table of a run that this process drives: it contains the process."""
+    """Return the name of a run's nftables table. It contains this process's pid and start time.
+
+    So a table whose harness is dead can be recognized later (`find_orphaned_tables`).
+    """
     owner = os.getpid()
     return f"{PREFIX}{owner}_{started(owner)}_" + re.sub(r"[^A-Za-z0-9]", "_", run_id)
 
 
 def run_nft(words: Sequence[str], *, enter: Sequence[str] = (), stdin: str | None = None) -> str:
-    """Call nft, after the command `enter` that enters a namespace. Raises `LinkError` with nft's own words."""
+    """Call nft with these arguments and the input `stdin`, and return its output.
+
+    Raises `LinkError` with nft's message. `enter`: a command that enters a network namespace (`nsenter …`); empty
+    for this process's own.
+    """
     argv = [*enter, str(find_nft()), *words]
     try:
         done = subprocess.run(
@@ -64,10 +71,10 @@ def run_nft(words: Sequence[str], *, enter: Sequence[str] = (), stdin: str | Non
 
 @dataclass
 class PacketRules:
-    """Packet rules of one run in one network namespace.
+    """Packet rules (nftables) of one run in one network namespace. `table`: name of the nftables table.
 
-    `enter`: a command that enters it ("nsenter", …); without one the rules are in this machine's own namespace, where
-    all connections begin and end.
+    `enter`: a command that enters the namespace ("nsenter", …). Without one, the rules are in this machine's own
+    namespace, where both ends of each connection are.
     """
 
     table: str
@@ -76,7 +83,10 @@ class PacketRules:
     _made: bool = False
 
     def lay(self, mark: str, addresses: Iterable[Address], effect: Effect) -> None:
-        """Add rules for connections to these addresses, with `mark` as their comment. Raises `LinkError`."""
+        """Add rules that have this effect on connections to these addresses. Raises `LinkError`.
+
+        `mark`: a comment that identifies the rules, for `marks` and `remove`.
+        """
         action = _action(effect)
         back = (
             INPUT if self.enter else OUTPUT
@@ -88,9 +98,11 @@ class PacketRules:
         self._add(rules)
 
     def redirect(self, mark: str, address: Address, to: Address, *, through: Address | None = None) -> None:
-        """Redirect new connections from `address` to `to`; this rule precedes earlier ones. Raises `LinkError`.
+        """Redirect new connections from `address` to `to`, before all earlier rules. Raises `LinkError`.
 
-        An open connection to `address`, or to `through`, is reset at its next packet."""
+        An open connection to `address`, or to `through` if that is given, is reset at its next packet. `mark`: a
+        comment that identifies the rules, for `marks` and `remove`.
+        """
         self._add(
             [f'{_REDIRECTED} {_match_destination(address)} dnat ip to {to} comment "{mark}"'], first=True
         )
@@ -145,7 +157,10 @@ class PacketRules:
 
 
 def list_tables(enter: Sequence[str] = ()) -> list[str]:
-    """Return the names of the nftables tables that runs of ackproof have made; none where nft cannot be used."""
+    """Return the names of all nftables tables that runs of ackproof have made; empty if nft cannot be used.
+
+    `enter`: a command that enters the network namespace to look in; empty for this process's own.
+    """
     try:
         listed = json.loads(run_nft(["-j", "list", "tables"], enter=enter))
     except (BadInput, LinkError):

@@ -117,9 +117,10 @@ class Mesh(Protocol):
         """Return the links on which `impose` can put an effect."""
 
     def impose(self, owner: str, link: Link, effect: Effect) -> None:
-        """Put an effect on a link. Several owners may have effects on a link at the same time, but each only one.
+        """Put an effect on a link. `owner`: the name of the fault that does it, for `lift`.
 
-        Raises `LinkError` if that fails.
+        Several owners may have effects on a link at the same time, but each only one. Raises `LinkError` if that
+        fails.
         """
 
     def lift(self, owner: str, link: Link) -> None:
@@ -131,12 +132,18 @@ class Mesh(Protocol):
         """
 
     def probe(self, link: Link, *, timeout_s: float = 1.0, size: int = 0, asks: int = 1) -> ProbeAnswer:
-        """Connect to `target` as `source` would, and ask `asks` small requests of `size` bytes each."""
+        """Connect to `target` as `source` would, and send `asks` requests of at least `size` bytes, one after the
+        other.
+
+        All within `timeout_s` seconds. A failed connection is an answer (`ProbeAnswer.how`). Raises `LinkError`
+        if the source's files have no address of the target.
+        """
 
     def closing(self, link: Link, *, timeout_s: float) -> float | None:
-        """Return the seconds between the end of what a probe sends and the node's closing of the connection.
+        """Send one request as `source` would, shut down the sending side, and return the seconds until `target`
+        closes.
 
-        None: the node did not close within `timeout_s` seconds.
+        None: no connection, no answer, or not closed within `timeout_s` seconds.
         """
 
     def traffic(self, link: Link) -> Traffic:

@@ -66,10 +66,10 @@ class PeerView(Protocol):
 
 @dataclass(frozen=True)
 class MeshWiring:
-    """Parts of a mesh.
+    """What a mesh is made of.
 
-    `ways`: the proxies of each link on `server`; `sight`: addresses that the nodes use; `table`: name of the run's
-    nftables table.
+    `ways`: the proxies of each link on `server`; `sight`: the addresses that the nodes use; `table`: name of the
+    run's nftables table.
     """
 
     server: ProxyServer
@@ -79,7 +79,8 @@ class MeshWiring:
 
 
 class ProxyMesh:
-    """Mesh of nodes that are processes of this machine: links go through Toxiproxy. See `Mesh`."""
+    """A `Mesh` of nodes that are processes of this machine: links go through Toxiproxy, packet loss through
+    nftables."""
 
     def __init__(self, wiring: MeshWiring) -> None:
         self._server = wiring.server
@@ -196,7 +197,13 @@ class ProxyMesh:
     # -- witnesses --------------------------------------------------------------------------------------------------
 
     def probe(self, link: Link, *, timeout_s: float = 1.0, size: int = 0, asks: int = 1) -> ProbeAnswer:
-        """Connect from the source's namespace to where the source's own files say that its peer is."""
+        """Connect as the link's source does, and send `asks` requests of at least `size` bytes, one after the
+        other.
+
+        It connects in the source's network namespace, to the target's address in the source's own files.
+        `timeout_s` limits all of it, in seconds. A failed connection is an answer. Raises `LinkError` if that
+        address is unknown.
+        """
         address, zookeeper = self._address(link), self._sight.is_zookeeper(link)
         return self._at_source(
             link, lambda: probe.probe(address, timeout_s=timeout_s, size=size, asks=asks, zookeeper=zookeeper)
@@ -209,7 +216,10 @@ class ProxyMesh:
         )
 
     def traffic(self, link: Link) -> Traffic:
-        """Return the kernel's counters of the source's connections; for clients, of connections of no other process."""
+        """Return the kernel's counters of the connections that the source has to the target now.
+
+        For clients: the connections that this process did not open.
+        """
         of_clients = link.source == CLIENTS
         pid = os.getpid() if of_clients else self._sight.pid(link.source)
         wanted = set(self._sight.reaches(link))

@@ -40,7 +40,11 @@ _EXISTS: Final = 3
 
 @dataclass(frozen=True)
 class ProbeAnswer:
-    """Result of a probe. `seconds`: time until the last answer or the failure; `resent`: retransmitted packets."""
+    """Result of a probe. `answers`: number of requests that were answered; `resent`: retransmitted TCP segments.
+
+    `how`: "answered" (all requests), "closed", "refused", "reset", or "silent" (no answer in time, or no route).
+    `seconds`: time until the last answer or the failure.
+    """
 
     how: How
     seconds: float
@@ -57,14 +61,15 @@ class ProbeAnswer:
 
 
 def kafka_question(number: int, size: int) -> bytes:
-    """Return a framed ApiVersions v0 request of at least `size` bytes (at most some 32 KB)."""
+    """Return a framed ApiVersions v0 request of at least `size` bytes (at most some 32 KB) with correlation id
+    `number`."""
     name = b"ackproof".ljust(min(max(0, size - OVERHEAD), _LARGEST_NAME), b".")
     body = struct.pack(">hhih", _API_VERSIONS, 0, number, len(name)) + name
     return struct.pack(">i", len(body)) + body
 
 
 def zookeeper_question(number: int, size: int) -> bytes:
-    """Return a framed `exists` request of at least `size` bytes (at most some 32 KB)."""
+    """Return a framed `exists` request of at least `size` bytes (at most some 32 KB) with the xid `number` + 1."""
     name = b"/ackproof".ljust(min(max(0, size - ZOOKEEPER_OVERHEAD), _LARGEST_NAME), b".")
     body = struct.pack(">iii", number + 1, _EXISTS, len(name)) + name + b"\0"
     return struct.pack(">i", len(body)) + body
@@ -109,9 +114,10 @@ def probe(
 
 
 def measure_close(address: tuple[str, int], *, timeout_s: float, zookeeper: bool = False) -> float | None:
-    """Send one request, shut down the sending side, and return the seconds until the server closes.
+    """Send one request, shut down the sending side, and return the seconds until the server closes the
+    connection.
 
-    None: it did not close within `timeout_s` seconds.
+    None: no connection, no answer, or not closed within `timeout_s` seconds.
     """
     deadline = time.monotonic() + timeout_s
     try:

@@ -144,7 +144,10 @@ class Connection(AbstractContextManager["Connection"]):
         return self.ask_all([question], timeout_s=timeout_s)[0]
 
     def ask_all(self, questions: Sequence[Question], *, timeout_s: float | None = None) -> list[Any]:
-        """Send all requests at once, and return the responses in order."""
+        """Send all requests at once, and return the responses in order.
+
+        Raises `Unreachable` if the last has not come after `timeout_s` seconds (default: the connection's).
+        """
         deadline = time.monotonic() + (self.timeout_s if timeout_s is None else timeout_s)
         with self._lock:
             try:
@@ -191,7 +194,10 @@ class Connection(AbstractContextManager["Connection"]):
 
 
 def ask_over(line: socket.socket, question: Question, deadline: float) -> Any:  # noqa: ANN401
-    """Do one exchange over a socket outside any `Connection`. Raises `Unreachable`, OSError."""
+    """Send a request over an open socket, and return the response. `deadline`: in seconds of `time.monotonic`.
+
+    Raises `Unreachable`, OSError.
+    """
     line.settimeout(_remaining_s(deadline))
     line.sendall(question.encode(0))
     return question.decode(_frame(line, deadline), 0)
@@ -237,7 +243,7 @@ def kafka_python(module: str) -> ModuleType:
 
 @cache
 def message(name: str) -> Any:  # noqa: ANN401 — kafka-python is untyped
-    """Return the class of a message, such as `DescribeQuorumRequest`."""
+    """Return the class of a message of Kafka's protocol, such as `DescribeQuorumRequest`, as kafka-python makes it."""
     for group in _GROUPS:
         if (found := vars(kafka_python(f"protocol.{group}")).get(name)) is not None:
             return found

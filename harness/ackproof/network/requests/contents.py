@@ -63,14 +63,20 @@ def import_messages() -> None:
 
 
 def read_partitions(api: int, version: int, frame: memoryview) -> frozenset[PartitionKey]:
-    """Return the partitions that a framed request names, as (topic, partition)."""
+    """Return the partitions that a framed request names, as (topic, partition). `api`: Kafka's API key.
+
+    Raises `UnreadableFrame`.
+    """
     return frozenset(place for place, *_ in _rows(_decoded("Request", api, version, frame), version))
 
 
 def read_fetched_partitions(
     version: int, frame: memoryview, before: frozenset[PartitionKey] | None
 ) -> frozenset[PartitionKey] | None:
-    """Return the partitions of a Fetch session after this request, given those before; None while they are unknown."""
+    """Return the partitions of a fetch session (KIP-227) after this Fetch request, given those before it.
+
+    `before` or the result None: unknown, until a full request lists them. Raises `UnreadableFrame`.
+    """
     asked = _decoded("Request", _FETCH, version, frame)
     named = frozenset(place for place, *_ in _rows(asked.topics, version))
     if version < SESSIONS or asked.session_epoch in _FULL:
@@ -81,7 +87,11 @@ def read_fetched_partitions(
 
 
 def make_error_response(api: int, version: int, frame: memoryview, code: int) -> bytes:
-    """Return a framed response to this request with error `code`, at the top or for each partition."""
+    """Return a framed response with error `code` to the framed request `frame`: at its top, or for each
+    partition.
+
+    `api`: Kafka's API key. Raises `UnreadableFrame`.
+    """
     asked = _decoded("Request", api, version, frame)
     made = _kind("Response", api, version)(version=version)
     if not _stamp(made, version, code):
@@ -93,7 +103,11 @@ def make_error_response(api: int, version: int, frame: memoryview, code: int) ->
 def put_error(
     api: int, version: int, frame: memoryview, code: int, among: Callable[[PartitionKey], bool] | None
 ) -> bytes:
-    """Return the framed response with error `code`: at the top, or for each partition that `among` accepts."""
+    """Return the framed response `frame` with the error `code` in it.
+
+    The error is put at the top if the API's response has one there; else into the rows of the partitions that
+    `among` accepts (None: all). Raises `UnreadableFrame`, also if there is no such row.
+    """
     if (at := error_offset(_names()[api], version)) is not None:
         if len(frame) < at + 2:
             raise UnreadableFrame(f"a response of {len(frame)} bytes")
@@ -109,7 +123,10 @@ def put_error(
 
 
 def read_error(api: str, version: int, frame: bytes) -> int | None:
-    """Return the error code of a framed response, or of its first partition; None if it has neither."""
+    """Return the error code of a framed response: of its top, else of its first group or partition.
+
+    None if it has no error code, or cannot be read.
+    """
     if (at := error_offset(api, version)) is not None:
         return int(struct.unpack_from(">h", frame, at)[0]) if len(frame) >= at + 2 else None
     try:
@@ -293,7 +310,10 @@ ANSWERABLE: Final = tuple(_LAYOUTS)
 
 
 def error_bodies(api: str, code: int) -> dict[int, bytes]:
-    """Return the bytes after the correlation id in a response with this error, by the request's version."""
+    """Return the bytes after the correlation id in a response with this error, by the request's version.
+
+    Raises KeyError for an API that is not in `ANSWERABLE`.
+    """
     versions, flexible, rest = _LAYOUTS[api]
     bodies = {version: struct.pack(">ih", 0, code) + rest(version) for version in versions}
     return {

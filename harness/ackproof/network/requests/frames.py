@@ -32,7 +32,10 @@ class UnreadableFrame(ValueError):
 
 
 class RequestHead(NamedTuple):
-    """Header of a request. `size` is that of the whole frame, with its length field."""
+    """Header of a request. `size` is that of the whole frame, with its length field; `api`: Kafka's API key.
+
+    `probe`: True if the request is a probe of ackproof, by its client id.
+    """
 
     size: int
     api: int
@@ -40,7 +43,7 @@ class RequestHead(NamedTuple):
     correlation: int
     probe: bool
     answered: bool
-    """True if there will be a response."""
+    """True if there will be a response: False for Produce with acks=0 alone."""
 
 
 class ResponseHead(NamedTuple):
@@ -54,7 +57,10 @@ FrameHead = TypeVar("FrameHead", RequestHead, ResponseHead)
 
 
 def read_request_head(data: memoryview) -> RequestHead | None:
-    """Return the request with which these bytes begin; None while there are too few. Raises `UnreadableFrame`."""
+    """Return the header of the request with which these bytes begin; None while too few bytes are there.
+
+    Raises `UnreadableFrame`.
+    """
     if len(data) < _REQUEST.size:
         return None
     length, api, version, correlation, name = _REQUEST.unpack_from(data)
@@ -78,7 +84,10 @@ def read_request_head(data: memoryview) -> RequestHead | None:
 
 
 def read_response_head(data: memoryview) -> ResponseHead | None:
-    """Return the response with which these bytes begin; None while there are too few. Raises `UnreadableFrame`."""
+    """Return the header of the response with which these bytes begin; None while too few bytes are there.
+
+    Raises `UnreadableFrame`.
+    """
     if len(data) < _RESPONSE.size:
         return None
     length, correlation = _RESPONSE.unpack_from(data)

@@ -37,7 +37,10 @@ of connection carries."""
 
 @dataclass(frozen=True)
 class RequestWiring:
-    """Parts of request links. `ways`: routes of each link, one per port of the target, in the ports' order."""
+    """What `RequestLinks` is made of. `sight`: the addresses that the nodes use.
+
+    `ways`: routes of each link, one per port of the target, in the ports' order.
+    """
 
     proxy: RequestProxy
     ways: Mapping[Link, tuple[ProxyRoute, ...]]
@@ -62,7 +65,10 @@ class RequestLinks:
         self.proxy.keep(on_death)
 
     def renew(self, node: int) -> None:
-        """Redirect the connections of a restarted node through the proxy. Raises `LinkError`."""
+        """Lead the connections of a restarted node through the proxy again. Raises `LinkError`.
+
+        Does nothing for a node that is a process of this machine: its hosts file names the proxy.
+        """
 
     def route(self, viewer: int, peer: int) -> str | None:
         """Return the host to which a node must connect so that its requests to a peer go through the proxy; None: the
@@ -84,10 +90,11 @@ class RequestLinks:
         return self.proxy.lift(name)
 
     def ask(self, link: Link, api: Api, asking: QuestionPlan) -> tuple[QuestionOutcome, QuestionOutcome]:
-        """Ask a question of this API that changes nothing, and a control question; return both outcomes.
+        """Send a harmless request of this API over a link, then a control request; return the outcome of each, in
+        this order.
 
-        The control is of another API, or names another partition if the question names one. Both go where the
-        source's own files say that its peer is. Raises `LinkError`.
+        The control request is of another API, or names the partition `asking.elsewhere` if there is one. Both go
+        to the target's address in the source's own files. Raises `LinkError` if there is none, or no process.
         """
         pid = self._sight.pid(link.target)
         if pid is None:
@@ -142,7 +149,11 @@ _MODULE: Final = "ackproof.network.requests.relay"
 
 @dataclass(frozen=True)
 class ProxyReply:
-    """Response of the proxy to a command: its current state."""
+    """Response of the request proxy to a command: its state, and the result of the command.
+
+    `ways`: upstream address of each route; `rules`: counts of each rule; `error`: why the command failed, or '';
+    `lifted`: counts of the rule that the command removed; `released`: True if it released a frame.
+    """
 
     ways: Mapping[str, tuple[str, int]]
     rules: Mapping[str, RuleCounts]
@@ -276,7 +287,7 @@ class NamespaceRequestLinks(RequestLinks):
         self._spaces = spaces
 
     def route(self, viewer: int, peer: int) -> str | None:
-        """Return no host for nodes: connections are redirected in their namespaces."""
+        """Return None for a node, whose connections are redirected in its namespace. For clients: the proxy's host."""
         return super().route(viewer, peer) if viewer == CLIENTS else None
 
     def renew(self, node: int) -> None:

@@ -64,7 +64,7 @@ _OF_ANOTHER_CLUSTER: Final = b"\1\0" + bytes([len(_TEXT) + 1]) + _compact(_TEXT)
 
 
 class NamedPartition(NamedTuple):
-    """Partition that a question names. `topic_id`: in hexadecimal digits."""
+    """Partition that a request names. `topic_id`: 32 hexadecimal digits; APIs name the topic by its name or its id."""
 
     topic: str
     topic_id: str
@@ -164,9 +164,11 @@ _BODIES: Final[Mapping[str, tuple[int, bool, bytes]]] = MappingProxyType(
 
 
 def make_question(api: str, *, size: int = 0, named: NamedPartition | None = None) -> bytes:
-    """Return a framed request of this API that names this partition, with a client id of at least `size` bytes.
+    """Return a framed, harmless request of this API, with a client id of at least `size` bytes (up to some
+    32,000).
 
-    The largest size is some 32,000. Raises KeyError for an API without a question, or one that names no partitions.
+    `named`: the partition that it names; None: none. Raises KeyError for an API that has no such request, or for
+    a partition where the API's request names none.
     """
     version, flexible, body = _BODIES[api]
     name = PROBE.ljust(size, b".")
@@ -186,7 +188,11 @@ _ARRIVES_WITHIN_S: Final = 0.3
 
 @dataclass(frozen=True)
 class QuestionOutcome:
-    """Outcome of a question. `seconds`: until the answer, or until the sender stopped waiting for it."""
+    """Outcome of a harmless request that shows what a rule does (`ask_question`).
+
+    `how`: "answered", "closed", "silent" (no answer in time, or no route) or "refused". `seconds`: until the
+    answer, or until the sender stopped waiting for it.
+    """
 
     how: How
     seconds: float
@@ -210,11 +216,11 @@ class QuestionOutcome:
 
 @dataclass(frozen=True)
 class QuestionPlan:
-    """Parameters of a question: a harmless request that shows what a rule does.
+    """Parameters of a harmless request that shows what a rule does.
 
     `look_after_s`: seconds after which arrivals are counted (default: after the answer or the end of the wait).
     `wanted`: expected number of arrivals, the last one `later_s` seconds after the first. `named`, `elsewhere`:
-    partitions of the question and of the control question.
+    partitions that the request and the control request name.
     """
 
     timeout_s: float
@@ -234,9 +240,10 @@ def ask_question(
     connect: Callable[[Address, float], socket.socket] = socket.create_connection,
     flows: Callable[[], list[TcpFlow]] = read_tcp_flows,
 ) -> QuestionOutcome:
-    """Send the question of this API to `address`, and watch whether it arrives at the node with process id `pid`.
+    """Send a harmless request of this API to `address`, and count its arrivals at the node with process id `pid`.
 
-    `connect` connects from the link's source within seconds, `flows` returns the connections of the node's namespace.
+    `connect` connects from where the link's source is (second argument: time limit in seconds); `flows` returns
+    the connections in the node's network namespace. A failed connection is an outcome.
     """
     timeout_s, look_after_s = asking.timeout_s, asking.look_after_s
     before = {flow.inode for flow in flows()}

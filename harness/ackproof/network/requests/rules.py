@@ -43,11 +43,12 @@ class FrameSide(StrEnum):
 
 @dataclass(frozen=True)
 class Rule:
-    """Rule on some routes. Times in seconds.
+    """What the request proxy does to frames of one API (its key) on some routes (`ways`: their names).
 
-    The rule takes every Nth matching frame (`every`), draws a `share` of these, and hits at most `times`. `places`:
-    only frames whose request names one of these partitions; partition -1 is any of the topic. `until_held`: as soon
-    as this number of frames is held, all are released, and the rule holds no more.
+    Times in seconds. The rule takes every Nth matching frame (`every`), draws a `share` of these, and hits at
+    most `times`. `places`: only frames whose request names one of these partitions; partition -1 is any of the
+    topic. `until_held`: as soon as this number of frames is held, all are released, and the rule holds no more.
+    `seed`: of its random choices.
     """
 
     name: str
@@ -146,7 +147,7 @@ class ActiveRule:
         return not self._places or any(map(self.among, places))
 
     def takes(self, *, probe: bool) -> bool:
-        """Count a matching frame; return True if the rule acts on it."""
+        """Count a matching frame; return True if the rule acts on it. A probe is not counted, and always acted on."""
         if probe:
             return True
         rule, counted = self.rule, self.counted
