@@ -8,7 +8,7 @@ from itertools import product
 
 from ackproof.base.errors import BadInput
 from ackproof.quantities.evidence import Evidence
-from ackproof.quantities.over_time import Looks, over_time
+from ackproof.quantities.over_time import Observations, over_time
 from ackproof.quantities.quantity import Answer, Argument, Ask, Quantity, Unknown, Value, Witness
 from ackproof.quantities.vocabulary import VOCABULARY, is_count
 from ackproof.rundir.bounds import WHOLE, Bound, Span, Unit, Window
@@ -17,9 +17,10 @@ from ackproof.rundir.parts import DELETED
 
 
 def measured(evidence: Evidence, ask: Ask, window: Window) -> Value:
-    """Measure a quantity in a window of a run; of a state, the least and the greatest number.
+    """Return the value of a quantity in a window of a run. For a state: the range of its observed numbers.
 
-    The value is unknown, with a reason, if files are unreadable or the window never came.
+    The value is unknown, with a reason, if files cannot be read, if there is no evidence, or if the window
+    never came (a fault that was not confirmed).
     """
     import pyarrow as pa
 
@@ -37,7 +38,11 @@ def measured(evidence: Evidence, ask: Ask, window: Window) -> Value:
 def answered(
     evidence: Evidence, ask: Ask, bound: Bound, known: Callable[[Value], Value] = lambda value: value
 ) -> Answer:
-    """Compare a measured quantity with its bound. `known` may adjust the measured value first."""
+    """Compare the answer of a run to a question with the bound that an experiment demands.
+
+    `known` may adjust the measured value first, for example widen it for a starved machine; not used for a
+    state.
+    """
     if ask.quantity.state is not None:
         try:
             return over_time(evidence, ask, bound)
@@ -57,10 +62,10 @@ _WINDOWS = (WHOLE, Window(Span.DURING_FAULTS), Window(Span.OUTSIDE))
 
 @dataclass(frozen=True)
 class Row:
-    """One number of a run. `low` and `high` are its bounds; for a state, the least and the greatest observed
-    number.
+    """One quantity of a run, measured in one window: between `low` and `high`, in `unit`.
 
-    `partition`: '' for all partitions together. `window`: '' for the whole run.
+    For a state, `low` and `high` are its least and greatest observed numbers. -inf, inf: no bound is known;
+    `why` then says the reason. `partition`: '' for all partitions together. `window`: '' for the whole run.
     """
 
     quantity: str
@@ -77,10 +82,11 @@ class Row:
 
 
 def rows(evidence: Evidence, *, partitions: bool = True) -> Iterator[Row]:
-    """Yield every quantity of a run, for all partitions together and (with `partitions`) for each.
+    """Yield every quantity of a run, for all partitions together and (with `partitions`) for each one.
 
-    Each is given for the whole run, after each fault, and during and outside of faults, where the quantity has such
-    windows. Metrics are combined over all nodes, with the time until an alert above 0 would have fired.
+    Each is given for the whole run, and, if it can be measured in windows, for the times after each fault,
+    during faults and outside of faults. `gaps` and `total_gap` take gaps above a fixed length. A metric is
+    combined over all nodes. Its `time_to` is the time until it is above 0.
     """
     places = sorted(evidence.samples_of) if partitions else []
     nodes = sorted({node for sample in evidence.samples for node in sample.replicas})
@@ -136,10 +142,13 @@ def _range(evidence: Evidence, ask: Ask, window: Window) -> Value:
         found = state.among(evidence, ask)
     else:
         assert ask.place is not None
-        found = {"": Looks.read(evidence, state, ask.place)}
+        found = {"": Observations.read(evidence, state, ask.place)}
     numbers = [
-        number for looks in found.values() for begin, end in spans for _, number in looks.inside(begin, end)
+        number
+        for observed in found.values()
+        for begin, end in spans
+        for _, number in observed.inside(begin, end)
     ]
     if not numbers:
-        raise Unknown("no look tells it")
+        raise Unknown("no observation of it")
     return Value(min(numbers), max(numbers))

@@ -153,10 +153,10 @@ QUANTITIES: Final = tuple(
 
 
 class Gap(NamedTuple):
-    """Time between two successive successes, in ns. `end` is infinite if the load ended while a client
-    waited.
+    """Time between two successive successes of one kind, in ns since the run began.
 
-    `sure`: the part that was certainly a gap; None: all of it.
+    `end`: infinite if the load ended while a client waited. `sure`: the part (begin, end) in which certainly
+    nothing succeeded; None: all of it. `because`: why the bounds differ; '' for the usual reason.
     """
 
     begin: float
@@ -170,11 +170,13 @@ class Gap(NamedTuple):
         return self.end == math.inf
 
     def overlaps(self, begin: float, end: float) -> bool:
-        """Return True if the gap overlaps this time; a gap whose end was not observed may last on."""
+        """Return True if the gap overlaps this time (ns). A gap whose end was not observed overlaps all later
+        times.
+        """
         return self.begin < end and begin < self.end
 
     def part(self, begin: float, end: float) -> Gap:
-        """Return the part of the gap between these times."""
+        """Return the part of the gap between two times in ns."""
         sure = None
         if self.sure is not None:
             since = max(self.sure[0], begin)
@@ -210,8 +212,10 @@ def _cut(begin: float, until: float) -> Gap:
 
 
 class Watched(NamedTuple):
-    """A partition, reader or cluster with successes or attempts: times (ns) of the first and last, and the
-    gaps in order.
+    """Gaps of one partition, reader or cluster, and the time for which it was observed.
+
+    `since`, `until`: its first and last attempt or success, in ns; infinite for the cluster. `gaps`: in order
+    of time.
     """
 
     since: float
@@ -219,7 +223,9 @@ class Watched(NamedTuple):
     gaps: Sequence[Gap]
 
     def overlaps(self, begin: float, end: float) -> bool:
-        """Return True if it was observed between these times, or has a gap that may last until then."""
+        """Return True if it was observed between these times (ns), or has a gap without an end that began
+        before `end`.
+        """
         return self.since < end and (begin <= self.until or any(gap.cut for gap in self.gaps))
 
 
@@ -235,7 +241,10 @@ def _require_gaps(found: Found, nothing: str, place: TopicPartition | None) -> F
 
 
 def unproduced(evidence: Evidence, place: TopicPartition | None) -> Found:
-    """Return for each partition the gaps between its acknowledgements."""
+    """Return the gaps between acknowledgements, by partition; of `place` alone unless it is None.
+
+    Raises `Unknown` if nothing was sent to it.
+    """
     found = {
         str(one): Watched(
             asked.begun_ns,
@@ -249,7 +258,11 @@ def unproduced(evidence: Evidence, place: TopicPartition | None) -> Found:
 
 
 def unread(evidence: Evidence, place: TopicPartition | None) -> Found:
-    """Return for each partition the gaps between records that live readers, all together, got."""
+    """Return the gaps between records that any live reader got, by partition; of `place` alone unless it is
+    None.
+
+    Raises `Unknown` without a live reader, and if there is no partition to read.
+    """
     from ackproof.quantities.ledgers import PartitionOperations
 
     ledgers = evidence.ledgers
@@ -314,7 +327,10 @@ def _not_handed(
 
 
 def uncommitted(evidence: Evidence, place: TopicPartition | None) -> Found:
-    """Return for each reader the gaps between offset commits that the group coordinator accepted."""
+    """Return the gaps between offset commits that the group coordinator accepted, by reader.
+
+    With a `place`, only commits that contain this partition count. Raises `Unknown` if no reader tried one.
+    """
     found = {
         reader: Watched(
             mine[0].begun_ns, max(one.done_ns for one in mine), _between_commits(mine, evidence.load_ends)
@@ -339,8 +355,9 @@ def _between_commits(told: Sequence[OffsetCommit], load_ends: float) -> list[Gap
 def undescribed(evidence: Evidence, place: TopicPartition | None) -> Found:
     """Return the gaps between rounds in which some broker answered a Metadata request.
 
-    With a `place`, the answer must name a leader of the partition. If the rounds begin after the load, or end
-    before it, nothing is known of the rest.
+    With a `place`, an answer counts only if it names a leader of this partition. The time from the beginning
+    of the load to the first round, and from the last round to the end of the load, may be a gap or not.
+    Raises `Unknown` without rounds.
     """
     rounds, found, failed = rounds_of(evidence), list[Gap](), list[BrokerRound]()
     before = min(evidence.load_begins, rounds[0].t_ns)

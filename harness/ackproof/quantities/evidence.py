@@ -41,7 +41,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Evidence:
-    """A run directory. Tables stay on disk until they are asked for."""
+    """Files of one run directory. Small files are read at once, tables when they are asked for.
+
+    All times are in ns since the run began, unless said otherwise.
+    """
 
     run: CaseDir
     backend: str
@@ -98,7 +101,7 @@ class Evidence:
 
     @cached_property
     def phases(self) -> Mapping[str, int]:
-        """Phase → its begin, in ns since the run began, in the order of the timeline."""
+        """Begin of each phase, by its name, in the order of the timeline."""
         return self.lifelines.phases
 
     @cached_property
@@ -126,7 +129,7 @@ class Evidence:
 
     @cached_property
     def metadata_log(self) -> MetadataLog:
-        """Metadata log by partition, with what is missing from it."""
+        """Metadata log by partition, and what is missing from it."""
         return MetadataLog.from_records(
             self.metadata, simulated=self.backend == "model", kraft=not self.zookeeper
         )
@@ -149,7 +152,9 @@ class Evidence:
 
     @cached_property
     def batches(self) -> pa.Table:
-        """Record batches of the logs on disk. Raises as `read_batches`."""
+        """Record batches of the logs on disk, as `replicas.BATCHES`. Raises `BadInput`, OSError or
+        ArrowException if the file cannot be read.
+        """
         from ackproof.rundir.replicas import BATCHES, read_batches
 
         return read_batches(self.run.replica_batches, BATCHES.names)
@@ -176,27 +181,33 @@ class Evidence:
 
     @cached_property
     def scrapes(self) -> Mapping[int, Sequence[Scrape]]:
-        """Scrapes of each node's metrics, by node; empty if there were none. Raises as `read_scrapes`."""
+        """Scrapes of the nodes' metrics, by node id; empty if there were none. Raises `BadInput`, OSError or
+        ArrowException if they cannot be read.
+        """
         return read_scrapes(self.run.metrics)
 
     @cached_property
     def rounds(self) -> Sequence[BrokerRound]:
-        """Rounds of requests to each broker; empty if there were none. Raises as `read_rounds`."""
+        """Rounds of requests to each broker; empty if there were none. Raises `BadInput` if they cannot be
+        read.
+        """
         return read_rounds(self.run.brokers)
 
     @cached_property
     def fetching(self) -> Mapping[str, Sequence[FetchSources]]:
-        """Reports of each live reader on the brokers from which it fetched; readers without one are left out.
+        """Reports of live readers on the brokers from which they fetched, by reader. Readers without one are
+        left out.
 
-        Raises as `read_fetching`.
+        Raises `BadInput` if they cannot be read.
         """
         told = {reader: read_fetching(self.run.served(reader)) for reader in self._readers}
         return {reader: lines for reader, lines in told.items() if lines}
 
     @cached_property
     def commits(self) -> Mapping[str, Sequence[OffsetCommit]]:
-        """Offset commits that each live reader tried; readers without any are left out. Raises as
-        `read_commits`.
+        """Offset commits that live readers tried, by reader. Readers without any are left out.
+
+        Raises `BadInput` if they cannot be read.
         """
         told = {reader: read_commits(self.run.commits(reader)) for reader in self._readers}
         return {reader: lines for reader, lines in told.items() if lines}
@@ -235,7 +246,11 @@ class Evidence:
         return self.lifelines.faults
 
     def spans(self, window: Window) -> Spans:
-        """Return the times (begin, end in ns) of a window. Raises `Unknown` if the window never came."""
+        """Return the time spans (begin, end) of a window, ascending; (-inf, inf) for the whole run.
+
+        Raises `Unknown` if the window never came: its fault was not confirmed, no fault was at work, or one
+        always was.
+        """
         if window == WHOLE:
             return ALWAYS
         if window.fault is not None:
@@ -257,12 +272,15 @@ class Evidence:
         raise Unknown("a fault was at work all the time")
 
     def under_load(self, window: Window) -> Spans:
-        """Return the parts of a window in which clients ran. Raises `Unknown` if the window never came."""
+        """Return the parts of a window between the begin and the end of the load; empty if it lies outside.
+
+        Raises `Unknown` if the window never came.
+        """
         cut = ((max(begin, self.load_begins), min(end, self.load_ends)) for begin, end in self.spans(window))
         return tuple((begin, end) for begin, end in cut if begin < end)
 
     def confirmed_fault(self, number: int | None) -> tuple[FaultLife, int]:
-        """Return a fault's life, and the time in ns at which it was confirmed. Raises `Unknown` if it never
+        """Return the times of a fault, and the time at which it was confirmed. Raises `Unknown` if it never
         was.
         """
         life = self.faults.get(number or 0)

@@ -42,7 +42,7 @@ _NEVER: Final = np.iinfo(np.int64).max
 
 
 class Stamps:
-    """Times of events: the first and the last in each 10 ms."""
+    """Times of events, in ns: of each 10 ms, only the first and the last are kept."""
 
     def __init__(self) -> None:
         self._loose: list[tuple[Ints, Ints]] = []
@@ -64,7 +64,7 @@ class Stamps:
 
     @property
     def bins(self) -> tuple[Ints, Ints]:
-        """Times of the first and of the last event of each bin, ascending."""
+        """Two arrays of times: of the first and of the last event of each 10 ms that has events, ascending."""
         if len(self._loose) > 1:
             first, last = (np.concatenate(column) for column in zip(*self._loose, strict=True))
             order = np.argsort(first, kind="stable")
@@ -102,19 +102,26 @@ class PartitionOperations:
 
 @dataclass
 class FirstOutcomes:
-    """First outcomes of the records of one partition that were sent at or after a time, in ns; None: none."""
+    """First outcomes of the records of one partition that were sent at or after a moment.
+
+    Times in ns since the run began; None: it did not happen.
+    """
 
     refused: int | None = None
     """Time of the first report of a failure."""
     accepted: int | None = None
-    """Time at which the first record was sent that was acknowledged later."""
+    """Send time of the first record that was acknowledged later."""
     acked: int | None = None
     """Time of the first acknowledgement of these records."""
 
 
 @dataclass
 class Tally:
-    """Outcomes and latencies of the produce attempts of one partition within some time."""
+    """Outcomes and latencies of the produce attempts of one partition within some time spans.
+
+    `outcomes`: by the ledger's outcome code. `errors`: by error code. `longest_ns`: greatest latency; -1:
+    there is none.
+    """
 
     outcomes: Counter[int] = field(default_factory=Counter)
     errors: Counter[int] = field(default_factory=Counter)
@@ -132,8 +139,8 @@ class Tally:
         self.at_work |= other.at_work
 
     def quantile(self, share: float) -> tuple[float, float] | None:
-        """Return the bounds, in ns, of the least latency that a share of all latencies do not exceed; None
-        without any.
+        """Return two bounds, in ns, of the quantile at `share` (0 … 1) of the latencies; None if there are
+        none.
         """
         count = sum(self.latencies.values())
         if not count:
@@ -147,7 +154,10 @@ class Tally:
 
 
 class Ledgers:
-    """The produced and the consumed ledger of a run. Raises OSError or ArrowException where a part cannot be read."""
+    """Operations in the produced and the consumed ledger of a run, read when they are asked for.
+
+    Raises OSError or ArrowException if a part cannot be read.
+    """
 
     def __init__(self, run: CaseDir) -> None:
         self._run = run
@@ -188,7 +198,7 @@ class Ledgers:
 
     @cached_property
     def read(self) -> dict[TopicPartition, PartitionOperations]:
-        """Reads of live readers on every partition of which they got a record."""
+        """Reads of live readers, by partition; partitions of which none got a record are missing."""
         found: dict[TopicPartition, PartitionOperations] = defaultdict(PartitionOperations)
         for place, rows in _by_place(
             self._run.consumed, ["topic", "partition", "phase", "offset", "leader_epoch", "read_ns"]
@@ -218,8 +228,9 @@ class Ledgers:
         return self._since[t_ns]
 
     def tally(self, spans: Spans) -> dict[TopicPartition, Tally]:
-        """Count the attempts whose report is within these times; an attempt without a report counts at its
-        send time.
+        """Count the attempts of each partition whose report lies within `spans` (begin, end in ns).
+
+        An attempt without a report counts at its send time.
         """
         if spans not in self._tallies:
             found: dict[TopicPartition, Tally] = defaultdict(Tally)
@@ -242,9 +253,9 @@ class Ledgers:
 
 
 def live_reads(folder: Path, spans: Spans) -> Iterator[tuple[TopicPartition, Ints]]:
-    """Yield (partition, times in ns) of the records that a live reader read within these spans.
+    """Yield (partition, read times in ns) for the records that a live reader got within `spans`.
 
-    `folder` is its part of the ledger. A partition comes many times.
+    `folder`: the reader's part of the ledger. A partition is yielded once per row group, not once in all.
     """
     for place, rows in _by_place(folder, ["topic", "partition", "phase", "read_ns"]):
         yield place, rows["read_ns"][np.isin(rows["phase"], _LIVE) & _inside(rows["read_ns"], spans)]

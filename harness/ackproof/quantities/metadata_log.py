@@ -13,10 +13,10 @@ from ackproof.rundir.partition import TopicPartition
 
 @dataclass(frozen=True)
 class MetadataLog:
-    """Records of the metadata log, and the decisions on each partition in order.
+    """Records of a run's metadata log, and the states of each partition in order.
 
-    `states`: one list per incarnation of the topic, which begins with its creation. If the ELR was
-    cleared before the next record, the state has none. `hole`: what is missing, in words; '' if nothing is.
+    `states`: one list per incarnation of the topic, which begins with its creation. If the ELR was cleared
+    before the next record, the state has none. `hole`: what is missing, in words; '' if nothing is.
     """
 
     records: Sequence[MetadataRecord]
@@ -25,7 +25,7 @@ class MetadataLog:
 
     @classmethod
     def from_records(cls, records: Sequence[MetadataRecord], *, simulated: bool, kraft: bool) -> MetadataLog:
-        """Index the records of `observed/metadata.jsonl`."""
+        """Index the records of `observed/metadata.jsonl`. `kraft`: False in ZooKeeper mode."""
         lives: dict[TopicPartition, list[list[PartitionChanged]]] = defaultdict(list)
         gone: set[TopicPartition] = set()
         for record in records:
@@ -44,11 +44,11 @@ class MetadataLog:
         return cls(records, lives, _hole(records, simulated=simulated, kraft=kraft))
 
     def elections(self, place: TopicPartition) -> Iterator[tuple[PartitionChanged, bool | None]]:
-        """Yield each record that names a leader in a new leader epoch, except for the creation of the
-        partition.
+        """Yield (record, was_eligible) for each record that names a leader in a new leader epoch, creations
+        excepted.
 
-        The second value is True if that leader was in the ISR or the ELR (KIP-966) before; None if a hole
-        hides it.
+        `was_eligible`: True if that leader was in the ISR or the ELR (KIP-966) before; False for an unclean
+        election; None if a hole in the log hides it.
         """
         for life in self.states[place]:
             for before, record in pairwise(life):
@@ -73,11 +73,11 @@ def _hole(records: Sequence[MetadataRecord], *, simulated: bool, kraft: bool) ->
 
 
 def out_of_order(records: Sequence[MetadataRecord], ends_at: int | None, *, gapless: bool) -> Iterator[str]:
-    """Yield a sentence for each offset that is missing or goes back.
+    """Yield a sentence for each offset of the metadata log that is missing or goes back.
 
-    KRaft writes every offset once (`gapless`). With ZooKeeper, other znodes are missing here, and one zxid
-    may stand for several records. Older versions left out the records that a new controller writes for the
-    quorum itself.
+    `gapless`: True for KRaft, which writes every offset once. With ZooKeeper, other znodes are missing here,
+    and one zxid may stand for several records. `ends_at`: end offset of the whole log; None: unknown. Older
+    versions left out the records that a new controller writes for the quorum itself.
     """
     if ends_at is not None and gapless and records and records[0].offset > 0:
         yield f"the metadata log begins at offset {records[0].offset}"

@@ -1,4 +1,9 @@
-"""Metrics of the nodes, from scrapes: what an alert would have shown, and after what time."""
+"""Five quantities of each metric in `rundir.metrics`, from scrapes of the nodes.
+
+`time_to(metric M > X, fault N)`, `metric(M)` over time, `metric_max(M)` and `metric_last(M)`; of counters also
+`metric_increase(M)`. Nodes are scraped once a second, so a result is a range: its ends are what the scrapes before and
+after an event allow. A hole in the scrapes (a live node that did not answer) widens the range, or makes it unknown.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +13,7 @@ from functools import partial
 from typing import Final
 
 from ackproof.quantities.evidence import Evidence
-from ackproof.quantities.over_time import Looks
+from ackproof.quantities.over_time import Observations
 from ackproof.quantities.quantity import (
     Argument,
     Ask,
@@ -20,7 +25,7 @@ from ackproof.quantities.quantity import (
     longest,
     total,
 )
-from ackproof.quantities.scrapes import HOLE_NS, Round, Scraped, ScrapedLooks, scraped
+from ackproof.quantities.scrapes import HOLE_NS, Round, Scraped, ScrapedObservations, scraped
 from ackproof.quantities.times import between, not_until
 from ackproof.rundir.bounds import Bound, Unit, Window
 from ackproof.rundir.metrics import METRICS, Metric, Shape
@@ -124,17 +129,19 @@ def _increase(metric: Metric, evidence: Evidence, ask: Ask, window: Window) -> V
     return total(values)
 
 
-def _looks(metric: Metric, evidence: Evidence, ask: Ask) -> Mapping[str, Looks]:
+def _observations(metric: Metric, evidence: Evidence, ask: Ask) -> Mapping[str, Observations]:
     found = _scraped(metric, evidence, ask)
     known = [(one.t_ns, one.number) for one in found.rounds if one.number is not None]
-    return {str(ask): ScrapedLooks([time for time, _ in known], [number for _, number in known], found.holes)}
+    return {
+        str(ask): ScrapedObservations(
+            [time for time, _ in known], [number for _, number in known], found.holes
+        )
+    }
 
 
 _FROM: Final = "observed/metrics.parquet, timeline.jsonl"
-_SILENT: Final = (
-    f"where a node that lived did not answer for more than {HOLE_NS / 1e9:.0f} s; unknown where no node has M"
-)
-_NODES: Final = "Without node N: of all nodes that answered together, as the metric's row says."
+_HOLE: Final = f"a live node did not answer for more than {HOLE_NS / 1e9:.0f} s"
+_NODES: Final = "Without node N: over all nodes that answered, combined as the metric's row says."
 _SHOWN: Final = (Shape.GAUGE, Shape.LATENCY)
 
 
@@ -159,7 +166,7 @@ def _each_metric(
             compared=Unit.SECONDS if metric.shape is Shape.LATENCY else Unit.COUNT,
             definition=f"{definition} {_NODES}",
             source=_FROM,
-            unknown=f"{unknown} {_SILENT}.",
+            unknown=unknown,
             required=required,
             optional=(Argument.NODE,),
             needs=Witness.METRICS,
@@ -167,7 +174,7 @@ def _each_metric(
             windows=windows,
             takes_time=measure is not None and (unit is not None or metric.shape is Shape.LATENCY),
             measure=None if measure is None else partial(measure, metric),
-            state=None if measure is not None else State(among=partial(_looks, metric)),
+            state=None if measure is not None else State(among=partial(_observations, metric)),
         )
         for metric in METRICS.values()
         if metric.shape in shapes
@@ -179,10 +186,11 @@ QUANTITIES: Final = (
         "time_to",
         Shape,
         _time_to,
-        "From when fault N began until a scrape showed M so; of a counter, how much it had risen since the last scrape "
-        "before. It began between being asked for and being confirmed.",
-        "Between two scrapes; open above where no scrape showed it, or it was not told; unknown where it was so before "
-        "the fault, or that was not confirmed. Wide",
+        "Time from the beginning of fault N until a scrape showed M > X. For a counter, its increase since the last "
+        "scrape before the fault is compared with X. The fault began between its request and its confirmation.",
+        f"Between two scrapes; the lower bound is earlier if {_HOLE}. No upper bound if no scrape showed it. Unknown "
+        "if the fault was not confirmed, if no scrape came before it, if M > X before it (not a counter), or if no "
+        "node has M.",
         prefix="metric ",
         required=(Argument.SHOWS, Argument.FAULT),
         unit=Unit.SECONDS,
@@ -192,26 +200,31 @@ QUANTITIES: Final = (
         "metric",
         (Shape.GAUGE,),
         None,
-        "The number of M at each scrape.",
-        "An absence holds only where there is no hole: unknown",
+        "Number of M at each scrape.",
+        f"Without a violation, `always` and `never` are unknown if {_HOLE}. Unknown if no node has M.",
         unit=Unit.NUMBER,
     ),
     *_each_metric(
-        "metric_max", _SHOWN, _max, "The greatest M that a scrape showed under load.", "Open above"
+        "metric_max",
+        _SHOWN,
+        _max,
+        "Greatest M in a scrape under load, or in the window.",
+        f"No upper bound if {_HOLE}. Unknown if no scrape has M.",
     ),
     *_each_metric(
         "metric_last",
         _SHOWN,
         _last,
-        "M as the last scrape under load showed it, or of the window.",
-        "Unknown",
+        "M in the last scrape under load, or in the window.",
+        f"Unknown if {_HOLE} after it, or if no scrape has M.",
     ),
     *_each_metric(
         "metric_increase",
         (Shape.COUNTER,),
         _increase,
-        "By how much M rose under load, or in the window; a node that starts again counts from 0.",
-        "Between what scrapes within the window and those around it show; open above where there is none there, where "
-        "a node ended, whose last counts are gone with it, and",
+        "Increase of M under load, or in the window. A node that starts again counts from 0.",
+        "Lower bound: the scrapes within the window. Upper bound: the scrapes before and after it. No upper bound if "
+        f"one of these is missing, if a node ended in the window (its last counts are lost), or if {_HOLE}. Unknown if "
+        "no node has M.",
     ),
 )

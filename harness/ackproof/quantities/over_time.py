@@ -1,6 +1,7 @@
-"""States over time: `always`, `never`, `eventually`, `settles`: true, false, or unknown for a hole in the looks.
+"""Expectations on a state over time: `always`, `never`, `eventually` and `settles`.
 
-An `eventually` that holds when its window begins and no longer when it ends is not met: nothing came about.
+The answer is true, false, or unknown where too much time passed without an observation. `eventually` is not met by a
+state that held when the window began and no longer when it ended.
 """
 
 from __future__ import annotations
@@ -20,25 +21,30 @@ from ackproof.rundir.partition import TopicPartition
 HOLE_NS: Final = 1_000_000_000
 """With ten samples a second, a longer time without one is a hole in the evidence."""
 FIRST_NS: Final = 5_000_000_000
-"""Longest time, in ns, before the first look of a run: connections are made and clients started."""
-_UNTOLD: Final = "no look tells it within that time"
+"""Longest time, in ns, before the first observation of a run: connections are made and clients started."""
+_UNTOLD: Final = "no observation of it within that time"
 
 
 @dataclass(frozen=True)
-class Looks:
-    """Observations of a state of one partition: their times (ns, ascending) and numbers."""
+class Observations:
+    """Observed numbers of one state, such as the ISR size of a partition.
+
+    `times`: in ns since the run began, ascending. `numbers`: in the same order.
+    """
 
     times: Sequence[int]
     numbers: Sequence[float]
 
     @classmethod
-    def from_pairs(cls, known: Iterable[tuple[int, float | None]]) -> Looks:
-        """Build looks from (time, number) pairs. Pairs without a number (None) are left out."""
+    def from_pairs(cls, known: Iterable[tuple[int, float | None]]) -> Observations:
+        """Build observations from (time in ns, number) pairs in order of time. Pairs without a number (None)
+        are left out.
+        """
         told = [(time, number) for time, number in known if number is not None]
         return cls([time for time, _ in told], [number for _, number in told])
 
     @classmethod
-    def read(cls, evidence: Evidence, state: State, place: TopicPartition) -> Looks:
+    def read(cls, evidence: Evidence, state: State, place: TopicPartition) -> Observations:
         return cls.from_pairs(
             (sample.t_ns, state.of_sample(sample)) for sample in evidence.samples_of.get(place, ())
         )
@@ -48,25 +54,34 @@ class Looks:
         return zip(self.times[first:behind], self.numbers[first:behind], strict=True)
 
     def hole(self, begin: float, end: float, *, first_ns: int = HOLE_NS) -> str:
-        """Return the first time without a look for too long between these times, in words; '' if there is
-        none.
+        """Return where observations are missing between two times in ns, as a sentence; '' if they are close
+        enough.
+
+        The limit is 1 s (`HOLE_NS`), except for `first_ns`: the limit for the time before the first of all
+        observations.
         """
         before, behind = bisect_right(self.times, begin), bisect_left(self.times, end)
         least: float = self.times[before - 1] if before else begin
         most: float = self.times[behind] if behind < len(self.times) else end
         for number, (one, two) in enumerate(pairwise([least, *self.times[before:behind], most])):
             if two - one > (first_ns if number == 0 and not before else HOLE_NS):
-                return f"no look tells it from {one / 1e9:.3f} s to {two / 1e9:.3f} s"
+                return f"no observation of it from {one / 1e9:.3f} s to {two / 1e9:.3f} s"
         return ""
 
 
 def over_time(evidence: Evidence, ask: Ask, bound: Bound) -> Answer:
-    """Compare an expectation on a state with the observations. Raises `Unknown` without any."""
+    """Compare an expectation on a state (`ask`, `bound`) with the observations of a run.
+
+    Over several partitions or subjects, the first one that is wrong decides, else the first one that is
+    unknown. Raises `Unknown` if the run has no samples of the partitions that the question is about.
+    """
     state = ask.quantity.state
     assert state is not None
     if state.among is not None:
         found = state.among(evidence, ask)
-        return _together([_of_looks(evidence, bound, looks, name, ()) for name, looks in found.items()], "")
+        return _together(
+            [_of_observed(evidence, bound, observed, name, ()) for name, observed in found.items()], ""
+        )
     places = [place for place in sorted(evidence.samples_of) if ask.place in (None, place)]
     if not places:
         raise Unknown(f"nobody looked at {ask.place or 'any partition'}")
@@ -98,17 +113,19 @@ def _of_one(evidence: Evidence, ask: Ask, bound: Bound, place: TopicPartition) -
         if wrong is not None:
             return _wrong(f"{name} was {wrong:.0f}, as the metadata log says")
         decided = () if evidence.metadata_log.hole else tuple(every)
-    return _of_looks(evidence, bound, Looks.read(evidence, state, place), name, decided)
+    return _of_observed(evidence, bound, Observations.read(evidence, state, place), name, decided)
 
 
-def _of_looks(evidence: Evidence, bound: Bound, looks: Looks, name: str, decided: Sequence[float]) -> Answer:
+def _of_observed(
+    evidence: Evidence, bound: Bound, observed: Observations, name: str, decided: Sequence[float]
+) -> Answer:
     spans = evidence.spans(bound.window)
     if bound.mode is Mode.EVENTUALLY:
-        return _eventually(evidence, bound, looks, name, spans)
+        return _eventually(evidence, bound, observed, name, spans)
     if bound.mode is Mode.SETTLES:
-        return _settles(evidence, bound, looks, name, spans[0][0])
+        return _settles(evidence, bound, observed, name, spans[0][0])
     within = [(max(begin, evidence.load_begins), min(end, evidence.load_ends)) for begin, end in spans]
-    return _without_holes(bound, looks, name, within, decided)
+    return _without_holes(bound, observed, name, within, decided)
 
 
 def _is_wrong(bound: Bound, number: float) -> bool:
@@ -117,7 +134,7 @@ def _is_wrong(bound: Bound, number: float) -> bool:
 
 def _without_holes(
     bound: Bound,
-    looks: Looks,
+    observed: Observations,
     name: str,
     spans: Sequence[tuple[float, float]],
     decided: Sequence[float],
@@ -127,14 +144,14 @@ def _without_holes(
     """
     numbers = list(decided)
     for begin, end in spans:
-        for at, number in looks.inside(begin, end):
+        for at, number in observed.inside(begin, end):
             if _is_wrong(bound, number):
                 return _wrong(f"{name} was {number:.0f} at {at / 1e9:.3f} s")
             numbers.append(number)
     whole = bound.window == WHOLE
     if not decided:
         for begin, end in spans:
-            if hole := looks.hole(begin, end, first_ns=FIRST_NS if whole else HOLE_NS):
+            if hole := observed.hole(begin, end, first_ns=FIRST_NS if whole else HOLE_NS):
                 return Answer("not otherwise", None, why=f"{name}: {hole}")
     if not numbers:
         return Answer("nothing", None, why=f"{name}: {_UNTOLD}")
@@ -142,13 +159,13 @@ def _without_holes(
     return Answer(f"{low:.0f} to {high:.0f}" if low < high else f"{low:.0f}", True)
 
 
-def _eventually(evidence: Evidence, bound: Bound, looks: Looks, name: str, spans: Spans) -> Answer:
+def _eventually(evidence: Evidence, bound: Bound, observed: Observations, name: str, spans: Spans) -> Answer:
     """Answer `eventually`: the state must hold in some span of the window. Times between two spans do not
     count.
     """
     each = [
         _eventually_between(
-            evidence, bound, looks, name, evidence.load_begins if bound.window == WHOLE else begin, end
+            evidence, bound, observed, name, evidence.load_begins if bound.window == WHOLE else begin, end
         )
         for begin, end in spans
     ]
@@ -156,14 +173,14 @@ def _eventually(evidence: Evidence, bound: Bound, looks: Looks, name: str, spans
 
 
 def _eventually_between(
-    evidence: Evidence, bound: Bound, looks: Looks, name: str, begin: float, end: float
+    evidence: Evidence, bound: Bound, observed: Observations, name: str, begin: float, end: float
 ) -> Answer:
-    last = max(looks.times[-1] if looks.times else 0, evidence.load_ends)
+    last = max(observed.times[-1] if observed.times else 0, evidence.load_ends)
     until = end if bound.by_s is None else min(end, begin + bound.by_s * 1e9)
-    inside = list(looks.inside(begin, min(end, until + 1)))
+    inside = list(observed.inside(begin, min(end, until + 1)))
     if first := next(((at, number) for at, number in inside if bound.holds(number)), None):
         held = f"{first[1]:.0f} at {first[0] / 1e9:.3f} s"
-        if first != inside[0] or bound.holds(inside[-1][1]) or _came_about(evidence, bound, looks):
+        if first != inside[0] or bound.holds(inside[-1][1]) or _came_about(evidence, bound, observed):
             return Answer(held, True)
         at, number = inside[-1]
         gone = f"{name} was {held}, when its time began, and {number:.0f} at {at / 1e9:.3f} s"
@@ -172,15 +189,16 @@ def _eventually_between(
         return _wrong(f"{gone}, when its time was over")
     if until > last:
         return Answer("not", None, why=f"{name}: the run ended at {last / 1e9:.3f} s, before it was so")
-    if hole := looks.hole(begin, until, first_ns=_first_ns(bound)):
+    if hole := observed.hole(begin, until, first_ns=_first_ns(bound)):
         return Answer("not", None, why=f"{name}: {hole}")
     if not inside:
         return Answer("nothing", None, why=f"{name}: {_UNTOLD}")
     return _wrong(f"{name} was not so since {begin / 1e9:.3f} s until {until / 1e9:.3f} s")
 
 
-def _came_about(evidence: Evidence, bound: Bound, looks: Looks) -> bool:
-    """Return True if a state that holds at the first look of a window counts as reached within the window.
+def _came_about(evidence: Evidence, bound: Bound, observed: Observations) -> bool:
+    """Return True if a state that holds at the first observation of a window counts as reached within the
+    window.
 
     Without a time bound it counts, except after a fault: there the state must not have held when the fault
     was requested.
@@ -189,15 +207,15 @@ def _came_about(evidence: Evidence, bound: Bound, looks: Looks) -> bool:
         return True
     if bound.window.fault is None:
         return False
-    before = bisect_left(looks.times, evidence.faults[bound.window.fault].asked)
-    return before > 0 and not bound.holds(looks.numbers[before - 1])
+    before = bisect_left(observed.times, evidence.faults[bound.window.fault].asked)
+    return before > 0 and not bound.holds(observed.numbers[before - 1])
 
 
-def _settles(evidence: Evidence, bound: Bound, looks: Looks, name: str, begin: float) -> Answer:
+def _settles(evidence: Evidence, bound: Bound, observed: Observations, name: str, begin: float) -> Answer:
     """Answer `settles`: the state holds from some moment within the bound until the load ends."""
     begin, end = max(begin, evidence.load_begins), evidence.load_ends
     by = end if bound.by_s is None else begin + bound.by_s * 1e9
-    inside = list(looks.inside(begin, end))
+    inside = list(observed.inside(begin, end))
     wrong = next(
         (number for number in reversed(range(len(inside))) if not bound.holds(inside[number][1])), -1
     )
@@ -212,7 +230,7 @@ def _settles(evidence: Evidence, bound: Bound, looks: Looks, name: str, begin: f
             return Answer("not", None, why=f"{told}; its time was not over")
         return _wrong(told)
     since = begin if wrong < 0 else at
-    if hole := looks.hole(since, end, first_ns=_first_ns(bound)):
+    if hole := observed.hole(since, end, first_ns=_first_ns(bound)):
         return Answer("not", None, why=f"{name}: {hole}")
     since, settled = inside[wrong + 1]
     if wrong >= 0 and since > by:

@@ -16,7 +16,7 @@ from ackproof.rundir.partition import TopicPartition
 
 if TYPE_CHECKING:
     from ackproof.quantities.evidence import Evidence
-    from ackproof.quantities.over_time import Looks
+    from ackproof.quantities.over_time import Observations
     from ackproof.rundir.metadata import PartitionChanged
     from ackproof.rundir.observed import Sample
 
@@ -27,7 +27,9 @@ LEAST_GAP_S: Final = 0.01
 
 
 class Witness(StrEnum):
-    """Evidence that a quantity requires, beyond the files that every run leaves."""
+    """Evidence that a quantity requires, beyond the files that every run leaves. The value is its name in
+    messages.
+    """
 
     READERS = "live readers"
     METADATA_LOG = "the controllers' metadata log"
@@ -41,7 +43,7 @@ class Witness(StrEnum):
 
 
 class Argument(StrEnum):
-    """Kinds of arguments of a quantity."""
+    """Kinds of arguments of a quantity. The value is the form in which docs/quantities.md shows it."""
 
     SHOWS = "> X"
     """Any comparison. It follows the first argument without a comma."""
@@ -55,25 +57,30 @@ class Argument(StrEnum):
 
 @dataclass(frozen=True)
 class State:
-    """Functions that read a state from a sample, and from a record of the metadata log (None: unknown at that
-    moment).
+    """How a state is observed: a number that a partition (or another subject) has at every moment, such as
+    `isr`.
 
-    `among`: for a state that one sample of one partition does not show. It returns all observations by the
-    name of the subject, and raises `Unknown` if there are none.
+    `of_sample`: its number in a sample of one partition; None: the sample does not show it. `of_record`: its
+    number in a record of the metadata log; None if that log does not have this state. `among`: set if a
+    sample of one partition is not enough; it returns all observations by the name of the subject, and raises
+    `Unknown` if there are none.
     """
 
     of_sample: Callable[[Sample], float | None] = lambda _: None
     of_record: Callable[[PartitionChanged], float] | None = None
-    among: Callable[[Evidence, Ask], Mapping[str, Looks]] | None = None
+    among: Callable[[Evidence, Ask], Mapping[str, Observations]] | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
 class Quantity:
-    """One word of the vocabulary. `measure` returns its number or raises `Unknown`; a `state` has a number at
-    every moment.
+    """A number that can be measured of a run and expected in an experiment file, such as
+    `longest_gap(produce)`.
 
-    `variant`: its first argument in parentheses, or ''. `required`, `optional`: further arguments. `unknown`:
-    when it is unknown, or has no upper bound. `windows`: True if it is also measured within a part of a run.
+    Exactly one of two is set. `measure` returns the value for a run or a window of it, or raises `Unknown`.
+    `state` observes a number that changes over time. Texts for docs/quantities.md: `definition`; `source`,
+    the files that it is measured from; `unknown`, when it is unknown or has no upper bound. `variant`: its
+    first argument, such as `produce`, or ''. `required`, `optional`: its further arguments. `windows`: True
+    if it can be measured within a part of a run.
     """
 
     name: str
@@ -101,12 +108,14 @@ class Quantity:
 
     @property
     def key(self) -> str:
-        """Name in questions: `time_to(first ack)`."""
+        """Name and first argument: `time_to(first ack)`."""
         return f"{self.name}({self.variant})" if self.variant else self.name
 
     @property
     def signature(self) -> str:
-        """Form in questions, with optional arguments in brackets."""
+        """How it is written with all arguments, the optional ones in brackets: `time_to(first ack, fault N[,
+        t/p])`.
+        """
         further = [str(one) for one in self.required if one is not Argument.SHOWS]
         shows = f" {Argument.SHOWS}" if Argument.SHOWS in self.required else ""
         inside = ", ".join(word for word in (f"{self.variant}{shows}", *further) if word)
@@ -117,8 +126,12 @@ class Quantity:
 
 @dataclass(frozen=True)
 class Ask:
-    """A quantity with its arguments. Without `place` it is of all partitions together, as its definition
-    says.
+    """A question: a quantity with its arguments, such as `gaps(produce, above 1s, orders/0)`. None: not
+    given.
+
+    Without `place`, the quantity's definition says how partitions are combined. `above_s`: gaps longer than
+    this count. `code`: error code. `shows`: comparison that a metric must meet. `fault`, `node`: numbers from
+    1.
     """
 
     quantity: Quantity
@@ -178,7 +191,11 @@ _CODE: Final = re.compile(r"code\s+(-?[0-9]{1,5})\Z")
 
 
 def read_argument(ask: Ask, text: str) -> Ask:
-    """Return the question with one more argument. Raises ValueError for one that is unknown or does not fit."""
+    """Return the question with one more argument, parsed from text such as `fault 1` or `orders/0`.
+
+    Raises ValueError for text that is no argument, that this quantity does not take, or that was given
+    before.
+    """
     quantity = ask.quantity
     if match := _FAULT.match(text):
         kind, more = Argument.FAULT, replace(ask, fault=int(match[1]))
@@ -209,16 +226,16 @@ def read_argument(ask: Ask, text: str) -> Ask:
 
 
 class Unknown(Exception):
-    """Raised if a number cannot be known, with the reason."""
+    """Raised if a number cannot be known. Its text is the reason."""
 
 
 @dataclass(frozen=True)
 class Value:
-    """A number between `low` and `high`, both included; `high` is infinite if the run ended before it was
-    known.
+    """A number that lies between `low` and `high`, both included.
 
-    `why`: why the number is not exact: what ended it early, or what is missing. `never`: an event was awaited
-    for at least `low`, and did not happen.
+    `high`: infinite if there is no upper bound, for example because the run ended first. `why`: why it is not
+    exact: what ended it early, or what is missing. `never`: it is a time until an event, and the event had
+    not happened after `low`.
     """
 
     low: float
@@ -237,7 +254,9 @@ class Value:
 
     @classmethod
     def at_least(cls, low: float, why: str) -> Value:
-        """Return a value without an upper bound; without a reason (`why`), exactly `low`."""
+        """Return a value without an upper bound, for the reason `why`. If `why` is empty, return exactly
+        `low`.
+        """
         return cls(low, math.inf if why else low, why)
 
     @property
@@ -256,7 +275,7 @@ class Value:
 
 
 def number_text(number: float, unit: Unit) -> str:
-    """Return a number with its unit, to a millisecond or to four digits."""
+    """Return a number with its unit: times above 1 s to a millisecond, shorter ones and rates to four digits."""
     if unit in (Unit.COUNT, Unit.NUMBER):
         return f"{number:.0f}"
     if unit is Unit.SECONDS and number >= 1:
@@ -268,10 +287,10 @@ def number_text(number: float, unit: Unit) -> str:
 
 @dataclass(frozen=True)
 class Answer:
-    """Answer to an expectation. `holds`: None if unknown, and then `why` says what is missing.
+    """Answer of a run to an expectation. `holds`: None if unknown; `why` then says what is missing.
 
-    `broken`: an upper bound was exceeded, or a state was wrong. Another expectation that does not hold was
-    merely not shown. `value`: the measured number; None for a state.
+    `seen`: what was measured, as text. `broken`: True if an upper bound was exceeded or a state was wrong;
+    False if the demanded thing was only not demonstrated. `value`: the measured number; None for a state.
     """
 
     seen: str
@@ -282,20 +301,21 @@ class Answer:
 
 
 def longest(values: list[Value]) -> Value:
-    """Return the greatest value, with the `why` of the greatest upper bound. If an event never happened, so
-    does the result.
+    """Return the greatest of these values. Marked `never` if any of them is.
+
+    `why` is that of the value with the greatest upper bound.
     """
     top = max(values, key=lambda one: (one.never, one.high, one.low))
     return Value(max(one.low for one in values), top.high, top.why, top.never)
 
 
 def shortest(values: list[Value]) -> Value:
-    """Return the smallest value. The result never happened only if none of the events happened."""
+    """Return the smallest of these values. Marked `never` only if all of them are."""
     first = min(values, key=lambda one: (one.never, one.high, one.low))
     return Value(min(one.low for one in values), first.high, first.why, first.never)
 
 
 def total(values: list[Value]) -> Value:
-    """Return the sum of the bounds, with the first reason (`why`) of a value that is not exact."""
+    """Return the sum of these values. `why` is the first reason of a value that is not exact."""
     why = next((one.why for one in values if one.why), "")
     return Value(sum(one.low for one in values), sum(one.high for one in values), why)

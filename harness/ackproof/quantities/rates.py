@@ -81,7 +81,7 @@ _VACUOUS: Final = (
 
 
 def latency(quantile: str) -> Quantity:
-    """Return the quantity for the latency at a quantile such as `p95`, or for `max`."""
+    """Return the quantity `latency(quantile)`, for a quantile such as `p95`, or for `max`."""
     is_max = quantile == "max"
     return Quantity(
         name="latency",

@@ -14,7 +14,7 @@ from itertools import pairwise
 from typing import Final
 
 from ackproof.quantities.evidence import Evidence
-from ackproof.quantities.over_time import Looks
+from ackproof.quantities.over_time import Observations
 from ackproof.rundir.lifelines import Spans
 from ackproof.rundir.metrics import EVERY_S, Metric, Scrape, Shape
 
@@ -29,9 +29,10 @@ _NOT_ASKED: Final = "nobody scraped metrics; they take observe: {metrics: true}"
 
 @dataclass(frozen=True)
 class Round:
-    """One scrape of all nodes: requested at `t_ns`, last answer at `done_ns`.
+    """One scrape of all nodes: requested at `t_ns`, last answer at `done_ns`, in ns since the run began.
 
-    `number`: the metric over all nodes; None if no live node has it.
+    `number`: the metric over all nodes (for a counter: its increase since the first round); None if no live
+    node has it.
     """
 
     t_ns: int
@@ -41,7 +42,11 @@ class Round:
 
 @dataclass(frozen=True)
 class Hole:
-    """Time without a usable round: between two rounds too far apart, or from the last round to the end of the load."""
+    """Time without a usable round: between two rounds too far apart, or from the last round to the end of the
+    load.
+
+    `begin`, `end`: in ns since the run began. `why`: the cause, without the times.
+    """
 
     begin: float
     end: float
@@ -53,8 +58,9 @@ class Hole:
 
 @dataclass(frozen=True)
 class Scraped:
-    """One metric over time. `rounds`: the usable rounds, in order. Numbers of a counter are increases since
-    the first round.
+    """One metric over time: its usable rounds and its holes, both in order.
+
+    Numbers of a counter are increases since the first round.
     """
 
     rounds: Sequence[Round]
@@ -80,9 +86,9 @@ class Scraped:
 
 
 @dataclass(frozen=True)
-class ScrapedLooks(Looks):
-    """Scrapes of a metric as looks at a state. Its holes are those of the scrapes, not times without a
-    number.
+class ScrapedObservations(Observations):
+    """Numbers of a metric as observations of a state. Holes are those of the scrapes, not every long time
+    without a number.
     """
 
     holes: Sequence[Hole] = ()
@@ -98,8 +104,9 @@ def _first_overlap(holes: Sequence[Hole], begin: float, end: float) -> Hole | No
 
 
 def scraped(evidence: Evidence, metric: Metric, node: int | None) -> Scraped | str:
-    """Return the rounds and holes of a metric, of one node or (None) of all combined. A text says why there
-    are none.
+    """Return the rounds and holes of a metric: of one node, or (`node` None) of all nodes combined.
+
+    Returns a text instead if no node ever answered with this metric: it says why.
     """
     scrapes = evidence.scrapes
     if not scrapes:

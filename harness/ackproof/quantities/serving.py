@@ -7,14 +7,14 @@ from functools import partial
 from typing import Final
 
 from ackproof.quantities.evidence import Evidence
-from ackproof.quantities.over_time import Looks
+from ackproof.quantities.over_time import Observations
 from ackproof.quantities.quantity import Argument, Ask, State, Unknown, Value, Witness
 from ackproof.quantities.viewers import (
     SILENT,
     broker_count,
     broker_state,
     each_place,
-    looks_of_rounds,
+    observations_of_rounds,
     rounds_of,
 )
 from ackproof.rundir.bounds import Window
@@ -85,7 +85,7 @@ def _beyond(evidence: Evidence, ask: Ask, window: Window) -> Value:
     return Value.exactly(count)
 
 
-def _behind(evidence: Evidence, ask: Ask, place: TopicPartition) -> Looks:
+def _behind(evidence: Evidence, ask: Ask, place: TopicPartition) -> Observations:
     def number(round_: BrokerRound) -> float | None:
         marks = {
             told.viewer: one.high_watermark
@@ -95,7 +95,7 @@ def _behind(evidence: Evidence, ask: Ask, place: TopicPartition) -> Looks:
         }
         return max(marks.values()) - marks[ask.node] if ask.node in marks else None
 
-    return looks_of_rounds(evidence, number)
+    return observations_of_rounds(evidence, number)
 
 
 def _reads(evidence: Evidence, ask: Ask, window: Window) -> Value:

@@ -52,10 +52,10 @@ def _is_set_between(flags: Bools, first: Ints, last: Ints) -> Bools:
 
 
 def count_reads(evidence: Evidence, node: int, place: TopicPartition | None, spans: Spans) -> tuple[int, int]:
-    """Return the number of records that readers certainly fetched from this broker, and of those that they
-    may have.
+    """Return how many records readers certainly fetched from the broker `node`, and how many they may have.
 
-    A reader that reported nothing of a partition may have fetched all of it from any broker.
+    Counts reads of one partition (`place`; None: of all) within `spans`, (begin, end) in ns. A reader that
+    reported nothing of a partition may have fetched all of it from any broker.
     """
     certain = possible = 0
     for client in evidence.clients:

@@ -8,7 +8,7 @@ from functools import partial
 from typing import Final, TypeAlias
 
 from ackproof.quantities.evidence import Evidence
-from ackproof.quantities.over_time import HOLE_NS, Looks
+from ackproof.quantities.over_time import HOLE_NS, Observations
 from ackproof.quantities.quantity import Argument, Ask, Quantity, State, Unknown, Value, Witness
 from ackproof.rundir.bounds import Unit, Window
 from ackproof.rundir.metadata import (
@@ -46,23 +46,24 @@ def _places(evidence: Evidence, ask: Ask) -> list[TopicPartition]:
     raise Unknown(f"nobody looked at {ask.place or 'any partition'}")
 
 
-def _uncommitted(evidence: Evidence, ask: Ask) -> Mapping[str, Looks]:
-    """Return for each partition of the question the looks at a node's log end minus high watermark."""
+def _uncommitted(evidence: Evidence, ask: Ask) -> Mapping[str, Observations]:
+    """Return for each partition of the question the samples at a node's log end minus high watermark."""
     state = State(partial(_lag, ask.node or 0))
     return {
-        str(replace(ask, place=place)): Looks.read(evidence, state, place) for place in _places(evidence, ask)
+        str(replace(ask, place=place)): Observations.read(evidence, state, place)
+        for place in _places(evidence, ask)
     }
 
 
 _SAMPLES: Final = "observed/partitions.jsonl"
 _BOTH: Final = f"{_SAMPLES}, observed/metadata.jsonl"
 _UNSEEN: Final = (
-    "Unknown while nobody answers: an absence holds where no two looks that tell it are further apart than "
+    "Unknown while nobody answers: an absence holds where no two samples that tell it are further apart than "
     "1 s."
 )
 _UNDECIDED: Final = (
     "Unknown while nobody answers: an absence over the whole run holds by the metadata log, if that is whole, "
-    "else where no two looks are further apart than 1 s."
+    "else where no two samples are further apart than 1 s."
 )
 _STATES: Final = (
     (
@@ -247,8 +248,8 @@ Assigned: TypeAlias = Callable[[Evidence, Collection[Assignment]], Mapping[str, 
 """Function from the replicas of all partitions to a number for each subject, by its name."""
 
 
-def _racks(evidence: Evidence, ask: Ask) -> Mapping[str, Looks]:
-    """Return for each partition the number of racks of its replicas, at looks where all these racks are
+def _racks(evidence: Evidence, ask: Ask) -> Mapping[str, Observations]:
+    """Return for each partition the number of racks of its replicas, at samples where all these racks are
     known.
     """
     found = {}
@@ -256,7 +257,7 @@ def _racks(evidence: Evidence, ask: Ask) -> Mapping[str, Looks]:
         samples = evidence.samples_of[place]
         within = [(one.t_ns, [evidence.racks.get(node, "") for node in one.replicas]) for one in samples]
         known = [(t_ns, len(set(racks))) for t_ns, racks in within if racks and all(racks)]
-        found[f"{ask.quantity.key} of {place}"] = Looks.from_pairs(known)
+        found[f"{ask.quantity.key} of {place}"] = Observations.from_pairs(known)
     return found
 
 
@@ -282,36 +283,39 @@ def _in_racks(evidence: Evidence, assigned: Collection[Assignment]) -> Mapping[s
     }
 
 
-def _of_all(numbers: Assigned, evidence: Evidence, ask: Ask) -> Mapping[str, Looks]:
-    """Return numbers over all partitions, at each look that knows the replicas of all of them."""
+def _of_all(numbers: Assigned, evidence: Evidence, ask: Ask) -> Mapping[str, Observations]:
+    """Return numbers over all partitions, at each sample that knows the replicas of all of them."""
     found: dict[str, list[tuple[int, float]]] = {}
-    for t_ns, assigned in _whole_looks(evidence):
+    for t_ns, assigned in _whole_samples(evidence):
         for name, number in numbers(evidence, assigned).items():
             if ask.node is None or name == f"node {ask.node}":
                 found.setdefault(name, []).append((t_ns, number))
     if not found:
         whom = "any broker" if ask.node is None else f"broker {ask.node}"
-        raise Unknown(f"no look tells where all replicas are, or nothing is known of {whom}")
-    return {f"{ask.quantity.key} of {name}": Looks.from_pairs(known) for name, known in sorted(found.items())}
+        raise Unknown(f"no sample tells where all replicas are, or nothing is known of {whom}")
+    return {
+        f"{ask.quantity.key} of {name}": Observations.from_pairs(known)
+        for name, known in sorted(found.items())
+    }
 
 
-def _whole_looks(evidence: Evidence) -> Iterator[tuple[int, Collection[Assignment]]]:
-    """Yield (time in ns, assignments) for each look at which the replicas of every partition were known."""
+def _whole_samples(evidence: Evidence) -> Iterator[tuple[int, Collection[Assignment]]]:
+    """Yield (time in ns, assignments) for each sample at which the replicas of every partition were known."""
     newest: dict[TopicPartition, tuple[int, Assignment]] = {}
     count = len(evidence.samples_of)
-    looks = sorted(
+    samples = sorted(
         (one.t_ns, place, one.replicas) for place, each in evidence.samples_of.items() for one in each
     )
-    for number, (t_ns, place, replicas) in enumerate(looks):
+    for number, (t_ns, place, replicas) in enumerate(samples):
         newest[place] = t_ns, replicas
-        ends = number + 1 == len(looks) or looks[number + 1][0] > t_ns
+        ends = number + 1 == len(samples) or samples[number + 1][0] > t_ns
         if ends and len(newest) == count and all(t_ns - since <= HOLE_NS for since, _ in newest.values()):
             yield t_ns, [one for _, one in newest.values()]
 
 
 _BROKERS: Final = f"{_SAMPLES}; observed/metadata.jsonl: registrations"
 _NOT_SEEN: Final = (
-    "Unknown while nobody answers: an absence holds where no two looks are further apart than 1 s."
+    "Unknown while nobody answers: an absence holds where no two samples are further apart than 1 s."
 )
 _ALL: Final = "Of all partitions of the experiment together."
 

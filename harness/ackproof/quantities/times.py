@@ -29,17 +29,20 @@ Event: TypeAlias = Callable[[Evidence, FaultLife, Ask], Value]
 
 
 def between(life: FaultLife, after_ns: float, until_ns: float) -> Value:
-    """Return the time from a fault to an event that came between `after_ns` and `until_ns`, in seconds.
+    """Return the seconds from the beginning of a fault to an event between `after_ns` and `until_ns`, as a
+    range.
 
-    The fault began between its request and its confirmation.
+    The fault began between its request and its confirmation. The range covers that, too.
     """
     confirmed = life.asked if life.confirmed is None else life.confirmed
     return Value(max(0.0, (after_ns - confirmed) / 1e9), max(0.0, (until_ns - life.asked) / 1e9))
 
 
-def not_until(life: FaultLife, last_ns: float, what: str, end: str = "the last look") -> Value:
-    """Return the time of an event that had not happened by `last_ns`, when observation ended (`end` says
-    how).
+def not_until(life: FaultLife, last_ns: float, what: str, end: str = "the last observation") -> Value:
+    """Return the time from a fault to an event that did not happen before observation ended: no upper bound.
+
+    `last_ns`: end of the observation. `what`: the sentence that stays true until then, such as `nothing was
+    refused`. `end`: what ended the observation, for the same sentence.
     """
     seen = between(life, last_ns, last_ns)
     return Value(seen.low, math.inf, f"{what} until {last_ns / 1e9:.3f} s of the run, {end}", never=True)
@@ -103,7 +106,7 @@ def _looked_at(
 
 
 def _first(life: FaultLife, looks: Sequence[Sample], is_it: Callable[[Sample], bool], what: str) -> Value:
-    """Return the time of the first look at which `is_it` holds: between that look and the one before."""
+    """Return the time of the first sample at which `is_it` holds: between that sample and the one before."""
     for one, two in pairwise(looks):
         if is_it(two):
             return between(life, max(one.t_ns, life.asked), two.t_ns)
@@ -177,7 +180,7 @@ def _equal(evidence: Evidence, life: FaultLife, ask: Ask) -> Value:
 
 
 def _caught_up(one: Sample, two: Sample) -> bool:
-    """Return True if at the second look each replica has all that the leader had at the first.
+    """Return True if at the second sample each replica has all that the leader had at the first.
 
     Under load, two log ends that are requested one after the other are never equal.
     """
@@ -226,7 +229,7 @@ _PRODUCED: Final = "ledger/produced, timeline.jsonl"
 _SAMPLED: Final = "observed/partitions.jsonl, timeline.jsonl"
 _OPEN: Final = "Never, and open above, where the load ended first"
 _ACKS_0: Final = "Unknown with acks=0, which no broker acknowledges."
-_LOOKS: Final = "Between two looks; never, and open above, where no look showed it"
+_SAMPLES: Final = "Between two samples; never, and open above, where no sample showed it"
 _UNSEEN: Final = " A partition that nobody looked at within the second before the fault may have any time."
 _EVENTS: Final[tuple[tuple[str, Event, str, str, str], ...]] = (
     (
@@ -255,34 +258,34 @@ _EVENTS: Final[tuple[tuple[str, Event, str, str, str], ...]] = (
     (
         "new leader",
         _new_leader,
-        "a look showed a leader in a later leader epoch; of all partitions that were led by a node which the fault hit "
-        "the latest",
+        "a sample showed a leader in a later leader epoch; of all partitions that were led by a node which the fault "
+        "hit the latest",
         _SAMPLED,
-        f"{_LOOKS}; unknown where the fault hit no leader.{_UNSEEN}",
+        f"{_SAMPLES}; unknown where the fault hit no leader.{_UNSEEN}",
     ),
     (
         "isr shrunk",
         _shrunk,
-        "a look showed an ISR that lacks a replica which was in it at the last look before; of all partitions the "
+        "a sample showed an ISR that lacks a replica which was in it at the last sample before; of all partitions the "
         "earliest",
         _SAMPLED,
-        f"{_LOOKS}.{_UNSEEN}",
+        f"{_SAMPLES}.{_UNSEEN}",
     ),
     (
         "isr full",
         _full,
-        "a look showed an ISR with all replicas again, after one that lacked some it had before; of all partitions "
+        "a sample showed an ISR with all replicas again, after one that lacked some it had before; of all partitions "
         "whose ISR shrank the latest",
         _SAMPLED,
-        f"{_LOOKS}; unknown where no ISR shrank.{_UNSEEN}",
+        f"{_SAMPLES}; unknown where no ISR shrank.{_UNSEEN}",
     ),
     (
         "replicas equal",
         _equal,
-        "a look showed each replica with all that the leader had at the look before, by their log ends, after one that "
-        "showed some without it, or not at all; of all partitions where one was behind the latest",
+        "a sample showed each replica with all that the leader had at the sample before, by their log ends, after one "
+        "that showed some without it, or not at all; of all partitions where one was behind the latest",
         _SAMPLED,
-        f"{_LOOKS}; unknown where no replica was behind.{_UNSEEN}",
+        f"{_SAMPLES}; unknown where no replica was behind.{_UNSEEN}",
     ),
     (
         "controller elected",

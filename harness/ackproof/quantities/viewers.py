@@ -8,7 +8,7 @@ from functools import partial
 from typing import Final
 
 from ackproof.quantities.evidence import Evidence
-from ackproof.quantities.over_time import HOLE_NS, Looks
+from ackproof.quantities.over_time import HOLE_NS, Observations
 from ackproof.quantities.quantity import Argument, Ask, Quantity, State, Unknown, Value, Witness
 from ackproof.rundir.bounds import Unit, Window
 from ackproof.rundir.observed import BrokerRound, PartitionView, ViewerAnswer
@@ -16,7 +16,7 @@ from ackproof.rundir.partition import TopicPartition
 
 
 def rounds_of(evidence: Evidence) -> Sequence[BrokerRound]:
-    """Return the rounds of requests to each broker, at least one. Raises `Unknown` if there are none."""
+    """Return the rounds of requests to each broker. Raises `Unknown` if the run has none."""
     if not evidence.rounds:
         raise Unknown("nobody asked each broker; it takes observe: {brokers: true}")
     return evidence.rounds
@@ -31,9 +31,14 @@ def _row(told: ViewerAnswer, place: TopicPartition) -> PartitionView | None:
 
 
 def each_place(
-    looks: Callable[[Evidence, Ask, TopicPartition], Looks], evidence: Evidence, ask: Ask
-) -> Mapping[str, Looks]:
-    """Return the looks at each partition of the question that a broker described, or that the case has."""
+    observe: Callable[[Evidence, Ask, TopicPartition], Observations], evidence: Evidence, ask: Ask
+) -> Mapping[str, Observations]:
+    """Return the observations of each partition that a broker described or that the case has, by the question
+    about it.
+
+    Covers only the partition that `ask` names, if it names one. Raises `Unknown` if there is no partition, or
+    no round of requests.
+    """
     described = {
         TopicPartition(one.topic, one.partition)
         for round_ in rounds_of(evidence)
@@ -43,38 +48,42 @@ def each_place(
     places = [place for place in sorted({*described, *evidence.planned}) if ask.place in (None, place)]
     if not places:
         raise Unknown(f"nobody spoke of {ask.place or 'any partition'}")
-    return {str(replace(ask, place=place)): looks(evidence, ask, place) for place in places}
+    return {str(replace(ask, place=place)): observe(evidence, ask, place) for place in places}
 
 
-def looks_of_rounds(evidence: Evidence, number: Callable[[BrokerRound], float | None]) -> Looks:
-    """Return the numbers of all rounds for which `number` is not None. Raises `Unknown` without rounds."""
-    return Looks.from_pairs((one.t_ns, number(one)) for one in rounds_of(evidence))
+def observations_of_rounds(evidence: Evidence, number: Callable[[BrokerRound], float | None]) -> Observations:
+    """Return one observation per round of requests to the brokers. Rounds for which `number` is None are left
+    out.
+
+    Raises `Unknown` if the run has no rounds.
+    """
+    return Observations.from_pairs((one.t_ns, number(one)) for one in rounds_of(evidence))
 
 
-def _viewer_looks(
+def _viewer_observations(
     of: Callable[[PartitionView], float], evidence: Evidence, ask: Ask, place: TopicPartition
-) -> Looks:
+) -> Observations:
     def number(round_: BrokerRound) -> float | None:
         told = _answer_of(round_, ask.viewer)
         row = None if told is None else _row(told, place)
         return None if row is None else of(row)
 
-    return looks_of_rounds(evidence, number)
+    return observations_of_rounds(evidence, number)
 
 
-def _members(evidence: Evidence, ask: Ask) -> Mapping[str, Looks]:
+def _members(evidence: Evidence, ask: Ask) -> Mapping[str, Observations]:
     def number(round_: BrokerRound) -> float | None:
         told = _answer_of(round_, ask.viewer)
         return None if told is None else len(told.brokers)
 
-    return {str(ask): looks_of_rounds(evidence, number)}
+    return {str(ask): observations_of_rounds(evidence, number)}
 
 
-def _controller(evidence: Evidence, ask: Ask) -> Mapping[str, Looks]:
-    return {str(ask): looks_of_rounds(evidence, lambda round_: round_.controller)}
+def _controller(evidence: Evidence, ask: Ask) -> Mapping[str, Observations]:
+    return {str(ask): observations_of_rounds(evidence, lambda round_: round_.controller)}
 
 
-def _views(evidence: Evidence, _: Ask, place: TopicPartition) -> Looks:
+def _views(evidence: Evidence, _: Ask, place: TopicPartition) -> Observations:
     """Return the number of different descriptions of a partition, in each round in which all viewers
     answered.
     """
@@ -83,7 +92,7 @@ def _views(evidence: Evidence, _: Ask, place: TopicPartition) -> Looks:
         rows = {row for told in round_.told if (row := _row(told, place)) is not None}
         return None if round_.silent or not rows else len(rows)
 
-    return looks_of_rounds(evidence, different)
+    return observations_of_rounds(evidence, different)
 
 
 def _disagreement(evidence: Evidence, ask: Ask, _: Window) -> Value:
@@ -94,15 +103,15 @@ def _disagreement(evidence: Evidence, ask: Ask, _: Window) -> Value:
     found = each_place(_views, evidence, ask)
     done = {one.t_ns: one.done_ns for one in evidence.rounds}
     least, most, why = 0.0, 0.0, ""
-    for name, looks in found.items():
+    for name, observed in found.items():
         inside = [
             (at, done[at], number > 1)
-            for at, number in looks.inside(evidence.load_begins, evidence.load_ends)
+            for at, number in observed.inside(evidence.load_begins, evidence.load_ends)
         ]
         if not inside:
             raise Unknown(f"{name}: nobody spoke of it under load")
         least, most = max(least, _apart_ns(inside)), max(most, _apart_at_most_ns(inside, evidence.load_ends))
-        if hole := looks.hole(inside[0][0], evidence.load_ends):
+        if hole := observed.hole(inside[0][0], evidence.load_ends):
             why = f"{name}: {hole}"
     return Value(least / 1e9, max(least, most) / 1e9, why or "between two rounds")
 
@@ -158,7 +167,7 @@ QUANTITIES: Final = (
             unknown=f"Unknown while V does not answer. {SILENT}",
             required=(Argument.VIEWER,),
             optional=(Argument.PLACE,),
-            state=State(among=partial(each_place, partial(_viewer_looks, number))),
+            state=State(among=partial(each_place, partial(_viewer_observations, number))),
         )
         for variant, number, definition in _SAID
     ),

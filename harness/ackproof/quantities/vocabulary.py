@@ -72,7 +72,10 @@ _ASK: Final = re.compile(r"\s*([A-Za-z][A-Za-z_-]*)\s*(?:\(([^()]*)\))?\s*\Z")
 
 
 class UnknownQuantity(ValueError):
-    """A name that is not in the vocabulary. `said`: the unknown name. `valid`: names that could stand there."""
+    """Raised for a name that is not in the vocabulary.
+
+    `said`: the unknown name, as written. `valid`: names that could stand there.
+    """
 
     def __init__(self, said: str, valid: list[str]) -> None:
         self.said = said
@@ -81,12 +84,15 @@ class UnknownQuantity(ValueError):
 
 
 def is_count(name: str) -> bool:
-    """Return True if a quantity is an anomaly class, which the audit counts."""
+    """Return True if `name` is an anomaly class, which the audit counts, and not a measured quantity."""
     return name in TABLE
 
 
 def parse_ask(text: str) -> Ask:
-    """Parse a quantity with its arguments. Raises `UnknownQuantity`, or ValueError with what is wrong."""
+    """Parse a question such as `time_to(first ack, fault 1, orders/0)`.
+
+    Raises `UnknownQuantity` for a name that is not in the vocabulary, and ValueError for wrong arguments.
+    """
     match = _ASK.match(text)
     if match is None:
         raise ValueError(
@@ -133,7 +139,7 @@ def markdown() -> str:
         "files of a run, may be [expected](experiments.md#expectations), is a row of `open_run(path).quantities()`.",
         "`t/p` is a partition such as `orders/0`, `N` the number of a fault or node, `D` a duration such as `1s`,",
         "`C` a code, `> X` a comparison; what stands in brackets may be left out. A number is not always known",
-        "exactly: what the end of a run cut is open above, what looks have seen lies between two of them.",
+        "exactly: what the end of a run cut has no upper bound, what samples show lies between two of them.",
     ]
     for family, quantities in OF_FAMILY.items():
         lines += ["", f"## {family}", ""]

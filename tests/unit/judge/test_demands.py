@@ -272,7 +272,7 @@ SENT = [attempt(number, at) for number, at in enumerate((0.5, 1.05, 1.2, 1.3))]
         (
             "lag: never > 5",
             Verdict.INCONCLUSIVE,
-            "it cannot be told: lag(orders/0): no look tells it within that time",
+            "it cannot be told: lag(orders/0): no observation of it within that time",
         ),
         (
             'time_to(first ack, fault 1): "< 6s"',

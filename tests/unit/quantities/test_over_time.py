@@ -21,7 +21,9 @@ def answer(evidence: Evidence, text: str, bound: str | int) -> Answer:
 def test_an_absence_holds_only_without_a_hole(make: Make) -> None:
     assert answer(make(samples=looks(0, 11)), "isr", "never < 2").holds is True
     holed = make(samples=[*looks(0, 4), *looks(6, 11)])
-    assert answer(holed, "isr", "never < 2").why == "isr(orders/0): no look tells it from 3.900 s to 6.000 s"
+    assert (
+        answer(holed, "isr", "never < 2").why == "isr(orders/0): no observation of it from 3.900 s to 6.000 s"
+    )
     assert answer(holed, "isr(orders/0)", "always >= 2").holds is None
     around = make(samples=[*looks(0, 4), *looks(5.5, 11)], events=life(4.9, 5, 9))
     assert answer(around, "isr", "always >= 2 during fault 1").why.endswith("from 3.900 s to 5.500 s")
@@ -69,7 +71,7 @@ def test_what_nobody_looked_for_in_time_is_not_said_not_to_have_come(make: Make,
     """The first look of a run may be late, and none may lie in a short time: then nothing tells it."""
     run = make(samples=looks(4, 11, isr=(1, 2, 3)), events=life(5.01, 5.02, 9))
     found = answer(run, "isr", bound)
-    assert (found.holds, found.why) == (None, "isr(orders/0): no look tells it within that time")
+    assert (found.holds, found.why) == (None, "isr(orders/0): no observation of it within that time")
 
 
 @pytest.mark.parametrize(
@@ -79,7 +81,7 @@ def test_only_the_first_look_of_a_run_may_be_late(make: Make, bound: str) -> Non
     """Clients are started then; when a fault begins somebody should be looking."""
     run = make(samples=looks(6, 11), events=life(2.9, 3, 9))
     found = answer(run, "isr", bound)
-    assert (found.holds, found.why) == (None, "isr(orders/0): no look tells it from 3.000 s to 6.000 s")
+    assert (found.holds, found.why) == (None, "isr(orders/0): no observation of it from 3.000 s to 6.000 s")
     assert answer(make(samples=looks(4, 11)), "isr", "always == 3").holds is True
 
 

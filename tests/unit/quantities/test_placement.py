@@ -87,7 +87,7 @@ def test_one_partition_that_nobody_sees_leaves_the_sum_unknown(make: Make) -> No
     run = make(samples=hidden, metadata=registered(["", "", ""]))
     answer = state(run, "placement(on a broker)", "always == 2")
     assert answer.holds is None
-    assert "no look tells it from 5." in answer.why
+    assert "no observation of it from 5." in answer.why
     assert state(run, "placement(brokers, orders/0)", "always == 2").holds is True
 
 
@@ -108,7 +108,7 @@ def test_how_far_a_replica_in_sync_is_behind(make: Make) -> None:
     for known in ({1: 50, 3: 0}, {2: 20, 3: 0}):
         silent = looks(0, 4, isr=(1, 2), log_ends=ends) + looks(4, 10, isr=(1, 2), log_ends=known)
         answer = state(make(samples=silent), "isr_lag", "always == 30")
-        assert (answer.holds, "no look tells it from 3.9" in answer.why) == (None, True)
+        assert (answer.holds, "no observation of it from 3.9" in answer.why) == (None, True)
 
 
 # -- logs on disk -------------------------------------------------------------------------------------------------

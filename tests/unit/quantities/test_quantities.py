@@ -346,7 +346,7 @@ def test_a_row_of_each_quantity_partition_and_window(make: Make) -> None:
     ):
         assert told[key] == Row(*key, unit, number, number, ""), key
     assert told["lag", "orders/1", ""] == Row(
-        "lag", "orders/1", "", "number", -math.inf, math.inf, "no look tells it"
+        "lag", "orders/1", "", "number", -math.inf, math.inf, "no observation of it"
     )
     assert not {
         ("isr", "", ""), ("time_to(first ack, fault 1)", "", "during faults"), ("elections", "", "outside faults"),
