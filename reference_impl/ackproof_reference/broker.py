@@ -14,8 +14,8 @@ from ackproof_reference.metadata import Metadata, Partition, Registration
 
 
 class Progress(NamedTuple):
-    """A leader's record of another replica: the offset of its last fetch (UNKNOWN: none), and its broker
-    epoch.
+    """A leader's record of another replica. `end`: the offset of its last fetch, so the log end that counts
+    for it; UNKNOWN before its first fetch. `broker_epoch`: the incarnation that sent the fetch.
     """
 
     replica: int
@@ -24,7 +24,11 @@ class Progress(NamedTuple):
 
 
 class Waiting(NamedTuple):
-    """A produce request with acks=all in the purgatory, until the high watermark reaches `until` (DelayedProduce)."""
+    """A produce request with acks=all that waits until the high watermark reaches offset `until`
+    (DelayedProduce).
+
+    `producer`, `sequence`: its batch. `offset`: the first offset of the batch.
+    """
 
     producer: int
     sequence: int
@@ -33,9 +37,10 @@ class Waiting(NamedTuple):
 
 
 class Leader(NamedTuple):
-    """A replica that leads. `start`: the log end offset when its epoch began.
+    """A replica that leads. `epoch`: its leader epoch. `start`: the log end offset when that epoch began.
 
-    `pending`: the ISR it has proposed without an answer yet. At most one proposal is in flight (KIP-497).
+    `progress`: one entry for each other replica. `waiting`: unanswered requests with acks=all. `pending`: the
+    ISR that it has proposed without an answer yet. At most one proposal is in flight (KIP-497).
     """
 
     epoch: int
@@ -46,11 +51,10 @@ class Leader(NamedTuple):
 
 
 class Follower(NamedTuple):
-    """A replica that follows. `truncating`: it may not fetch before its log agrees with its leader's (until
-    KIP-595).
+    """A replica that follows. `leader`: the broker that it follows, or NO_LEADER; `epoch`: the leader epoch.
 
-    `remembered`: the followers' fetch positions from its own time as leader. Only rules without
-    `reset_followers` fill it.
+    `truncating`: it may not fetch before its log agrees with its leader's (until KIP-595). `remembered`: the
+    followers' fetch positions from its own time as leader. Only rules without `reset_followers` fill it.
     """
 
     leader: int
@@ -64,7 +68,7 @@ class Process(NamedTuple):
 
     `epoch`: the broker epoch (incarnation); while the broker is down, that of its last run. `clean`: it was
     stopped cleanly and left `.kafka_cleanshutdown` with that epoch. `metadata`: the newest image that it
-    applied.
+    applied; None before the first. `role`: None without a replica, and before the first image.
     """
 
     up: bool
@@ -115,12 +119,17 @@ def kill(broker: Broker) -> Broker:
 
 
 def power_off(broker: Broker, kept: int) -> Broker:
-    """Power off the machine: of the records that were not flushed only a prefix is left (LogLoader.recoverLog)."""
+    """Power off the machine. Of the records that were not flushed, those below offset `kept` are left
+    (LogLoader.recoverLog).
+
+    Flushed records stay in any case.
+    """
     return Broker(broker.id, lose_power(broker.log, kept), Process(up=False, epoch=broker.process.epoch))
 
 
 def with_checkpoint(broker: Broker, mark: int) -> Broker:
-    """Return a dead broker whose replication-offset-checkpoint holds an older high watermark.
+    """Return a dead broker whose replication-offset-checkpoint holds `mark`, an older high watermark. A
+    higher `mark` changes nothing.
 
     The checkpoint is written every five seconds (ReplicaManager.checkpointHighWatermarks).
     """

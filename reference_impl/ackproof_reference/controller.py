@@ -60,9 +60,10 @@ def register(
 ) -> tuple[Metadata, Registration]:
     """Register a new incarnation of a broker; return the metadata and its registration (registerBroker).
 
-    The broker is fenced until it has caught up with the metadata. `clean_epoch`: the broker epoch in its clean-shutdown
-    file. With ELR, a broker whose file does not name its last epoch leaves ISR and ELR, because it may have lost
-    records that were not flushed (KIP-966). Without ELR, `clean_epoch` has no effect.
+    The broker is fenced until it has caught up with the metadata. `clean_epoch`: the broker epoch in its
+    clean-shutdown file; -1 without that file. With ELR, a broker whose file does not name its last epoch
+    leaves ISR and ELR, because it may have lost records that were not flushed (KIP-966). Without ELR,
+    `clean_epoch` has no effect.
     """
     last = metadata.registration(broker)
     registered = Registration(broker, last.epoch + 1, fenced=True)
@@ -85,9 +86,11 @@ def unfence(metadata: Metadata, broker: int, rules: Rules) -> Metadata:
 
 
 def alter_partition(metadata: Metadata, request: AlterPartition, rules: Rules) -> tuple[Metadata, Altered]:
-    """Change the ISR as its leader proposes, or refuse (ReplicationControlManager.validateAlterPartitionData).
+    """Change the ISR as its leader proposes, or refuse
+    (ReplicationControlManager.validateAlterPartitionData).
 
-    A leader after an unclean election proposes that it has recovered: Kafka inspects no log (KIP-704).
+    Returns the metadata, unchanged if refused, and the answer to the leader. A leader after an unclean
+    election proposes that it has recovered: Kafka inspects no log (KIP-704).
     """
     partition = metadata.partition
     error = _invalid(metadata, request, rules)
@@ -128,23 +131,31 @@ def _invalid(metadata: Metadata, request: AlterPartition, rules: Rules) -> Error
 
 
 def elect(metadata: Metadata, election: Election, rules: Rules) -> Metadata:
-    """Hold a preferred or an unclean election, as an administrator or the balancing timer requests (ElectLeaders)."""
+    """Hold a preferred or an unclean election, as an administrator or the balancing timer requests
+    (ElectLeaders).
+
+    An unclean election changes nothing while there is a leader.
+    """
     if election is Election.UNCLEAN and metadata.partition.leader != NO_LEADER:
         return metadata
     return decide(metadata, rules, isr=metadata.partition.isr, election=election)
 
 
 def hand_over(metadata: Metadata, broker: int, rules: Rules) -> Metadata:
-    """Give the leadership to another ISR member while both live: stands for any quick change of leaders."""
+    """Move the leadership to `broker`, another live member of the ISR. It stands for any quick change of
+    leaders.
+    """
     return decide(metadata, rules, isr=metadata.partition.isr, election=Election.PREFERRED, first=broker)
 
 
 def reassign(metadata: Metadata, target: tuple[int, ...], rules: Rules) -> Metadata:
-    """Reassign a partition: its replicas are target ∪ removing until the whole target is in the ISR (KIP-455).
+    """Reassign a partition: its replicas are target ∪ removing until the whole target is in the ISR
+    (KIP-455).
 
-    A reassignment that replaces another one starts from all present replicas, those being added included. It keeps the
-    adding and removing replicas of the old one if it has none of its own (changePartitionReassignment,
-    PartitionReassignmentReplicas). KafkaController dropped those that were being added, from the ISR too.
+    A reassignment that replaces another one starts from all present replicas, those being added included. It
+    keeps the adding and removing replicas of the old one if it has none of its own
+    (changePartitionReassignment, PartitionReassignmentReplicas). Without `moves_from_all` (KafkaController),
+    replicas that were being added are dropped, from the ISR too.
     """
     old = metadata.partition
     current = tuple(one for one in old.replicas if rules.moves_from_all or one not in old.adding)

@@ -17,8 +17,8 @@ class Election(Enum):
 
 
 def of_anybody(rules: Rules) -> Election:
-    """Return the kind of election for a partition without a leader: unclean if the rules allow it, else
-    clean.
+    """Return the kind of election for a partition without a leader: UNCLEAN if the rules allow unclean
+    elections, else ANY.
     """
     return Election.UNCLEAN if rules.unclean_election else Election.ANY
 

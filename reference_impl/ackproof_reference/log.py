@@ -111,7 +111,8 @@ def begin_epoch(log: Log, epoch: int) -> Log:
 
 
 def end_of_epoch(log: Log, epoch: int) -> EpochEntry:
-    """Return the newest epoch not above the given one, and its end (LeaderEpochFileCache.endOffsetFor, KIP-279).
+    """Return the newest epoch not above the given one; `start` of the result is the offset at which that
+    epoch ends (LeaderEpochFileCache.endOffsetFor, KIP-279).
 
     (UNKNOWN, UNKNOWN) if the given epoch is newer than every epoch of this log, or the log has none.
     """
@@ -127,8 +128,8 @@ def end_of_epoch(log: Log, epoch: int) -> EpochEntry:
 
 
 def parting(log: Log, leaders: Log) -> int | None:
-    """Return the offset at which a follower's log diverges from its leader's; None if it does not diverge
-    (KIP-595).
+    """Return the offset at which a follower's log (`log`) diverges from its leader's (`leaders`); None if it
+    does not diverge (KIP-595); UNKNOWN if the logs have nothing in common.
     """
     if log.last_epoch == UNKNOWN:
         return None
@@ -164,7 +165,9 @@ def flush(log: Log) -> Log:
 
 
 def lose_power(log: Log, kept: int) -> Log:
-    """Power off the machine: a suffix of the unflushed records is lost (LogLoader.recoverLog truncates there)."""
+    """Power off the machine: the log ends at offset `kept`, or at the recovery point if that is higher
+    (LogLoader.recoverLog truncates there).
+    """
     return truncate(log, max(kept, log.flushed))
 
 

@@ -32,7 +32,9 @@ class Error(Enum):
 
 
 class Produce(NamedTuple):
-    """A produce request with one batch. `acks` is 0, 1 or -1 (all)."""
+    """A produce request with one batch of `length` records, numbered from `sequence`. `acks` is 0, 1 or -1
+    (all). `producer_epoch` -1: no idempotence. `key` -1: none.
+    """
 
     producer: int
     sequence: int
@@ -81,8 +83,13 @@ class Fetch(NamedTuple):
 
 
 class Fetched(NamedTuple):
-    """The response to a Fetch: batches, or where the logs diverge (`diverging`). `leader_epoch`, `offset`: as
-    in the request.
+    """The response to a Fetch: batches, or `diverging` where the logs diverge (KIP-595). `diverging`: the
+    leader's newest epoch not above the follower's last one; its `start` is the offset at which that epoch
+    ends.
+
+    `leader_epoch`, `offset`: as in the request.
+
+    `leader_start`, `leader_end`: bounds of the leader's log, with OFFSET_OUT_OF_RANGE only.
     """
 
     follower: int
@@ -107,7 +114,9 @@ class AskEpochEnd(NamedTuple):
 
 
 class EpochEnd(NamedTuple):
-    """The answer to `AskEpochEnd`; (UNKNOWN, UNKNOWN) if the leader has no epoch that late."""
+    """The answer to `AskEpochEnd`. `asked`: the epoch in the request. `end`: an epoch; its `start` is the
+    offset at which it ends; (UNKNOWN, UNKNOWN) if the leader has no epoch that late.
+    """
 
     follower: int
     leader: int

@@ -10,7 +10,9 @@ NO_LEADER = -1
 class Partition(NamedTuple):
     """One partition as the controller last decided it (PartitionRegistration; in ZooKeeper the state node).
 
-    `replicas` is in assignment order. Every change raises `epoch`, a new leader also `leader_epoch`.
+    `replicas` is in assignment order. `leader` is NO_LEADER if there is none. Every change raises `epoch`, a
+    new leader also `leader_epoch`. `recovering`: the leader was elected uncleanly and has not said since that
+    it recovered (KIP-704). `adding`, `removing`: replicas of a reassignment in progress.
     """
 
     replicas: tuple[int, ...]

@@ -37,9 +37,11 @@ class Configuration(NamedTuple):
 
 
 class Replica(NamedTuple):
-    """One replica: the configuration that it knows and its log; as a primary also its leases and the backups' log ends.
+    """One replica: the configuration that it knows and its log. The log's high watermark is the commit point;
+    later entries are prepared.
 
-    The log's high watermark is the commit point; later entries are prepared.
+    `leased`: False for a primary once a lease of a backup has run out. `ends`: log end offsets that a primary
+    knows, as (backup, end).
     """
 
     config: Configuration
@@ -49,14 +51,14 @@ class Replica(NamedTuple):
 
 
 def serves(replica: Replica, own: int) -> bool:
-    """Return True if a replica acts as the primary and answers reads alone; no other may do so at the same
-    time.
+    """Return True if replica `own` acts as the primary and answers reads alone: it is the primary of the
+    configuration that it knows, with valid leases. No other replica may do so at the same time.
     """
     return replica.config.primary == own and replica.leased
 
 
 def write(primary: Replica, own: int, sequence: int) -> Replica:
-    """Append an entry on the primary; it commits when all members hold it."""
+    """Append entry `sequence` on the primary, replica `own`. The entry commits when all members hold it."""
     batch = Batch(primary.log.end, primary.config.version, 0, sequence)
     return commit(primary._replace(log=append(primary.log, batch)), own)
 
@@ -66,7 +68,7 @@ def replicate(
 ) -> tuple[Replica, Replica]:
     """Let a backup of the same configuration take one entry, or truncate where the logs diverge.
 
-    Returns backup and primary.
+    `own`: id of the backup. `leader`: id of the primary. Returns backup and primary.
     """
     log = backup.log
     if rules.reconciliation and (cut := parting(log, primary.log)) is not None:

@@ -61,7 +61,7 @@ class _Rack(NamedTuple):
 def place(
     places: Sequence[Broker], partitions: int, replication_factor: int, random: Random
 ) -> list[tuple[int, ...]]:
-    """Return the replicas of each partition in assignment order, the preferred leader first.
+    """Return the replicas of each of `partitions` partitions in assignment order, the preferred leader first.
 
     Racks and brokers are shuffled again after as many partitions as there are unfenced brokers, so that
     assignments do not repeat. Raises ValueError for a replication factor below 1 or above the number of

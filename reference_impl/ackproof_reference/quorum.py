@@ -32,8 +32,8 @@ class QuorumRules:
 
 
 class Server(NamedTuple):
-    """One voter. `voted`: the server that it voted for in its epoch. `votes`: voters that a candidate has.
-    `ends`: log end offsets that a leader knows, as (server, end).
+    """One voter. `voted`: the server that it voted for in its epoch, or NOBODY. `votes`: ids of the voters
+    that voted for it as a candidate. `ends`: log end offsets that a leader knows, as (server, end).
     """
 
     epoch: int = 0
@@ -71,7 +71,9 @@ def vote(voter: Server, candidate: Server, own: int, rules: QuorumRules) -> tupl
 
 
 def count_vote(candidate: Server, voter: int, voters: int) -> Server:
-    """Count the vote of server `voter`; with a majority the candidate leads, and begins its epoch in the log."""
+    """Count the vote of server `voter` among `voters` servers. With a majority the candidate leads, and
+    begins its epoch in the log.
+    """
     votes = tuple(sorted({*candidate.votes, voter}))
     if len(votes) < majority(voters):
         return candidate._replace(votes=votes)
@@ -79,7 +81,7 @@ def count_vote(candidate: Server, voter: int, voters: int) -> Server:
 
 
 def write(leader: Server, sequence: int, rules: QuorumRules) -> Server:
-    """Append an entry as the leader, and flush it, if the rules require that (`durable_log`)."""
+    """Append entry `sequence` as the leader, and flush it if the rules require that (`durable_log`)."""
     return leader._replace(
         log=_flushed(append(leader.log, Batch(leader.log.end, leader.epoch, 0, sequence)), rules)
     )
@@ -109,7 +111,9 @@ def fetch(
 
 
 def commit(leader: Server, voters: int, rules: QuorumRules) -> Server:
-    """Advance the high watermark to the offset that a majority holds, if it lies within the leader's own epoch."""
+    """Advance the high watermark to the offset that a majority of `voters` servers holds. With
+    `commits_own_epoch`, only if that offset lies within the leader's own epoch.
+    """
     held = sorted([leader.log.end, *(end for _, end in leader.ends)], reverse=True)
     if len(held) < majority(voters):
         return leader

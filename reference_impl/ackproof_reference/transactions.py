@@ -172,7 +172,9 @@ def add_partition(transaction: Transaction, epoch: int, partition: int) -> tuple
 
 
 def verified(transaction: Transaction, epoch: int, partition: int) -> bool:
-    """Return True if a partition takes part in the open transaction of this epoch (the leader's question, KIP-890)."""
+    """Return True if a partition takes part in the open transaction of this producer epoch: the coordinator's
+    answer to a leader that verifies a transaction (KIP-890).
+    """
     return (
         transaction.state is State.ONGOING
         and transaction.epoch == epoch
@@ -181,11 +183,11 @@ def verified(transaction: Transaction, epoch: int, partition: int) -> bool:
 
 
 def end_transaction(transaction: Transaction, epoch: int, *, commit: bool) -> tuple[Transaction, Error]:
-    """Decide a transaction (EndTxn). With KIP-890's second part the markers carry the next epoch, which fences late
-    records.
+    """Decide a transaction (EndTxn). With KIP-890's second part the markers carry the next epoch, which
+    fences late records.
 
-    A repeated request gets the same answer if it has the decided epoch. Without that part any request with the same
-    epoch gets it, so one for the next transaction does too.
+    A repeated request gets the same answer if it has the decided epoch. Without that part any request with
+    the same producer epoch gets it, so one for the next transaction does too.
     """
     bumps = transaction.version > 1
     again = epoch == transaction.epoch - bumps

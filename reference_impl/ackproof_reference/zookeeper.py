@@ -25,7 +25,8 @@ class ZooKeeperRules:
 
 class Ensemble(NamedTuple):
     """The ZooKeeper ensemble. `sessions`: brokers with live sessions. `watches`: brokers that watch
-    `/controller`. `ids`: brokers with a node in `/brokers/ids`.
+    `/controller`. `ids`: brokers with a node in `/brokers/ids`. `controller`, `leader`: NOBODY if there is
+    none.
 
     `state_epoch`: controller epoch that wrote the partition's state last. `state_version`: its version.
     """
@@ -43,8 +44,9 @@ class Ensemble(NamedTuple):
 class Member(NamedTuple):
     """A broker as a client of ZooKeeper.
 
-    `believes`: the controller that it knows. `acts`: the epoch in which it is controller itself, 0 if not. `fired`: a
-    watch has fired that it has not handled. `expired`: it knows that its session has ended.
+    `believes`: the controller that it knows, or NOBODY. `acts`: the epoch in which it is controller itself, 0
+    if not. `fired`: a watch has fired that it has not handled. `expired`: it knows that its session has
+    ended.
     """
 
     believes: int = NOBODY
@@ -72,7 +74,8 @@ def watch(ensemble: Ensemble, own: int) -> Ensemble:
 def expire(ensemble: Ensemble, broker: int) -> tuple[Ensemble, tuple[int, ...]]:
     """End a session: its ephemeral nodes and watches are removed, and their watchers are notified, once.
 
-    Returns the notified brokers. The broker itself learns of it only when it reaches ZooKeeper again.
+    Returns the ensemble and the notified brokers. The broker itself learns of it only when it reaches
+    ZooKeeper again.
     """
     gone = ensemble._replace(
         sessions=tuple(s for s in ensemble.sessions if s != broker),
@@ -85,8 +88,8 @@ def expire(ensemble: Ensemble, broker: int) -> tuple[Ensemble, tuple[int, ...]]:
 
 
 def reconnect(ensemble: Ensemble, own: int) -> tuple[Ensemble, Member]:
-    """Begin a new session after the old one ended: create the node under `/brokers/ids` again, and forget the
-    controller.
+    """Begin a new session after the old one ended: create the broker's node under `/brokers/ids` again. The
+    broker forgets which broker is controller, and looks again.
     """
     sessions = tuple(sorted({*ensemble.sessions, own}))
     return ensemble._replace(sessions=sessions, ids=tuple(sorted({*ensemble.ids, own}))), Member()

@@ -76,8 +76,8 @@ UnderWay = Request | Late | Reply | None
 
 
 def one_by_one(scope: Scope, own: int) -> list[Group]:
-    """Return the groups for a broker's fetches without the reduction: request, answer and taking the answer
-    are three steps.
+    """Return the groups for the fetches of broker `own` without the reduction `fusing`: request, answer and
+    taking the answer are three steps.
     """
     log, process, fetch = log_cell(own), process_cell(own), fetch_cell(own)
     groups = [
@@ -122,7 +122,7 @@ def _fetching(
 
 
 def connection(process: int, under_way: int) -> Group:
-    """Return the group that drops answers in flight to a broker that has died."""
+    """Return the group that drops answers to a dead broker, for the cells of its memory and its message."""
     return Group("connection", (process, under_way), _no_connection, at_once=_of_connection)
 
 
@@ -142,9 +142,7 @@ def _of_connection(value: object) -> Hashable:
 
 
 def loss(own: int) -> Group:
-    """Return the group in which a fetch response to a broker gets lost; the broker then sends its fetch
-    again.
-    """
+    """Return the group in which a fetch response to broker `own` gets lost; it then sends its fetch again."""
 
     def lost(budget: Budget, under_way: object) -> Iterator[Move]:
         if budget.lost and isinstance(under_way, Reply):
@@ -180,9 +178,11 @@ def _serving(
 
 
 def serve(scope: Scope, client: Client, before: Broker, served: Step, proposal: Proposal) -> Move:
-    """Return a leader's step that answers a follower.
+    """Return a leader's step that answers a follower. `before`: the leader. `served`: the leader after the
+    request, with its messages, the reply first. `proposal`: what is in its proposal cell.
 
-    The new cells are the client, the leader's log, memory and proposal, and the message in flight.
+    New cells: client, leader's log, memory, proposal; message in flight (None for a refusal: the follower
+    asks again).
     """
     after, (reply, *messages) = served
     assert isinstance(reply, Reply)
@@ -200,8 +200,8 @@ def serve(scope: Scope, client: Client, before: Broker, served: Step, proposal: 
 
 
 def fused(scope: Scope, own: int) -> list[Group]:
-    """Return the groups for a broker's fetches with the reduction `fusing`: request, answer and taking it are
-    one step.
+    """Return the groups for the fetches of broker `own` with the reduction `fusing`: request, answer and
+    taking the answer are one step where no state tells them apart.
     """
     log, process, fetch = log_cell(own), process_cell(own), fetch_cell(own)
     groups = [
@@ -229,8 +229,9 @@ def fused(scope: Scope, own: int) -> list[Group]:
 
 
 def asking(group: Group, own: int, rules: Rules) -> Group:
-    """Return a group extended by the broker's fetch in flight, because a step of the broker can change its
-    next fetch.
+    """Extend a group by the fetch in flight of broker `own`: a step of the broker can change its next fetch.
+
+    A group that does not read the broker's log and memory, or reads its fetch already, is returned unchanged.
     """
     log, process, fetch = log_cell(own), process_cell(own), fetch_cell(own)
     if group.moves is None or not {log, process} <= {*group.cells} or fetch in group.cells:

@@ -38,13 +38,14 @@ answer.
 
 
 def remembered(broker: Broker, scope: Scope) -> Broker:
-    """Return a broker without the parts of its state that no later step reads.
+    """Return a broker without the parts of its state that no later step reads. Dropped are:
 
     * The recovery point, if the broker cannot lose power.
     * The clean-shutdown file, if no rule reads it.
-    * Of a leader's progress and image: see `_leading` and `_image`.
-    * Of a follower's image, all but its own registration: its role names leader and epoch, and the next image that it
-      applies replaces this one.
+    * In a leader's memory: the epoch's start once the high watermark has passed it, and fetch positions that
+      bound nothing. Also broker epochs of fetches, and fields of its image that only the controller reads.
+    * Of a follower's image, all but its own registration: its role names leader and epoch, and the next image
+      that it applies replaces this one.
     """
     rules, log, process = scope.rules, broker.log, broker.process
     if not (scope.budget.power_losses and scope.strikes(broker.id)):
@@ -119,7 +120,9 @@ def _image(process: Process, leader: Leader, own: int, rules: Rules) -> Metadata
 
 
 def remembering(group: Group, scope: Scope) -> Group:
-    """Return a group whose steps store brokers without the state that no later step reads (see `remembered`)."""
+    """Return a group whose steps store brokers without the state that no later step reads (`remembered` says
+    which).
+    """
     at = [
         (one, group.cells.index(log_cell(one)), group.cells.index(process_cell(one)))
         for one in scope.ids

@@ -37,8 +37,8 @@ Broken = Iterator[tuple[str, str]]
 
 
 def checks(scope: Scope) -> tuple[Group, ...]:
-    """Return the groups that check a scope's invariants after every step: lost records, valid ISR, log
-    matching.
+    """Return the groups that check a scope's invariants after every step. A broken one is a finding of one of
+    `CLASSES`, such as a lost record, an invalid ISR or diverged logs.
     """
     # What `witness` found broken at a step.
     groups = [Group("promises", (CLIENT,), check=attrgetter("wrong"), row=memory_row(1))]
@@ -111,11 +111,13 @@ def holds_promised(client: Client, held: tuple[int, ...]) -> bool:
 def witness(
     client: Client, before: Broker, after: Broker, messages: tuple[Message, ...], scope: Scope
 ) -> Client:
-    """Return the client after a broker's step. Readers see all below the high watermark of any broker that believes it
-    leads.
+    """Return the client after a step that turned broker `before` into `after` and sent `messages`.
 
-    Findings that only a step shows are judged here: a reader is shown another record at the same offset, a high
-    watermark falls on a leader within its epoch, a record is acknowledged with acks=all above the high watermark.
+    Acknowledgements are added. Readers see all below the high watermark of any broker that believes it leads.
+
+    `Client.wrong` gets the findings that only a step shows. A reader is shown another record at the same
+    offset. A high watermark falls on a leader within its epoch. A record is acknowledged with acks=all above
+    the high watermark.
     """
     acked, read, wrong = client.acked, client.read, client.wrong
     role = after.process.role

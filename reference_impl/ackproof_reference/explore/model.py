@@ -42,7 +42,8 @@ class ActionKind(Enum):
 class Action(NamedTuple):
     """One step of a counterexample.
 
-    `actor`, `target` ("": none) and `text`, a sentence, are for readers; the other fields are for programs.
+    `actor` (such as `broker 1`), `target` ("": none) and `text`, a sentence, are for readers; the other
+    fields are for programs.
     """
 
     actor: str
@@ -61,25 +62,28 @@ Move = tuple[Action, Row]
 
 
 class StoryLine(NamedTuple):
-    """One line of a counterexample: the step, and the cells that it changed (name, before, after)."""
+    """One line of a counterexample: the step, and the cells that it changed, each as (name, value before,
+    value after).
+    """
 
     action: Action
     changed: tuple[tuple[str, Hashable, Hashable], ...]
 
 
 class Group(NamedTuple):
-    """Steps that read and write the same cells.
+    """Steps that read and write the same cells. `cells`: indices into a state (`Model.names`).
 
-    `moves(*cells)` yields each possible step with the new values of those cells, in the same order. `check(*cells)`
-    yields (class, sentence) for each invariant that these values break.
+    `moves(*cells)` gets the values of those cells. It yields each possible step with the new values, in the
+    same order. `check(*cells)` yields (class, sentence) for each invariant that these values break.
 
-    `at_once`: the group has at most one step, which is taken together with the step that made it possible. It must
-    change nothing that another step or an invariant reads, and its effect must not depend on how long it waits.
-    `at_once(value)` returns the part of a cell's value that the step depends on; None: no step.
+    `at_once`: the group has at most one step, which is taken together with the step that made it possible. It
+    must change nothing that another step or an invariant reads, and its effect must not depend on how long it
+    waits. `at_once(value)` returns the part of a cell's value that the step depends on; None: no step.
 
-    Groups of one `row` are looked up together, by all their cells at once. That pays if these cells have far fewer
-    combinations than there are states. `counts` names the fields that the group reads of a cell of counters (see
-    `Counting`); it sees 0 in the others and does not change them. Each step counts as `steps` steps.
+    Groups of one `row` are looked up together, by all their cells at once. That pays if these cells have far
+    fewer combinations than there are states. `counts` names the fields that the group reads of a cell of
+    counters (`Model.counters`); it sees 0 in the others and does not change them. Each step counts as `steps`
+    steps.
     """
 
     name: str
@@ -93,7 +97,9 @@ class Group(NamedTuple):
 
 
 class Condition(NamedTuple):
-    """A predicate on a state: `holds` gets the values of `cells`, in order. `counts` as in `Group`."""
+    """A predicate on a state: `holds` gets the values of `cells` (indices into the state), in order.
+    `counts`: the fields that it reads of a cell of counters; it sees 0 in the others.
+    """
 
     cells: tuple[int, ...]
     holds: Callable[..., bool]

@@ -198,11 +198,12 @@ def _session(scope: Scope, own: int, metadata: Metadata, log: Log, process: Proc
 
 
 def starts_unnoticed(scope: Scope, own: int, metadata: Metadata) -> bool:
-    """Return True if no state shows when a fenced broker registers again.
+    """Return True if no state shows when a fenced broker `own` registers again. `metadata`: the controller's.
 
-    The broker is in neither ISR nor ELR. Until it has learned its role, its only possible step is to die again. So its
-    registration is put off until it learns, whatever the controller decides in between. The side effects of registering
-    (the broker is no longer stopping, its clean-shutdown file is removed) happen then.
+    The broker is in neither ISR nor ELR. Until it has learned its role, its only possible step is to die
+    again. So its registration is put off until it learns, whatever the controller decides in between. The
+    side effects of registering (the broker is no longer stopping, its clean-shutdown file is removed) happen
+    then.
     """
     rules, partition = scope.rules, metadata.partition
     # Fenced brokers join no ISR, checkpoints are not older a second time, and no leader is elected while it is fenced.

@@ -43,14 +43,16 @@ from ackproof_reference.zookeeper import (
 
 
 class Observed(NamedTuple):
-    """Memory of the checks: the longest committed prefix of any server, and findings that contradict it."""
+    """Findings of the checks, and what they compare with. `committed`: the numbers of the longest committed
+    prefix of any server. `wrong`: the findings, each as (class, sentence).
+    """
 
     committed: tuple[int, ...] = ()
     wrong: tuple[tuple[str, str], ...] = ()
 
     def commits(self, who: str, log: Log) -> Observed:
-        """Return the findings after a server has committed: its records and those committed earlier must
-        agree, up to the shorter.
+        """Return what is observed after a server has advanced its high watermark. A committed record that
+        differs from one that was committed earlier is a finding, `conflict`. `who`: the server in words.
         """
         shown = records(log.below(log.high_watermark))
         same = min(len(shown), len(self.committed))
@@ -60,8 +62,8 @@ class Observed(NamedTuple):
         return self._replace(committed=max(shown, self.committed, key=len))
 
     def leads(self, who: str, log: Log) -> Observed:
-        """Check that a new leader holds everything that was committed. `who`: the leader and how it was elected, in
-        words.
+        """Return what is observed after an election. A new leader that lacks a committed record is a finding,
+        `lost`. `who`: the leader and how it was elected, in words.
         """
         held = records(log.batches)
         if held[: len(self.committed)] != self.committed:

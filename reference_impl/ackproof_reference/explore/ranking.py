@@ -40,9 +40,10 @@ Ranks = Mapping[int, Mapping[int, int]]
 
 
 def occurring_epochs(cell: int, value: Hashable) -> int:
-    """Return the epochs in a cell's value as a bit set: epoch e of kind k is bit k * FIELD + e.
+    """Return the epochs in a value of the cell with index `cell` as a bit set: epoch e of kind k is bit k *
+    FIELD + e.
 
-    Raises ValueError for an epoch of FIELD or above.
+    The kinds are LEADER, LEADING, PARTITION and BROKER. Raises ValueError for an epoch of FIELD or above.
     """
     bits = 0
 
@@ -200,14 +201,14 @@ class Admission:
         """True if no reduction is on: every state is kept, unchanged."""
 
     def alike(self, state: int) -> int:
-        """Return the state with epochs replaced by ranks, which stands for all states that differ only in
-        epochs.
+        """Return a packed state with ranks in place of epochs. It stands for all states that differ only in
+        epochs. Without the reduction `ranking` the state is returned as it is.
         """
         return state if self._ranks is None else self._ranks.rank(state)
 
     def admits(self, state: int, seen: dict[int, int]) -> bool:
-        """Return True unless the search may drop a new state: an end holds, or `seen` has the same state with
-        at least its budget.
+        """Return True if the search must keep a new packed state; False if an end holds, or if `seen` has the
+        same state with at least its budget. `seen`: visited states, each with its parent.
         """
         for conditions in self._ends:
             for mask, memo, one in conditions:

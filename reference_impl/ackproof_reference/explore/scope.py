@@ -28,12 +28,15 @@ class Budget(NamedTuple):
     lost: int = 0
     """How many fetch responses may get lost."""
     preferred: int = 0
+    """How many preferred elections may be held."""
     hand_overs: int = 0
     """How often the leadership may move to another ISR member while both live: stands for any quick change of
     leaders.
     """
     unclean: int = 0
+    """How many unclean elections an administrator may request."""
     retries: int = 0
+    """How many records a producer may send again."""
     reassignments: int = 0
     """How many reassignments to one of the scope's `targets` may begin."""
     time_outs: int = 0
@@ -79,7 +82,8 @@ IN_STORIES = NO_REDUCTIONS._replace(void=True)
 class Client(NamedTuple):
     """The client's view: records sent and acknowledged, and what a reader has seen below a high watermark.
 
-    Records are numbered from 0. `read`: the longest prefix that any leader showed. `wrong`: what broke a promise.
+    `sent`: the number of records sent; they are numbered from 0. `read`: the longest prefix that any leader
+    showed. `wrong`: broken promises, each as (class, sentence).
     """
 
     sent: int = 0
@@ -90,8 +94,8 @@ class Client(NamedTuple):
 
 @dataclass(frozen=True)
 class Scope:
-    """Size and rules of a model of one partition. All records are sent with the same `acks`: 0, 1 or -1
-    (all).
+    """Size and rules of a model of one partition. `brokers` have ids from 1. `records`: how many a producer
+    sends, all with the same `acks`: 0, 1 or -1 (all). `idempotent`: whether the producer is.
     """
 
     rules: Rules
@@ -118,8 +122,8 @@ class Scope:
 
     @property
     def in_stories(self) -> Scope:
-        """Return the scope for printing and forcing counterexamples: with every single step, mostly without
-        reductions.
+        """Return the scope for printing and forcing counterexamples. Every step is a single one; of the
+        reductions only `void` stays on, if it is.
         """
         return replace(self, reductions=NO_REDUCTIONS._replace(void=self.reductions.void))
 

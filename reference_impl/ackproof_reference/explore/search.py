@@ -42,7 +42,7 @@ _PAIR = sys.getsizeof((0, 0)) + 8
 
 
 class Finding(NamedTuple):
-    """A broken invariant, the number of steps to it, and the packed state in which it is broken."""
+    """A broken invariant: class, sentence, number of steps to it, and the packed state in which it is broken."""
 
     kind: str
     text: str
@@ -69,8 +69,10 @@ class Progress:
 class Search:
     """A search that can run in parts, be saved (`save`) and continued.
 
-    `wanted`: classes of findings after which it stops; empty: the first finding of any class. The shortest finding of
-    each other class is kept, and the search continues.
+    `wanted`: classes of findings after which it stops; empty: the first finding of any class. The shortest
+    finding of each other class is kept, and the search continues. `seen`: every state found, with its parent.
+    `level`: the states of the present depth, unvisited from index `place` on. `next_level`: those one step
+    deeper.
     """
 
     model: Model
@@ -132,7 +134,12 @@ class Search:
         max_seconds: float | None = None,
         watch: Callable[[Progress], None] | None = None,
     ) -> Progress:
-        """Search until a wanted finding, the last state, or a limit. `watch` is called a few times a second."""
+        """Search until all wanted findings are made, all states visited, or a limit is reached; return
+        `progress`.
+
+        Limits: states found in all, bytes of memory, seconds of this call. They are checked after each slice
+        of 8192 states, when `watch` is called too.
+        """
         began = time.perf_counter()
         before = self.progress.seconds
         with _no_collector():
@@ -268,11 +275,11 @@ class Search:
         following: int,
         ahead: list[list[tuple[int, int]]],
     ) -> None:
-        """Restore a saved search: states in the order in which they were found, each with its parent's
-        position (`places`).
+        """Restore a saved search: packed `states` as they were found, and `places`, their parents' positions
+        in it.
 
         The last `this + following` states are unvisited: those of the present level, then those of the next.
-        `ahead`: see `Search.ahead`.
+        `ahead`: states of later levels, as the attribute.
         """
         self.ahead = ahead
         self.seen = {state: states[place] for state, place in zip(states, places, strict=True)}
@@ -340,7 +347,7 @@ _FORMAT = 5
 
 
 def save(search: Search, path: Path, of: str) -> None:
-    """Write a search; a complete file replaces the old one atomically. `of`: identifies its world and rules."""
+    """Write a search; a complete file replaces the old one atomically. `of` names its world and rules."""
     cells = search.cells
     width = (sum(cells.widths) + 7) // 8
     parents = places_of_parents(search.seen)

@@ -1,37 +1,61 @@
 """Ends of searches for lost and vanished records: from these states on, one leader leads for good.
 
-No budget is left by which a leader could die, be fenced or be moved, and the partition is not being reassigned. Other
-classes of findings are not excluded (another broker's log may still change, another broker may become electable). With
-acks=0 lost records are not excluded either, because a record that the leader refuses counts as sent.
+An `End` is a list of conditions. If all hold in a state, the search need not continue from it: no later state breaks an
+invariant of the End's classes. Each `Condition` names the cells of the state that it reads, and a predicate on them.
+`seats` yields two kinds of ends, for the classes lost and vanished:
 
-**There is a leader.** The leader that the controller names runs with the registered incarnation, and is in the ISR.
-When another broker's session ends, this leader goes on (`decide`). The controller refuses proposals of earlier leaders
-for their epoch; the leader's own name the present one. The leader has learned its epoch, or will learn it from the
-newest image. Its log is not truncated: only followers truncate, and no answer from its time as a follower is in flight
-or can still come. It holds all that was acknowledged and read. Other brokers acknowledge and show records only while
-they believe that they lead. Then one of these must be true:
+* **With a leader**, one end for each broker. The controller names it as leader, and no incident that could depose it is
+  left in the budget. Its log has every record that was acknowledged or read. No other broker that still believes that
+  it leads can acknowledge or show anything that this log lacks.
+* **Without a leader**, one end: the same is true of every broker that may be elected next. It also covers a named
+  leader that does not run, or that has not learned its epoch.
 
-* No other running broker believes so. One that starts later learns the newest image, which names this leader.
-* Others do, in older epochs, and the high watermark of each passes nothing that the leader lacks. Its ISR is below the
-  minimum; or the leader is in its ISR, and bounds its high watermark by the last fetch that this broker knows
-  (`maximal_isr`: also while it proposes another ISR).
+Other classes of findings are not excluded: another broker's log may still change, another broker may become electable.
+There are no such ends with acks=0, because a record that the leader refuses counts as sent.
 
-In the second case, the leader may come to hold more by following such a broker until it learns its epoch, if its log is
-a prefix of that broker's (and a record counts as held by the next fetch only, `replicated_by_next_fetch`). With acks=1
-that broker must get no more records, and all that it holds counts as acknowledged. It must get none either if it counts
-the leader for more than its own log holds, because that log was truncated since (without `reset_followers`). No record
-may be sent again. A late fetch of the leader (only with `fusing`) may still tell that broker an old position. There
-must be no such fetch if its answer would be taken (without `match_responses`), or if acknowledgements are immediate.
+**With a leader.** Why no record gets lost or vanishes, and the function that checks each claim:
 
-**There is no leader,** or it does not run or has not learned its epoch, and it was not asked to stop. No broker
-believes that it leads in the newest epoch. No answer to a fetch is in flight, and no proposal that the controller would
-accept. Every broker that may become leader (ISR, ELR, the last known leader; any broker with unclean elections) holds
-all that was promised. Leaders of older epochs take no record from any of these, as above. The broker that becomes
-leader then leads for good, and the others follow it. This requires that no broker truncates its log only because it
-learns of a leader (KIP-101).
+1. The leader goes on leading. It runs in its registered incarnation, is in the ISR, and is neither fenced nor stopping;
+   the partition is not being reassigned (`_leads`). No kill, power loss, stop, cut, election or other move is left
+   (`_seated`). If another broker's session ends, this leader stays (`election.decide`).
+2. No proposal for the ISR deposes it. The controller refuses those of earlier leaders for their epoch
+   (`controller.alter_partition`). Its own proposals have the present epoch and itself as a member. Before KIP-497 a
+   conditional write to ZooKeeper checks no epoch: there, no other broker may have a proposal in flight, or believe that
+   it leads (`_cannot_harm`).
+3. It knows that it leads, or learns it from the newest image, because no later image names another leader (1, 2).
+4. It has every record that was acknowledged or read (`_holds`).
+5. Its log is not truncated. Only followers truncate. No answer from its time as a follower is in flight
+   (`_takes_nothing`), and those that can still come truncate nothing (9, 10).
+6. Other brokers acknowledge and show records only while they believe that they lead. Each other broker fulfils one of
+   two conditions (`_cannot_harm`). Either it does not run, or does not believe so; once it starts, it learns the newest
+   image, which names this leader. Or it believes so, in an older epoch, and 7 to 10 are true.
+7. It acknowledges and shows nothing that the leader lacks: the leader's log begins with all its records below the bound
+   of its high watermark (`_cannot_harm`). While its ISR is below the minimum, the high watermark stays (`_most`,
+   `strict_min_isr`). If the leader is in its ISR, the bound is the leader's last fetch that this broker knows
+   (`maximal_isr`: also while it proposes another ISR), or a late fetch of the leader in flight. Else, and with acks=1,
+   there is no bound: all that it holds counts as acknowledged.
+8. It gets no record that would change this. No record may be sent again (`retries` in the budget). No new record may
+   be sent if there is no bound; nor if the bound is beyond its log end, because its log was truncated since that fetch
+   (without `reset_followers`).
+9. A late fetch of the leader (only with `fusing`) tells it an old position, which the bound of 7 includes. There must be
+   none if its answer would be taken (without `match_responses`), or if a record counts as held as soon as it is sent
+   (without `replicated_by_next_fetch`).
+10. If the leader follows this broker until it learns its epoch, its log only grows (`_may_cut`): it is a prefix of
+    that broker's log, and the next fetch brings no error and no divergence. By such fetches, the bound of 7 rises only
+    to what the leader then holds (`replicated_by_next_fetch`).
 
-Before KIP-497 a conditional write to ZooKeeper checks no epoch. There, no other broker may have a proposal in flight,
-or believe that it leads.
+**Without a leader.** The claims under which any broker that is elected next leads for good:
+
+1. No incident that could depose it is left (`_seated`). The partition is not being reassigned, and the leader that the
+   controller names, if any, was not asked to stop (`_next_holds`).
+2. No broker believes that it leads in the newest epoch, and no proposal that the controller would accept is in flight
+   (`_is_silent`; before KIP-497 it would accept any, so no broker may believe that it leads, or have one in flight).
+3. No answer to a fetch is in flight to any broker (`_takes_nothing`).
+4. Every broker that may become leader (`may_lead_next`: in ISR or ELR, the named or the last known leader; any broker
+   with unclean elections) has every record that was acknowledged or read (`_next_holds`).
+5. Leaders of older epochs take no record from any of these: 6 to 10 above are true of each (`_unharmed`).
+6. So the broker that becomes leader leads for good, and the others follow it. This requires that no broker truncates
+   its log only because it learns of a leader (KIP-101): `seats` yields no such end for earlier rules.
 """
 
 from __future__ import annotations
@@ -77,7 +101,9 @@ _UNSEATS = (
 
 
 def seats(scope: Scope) -> Iterator[End]:
-    """Yield the ends that rule out lost and vanished records, because one leader keeps leading."""
+    """Yield the ends that rule out lost and vanished records, because one leader keeps leading. None for
+    acks=0, or without the reduction `fusing`.
+    """
     if scope.acks == 0 or not scope.reductions.fusing:
         return
     kinds, ids = frozenset((LOST, VANISHED)), scope.ids
@@ -169,7 +195,8 @@ def _cannot_harm(
     if most is not None and isinstance(late, Fetch):
         most = max(most, late.offset)
     upto = others.end if most is None else max(most, others.high_watermark)
-    # What is yet sent would be shown: at once, or as it takes an offset that the leader held before it was cut.
+    # A record that is sent later would be acknowledged: at once without a bound; and with one beyond its log end,
+    # because the record takes an offset that counts as held by the leader.
     if client.sent < scope.records and (most is None or upto > others.end):
         return False
     believed = records(others.below(upto))
@@ -239,7 +266,9 @@ def _unharmed(
 
 
 def may_lead_next(rules: Rules, own: int, partition: Partition) -> bool:
-    """Return True if the partition's present state lets a broker become leader."""
+    """Return True if the partition's present state lets broker `own` become leader: it is in the ISR or ELR,
+    the leader or the last known leader; with unclean elections any broker.
+    """
     clean = {*partition.isr, *partition.elr, partition.leader, partition.last_known_leader}
     return rules.unclean_election or own in clean
 

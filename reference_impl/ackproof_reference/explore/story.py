@@ -70,7 +70,9 @@ def describe_decision(metadata: Metadata) -> str:
 
 
 def effects(before: Broker, after: Broker) -> str:
-    """Describe what a step changed in a broker's log, and its ISR proposal."""
+    """Describe what a step changed: log end, high watermark, ISR proposal. The text is to be appended to a
+    sentence; "" if nothing of these changed.
+    """
     parts = []
     if after.log.end < before.log.end:
         parts.append(f"cuts its log from {before.log.end} to {after.log.end}")

@@ -59,7 +59,11 @@ class _Counters:
 
 
 class Cells:
-    """Packs states: numbers the values of each cell, and packs the numbers of a state into one integer."""
+    """Packs states: numbers the values of each cell, and packs the numbers of a state into one integer.
+
+    `widths`: bits per cell. `values`, `numbers`: by cell, the value of each number and the number of each
+    value.
+    """
 
     def __init__(self, model: Model, widths: Sequence[int] = ()) -> None:
         first = model.initial
@@ -226,7 +230,9 @@ class Tables:
         return kept
 
     def work_out(self, row: Row, state: int) -> Steps:
-        """Evaluate the groups of a row in a state; the result holds for all states that agree in the row's cells."""
+        """Evaluate the groups of a row in a packed state, and return their steps as differences to add to it.
+        They hold for all states that agree in the row's cells.
+        """
         steps: dict[int, _Sorted] = {}
         key = state & row.mask
         for entry in row.entries:
@@ -296,7 +302,9 @@ class Tables:
         return self._tuples.setdefault(made, made)
 
     def settled(self, state: int, at_once: Iterable[AtOnce]) -> int:
-        """Return a packed state after all steps that are taken at once in it (`Group.at_once`)."""
+        """Return a packed state after the steps of the groups `at_once` that are possible in it, in this
+        order.
+        """
         for mask, memo, group in at_once:
             key = state & mask
             difference = memo.get(key)
@@ -309,7 +317,7 @@ class Tables:
 
     def concerned(self, group: Group, old: Sequence[Hashable], new: Sequence[Hashable]) -> tuple[AtOnce, ...]:
         """Return the groups that may have a step at once after a step: those that read a cell that the step
-        changed.
+        changed. `old`, `new`: the values of the cells of `group`, before and after.
         """
         changed = {
             cell: (was, becomes)

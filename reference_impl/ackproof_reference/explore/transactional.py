@@ -61,7 +61,9 @@ NOTHING_WRONG = Bounds()
 
 
 class Flying(NamedTuple):
-    """A record in flight. `number`: which transaction of its client it belongs to, from 0."""
+    """A record in flight. `number`: which transaction of its client it belongs to, from 0. `epoch`: its
+    producer epoch.
+    """
 
     partition: int
     number: int
@@ -71,7 +73,8 @@ class Flying(NamedTuple):
 
 class App(NamedTuple):
     """A transactional client. `epoch`: its producer epoch; -1: not requested yet. `sent`, `acked`: partitions
-    with records that were sent and acknowledged in the open transaction. `ended`: outcomes of earlier ones.
+    with records that were sent and acknowledged in the open transaction. `flying`: records in flight.
+    `ended`: outcomes of earlier transactions, and `fenced` after a newer client took over.
 
     `sequences`: sequence number of the next record to each partition, within its epoch.
     """
@@ -93,9 +96,10 @@ none.
 
 
 def transactions(rules: Rules, clients: int = 2, in_turn: int = 1, bounds: Bounds = NOTHING_WRONG) -> Model:
-    """Return the model of transactions: a coordinator, two partitions, and clients that have not begun.
+    """Return the model of transactions: a coordinator, two partitions, and `clients` clients that have not
+    begun.
 
-    `in_turn`: number of transactions of each client.
+    `in_turn`: number of transactions of each client, one after the other.
     """
     groups = [Group("moves", (_BOUNDS, _COORDINATOR, _OLD), _moves)]
     for partition in PARTITIONS:

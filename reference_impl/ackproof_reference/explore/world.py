@@ -192,7 +192,9 @@ class Retelling:
 
 
 def settled(model: Model, row: Row) -> Row:
-    """Return the state after all groups with `at_once` have taken their steps."""
+    """Return a state of the model after every group with `at_once` has taken its step, in the order of the
+    groups.
+    """
     for group in model.groups:
         if group.at_once is not None and group.moves is not None:
             for _, new in group.moves(*(row[cell] for cell in group.cells)):
