@@ -37,8 +37,8 @@ There are no such ends with acks=0, because a record that the leader refuses cou
 8. It gets no record that would change this. No record may be sent again (`retries` in the budget). No new record may
    be sent if there is no bound; nor if the bound is beyond its log end, because its log was truncated since that fetch
    (without `reset_followers`).
-9. A late fetch of the leader (only with `fusing`) tells it an old position, which the bound of 7 includes. There must be
-   none if its answer would be taken (without `match_responses`), or if a record counts as held as soon as it is sent
+9. A late fetch of the leader (only with `fusing`) tells it an old position, which the bound of 7 includes. There must
+   be none if its answer would be taken (without `match_responses`), or if a record counts as held as soon as it is sent
    (without `replicated_by_next_fetch`).
 10. If the leader follows this broker until it learns its epoch, its log only grows (`_may_cut`): it is a prefix of
     that broker's log, and the next fetch brings no error and no divergence. By such fetches, the bound of 7 rises only
