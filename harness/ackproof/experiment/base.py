@@ -24,8 +24,10 @@ class Spec(BaseModel):
 
 
 def config_text(value: object) -> str:
-    """Return a setting's value as the text that Kafka and librdkafka parse. Raises `PydanticCustomError` for a value
-    that is no scalar."""
+    """Return a setting's value as the text that Kafka and librdkafka parse, such as `true` for True.
+
+    Raises `PydanticCustomError` for a value that is no scalar, or has control characters.
+    """
     if value is None:
         raise wrong("expected a value; an empty one is written ''")
     if isinstance(value, bool):

@@ -76,7 +76,7 @@ def _name_bounds(bounds: object) -> object:
 
 
 def spelt(name: str) -> str:
-    """Return a quantity in the spelling of `Ask`; a name that is no quantity is returned unchanged."""
+    """Return a quantity as `Ask` writes it, so that equal quantities have equal names; any other name unchanged."""
     try:
         return str(parse_ask(name))
     except ValueError:
@@ -256,7 +256,7 @@ class ClaimSpec(Spec):
     )
 
     def sides(self) -> dict[str, tuple[ExpectSpec, ...]]:
-        """Return the showings (expected observations) of each side of the claim."""
+        """Return the expected observations of the claim by its field: `holds`, `fails` and `measured`."""
         return {"holds": self.holds, "fails": self.fails, "measured": self.measured}
 
 

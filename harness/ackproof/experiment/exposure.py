@@ -25,7 +25,12 @@ LAG: Final = "replica.lag.time.max.ms"
 
 
 class Incidents(NamedTuple):
-    """Numbers of events that hit brokers with a replica of one partition (`explore.scope.Budget`)."""
+    """Numbers of incidents, planned or observed, at brokers with a replica of one partition.
+
+    `cuts`: live brokers that are fenced; `shrinks`: slow followers that their leader removes from the ISR;
+    `preferred`: preferred elections; `hand_overs`: other moves of the leadership to a live ISR member; `unclean`:
+    unclean elections. The model's explorer takes them as its `Budget`.
+    """
 
     kills: int = 0
     power_losses: int = 0
@@ -54,10 +59,11 @@ NOTHING: Final = Incidents()
 
 @dataclass(frozen=True)
 class Exposure:
-    """A topic of a case, as a fault's prediction needs it. `time_out`: name of a setting → the shortest value in
-    force at any broker, in ms.
+    """One topic of a case, with all that a fault needs to count the incidents that it may cause
+    (`FaultSpec.planned`).
 
-    `faults`: number of faults in the case. The duration of a fault is `FaultSpec.hold`.
+    `faults`: number of faults in the case. `time_out`: name of a setting → the shortest value in force at any
+    broker, in ms.
     """
 
     experiment: ExperimentSpec
@@ -109,8 +115,10 @@ class Exposure:
         return hold is None or hold * 1000 >= self.time_out(setting)
 
     def noticed(self, hold: float | None, nodes: int) -> Incidents:
-        """Return the incidents if `nodes` brokers stand still for `hold` seconds: they are fenced when their session
-        ends, or drop out of the ISR as slow."""
+        """Return the incidents if `nodes` brokers stand still for `hold` seconds (None: to the end of the run).
+
+        They are fenced when their session ends, or else drop out of the ISR as slow.
+        """
         if self.lasts(hold, self.session):
             return Incidents(cuts=nodes)
         return Incidents(shrinks=nodes) if self.lasts(hold, LAG) else NOTHING
@@ -157,9 +165,10 @@ RangeField: TypeAlias = Annotated[
 
 @dataclass(frozen=True)
 class Draw:
-    """Input of `FaultSpec.draw_fields` when a storm draws a fault.
+    """Input of `FaultSpec.draw_fields` when a storm (a fault that starts randomly chosen faults) draws a fault.
 
-    All choices come from `random`, which follows from the case's seed and the storm's number.
+    `random`: generator of the storm, seeded by the case's seed and the storm's number. Roles, partitions and
+    durations come from it, all else from `more`.
     """
 
     random: Random
@@ -167,7 +176,7 @@ class Draw:
     """The storm's `roles`, in the grammar of a file."""
     experiment: ExperimentSpec
     more: Random = field(default_factory=lambda: Random(0))
-    """Generator for optional fields. Each fault has its own, so that these draws change no other draw."""
+    """Generator of this fault alone, so that its draws change no other fault."""
 
     def role(self) -> str:
         return self.random.choice(list(self.roles))

@@ -226,7 +226,7 @@ class FaultSpec(Spec):
         return False
 
     def disturbs(self, producer: int) -> bool:
-        """Return True if records in flight from this producer may be lost."""
+        """Return True if records in flight from this producer (its number from 0) may be lost."""
         del producer
         return True
 

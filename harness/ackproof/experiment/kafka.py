@@ -89,17 +89,23 @@ def too_old(version: str) -> str | None:
 
 
 def line_of(version: str) -> ReleaseLine:
-    """Return the release line of this version; for an unknown version the newest known line before it."""
+    """Return the release line of this version.
+
+    For an unknown line: the newest known line before it, else the oldest.
+    """
     return next((line for line in reversed(LINES) if line.number <= numbers(version)[:2]), LINES[0])
 
 
 def features_of(version: str) -> Mapping[str, tuple[int, int]]:
-    """Return the features of this version's line (see `line_of`)."""
+    """Return the lowest and highest level of each feature in this version's release line.
+
+    An unknown line has those of the newest known line before it.
+    """
     return line_of(version).features
 
 
 def first_with(feature: str) -> str:
-    """Return the first release line that has a feature, such as `4.0`."""
+    """Return the first release line that has a feature, such as `4.0`. Raises StopIteration if none has it."""
     return str(next(line for line in LINES if feature in line.features))
 
 

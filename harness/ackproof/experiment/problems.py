@@ -91,7 +91,7 @@ def nodes_of(data: Data) -> Node:
 
 
 def root_of(data: dict[str, Data]) -> MapNode:
-    """Convert the data of a whole document to its root node; see `nodes_of`."""
+    """Convert the data of a whole document to its root node. Every position is line 1."""
     root = nodes_of(data)
     assert isinstance(root, MapNode)
     return root
@@ -178,7 +178,11 @@ def nearest(name: str, valid: Iterable[str], cutoff: float = 0.6) -> str | None:
 
 
 def hint(name: str, valid: Sequence[str], otherwise: str, most: int | None = None) -> str:
-    """Return the end of a message about an unknown name: the probable name, else `otherwise` and the valid names."""
+    """Return the end of a message about an unknown name: `(did you mean …?)`, else `otherwise` and the valid
+    names.
+
+    `most`: the largest number of valid names to list; None: all.
+    """
     near = nearest(name, valid)
     return f" (did you mean '{near}'?)" if near else f"; {otherwise} {', '.join(valid[:most])}"
 

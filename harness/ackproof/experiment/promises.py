@@ -118,7 +118,7 @@ class InForce(NamedTuple):
 
 
 def settings_in_force(spec: ExperimentSpec, topic: str) -> list[InForce]:
-    """Return the settings in force on each broker, before and during each planned change."""
+    """Return the settings in force on each broker: first those of the file, then those during each planned change."""
     own = spec.topics[topic].config
     found = [
         InForce(broker, {**spec.cluster.config, **spec.cluster.broker_config.get(broker, {}), **own})
@@ -134,7 +134,7 @@ def settings_in_force(spec: ExperimentSpec, topic: str) -> list[InForce]:
 
 
 def in_force(spec: ExperimentSpec, topic: str) -> list[Mapping[str, str]]:
-    """Return the settings in force on each broker, before and after each planned change; see `settings_in_force`."""
+    """Return the merged settings of each broker and the topic, as the file has them and during each planned change."""
     return [one.config for one in settings_in_force(spec, topic)]
 
 

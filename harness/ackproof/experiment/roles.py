@@ -87,8 +87,11 @@ SEVERAL: Final = "[broker(1), broker(4)]"
 
 @dataclass(frozen=True)
 class Members:
-    """The nodes of a cluster, and the holders of roles at one moment. `leader`, `replicas` and `isr` are those of the
-    partition that the role names."""
+    """The nodes of a cluster, and the holders of roles at one moment.
+
+    `leader`, `replicas` and `isr` are those of the partition that the role names. -1: there is no such node, or
+    it is not known.
+    """
 
     brokers: tuple[int, ...]
     controllers: tuple[int, ...] = ()
@@ -249,11 +252,10 @@ class Role:
         return tuple(sorted(set[int]().union(*each))) if all(each) else ()
 
     def resolve(self, members: Members, order: Sequence[int]) -> tuple[int, ...]:
-        """Return the nodes that hold this role now, ascending; empty if no node does. `members` must describe
-        the partition that the role names.
+        """Return the nodes that hold this role now, ascending; empty if no node does.
 
-        `order` is the fault's draw (`Case.order`): all brokers in a random order. A drawn role takes the
-        first brokers in it that qualify.
+        `members` must describe the partition that the role names. `order` is the fault's draw (`Case.orders`):
+        all brokers in a random order. A drawn role takes the first brokers in it that qualify.
         """
         if self.kind in (RoleKind.RACK, RoleKind.LIST):
             return self.find_nodes(lambda role: role.resolve(members, order), members.racks)
@@ -305,7 +307,10 @@ class Role:
 
 
 def refuse_racks(target: Role, why: str) -> Role:
-    """Return the target. Raises `PydanticCustomError` if it names a rack, because a rack may hold controllers."""
+    """Return the target. Raises `PydanticCustomError` if it names a rack, because a rack may hold controllers.
+
+    `why`: completes "a controller …" in the message.
+    """
     for role in target.roles:
         if role.kind is RoleKind.RACK:
             raise wrong(
@@ -315,7 +320,10 @@ def refuse_racks(target: Role, why: str) -> Role:
 
 
 def refuse_controllers(target: Role, why: str) -> Role:
-    """Return the target. Raises `PydanticCustomError` if it names controllers or a rack."""
+    """Return the target. Raises `PydanticCustomError` if it names controllers or a rack.
+
+    `why`: completes "a controller …" in the message.
+    """
     for role in refuse_racks(target, why).roles:
         if role.kind in OF_METADATA:
             raise wrong(f"{role} {why}: aim at brokers")

@@ -40,8 +40,11 @@ class Effect(StrEnum):
 
 
 class SettingRow(NamedTuple):
-    """Effects of the settings that match these patterns. `judged`: the part of ackproof that takes them into account;
-    '' for none."""
+    """Effects of the settings that match these patterns (`*` for any text).
+
+    `judged`: the part of ackproof that takes the effects into account; '' for none. `what`: what the settings do,
+    in words.
+    """
 
     patterns: tuple[str, ...]
     effects: tuple[Effect, ...]
@@ -105,7 +108,7 @@ def kafka_default(name: str) -> str:
 
 @cache
 def row_of(name: str) -> SettingRow | None:
-    """Return the row of a setting or feature; None if it has none."""
+    """Return the first row of `setting_effects.txt` that matches a setting or feature; None if none does."""
     return next((row for row in rows() if any(fnmatchcase(name, one) for one in row.patterns)), None)
 
 

@@ -97,7 +97,10 @@ RESERVED: Final[Mapping[Scope, Mapping[str, str]]] = {
 
 
 def why_reserved(scope: Scope, name: str) -> str | None:
-    """Return why an experiment may not give this setting, without its name; None if it may."""
+    """Return the reason why an experiment must not set this setting; None if it may.
+
+    The reason does not repeat the setting's name (see `refusal` for a whole sentence).
+    """
     return next(
         (
             why
@@ -109,7 +112,7 @@ def why_reserved(scope: Scope, name: str) -> str | None:
 
 
 def refusal(scope: Scope, name: str) -> str | None:
-    """Return why an experiment may not give this setting, as a sentence; None if it may."""
+    """Return a sentence that says why an experiment must not set this setting; None if it may."""
     why = why_reserved(scope, name)
     if why is None:
         return None
@@ -220,11 +223,11 @@ _BEFORE_4_1: Final[Mapping[str, _Values]] = {"segment.bytes": _number(14, _INT)}
 
 
 def wrong_topic_setting(name: str, value: str, spec: ExperimentSpec) -> tuple[str, str | None, bool] | None:
-    """Return the objection of the experiment's brokers to a topic's setting; None if they accept it.
+    """Return what the experiment's brokers object to in a topic's setting; None if they accept it.
 
-    The objection is a message, the name that was probably meant, and True if it is about the name. The release of a
-    cluster that ackproof does not own is not known, nor are the settings of an unknown release. For these only a near
-    miss of a known name is an objection.
+    The objection is (message, the name that was probably meant or None, True if it is about the name rather than
+    the value). The release of a cluster that ackproof does not own is not known, nor are the settings of an
+    unknown release. For these only a near miss of a known name is an objection.
     """
     kafka = spec.cluster.kafka
     unknown = spec.ground.foreign or not kafka.is_known

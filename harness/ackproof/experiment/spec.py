@@ -107,12 +107,13 @@ class ClusterSpec(Spec):
     )
     combined: Flag = Field(False, description="Every broker is a controller too.")
     racks: tuple[Text, ...] = Field(
-        (), max_length=50, description="Racks, dealt in turn to each kind of node."
+        (), max_length=50, description="Racks, assigned round-robin to the nodes of each kind."
     )
-    controller_racks: Racks = Field((), description="Racks of the controllers, where `racks` are not theirs.")
+    controller_racks: Racks = Field((), description="Racks of the controllers, if they differ from `racks`.")
     rack_aware: Flag = Field(True, description="Tell brokers their rack: Kafka spreads replicas over racks.")
     start_order: NodeIds = Field(
-        (), description="Brokers that start first, in this order, each once the one before it takes part."
+        (),
+        description="Brokers that start first, in this order: each after its predecessor is registered and unfenced.",
     )
     timing: Literal["chaos", "script", "kafka"] = Field(
         "chaos",
@@ -139,7 +140,7 @@ class ClusterSpec(Spec):
         4 << 30,
         ge=64 << 20,
         le=1 << 40,
-        description="Size of each file system that a node gets of its own, where a fault needs that it has one.",
+        description="Size of the file system of its own that each node gets if a fault needs one.",
     )
     heap: Size = Field(256 << 20, ge=64 << 20, le=64 << 30, description="Java heap of each node.")
 
@@ -192,8 +193,8 @@ class TopicSpec(Spec):
     config: Config = Field(default_factory=dict, description="Kafka settings of the topic.")
     auto_created: Flag = Field(
         False,
-        description="The first who asks for it creates it, as the brokers' num.partitions and "
-        "default.replication.factor say.",
+        description="A broker creates it at the first request for it, with its num.partitions and "
+        "default.replication.factor.",
     )
 
     @model_validator(mode="before")
@@ -271,13 +272,13 @@ class ConsumerSpec(Spec):
     isolation: Literal["read_uncommitted", "read_committed"] = Field(
         "read_uncommitted", description="isolation.level of the live readers."
     )
-    racks: Racks = Field((), description="Racks of the readers (client.rack), dealt to them in turn.")
+    racks: Racks = Field((), description="Racks of the readers (client.rack), assigned round-robin.")
     commit_every: Duration | None = Field(
         None,
         ge=0.01,
         le=600,
-        description="So often each commits the offsets that it has read up to, and waits for the answer. "
-        "Without it none commits anything.",
+        description="Interval at which each reader commits the offsets that it has read, and waits for the "
+        "response. Without it, none commits.",
     )
     config: Config = Field(default_factory=dict, description="Further settings of librdkafka.")
 
@@ -330,8 +331,8 @@ class EvidenceSpec(Spec):
     )
     recovery: dict[Liveness, Annotated[Duration, Field(gt=0)]] = Field(
         default_factory=dict,
-        description="How long after the last healing each may take, by the class that it is counted as else. By "
-        "default as the cluster's own time-outs say: `ackproof plan` shows it.",
+        description="Time limit after the last healing for each kind of recovery, by the liveness class that is "
+        "counted if it is exceeded. The default follows from the cluster's time-outs: `ackproof plan` shows it.",
     )
 
     @field_validator("max_indeterminate", mode="before")

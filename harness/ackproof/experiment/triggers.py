@@ -48,7 +48,11 @@ CONDITION_PATTERN: Final = (
 
 @dataclass(frozen=True)
 class Condition:
-    """A comparison, such as `isr(orders/0) == 1`."""
+    """A comparison of a measured number (`gauge`) with `value`, such as `isr(orders/0) == 1`.
+
+    `op`: ==, !=, <, <=, > or >=. `topic` and `partition` are set for the gauge of a partition, `metric` for a
+    scraped metric, `node` for that of one node (None: all nodes combined).
+    """
 
     gauge: str
     op: str
@@ -216,8 +220,8 @@ class Frame(Spec):
 def surely_fires(trigger: Trigger, fate: Callable[[int], bool | Trigger]) -> bool:
     """Return True if a fault that has not begun will certainly begin. A time always comes; a state may not.
 
-    `fate(number)`: for the fault that an `after:` refers to, its trigger while it waits, else True if it can still be
-    followed.
+    `fate(number)`: what is known of the fault that an `after:` refers to: its trigger as long as it waits;
+    afterwards False if it failed, else True.
     """
     if not isinstance(trigger, ChainTrigger):
         return isinstance(trigger, TimeTrigger) or trigger.at_latest is not None
