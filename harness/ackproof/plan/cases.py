@@ -198,7 +198,12 @@ def reseeded(case: Case, seed: int) -> Case:
 
 
 def pairs_of(experiment: ExperimentSpec) -> Deal | None:
-    """Return all pairs of fault kinds, one share per repeat; None if the experiment has no storm of pairs."""
+    """Distribute all pairs of fault kinds over the repeats; None if the experiment has no storm with `pairs:
+    all`.
+
+    The result has one share of pairs for each repeat, and the pairs that are refused. It does not depend on the
+    seed.
+    """
     storm = pair_storm_of(experiment)
     return None if storm is None else deal(storm, experiment, able_on(experiment))
 

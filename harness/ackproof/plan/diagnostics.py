@@ -133,7 +133,11 @@ class Problems:
             self.problems.append(problem)
 
     def complain(self, path: Path, message: str, suggestion: str | None = None, *, key: bool = False) -> None:
-        """Add a problem, unless the field or one of its parents already has one. See `report`."""
+        """Add a problem with the value at `path` (with `key`: with the field's name), unless one is there
+        already.
+
+        A problem of one of its parents counts as one too.
+        """
         if self.sound(path):
             self.report(path, message, suggestion, key=key)
 
@@ -159,7 +163,10 @@ class Problems:
     def unknown(
         self, path: Path, what: str, valid: Iterable[str], *, hint: str = "", said: str | None = None
     ) -> None:
-        """Add a problem about an unknown name: `said`, or the last part of `path`. Valid names are `valid`."""
+        """Add a problem about an unknown name: `said`, or the last part of `path`. `what`: the kind of name.
+
+        The message suggests the nearest of the `valid` names, or lists them. `hint` replaces the list.
+        """
         if self.full:
             self._broken.add(path)
             return
@@ -282,7 +289,8 @@ def describe(node: Node | None) -> str:
 
 
 def ordered(error: ValidationError) -> list[ErrorDetails]:
-    """Return the errors with unknown fields before missing ones: a misspelt field is not missing."""
+    """Return a validation's errors, those for unknown fields before those for missing ones: a misspelt field is
+    not missing."""
     return sorted(error.errors(include_url=False), key=lambda detail: detail["type"] == "missing")
 
 

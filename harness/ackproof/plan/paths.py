@@ -19,7 +19,11 @@ _MAPS: Final = ("config", "broker_config", "features")
 
 
 def may_be_at(path: Path, node: Node) -> bool:
-    """Return True if a matrix can give the setting at `path` a value of this shape."""
+    """Return True if a matrix may vary the setting at `path` by a value like `node`.
+
+    A single value may be at every path; a list only at `assignment`, a mapping only where a Kafka build or a
+    broker file is expected.
+    """
     if isinstance(node, MapNode):
         read = path in (("cluster", "kafka"), ("cluster", "settings_from"))
         return read or (path[0] == "faults" and path[2:] == ("upgrade", "to"))
@@ -27,7 +31,10 @@ def may_be_at(path: Path, node: Node) -> bool:
 
 
 def may_stand_at(text: str, node: Node) -> bool:
-    """Apply `may_be_at` to a path that is given as text; return False if the text is no path."""
+    """Return True if a matrix may vary the setting at the path `text` by a value like `node`.
+
+    False if `text` is no path.
+    """
     try:
         return may_be_at(parse_path(text), node)
     except ValueError:
