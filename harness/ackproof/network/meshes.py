@@ -66,7 +66,7 @@ class PeerView(Protocol):
 
 @dataclass(frozen=True)
 class MeshWiring:
-    """What a mesh is made of.
+    """Parts of a mesh.
 
     `ways`: the proxies of each link on `server`; `sight`: the addresses that the nodes use; `table`: name of the
     run's nftables table.

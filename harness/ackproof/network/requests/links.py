@@ -37,7 +37,7 @@ of connection carries."""
 
 @dataclass(frozen=True)
 class RequestWiring:
-    """What `RequestLinks` is made of. `sight`: the addresses that the nodes use.
+    """Parts of `RequestLinks`. `sight`: the addresses that the nodes use.
 
     `ways`: routes of each link, one per port of the target, in the ports' order.
     """

@@ -43,7 +43,7 @@ class FrameSide(StrEnum):
 
 @dataclass(frozen=True)
 class Rule:
-    """What the request proxy does to frames of one API (its key) on some routes (`ways`: their names).
+    """Rule of the request proxy for frames of one API (its key) on some routes (`ways`: their names).
 
     Times in seconds. The rule takes every Nth matching frame (`every`), draws a `share` of these, and hits at
     most `times`. `places`: only frames whose request names one of these partitions; partition -1 is any of the
