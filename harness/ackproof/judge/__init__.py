@@ -35,7 +35,7 @@ def judge_case(run: CaseDir) -> VerdictFile:
 
 
 def measure_expected(run: CaseDir) -> tuple[ExpectationJudged, ...]:
-    """Measure the quantities that the case of an audited run expects; return nothing for a folder without a case.
+    """Measure the quantities that the case of an audited run expects; () for a folder without a case.
 
     Writes nothing. Raises `BadInput` for files that cannot be read.
     """
@@ -52,9 +52,10 @@ def measure_expected(run: CaseDir) -> tuple[ExpectationJudged, ...]:
 
 
 def judge_unwritten(run: CaseDir) -> VerdictFile | None:
-    """Judge a run whose files are not those that it wrote; return None if they are.
+    """Judge a run with files that are missing, changed or unreadable: INCONCLUSIVE. Return None if there are
+    none.
 
-    Checks the files and nothing else. Writes `verdict.json` too.
+    Writes the verdict to `verdict.json`. Looks at nothing but the files.
     """
     from ackproof.judge.written import not_as_written  # Arrow
 
@@ -68,7 +69,11 @@ def judge_unwritten(run: CaseDir) -> VerdictFile | None:
 
 
 def work_out_removals(runs: Iterable[Path]) -> None:
-    """Write the removals that may have hit the records of runs, before their audit. Skips folders without a case."""
+    """Write `removals.json` for each run: what may have removed its records. The audit needs it.
+
+    Skips folders without a case. A file that cannot be read or written raises nothing: the audit and the
+    judge report it.
+    """
     from ackproof.judge.removal import work_out_removals as write  # Arrow
 
     for run in runs:
@@ -79,7 +84,10 @@ def work_out_removals(runs: Iterable[Path]) -> None:
 
 
 def judge_over_repeats(directory: BatchDir, batch: BatchFile) -> BatchFile:
-    """Return a batch of judged cases with the results of its expectations over repeats. Writes nothing."""
+    """Judge the expectations over repeats of a batch. Return the batch with their results; writes nothing.
+
+    The cases must have been judged before.
+    """
     if not (batch.over_repeats or batch.claimed):
         return batch
     from ackproof.judge.repeats import judged  # Arrow, scipy

@@ -20,7 +20,10 @@ WITHIN_S: Final = 3.0
 
 @dataclass
 class Demands:
-    """Impossible demands, and the number of cases that were left out for lack of time."""
+    """Result of the search for impossible demands, in the experiments of one call.
+
+    `impossible`: a sentence for each. `left_out`: number of cases that were not examined, for lack of time.
+    """
 
     impossible: list[str] = field(default_factory=list)
     left_out: int = 0
@@ -33,7 +36,11 @@ class Demands:
 
 
 def demands(cases: Iterable[Case], *, within_s: float = WITHIN_S) -> Demands:
-    """Return the expectations that demand something predicted impossible. Unknown predictions are not reported."""
+    """Find expectations that demand a finding which is predicted impossible. Unknown predictions are not
+    reported.
+
+    No further case is examined after `within_s` seconds. Of several repeats, only the first is examined.
+    """
     found = Demands()
     began = time.monotonic()
     for case in cases:
@@ -56,9 +63,10 @@ def demands(cases: Iterable[Case], *, within_s: float = WITHIN_S) -> Demands:
 def impossible_demands(
     prediction: PredictionFile, expects: tuple[ExpectSpec, ...], *, removable: bool = False
 ) -> Iterator[str]:
-    """Return a sentence for each expectation that demands something predicted impossible: that is bad input.
+    """Yield a sentence for each of `expects` that demands a finding which is predicted impossible.
 
-    `removable`: the case may remove records. That is no step of the protocol, so no prediction covers it.
+    `removable`: True if the case may remove records. The protocol's steps do not cover that, so lost and
+    vanished are then left out.
     """
     for expect in expects:
         for anomaly, bound in expect.counts.items():

@@ -75,7 +75,11 @@ class Batch(NamedTuple):
 
 
 def excused(facts: Facts) -> Mapping[str, Mapping[Excuse, int]]:
-    """Count the excused findings of each class, by excuse."""
+    """Return, by class and excuse, how many findings do not count: the client library or a setting explains
+    them.
+
+    Classes that have no excuse under the settings of the run, or no findings, are missing.
+    """
     producers, counts = facts.case.experiment.workload.producers, facts.audit.counts
     if producers.idempotence:
         if not counts.get(Anomaly.DUPLICATE):
@@ -97,7 +101,8 @@ def excused(facts: Facts) -> Mapping[str, Mapping[Excuse, int]]:
 
 
 def count_new_producer_epochs(facts: Facts) -> int:
-    """Count `duplicate` findings that are copies in another producer epoch.
+    """Count `duplicate` findings whose copies a broker cannot recognize: the producer sent them again in a
+    new epoch.
 
     Returns 0 without the logs on disk: only they have the producer epochs.
     """

@@ -39,7 +39,10 @@ from ackproof.rundir.windows import WindowFile, read_windows
 
 @dataclass(frozen=True)
 class Facts(Evidence):
-    """Facts of a run, as the judge needs them. Tables stay on disk until a check asks for them."""
+    """Facts of a run, as the judge needs them. Tables stay on disk until a check asks for them.
+
+    `final_read`: None if the run recorded none.
+    """
 
     audit: AuditFile
     case: Case
@@ -47,13 +50,20 @@ class Facts(Evidence):
     prediction: PredictionFile
     final_read: FinalReadFile | None
     expired_as_lost: pc.Expression | None = None
-    """Findings that an audit of an older version counts as lost or vanished although the records expired."""
+    """Filter for findings that an audit of an older version counts as lost or vanished although the records
+    expired; None: nothing to filter.
+    """
     recovery: RecoveryFile | None = None
-    """Clients and partitions that had not recovered; None if the run did not watch (older versions, the model)."""
+    """Clients and partitions that had not recovered; None if the run did not look for them (older versions,
+    the model).
+    """
 
     @classmethod
     def read(cls, run: CaseDir) -> Facts:
-        """Read the facts. Raises `BadInput` for required files that are missing, and for files that cannot be read."""
+        """Read the facts of an audited, predicted and replayed run.
+
+        Raises `BadInput` for required files that are missing, and for files that cannot be read.
+        """
         file = CaseFile.load(run.case_json)
         events, whole = read_timeline(run.timeline)
         facts = cls(
@@ -79,7 +89,9 @@ class Facts(Evidence):
 
     @property
     def sealed(self) -> bool:
-        """True for a run with `seal.json`. Runs of older versions lack facts, and are judged as they are."""
+        """True if the run has a seal (`seal.json`, digests of its files). Only older versions wrote none;
+        their runs lack facts.
+        """
         return self.run.seal.exists()
 
     @cached_property
@@ -89,15 +101,15 @@ class Facts(Evidence):
 
     @cached_property
     def log_starts(self) -> Mapping[TopicPartition, int]:
-        """First offset that is left of each partition after a soak deleted audited records; empty if it
-        deleted none.
+        """First remaining offset of each partition after a soak deleted audited records; empty if it deleted
+        none.
         """
         deleted = [one for one in self.windows if one.deleted]
         return {one.place: one.end for one in deleted[-1].read} if deleted else {}
 
     @cached_property
     def in_sync(self) -> Mapping[TopicPartition, tuple[int, ...]]:
-        """ISR of each partition in its last sample."""
+        """ISR of each partition in its last sample that shows one."""
         return {TopicPartition(one.topic, one.partition): one.isr for one in self.samples if one.isr}
 
     @cached_property
@@ -115,16 +127,18 @@ class Facts(Evidence):
 
     @cached_property
     def quiet(self) -> Spans:
-        """Time spans in ns with load and without a fault at work."""
+        """Time spans (begin, end) in ns of load without a fault at work."""
         return quiet(self)
 
     @cached_property
     def calm(self) -> QuietSeconds | None:
-        """Return the state of the machine under load; None if it was not watched."""
+        """Measurements of the machine under load; None if it was not watched."""
         return calm(self)
 
     def aimed_at(self, faults: Collection[int]) -> Iterator[tuple[int, int]]:
-        """Yield (fault number, node) for each node at which one of these faults was aimed."""
+        """Yield (fault number, node id) for each node at which one of these faults was aimed. `faults`: their
+        numbers.
+        """
         for number in faults:
             for event in self.lifelines.fault_events.get(number, ()):
                 if isinstance(event.what, FaultAsked):
@@ -153,7 +167,9 @@ class Facts(Evidence):
         return may_compact(self.case.planned, topic)
 
     def why_removed(self, anomaly: str) -> str:
-        """Name the settings or requests that explain the removed records of a class, each once."""
+        """Return the settings or requests that explain the records counted as `anomaly`, each once, separated
+        by `; `; '' for classes other than expired, compacted and deleted.
+        """
         whys = {
             Anomaly.EXPIRED: [one.expired_why for one in self.removals.values()],
             Anomaly.COMPACTED: [one.compacted_why for one in self.removals.values()],
@@ -163,7 +179,7 @@ class Facts(Evidence):
 
     @cached_property
     def answers(self) -> Sequence[tuple[Ask, Bound, Answer]]:
-        """Each expectation on a quantity, with its bound and its answer."""
+        """Expectations of the case: (question, bound, answer of the run) for each."""
         return answers(self, self.case)
 
     @cached_property
@@ -173,7 +189,7 @@ class Facts(Evidence):
 
 
 def answers(evidence: Evidence, case: Case) -> Sequence[tuple[Ask, Bound, Answer]]:
-    """Return each expectation of a case on a quantity, with its bound and the answer of the run."""
+    """Return (question, bound, answer of the run) for each expectation of a case."""
     return [
         (ask, bound, answered(evidence, ask, bound))
         for expect in case.experiment.expect

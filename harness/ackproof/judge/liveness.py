@@ -31,7 +31,9 @@ _PROMISES: Final = {
 
 
 def judge_liveness(facts: Facts, anomaly: str, count: int) -> ClassJudgement:
-    """Judge one liveness class. On a starved machine the result is unknown: nothing counts as stuck."""
+    """Judge one liveness class, of which `count` cases were found. On a starved machine the result is
+    unknown.
+    """
     promise = _PROMISES[Anomaly(anomaly)]
     found = facts.recovery.of_class(anomaly) if facts.recovery is not None else ()
     if not count or facts.recovery is None:
@@ -52,9 +54,9 @@ def judge_liveness(facts: Facts, anomaly: str, count: int) -> ClassJudgement:
 
 
 def excuse(facts: Facts, one: Unrecovered, running: Collection[int]) -> str:
-    """Return why settings or faults allow that it has not recovered; '' if nothing does.
+    """Return why settings or faults allow that a client or partition has not recovered; '' if nothing does.
 
-    `running`: ids of the brokers that run at the end.
+    `one`: what has not recovered. `running`: ids of the brokers that run at the end.
     """
     match one.anomaly:
         case Anomaly.LEADERLESS:
@@ -72,7 +74,10 @@ def excuse(facts: Facts, one: Unrecovered, running: Collection[int]) -> str:
 
 
 def blocked(facts: Facts) -> Iterator[tuple[TopicPartition, str]]:
-    """Yield each partition that can acknowledge no record at the end of the run, with the reason."""
+    """Yield each partition that can acknowledge no record at the end of the run, with the reason.
+
+    It has not recovered, or fewer of its replicas than min.insync.replicas are on running brokers (acks=all).
+    """
     if facts.recovery is None:
         return
     for one in facts.recovery.unrecovered:

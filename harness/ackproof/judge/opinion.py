@@ -52,9 +52,11 @@ agrees = partial(Opinion, Says.AGREES)
 
 
 def kafka_differs(*, sealed: bool) -> Callable[..., Opinion]:
-    """Return `lacks` or `contradicts`, for two statements of Kafka that differ: served, sampled, or on disk.
+    """Return the function that makes an opinion where two statements of Kafka differ: `contradicts`, or
+    `lacks` if sealed.
 
-    A broken broker can cause the difference. The files of a sealed run are those that it wrote: the question
-    stays open, and a class that proves itself is still FAIL. In other runs somebody may have changed a file.
+    Kafka states facts in answers, in samples and on disk, and a broken broker can make them differ. The files
+    of a sealed run are those that it wrote: the question stays open, and a class that proves itself is still
+    FAIL. In other runs somebody may have changed a file.
     """
     return lacks if sealed else contradicts

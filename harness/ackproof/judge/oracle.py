@@ -27,13 +27,15 @@ FOREIGN: Final = "a cluster that someone else runs: what its controllers decided
 
 
 class Oracle(Protocol):
-    """Answers of a model of Kafka. Both are functions of the case and of the files of the run."""
+    """Predictions and replays of a model of Kafka. Both are functions of the case and of the files of the
+    run.
+    """
 
     def predict(self, case: Case, run: CaseDir | None) -> PredictionFile:
-        """Predict each anomaly class by the faults that an audited run showed.
+        """Predict which anomaly classes are possible under the faults that an audited run showed.
 
-        Without a run: by the faults that the case plans, within a fraction of a second. Raises `BadInput` for files
-        that cannot be read.
+        With `run` None: under the faults that the case plans, within a fraction of a second. Raises
+        `BadInput` for files that cannot be read.
         """
 
     def replay(self, case: Case, run: CaseDir) -> ConformanceFile:
@@ -62,7 +64,11 @@ class SettingsOracle:
 
 
 def oracle_for(case: Case) -> Oracle:
-    """Return the oracle for the verdict on a case. For a foreign cluster, the settings alone decide."""
+    """Return the oracle for the verdict on a case: the installed model of Kafka, or one that knows the
+    settings alone.
+
+    The latter decides for a foreign cluster, and if no model is installed.
+    """
     return SettingsOracle(FOREIGN) if case.experiment.ground.foreign else _installed_oracle()
 
 
@@ -73,7 +79,7 @@ def _installed_oracle() -> Oracle:
 
 
 def predict_run(run: CaseDir) -> PredictionFile:
-    """Predict what may happen to an audited run, and write `prediction.json`.
+    """Predict what may happen under the faults that an audited run showed, and write `prediction.json`.
 
     Raises `BadInput` for files that are missing or broken.
     """
@@ -99,7 +105,7 @@ def replay_run(run: CaseDir) -> ConformanceFile:
 
 
 def add_settings(case: Case, prediction: PredictionFile) -> PredictionFile:
-    """Add the classes that the prediction leaves out, by the rules of the settings."""
+    """Return the prediction with the classes that it leaves out, decided by the promises of the settings."""
     general = [one for one in prediction.classes if not one.partitions]
     predicted = {(one.anomaly, topic) for one in general for topic in one.topics or ("",)}
     added: dict[PredictedClass, list[str]] = {}

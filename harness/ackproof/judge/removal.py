@@ -60,7 +60,7 @@ class _Clock(NamedTuple):
 
 
 def work_out_removals(run: CaseDir) -> None:
-    """Write `removals.json` for a run before its audit; nothing for a folder of another tool, which has no
+    """Write `removals.json` for a run, before its audit; nothing for a ledger of another tool, which has no
     case.
 
     Raises `BadInput` for facts of a run that cannot be read.
@@ -75,7 +75,11 @@ def work_out_removals(run: CaseDir) -> None:
 
 
 def removals(evidence: Evidence, case: Case, final: FinalReadFile | None) -> Mapping[TopicPartition, Removal]:
-    """Return for each partition of the case what may have removed its records."""
+    """Return for each partition of the case what may have removed its records: retention, compaction or
+    deletion.
+
+    `final`: the final read, which has the log starts; None if there was none.
+    """
     spec = case.planned
     reads = (final.partitions, final.committed) if final is not None else ((), ())
     starts, committed = (
@@ -251,7 +255,9 @@ def _clamp(time_ns: float) -> int:
 
 
 def with_the_expired_apart(facts: Facts) -> Facts:
-    """Return facts in which expired records are no longer counted as lost, as in audits of older versions."""
+    """Return the facts without expired records among the lost: an audit of an older version counts them as
+    lost.
+    """
     below = reduce(or_, map(_below, _older_expired(facts)), pc.scalar(False))
     counts = dict(facts.audit.counts)
     gone = {anomaly: facts.count(anomaly, below) for anomaly in GONE if counts.get(anomaly)}

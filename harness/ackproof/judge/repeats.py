@@ -34,7 +34,7 @@ _NAMED: Final = 3
 
 
 def judged(directory: BatchDir, batch: BatchFile) -> BatchFile:
-    """Return the batch with the result of each expectation over repeats."""
+    """Return the batch with the result of each of its expectations over repeats and claims."""
     runs = _Runs(directory)
     told = {
         name: tuple(_judged(one, batch.cases, runs) for one in every)
@@ -65,9 +65,10 @@ class _Runs:
 
 
 def no_number(entry: BatchCase, run: CaseDir) -> str | None:
-    """Return why the numbers of a repeat do not count; None if they do. Raises `BadInput`.
+    """Return why a repeat's quantities do not count; None if they do.
 
-    They do not if its verdict is neither PASS nor FAIL, or if its folder holds another run.
+    They do not if its verdict is neither PASS nor FAIL, or if its folder holds another run. Raises `BadInput`
+    without a readable case.
     """
     if entry.verdict not in (Verdict.PASS, Verdict.FAIL):
         why = entry.error or next(iter(entry.reasons), "no reason recorded")
@@ -77,10 +78,10 @@ def no_number(entry: BatchCase, run: CaseDir) -> str | None:
 
 
 def in_its_words(ask: Ask, run: CaseDir) -> Ask:
-    """Return the question with the topic names of a run: in an attached cluster they differ from those of the
-    file.
+    """Return the question with the topic name that the run used: in an attached cluster, topics get other
+    names.
 
-    Raises `BadInput`.
+    Raises `BadInput` without a readable case.
     """
     if ask.place is None:
         return ask
@@ -91,7 +92,7 @@ def in_its_words(ask: Ask, run: CaseDir) -> Ask:
 
 
 def discount_starved(entry: BatchCase, quantity: Quantity, value: Value) -> Value:
-    """Return a repeat's number, with wider bounds if its machine was starved."""
+    """Return a repeat's value of a quantity, with wider bounds if its machine was starved."""
     return of_starved(quantity, value) if entry.starved else value
 
 

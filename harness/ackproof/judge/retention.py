@@ -29,7 +29,7 @@ class Retention(NamedTuple):
 
 
 def retention(settings: InForce) -> Retention:
-    """Return the retention limits of a topic under these settings; infinite without cleanup.policy delete."""
+    """Return the retention limits of a topic under these settings; infinite if cleanup.policy lacks delete."""
     config = settings.config
     if "delete" not in settings.policies:
         return Retention(math.inf, math.inf)
@@ -41,7 +41,8 @@ def retention(settings: InForce) -> Retention:
 def may_remove(case: Case) -> bool:
     """Return True if a case plans something that may remove acknowledged records.
 
-    That is compaction, the deletion of a topic, or retention that the load, or a clock that jumps ahead, can outlast.
+    Such are compaction, the deletion of a topic, a retention limit by size, and one by time that is shorter
+    than the load (plus a jump ahead of a clock).
     """
     spec = case.planned
     ahead = max((fault.clock_shift for fault in spec.faults), default=0.0)

@@ -47,7 +47,7 @@ STARVED: Final = "the machine was starved"
 
 
 def of_starved(quantity: Quantity, value: Value) -> Value:
-    """Return the value with wider bounds if a starved machine can have changed it.
+    """Return the value with wider bounds if a starved machine can have changed it, else unchanged.
 
     Without the starvation, a time may have been shorter and a rate higher.
     """
@@ -59,7 +59,9 @@ def of_starved(quantity: Quantity, value: Value) -> Value:
 
 
 def calm(facts: Facts) -> QuietSeconds | None:
-    """Measure the machine under load; None if it was not watched. `Facts.calm` caches the result."""
+    """Measure the machine under load; None if it was not watched. Callers use `Facts.calm`, which is computed
+    once.
+    """
     spans = facts.quiet
     pulses = [
         (before, after)
@@ -106,7 +108,9 @@ def _starved(seen: QuietSeconds) -> tuple[str, ...]:
 
 
 def quiet(facts: Facts) -> Spans:
-    """Return the times in ns of load without a fault at work; use `Facts.quiet`, which works them out once."""
+    """Return the time spans (begin, end in ns) of load without a fault at work. Callers use `Facts.quiet`,
+    computed once.
+    """
     lives: list[tuple[float, float]] = []
     for number, life in facts.faults.items():
         ended = _ends_ns(facts, number)

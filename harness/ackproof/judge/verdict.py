@@ -31,7 +31,7 @@ Check = Callable[[Facts], Iterator[Opinion]]
 
 
 def check_scope(facts: Facts) -> Iterator[Opinion]:
-    """Name what this verdict cannot cover, whatever the run shows."""
+    """Yield an opinion on each thing that a verdict on this case cannot cover, whatever the run shows."""
     if BACKENDS[facts.backend].simulated:
         yield not_judged(MODEL_ONLY)
     yield from map(not_judged, facts.case.assumptions)
@@ -131,11 +131,11 @@ def _ask(checks: Sequence[Check], facts: Facts) -> Iterator[Opinion]:
 
 
 def combined(opinions: Sequence[Opinion]) -> tuple[Verdict, tuple[str, ...]]:
-    """Combine opinions into a verdict with its reasons.
+    """Combine opinions into a verdict and its reasons. The first of these rules that applies decides:
 
-    Contradictory evidence carries nothing: INCONCLUSIVE. Else a break that proves itself is FAIL; missing evidence is
-    then named, too. Else missing evidence is INCONCLUSIVE; else a break is FAIL; else an open question is INCONCLUSIVE;
-    else PASS. Where a break does not decide, its sentence still stands among the reasons.
+    A contradiction in the evidence: INCONCLUSIVE. A break that proves itself: FAIL. Missing evidence:
+    INCONCLUSIVE. A break: FAIL. An open question: INCONCLUSIVE. Otherwise PASS. A break that does not decide
+    still is among the reasons.
     """
     contradicting = _texts(opinions, Says.CONTRADICTS)
     proven = tuple(one.text for one in opinions if one.says is Says.BREAKS and one.proven)

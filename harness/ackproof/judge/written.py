@@ -28,8 +28,9 @@ from ackproof.rundir.seal import SealFile, find_changes
 
 
 def not_as_written(run: CaseDir) -> tuple[str, ...]:
-    """Return a reason for each file that is missing, doubled, torn or of another run; none for a run without
-    a seal.
+    """Return a reason for each file that is missing, doubled, torn or of another run; () if there is none.
+
+    A run without a seal (of an older version) is only checked for files that cannot be parsed.
     """
     flaws = find_changes(run) or tuple(_unreadable(run))
     if flaws or not run.seal.exists() or not run.audit_json.exists():

@@ -25,7 +25,9 @@ _FORBIDDEN: Final = {Chance.IMPOSSIBLE: True, Chance.POSSIBLE: False, Chance.UNK
 
 
 def opinions_on(classes: Iterable[ClassJudgement]) -> Iterator[Opinion]:
-    """Yield an opinion on each class with findings that is forbidden, or for which no rule decides."""
+    """Yield an opinion on each class that has findings and is forbidden, or that is neither forbidden nor
+    allowed.
+    """
     for one in classes:
         name, numbers = f"{one.anomaly}: {count_text(one.count, one.anomaly)}", {"count": one.count}
         if one.count and one.forbidden:
@@ -37,7 +39,11 @@ def opinions_on(classes: Iterable[ClassJudgement]) -> Iterator[Opinion]:
 
 
 def judged_classes(facts: Facts) -> Iterator[ClassJudgement]:
-    """Yield each anomaly class with its count over all topics, and whether it is forbidden."""
+    """Yield the judgement on each anomaly class that the audit counted: its count and whether it is
+    forbidden.
+
+    If settings differ by topic, only findings on topics where the class is forbidden count against the run.
+    """
     experiment = facts.case.experiment
     topics = {topic: Promises.from_experiment(facts.case.planned, topic) for topic in experiment.topics}
     for anomaly, whole in facts.audit.counts.items():
@@ -169,7 +175,9 @@ def _strictest_ruling(
 
 
 def strictest(rulings: Sequence[Ruling]) -> Ruling:
-    """Return the first ruling that forbids, else the first that does not judge, else the first that allows."""
+    """Return the ruling that weighs most: one that forbids, else one that leaves the class undecided, else
+    one that allows. The first of several.
+    """
     return max(rulings, key=lambda one: GRAVEST_FIRST.index(one.chance))
 
 
@@ -222,7 +230,11 @@ def ruling(
     promises: Promises,
     expects: Sequence[ExpectSpec],
 ) -> Ruling:
-    """Return the ruling on a class for one topic. Expectations decide only where there is no prediction."""
+    """Return whether a class is forbidden on one topic, with the reason.
+
+    The prediction decides if there is one; else the promises of the settings; else the experiment's
+    expectations.
+    """
     usual, row = rule(anomaly, promises), TABLE.get(anomaly)
     if row is None or row.ruled_by is not RuledBy.LOSS:
         return usual  # no prediction decides it
@@ -244,17 +256,21 @@ def ruling(
 
 
 def acked_inversions_only(anomaly: str, promises: Promises) -> bool:
-    """Return True if `reordered` counts only where both records of an inversion are acked."""
+    """Return True if the class counts only where both records of an inversion were acknowledged (no
+    idempotence).
+    """
     row = TABLE.get(anomaly)
     return row is not None and row.ruled_by is RuledBy.ORDER and not promises.idempotence
 
 
 def unappended(facts: Facts) -> str:
-    """Describe losses that were acknowledged without an offset, as the end of a sentence; empty if there are none.
+    """Describe lost records that were acknowledged without an offset, as the end of a sentence; '' if there
+    are none.
 
-    A leader answers DUPLICATE_SEQUENCE_NUMBER for a batch that it believes to hold already, and librdkafka counts that
-    as success. A leader without state of a producer id accepts any first sequence (ProducerAppendInfo.checkSequence).
-    If a later batch arrives first, it answers the earlier ones as duplicates.
+    A leader answers DUPLICATE_SEQUENCE_NUMBER for a batch that it believes to hold already, and librdkafka
+    counts that as success. A leader without state of a producer id accepts any first sequence
+    (ProducerAppendInfo.checkSequence). If a later batch arrives first, it answers the earlier ones as
+    duplicates.
     """
     if facts.case.experiment.workload.producers.acks == "0":
         return ""

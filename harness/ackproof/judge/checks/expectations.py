@@ -29,8 +29,8 @@ from ackproof.rundir.model import Chance
 
 
 def check_expectations(facts: Facts) -> Iterator[Opinion]:
-    """Yield opinions on expectations that are broken, not met or unknown. Broken upper bounds of counts come
-    first.
+    """Yield an opinion on each expectation that is broken, not met or unknown. Broken upper bounds of counts
+    come first.
     """
     counts = facts.audit.counts
     again = facts.excused.get(Anomaly.DUPLICATE, {}).get(Excuse.PRODUCER_EPOCH, 0)
@@ -86,7 +86,7 @@ def _of_a_measure(
 def judged(
     evidence: Evidence, case: Case, answers: Sequence[tuple[Ask, Bound, Answer]]
 ) -> Iterator[ExpectationJudged]:
-    """Yield the result of each expectation, for `verdict.json` and `--json`."""
+    """Yield the result of each expectation for `verdict.json` and `--json`, in the order of `answers`."""
     counts = evidence.audit.counts if evidence.audit else {}
     for ask, bound, answer in answers:
         name = str(ask)

@@ -49,7 +49,9 @@ class _Behind(NamedTuple):
 
 
 def check_acks_in_isr(facts: Facts) -> Iterator[Opinion]:
-    """Check that no in-sync replica's log ends below an offset that acks=all acknowledged before."""
+    """Check that no in-sync replica's log ends below an offset that was acknowledged with acks=all before the
+    sample.
+    """
     experiment = facts.case.experiment
     backend = BACKENDS[facts.backend]
     if experiment.workload.producers.acks != "all" or backend.simulated or backend.foreign:

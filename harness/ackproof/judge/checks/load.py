@@ -24,7 +24,7 @@ from ackproof.rundir.timeline import EventKind
 
 
 def check_audit(facts: Facts) -> Iterator[Opinion]:
-    """Check that the audit counted every class and every record, and that enough outcomes are known."""
+    """Check that the audit counted every class and every record, and that enough produce outcomes are known."""
     audit = facts.audit
     if not audit.complete:
         yield lacks("the audit is incomplete: " + ("; ".join(audit.reasons) or "no reason recorded"))

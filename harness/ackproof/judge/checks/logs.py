@@ -85,7 +85,9 @@ class _Logs(NamedTuple):
 
 
 def check_logs(facts: Facts) -> Iterator[Opinion]:
-    """Compare the logs with each other and with the final read. Raises `BadInput` for files that are broken."""
+    """Compare the replicas' logs on disk with each other and with the final read. Raises `BadInput` for
+    broken files.
+    """
     final, replicas = facts.final_read, facts.replicas
     if final is None or replicas is None:
         return
@@ -111,7 +113,7 @@ def check_logs(facts: Facts) -> Iterator[Opinion]:
 
 
 def check_presence(facts: Facts) -> Iterator[Opinion]:
-    """Report that the logs on disk were not collected, so that the final read has no second witness."""
+    """Yield an opinion if the logs on disk were not collected: then the final read has no second witness."""
     if facts.final_read is None or facts.replicas is None:
         yield not_judged("the logs on disk were not seen, so the final read has no second witness")
 
@@ -301,7 +303,10 @@ def _nodes(numbers: Sequence[int]) -> str:
 
 
 class ComparedBatches(NamedTuple):
-    """Batches of a log, counted by how they compare with the ledger of the final read."""
+    """Numbers of batches of a replica's log, by how they compare with the records of the final read.
+
+    `same`: batches with the same contents. `other`: batches that differ.
+    """
 
     same: int
     other: int
@@ -310,7 +315,7 @@ class ComparedBatches(NamedTuple):
     unknown: int
     """Number of batches whose records could not be read, or that reach beyond the end of the read."""
     agreed: int = 0
-    """Number of differing batches for which a live reader got the same records as the final reader."""
+    """Number of the differing batches for which a live reader got the same records as the final reader."""
 
 
 def compare(
@@ -323,10 +328,12 @@ def compare(
     committed: bool = False,
     summed: int | None = None,
 ) -> ComparedBatches:
-    """Compare a replica's batches, rows of `replicas.BATCHES`, with the read of a partition from `start` to `end`.
+    """Compare a replica's batches with the final read of a partition, which covers the offsets `start` …
+    `end` - 1.
 
-    `committed`: with the read at read_committed, which has nothing of aborted transactions. `summed`: sum of the
-    contents of all rows of the read, by the audit; where the log has the same sum the rows need not be read again.
+    `log`: the batches, as rows of `replicas.BATCHES`. `committed`: compare with the read at read_committed,
+    which has nothing of aborted transactions. `summed`: content sum of all rows of the read, from the audit;
+    None: not known. If the log has the same sum, the rows are not read.
     """
     log = log.sort_by("first_offset")
     holds = _committed_contents(log) if committed else log["content"].to_numpy()

@@ -16,7 +16,7 @@ from ackproof.rundir.model import ClassExplained, ConformanceFile
 
 
 def check_replay(facts: Facts) -> Iterator[Opinion]:
-    """Check for forbidden steps, and for losses that the replay does not explain."""
+    """Check that the replay found no forbidden step, and that it explains every loss."""
     replay = facts.replay
     for reason in replay.not_replayed:
         yield _not_judged(reason)

@@ -95,7 +95,9 @@ def check_unread_bytes(facts: Facts) -> Iterator[Opinion]:
 
 
 def check_resets(facts: Facts) -> Iterator[Opinion]:
-    """Name offsets that a live reader skipped because the log start had moved above its position."""
+    """Yield an opinion for offsets that a live reader skipped because the log start had moved above its
+    position.
+    """
     for event in facts.events:
         what = event.what
         if not isinstance(what, ClientReset) or what.position is None or what.goes_on is None:

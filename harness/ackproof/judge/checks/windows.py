@@ -36,7 +36,7 @@ class _Finding(NamedTuple):
 
 
 def check_windows(facts: Facts) -> Iterator[Opinion]:
-    """Compare the windows of a soak with the timeline and the audit of the whole."""
+    """Compare the windows of a soak with the timeline and with the audit of the whole run."""
     if facts.case.experiment.soak is None:
         return
     found = facts.windows

@@ -238,7 +238,7 @@ def _kills(facts: Facts) -> Iterator[str]:
 
 
 def check_watching(facts: Facts) -> Iterator[Opinion]:
-    """Check that live readers read all the time. A reader that stands still sees no anomaly."""
+    """Check that live readers read during the whole load. A reader that stands still sees no anomaly."""
     why = ""
     if not facts.case.experiment.workload.consumers.live:
         why = "the experiment has no live reader"

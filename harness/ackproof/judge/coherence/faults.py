@@ -125,7 +125,7 @@ def _script(facts: Facts, fault: Script) -> Iterator[str]:
 
 
 def check_targets(facts: Facts) -> Iterator[Opinion]:
-    """Check that each fault hit nodes that may have held its roles, and that its confirmation names a
+    """Check that each fault hit nodes that may have held its roles, and that its confirmation names its
     witness.
     """
     if BACKENDS[facts.backend].foreign:

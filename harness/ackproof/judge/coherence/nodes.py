@@ -100,7 +100,7 @@ def _kept_leaderships(facts: Facts) -> Iterator[str]:
 
 
 def check_scrapes(facts: Facts) -> Iterator[Opinion]:
-    """Check scrapes of metrics against the case, their own order, the lives of nodes and the sampled ISRs."""
+    """Check metric scrapes against the case, their own order, the lives of nodes and the sampled ISRs."""
     if not facts.scrapes:
         return
     if not facts.case.experiment.observe.metrics:
@@ -165,8 +165,8 @@ def _unseen_shrinks(facts: Facts) -> Iterator[str]:
 
 
 def check_rounds(facts: Facts) -> Iterator[Opinion]:
-    """Check rounds of requests to each broker, and commits of readers, against the case, their order and node
-    lives.
+    """Check rounds of requests to each broker, and readers' commits: against the case, their order and the
+    lives of nodes.
     """
     if facts.rounds and not facts.case.experiment.observe.brokers:
         yield contradicts("each broker was asked, and the experiment does not ask for that")

@@ -37,19 +37,22 @@ _SLACK_NS: Final = 5_000_000_000
 
 
 class RowRule(NamedTuple):
-    """A rule about produced rows: a property that no row may have."""
+    """A property that no produced row may have.
+
+    `words`: the property, in words. `columns`: columns of the ledger that it needs.
+    """
 
     words: str
     columns: tuple[str, ...]
     broken: Callable[[pa.RecordBatch], pa.Array]
-    """Return which rows of a batch with these columns have the property."""
+    """Return a mask: True for each row of a batch with these columns that has the property."""
     may_break: Callable[[Footer], bool]
     """Return False if the footer of a row group shows that no row breaks the rule, so that none need be read.
     """
 
 
 def check_rows(facts: Facts) -> Iterator[Opinion]:
-    """Check produced rows against each rule. Names partitions that never acknowledged a record."""
+    """Check produced rows against each rule, and that each partition acknowledged a record."""
     rules, places = list(_rules(facts)), _PartitionsOfAttempts()
     count: Counter[str] = Counter()
     example: dict[str, str] = {}
