@@ -64,5 +64,7 @@ def run(
 
 
 def exit_code(results: Iterable[AuditResult]) -> int:
-    """Return the worst code: 254 not a ledger, else 2 incomplete, else 0."""
+    """Return the exit code for several results: 254 if any directory is not a ledger, else 2 if any is
+    incomplete, else 0.
+    """
     return max((result.code for result in results), default=0)

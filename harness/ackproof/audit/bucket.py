@@ -47,22 +47,27 @@ class BucketRows:
 
 @dataclass(frozen=True)
 class ReadOrder:
-    """Reads of one bucket, or of a range of it, compared with the previous read of the same reader."""
+    """How each reader of a bucket (or of a range of it) went through it, from each read to the next.
+
+    `walks`: by stream of reads. `totals`: numbers of reads.
+    """
 
     walks: Mapping[Stream, ReadWalk]
     totals: Totals
     contents: tuple[int, int]
-    """Content sums of the final reads at read_uncommitted and read_committed: see `payload.content_sum`."""
+    """Content sums (`payload.content_sum`) of the final reads at read_uncommitted and at read_committed."""
 
     @property
     def back(self) -> Rows:
-        """Return the reads of final readers at an offset not above that of their previous read."""
+        """Reads of final readers at an offset not above that of their previous read."""
         both = (self.walks[stream].back.select(OFFSETS_READ_AGAIN) for stream in ("final", "committed"))
         return concat_rows(both, OFFSETS_READ_AGAIN)
 
 
 def follow_bucket_reads(place: TopicPartition, rows: BucketRows, findings: FindingsWriter) -> ReadOrder:
-    """Follow all readers of a bucket. Adds findings of class rewound."""
+    """Compare each read of a bucket with the previous one of its reader. Adds findings of class rewound to
+    `findings`.
+    """
     reads: list[Stream] = [stream for stream in STREAMS if stream != "produced"]
     walks = {stream: follow_reads(rows[stream]) for stream in reads}
     add_rewound(place, walks, findings)
@@ -82,9 +87,9 @@ def add_rewound(place: TopicPartition, walks: Mapping[Stream, ReadWalk], finding
 
 
 def count_produced(produced: Rows, commits: CommitAudit) -> Totals:
-    """Count produced rows by outcome, and those of transactions.
+    """Count produced rows by outcome, and those that belong to transactions.
 
-    Call it after the pass over identities, which counts the transactional rows in `commits`.
+    Call it after the pass over identities, which fills `commits` with the transactions.
     """
     acked, failed, indeterminate = np.bincount(produced["outcome"], minlength=len(Outcome)).tolist()
     return Counter(
@@ -99,7 +104,12 @@ def count_produced(produced: Rows, commits: CommitAudit) -> Totals:
 
 @dataclass(frozen=True)
 class BucketAudit:
-    """Counts and flawed offsets of a bucket that was audited as a whole."""
+    """Results of a bucket that was audited as a whole.
+
+    `contents`: content sums of the final reads at read_uncommitted and at read_committed. `flaws`: offsets at
+    which a final read skipped a record or went back. `handovers`: rows that this bucket alone cannot decide
+    on.
+    """
 
     totals: Totals
     contents: tuple[int, int]
@@ -115,9 +125,10 @@ def audit_bucket(
     keys: Mapping[int, Keys],
     removal: Removal,
 ) -> BucketAudit:
-    """Run all passes over a bucket, except the one that builds its series.
+    """Run all passes over the rows of one bucket, except the one that builds its series.
 
-    Raises `Rejected` (invalid rows), `UnreadablePart` and OSError.
+    Findings are added to `findings`. `keys`: by producer, for producers whose records have keys. `removal`:
+    what may have removed records. Raises `Rejected` (invalid rows), `UnreadablePart` and OSError.
     """
     read, live = follow_bucket_reads(place, rows, findings), live_rows(rows)
     reads = RangeReads(
@@ -150,7 +161,7 @@ def live_rows(rows: BucketRows) -> Rows:
 
 
 def sum_contents(contents: Iterable[tuple[int, int]]) -> tuple[int, int]:
-    """Return the content sums of several ranges together, modulo 2^64, as signed numbers."""
+    """Add pairs of content sums of several ranges, modulo 2^64, as signed numbers."""
     final, committed = zip(*contents, strict=True)
     return as_int64(sum(final) % (1 << 64)), as_int64(sum(committed) % (1 << 64))
 

@@ -52,23 +52,30 @@ _FAR = int(np.iinfo(np.int64).max)
 
 @dataclass(frozen=True)
 class RangeReads:
-    """Reads with which the produced records of a range of identities are compared."""
+    """Reads with which the produced records of a range of identities are compared.
+
+    `final`: the final read at read_uncommitted. `committed_live`: rows of live readers at read_committed.
+    """
 
     final: Rows
     committed: Rows
     """The final read at read_committed."""
     committed_live: Rows
     live: Rows
-    """Rows of live readers."""
+    """Rows of live readers at both isolation levels."""
     gaps: Rows
-    """Gaps of live readers (`offsets.GAPS`)."""
+    """Gaps of live readers at read_uncommitted (`offsets.GAPS`)."""
     committed_gaps: Rows
     """Gaps of live readers at read_committed."""
 
 
 @dataclass(frozen=True)
 class IdentityPass:
-    """Results of the pass over identities, for the pass over offsets."""
+    """Results of the pass over identities, for the pass over offsets.
+
+    `spans`: lowest and highest offsets by producer, for `find_crossings`. `removed`: records that Kafka
+    removed on purpose. `handovers`: rows that this bucket alone cannot decide on.
+    """
 
     copies: Rows
     """Distinct final rows (`distinct_copies`)."""
@@ -116,10 +123,9 @@ def audit_identities(
 ) -> IdentityPass:
     """Audit the identities of one bucket, or of a range of them.
 
-    `rows`: the produced rows. `keys`: by producer, for producers whose records have keys. `order`: writer of the
-    findings of class reordered, by default `findings`.
-
-    Raises `Rejected` if an identity was produced twice.
+    `rows`: the produced rows. `keys`: by producer, for producers whose records have keys. `removal`: what may
+    have removed records. `order`: writer of the findings of class reordered, by default `findings`. Raises
+    `Rejected` if an identity was produced twice.
     """
     match, add = _ProducedMatch(rows, reads), partial(findings.add, place)
     produced, copies, present = match.produced, match.copies, match.present
@@ -311,7 +317,7 @@ def _is_unidentified(rows: Rows) -> Bools:
 
 
 def distinct_copies(final: Rows) -> Rows:
-    """Return the final rows by offset, once each: rows with equal offset, producer, seq and intact are one
+    """Return the final rows by offset, once each: rows with equal offset, producer, seq and `intact` are one
     copy.
 
     A copy has the lowest leader epoch of its rows (-1, unknown, is lowest), the time of the first read, and

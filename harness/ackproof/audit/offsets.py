@@ -50,9 +50,10 @@ def follow_reads(reads: Rows) -> ReadWalk:
 
 
 def join_ranges(ends: Sequence[Rows], schema: Schema) -> ReadWalk:
-    """Compare the last read of each range with the first read of the next.
+    """Compare the last read of each range with the first read of the next, for readers whose walk continues
+    there.
 
-    `ends`: `ReadWalk.ends` of each range, in order.
+    `ends`: `ReadWalk.ends` of each range, in order. `schema`: columns of a read.
     """
     number = np.repeat(np.arange(len(ends)), [len(rows) for rows in ends])
     ranged = {**concat_rows(ends, schema).columns, "range": number}
@@ -101,16 +102,16 @@ def audit_offsets(
     gaps: Rows,
     removed: Bools,
 ) -> Ints:
-    """Audit the offsets of one bucket, or of a range of it.
+    """Audit the offsets of one bucket, or of a range of it. Return the flaws of the final read.
 
-    Return the flaws of the final read: offsets to which a final reader went back, and offsets that it skipped
-    although another read shows a record there.
+    Flaws are offsets to which a final reader went back, and offsets that it skipped although another read
+    shows a record there.
 
-    `copies`: the distinct final rows. `reads`: the live rows. `removed`: True for each live row whose record
-    a setting or an administrator removed later. `skipped`: offsets of present copies in a live reader's gaps.
-    `back`: reads at which final readers went back. `gaps`: gaps of the final reader at read_uncommitted. Gaps
-    at read_committed are no flaw: they may belong to aborted transactions, and otherwise the transaction is
-    torn.
+    `copies`: the distinct final rows. `reads`: the live rows. `lost`: lost records that were acknowledged
+    with an offset. `removed`: True for each live row whose record a setting or an administrator removed
+    later. `skipped`: offsets of present copies in a live reader's gaps. `back`: reads at which final readers
+    went back. `gaps`: gaps of the final reader at read_uncommitted. Gaps at read_committed are no flaw: they
+    may belong to aborted transactions, and otherwise the transaction is torn.
     """
     copies = copies.sorted_by("offset", "producer", "seq")
     starts = group_starts([copies["offset"]])

@@ -38,7 +38,7 @@ _WORK, _PART, _SERIES = ".audit-", "part-", "series-"
 
 @dataclass(frozen=True)
 class Outputs:
-    """Names of the files that one audit of one directory writes."""
+    """Names of the files that one audit of one directory writes. `audit`: unique text in all these names."""
 
     directory: str
     audit: str
@@ -58,11 +58,11 @@ class Outputs:
         return self.case.path / f"{_WORK}{self.audit}"
 
     def unfinished(self, kind: Unfinished, unit: str) -> Path:
-        """Return a new path for a temporary file of one attempt of a task."""
+        """Return a new path for a temporary file of one attempt of a task. `unit`: name of its unit of work."""
         return self.work / kind / f"{unit}-{uuid4().hex[:8]}"
 
     def findings(self, unit: str) -> Path:
-        """Return a new path for the findings of one attempt of a task."""
+        """Return a new path for the findings of one attempt of a task. `unit`: name of its unit of work."""
         return self.case.findings / f"{_PART}{self.audit}-{unit}-{uuid4().hex[:8]}.parquet"
 
     @property
@@ -132,9 +132,10 @@ _UNKNOWN = dict.fromkeys(_NUMBERS, np.array(-1))
 
 
 def create_findings(path: Path, **options: object) -> pq.ParquetWriter:
-    """Create a findings file. Recreates `findings/`, never the run directory. Raises OSError.
+    """Create a findings file, and the folder `findings/` if it is gone: another audit may have removed it
+    while empty.
 
-    Another audit of the same directory may have removed the folder while it was empty.
+    `options`: of `ParquetWriter`. Never creates the run directory. Raises OSError.
     """
     try:
         return storage.create_parquet(path, FINDINGS, **options)
@@ -167,9 +168,10 @@ class FindingsWriter:
         offset: Ints | None = None,
         detail: pa.Array | str = "",
     ) -> None:
-        """Add rows (or those at `which`) that show one class in one partition. A missing column is unknown (-1).
+        """Add findings of one class in one partition: the `rows`, or those at the indices `which`.
 
-        `offset` replaces their offsets; it and an array of details are as long as the added rows.
+        A column that `rows` lacks is unknown (-1). `offset` replaces their offsets. `detail`: one text for
+        all, or one for each added row.
         """
         known = rows.select([name for name in _NUMBERS if name in rows.columns], which)
         if offset is not None:
@@ -232,8 +234,8 @@ class FindingsWriter:
 class Handover:
     """Rows that a bucket hands on because it cannot decide on them alone (`ackproof.audit.shares`).
 
-    `about` identities: those that the bucket produced, in order, with True where its final rows have them
-    intact. `about` unmatched: distinct final rows of identities that it did not produce. `about`
+    What they are depends on `about`. identities: those that the bucket produced, in order, with True where
+    its final rows have them intact. unmatched: distinct final rows of identities that it did not produce.
     transactions: totals of each transaction in a range.
     """
 

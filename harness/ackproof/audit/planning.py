@@ -104,7 +104,8 @@ def bucket_units(planned: Plan, target: AuditTarget, splits: Iterable[SplitResul
 def group_tasks(units: Sequence[AnyUnit], limits: Limits, cores: int) -> list[list[AnyUnit]]:
     """Group units into tasks of even cost, the most expensive first.
 
-    Small units share a task. Workers elsewhere get fewer and larger tasks (`count_tasks`).
+    `cores`: number of cores on other machines, whose workers get fewer and larger tasks (`count_tasks`); 0:
+    all tasks run on this machine.
     """
     costs = [unit.rows + _UNIT_COST_ROWS for unit in units]
     small = sum(cost for cost in costs if cost < limits.task_rows)
@@ -121,8 +122,8 @@ def group_tasks(units: Sequence[AnyUnit], limits: Limits, cores: int) -> list[li
 
 
 def count_tasks(count: int, cores: int) -> int:
-    """Return how many tasks `count` tasks are merged into, with this many cores on other machines; 0 cores:
-    no merging.
+    """Return how many tasks `count` tasks are merged into, for `cores` cores on other machines. 0 cores: no
+    merging.
 
     Scheduling a task of 0.1 s costs a third of that, and each disturbance of its worker delays it fully. So
     up to three become one, as long as each core gets four tasks and at least ten are left.
@@ -168,7 +169,7 @@ LEAST, GREATEST = int(np.iinfo(np.int64).min), int(np.iinfo(np.int64).max)
 
 @dataclass(frozen=True)
 class RowSource:
-    """Rows of a bucket in one row group, or in a temporary file of an earlier task."""
+    """Rows of a bucket: one row group of a part, or one stream in a temporary file of an earlier task."""
 
     held: Piece | tuple[Stream, Spilled]
 
@@ -184,9 +185,7 @@ class RowSource:
 
     @property
     def streams(self) -> set[Stream]:
-        """Return the streams whose rows may be here; all streams of consumed rows if the phase is not in the
-        footer.
-        """
+        """Streams whose rows may be here: all consumed streams if the footer does not tell the phase."""
         if not isinstance(self.held, Piece):
             return {self.held[0]}
         if self.held.part.kind == "produced":
@@ -199,7 +198,10 @@ class RowSource:
         return self.rows * (_LIGHT if self.streams & axis.keys.keys() <= axis.light else 1.0)
 
     def read(self, place: TopicPartition, axis: CutAxis) -> Iterator[tuple[Stream, Rows]]:
-        """Yield the rows with the columns that `axis` needs. Raises OSError, and as `load.read_piece` does."""
+        """Yield (stream, rows) with the columns that `axis` needs.
+
+        Raises OSError, `UnreadablePart`, `UntrustedStatistics` and `Rejected`.
+        """
         if not isinstance(self.held, Piece):
             yield self.held[0], self.held[1].load()
             return
@@ -227,7 +229,7 @@ class KeyRange:
     """Approximate number of rows."""
 
     def load(self, place: TopicPartition) -> BucketRows:
-        """Read the rows, and drop those outside the range. Raises as `RowSource.read` does."""
+        """Read the rows of the range. Raises OSError, `UnreadablePart`, `UntrustedStatistics` and `Rejected`."""
         found = BucketRows()
         for source in self.sources:
             for stream, rows in source.read(place, self.axis):
@@ -238,7 +240,9 @@ class KeyRange:
 
 
 def count_ranges(sources: Sequence[RowSource], axis: CutAxis, most: int) -> int:
-    """Return the number of ranges of at most about `most` rows; light rows count a third."""
+    """Return into how many ranges of about `most` rows to cut these rows. A row of a light stream counts a
+    third.
+    """
     return math.ceil(sum(source.cost(axis) for source in sources if source.keys(axis)) / most)
 
 

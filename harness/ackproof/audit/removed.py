@@ -68,8 +68,9 @@ class RemovedRecords:
             self.compacted = gone & ~self.deleted & ~self.expired
 
     def causes(self) -> Iterator[tuple[Anomaly, Bools, str]]:
-        """Yield (class, rows, reason): if one of these rows is missing, the class explains it. No row is in two
-        classes.
+        """Yield (class, mask of produced rows, reason): the class explains these rows if they are missing.
+
+        A row is in one class at most.
         """
         yield Anomaly.EXPIRED, self.expired, self.removal.expired_why
         yield Anomaly.COMPACTED, self.compacted, self.removal.compacted_why
@@ -82,14 +83,18 @@ class RemovedRecords:
 
     @property
     def at_read_committed(self) -> Bools:
-        """Like `explained`, for the final read at read_committed: it starts later, so more records may have expired."""
+        """Mask like `explained`, for the final read at read_committed: it starts later, so more records may
+        have expired.
+        """
         start = self.removal.committed_start
         if not self.possible or start <= self.removal.log_start:
             return self.explained
         return self.explained | (self._old_enough & self._held & (self._offset >= 0) & (self._offset < start))
 
     def among(self, reads: Rows) -> Bools:
-        """Return True for each of these live reads whose record was removed on purpose after it was read."""
+        """Return a mask: True for each of these live reads whose record was removed on purpose after it was
+        read.
+        """
         removal, offset = self.removal, reads.ints("offset")
         gone = self._superseded.among(reads)
         if not self.possible:
@@ -198,7 +203,7 @@ class SupersededRecords:
         self._of = {producer: _LastOfKey(own, producer, produced, copies) for producer, own in keys.items()}
 
     def among(self, rows: Rows) -> Bools:
-        """Return True for each of these rows (producer, seq, offset) that is superseded."""
+        """Return a mask: True for each of these rows (producer, seq, offset) that is superseded."""
         found = np.zeros(len(rows), dtype=np.bool_)
         for producer, last in self._of.items():
             own = rows["producer"] == producer

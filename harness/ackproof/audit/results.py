@@ -53,9 +53,10 @@ class AuditResult:
 
 
 def build_audit_file(counted: Tally, reasons: tuple[str, ...], digests: Mapping[str, str]) -> AuditFile:
-    """Return the content of `audit.json`, with every class that this version counts, even with 0.
+    """Return the content of `audit.json`: all counts, even 0, of every class that this version counts.
 
-    Liveness classes are in it only if the run was observed.
+    `reasons`: why it is incomplete. `digests`: SHA-256 of each counted part, by path. Liveness classes are in
+    it only if the run was observed.
     """
     totals = counted.totals
     return AuditFile(
@@ -79,7 +80,11 @@ def build_audit_file(counted: Tally, reasons: tuple[str, ...], digests: Mapping[
 
 
 def publish(outputs: Outputs, counted: Tally, file: AuditFile) -> AuditFile:
-    """Write the series and then `audit.json`. Remove the older files that these replace. Raises OSError."""
+    """Write the series and then `audit.json`, return what was written, and remove older files that these
+    replace.
+
+    Raises OSError.
+    """
     case = outputs.case
     cut = {place: longest_ms(acks) for place, acks in counted.acks.items()}
     with storage.create_parquet(outputs.series, SERIES) as writer:
@@ -173,9 +178,10 @@ def collect_deleted(found: Sequence[WindowFile], ledger: Ledger) -> DeletedRecor
 
 
 def sum_windows(found: Sequence[WindowFile], ledger: Ledger, spared: int) -> DeletedWindows | None:
-    """Return the sums over all windows; None if no window was deleted.
+    """Return the sums over all windows of a soak; None if no window was deleted.
 
-    `spared`: number of acked attempts in the ledgers whose records were deleted with a window.
+    `found`: all windows. `spared`: number of acked attempts in the ledgers whose records were deleted with a
+    window.
     """
     if not found:
         return None
@@ -195,7 +201,7 @@ def sum_windows(found: Sequence[WindowFile], ledger: Ledger, spared: int) -> Del
 def copy_window_findings(case: CaseDir, found: Sequence[WindowFile], into: Path) -> Counter[str]:
     """Copy the findings of deleted windows into one file. Return their number by class. Raises OSError.
 
-    Every configuration allows these findings.
+    They need no judgement of their own: every configuration allows these classes.
     """
     counts: Counter[str] = Counter()
     paths = [window_findings(case, window.number) for window in found if window.deleted and window.counts]
@@ -209,8 +215,11 @@ def copy_window_findings(case: CaseDir, found: Sequence[WindowFile], into: Path)
 
 
 def add_unrecovered(outputs: Outputs, counted: Tally) -> None:
-    """Count the classes of liveness from `observed/recovery.json` and write their findings; does nothing for
-    a run that was not observed. Raises OSError, `BadInput`."""
+    """Count the liveness classes from `observed/recovery.json`, add them to `counted`, and write their
+    findings.
+
+    Does nothing for a run that was not observed. Raises OSError and `BadInput`.
+    """
     path = outputs.case.recovery
     if not path.exists():
         return

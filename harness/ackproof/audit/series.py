@@ -32,7 +32,7 @@ _Bins: TypeAlias = tuple[Ints, dict[str, Array]]
 
 
 class AckStretch(NamedTuple):
-    """First and last acknowledgement within some time, and the longest gap between two, in ns."""
+    """First and last acknowledgement within some time range, and the longest gap between two, in ns."""
 
     first: int
     last: int
@@ -41,7 +41,11 @@ class AckStretch(NamedTuple):
 
 
 def longest_ms(stretches: Iterable[AckStretch]) -> float:
-    """Return the longest time between two successive acknowledgements in ms; -1 with fewer than two."""
+    """Return the longest time between two successive acknowledgements in ms, also across the borders of
+    ranges.
+
+    Returns -1 with fewer than two acknowledgements.
+    """
     longest, before = -1, None
     for acks in sorted(stretches):
         longest = max(longest, acks.longest, -1 if before is None else acks.first - before)
@@ -52,9 +56,10 @@ def longest_ms(stretches: Iterable[AckStretch]) -> float:
 def build_series(
     place: TopicPartition, produced: Rows, live: Sequence[Rows]
 ) -> tuple[pa.Table, AckStretch | None]:
-    """Return the series of one bucket, or of a time range of it, in order of time.
+    """Return the series of one bucket, or of a time range of it, and its acknowledgements (None: there are
+    none).
 
-    Also return the acknowledgements of this range, to find gaps across ranges; None: there are none.
+    The series has a row per 100 ms. The acknowledgements serve to find the longest gap across ranges.
     """
     acked = produced["latency_ns"] >= 0
     times = np.sort(produced.ints("at_ns")[acked], kind=_IN_RUNS)

@@ -64,6 +64,8 @@ _DENSE_FROM = 1024
 class Block:
     """Identities of one producer with seq >> 16 == `number`, as two packed bitmaps over the low 16 bits of
     seq.
+
+    `produced`: sent by this producer. `present`: read intact.
     """
 
     producer: int
@@ -185,7 +187,9 @@ class IdentityRegister:
         return sparse.take(np.flatnonzero(~np.repeat(moved, ends - starts)))
 
     def find(self, producer: Array, seq: Ints) -> tuple[Bools, Bools]:
-        """Return two arrays: was each identity produced, and did the bucket that produced it read it intact?"""
+        """Return two masks over these identities: was it produced, and did the bucket that produced it read
+        it intact?
+        """
         at = self._sparse.find(producer, seq)
         produced = at >= 0
         present = np.zeros(len(seq), dtype=np.bool_)
@@ -214,11 +218,12 @@ def resolve_share(
     deleted: DeletedRecords = NOTHING_DELETED,
 ) -> int:
     """Audit one share of a directory. Return the number of final rows whose identity no producer's ledger
-    has.
+    has, although the ledger of their producer is incomplete.
 
-    Reports nothing about records whose attempts were audited and deleted. Several intact copies of one
-    identity are duplicates, except one: a copy in the partition where it was produced, else the copy at the
-    lowest (topic, partition, offset). Raises `Rejected` if an identity was produced twice.
+    `given`: contributions of all buckets. `open_producers`: those with an incomplete ledger. Reports nothing
+    about records whose attempts were audited and `deleted`. Several intact copies of one identity are
+    duplicates, except one: a copy in the partition where it was produced, else the copy at the lowest (topic,
+    partition, offset). Raises `Rejected` if an identity was produced twice.
     """
     register = IdentityRegister(given)
     add_torn([(share.place, share.transactions) for share in given], findings)
@@ -272,8 +277,8 @@ class CommitAudit:
         self.unlisted = 0
 
     def fates(self, produced: Rows) -> TransactionFates | None:
-        """Return the outcome of each row's transaction; None: no row has one. Raises as
-        `TransactionTable.fates`.
+        """Return the outcome of each row's transaction; None if no row has one. Raises `Rejected` and
+        `UnreadablePart`.
         """
         fates, unlisted = self._table.fates(produced)
         self.unlisted += unlisted
@@ -282,10 +287,11 @@ class CommitAudit:
         return fates
 
     def reads(self, reads: Rows, found: Ints, fates: TransactionFates, who: str) -> None:
-        """Add findings of class aborted_read and early_read, about reads at read_committed.
+        """Add findings of classes aborted_read and early_read: reads at read_committed that no such reader
+        should get.
 
-        `found`: index of each read's record in `fates`; -1: not produced in this range. `who`: the reader in
-        words.
+        `found`: index of each read's record in `fates`; -1: not produced in this range. `who`: the reader, in
+        the words of the finding.
         """
         own = np.flatnonzero(found >= 0)
         of = found[own]
@@ -303,8 +309,8 @@ class CommitAudit:
     ) -> Iterator[Handover]:
         """Yield the totals of each transaction in this range.
 
-        `visible`: True for records in the final read at read_committed. `removed`: True for records removed
-        on purpose, which do not tear a transaction.
+        Masks over `produced`: `visible`, records in the final read at read_committed; `removed`, records
+        removed on purpose, which do not tear a transaction.
         """
         inside = np.flatnonzero(fates.txn >= 0)
         if not self._table.files.committed_read or not len(inside):

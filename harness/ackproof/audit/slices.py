@@ -64,7 +64,10 @@ SpilledParts = tuple[Spilled, ...]
 
 @dataclass(frozen=True)
 class BucketRange:
-    """Base of units that audit one range of a hot bucket. `number`: position of the range in its bucket."""
+    """Base of units that audit one range of a hot bucket.
+
+    `bucket`: number of the bucket. `number`: position of the range in it.
+    """
 
     target: AuditTarget
     bucket: int
@@ -88,7 +91,11 @@ class WalkUnit(BucketRange):
 
 @dataclass(frozen=True)
 class SliceUnit(BucketRange):
-    """Unit that audits the records within a range of seqs, and builds the series within a range of times."""
+    """Unit that audits the records within a range of seqs, and builds the series within a range of times.
+
+    `identity`, `time`: these ranges; None: there are no more such ranges. `live_gaps`, `committed_gaps`: gaps
+    of live readers at read_uncommitted and at read_committed.
+    """
 
     identity: KeyRange | None
     time: KeyRange | None
@@ -106,7 +113,10 @@ class SliceUnit(BucketRange):
 
 @dataclass(frozen=True)
 class PlaceUnit(BucketRange):
-    """Unit that audits the reads at each offset within a range of offsets."""
+    """Unit that audits the reads at each offset within a range of offsets.
+
+    `gaps`: gaps of the final reader. `back`: reads at which final readers went back.
+    """
 
     cut: KeyRange
     gaps: SpilledParts
@@ -115,9 +125,10 @@ class PlaceUnit(BucketRange):
 
 @dataclass(frozen=True)
 class OrderUnit:
-    """Unit that counts reordered records of one slice again.
+    """Unit that counts reordered records of one slice (`of`) again, compared with later ranges of seqs.
 
-    Some of them are at higher offsets than records of later ranges of seqs, whose spans are in `above`.
+    Some of its records are at higher offsets than records of these ranges. `above`: lowest and highest
+    offsets of the later ranges, by producer.
     """
 
     of: SliceUnit
@@ -134,7 +145,7 @@ class OrderUnit:
 
 @dataclass(frozen=True)
 class WalkResult:
-    """Answer to a walk unit: counts, and the gaps and range ends of each stream for later units."""
+    """Result of a walk unit (`of`): counts, and the gaps and range ends of each stream for later units."""
 
     number: int
     """Number of the audited directory."""
@@ -155,9 +166,10 @@ class PlaceInput:
 
 @dataclass(frozen=True)
 class SliceResult:
-    """Answer to a slice unit.
+    """Result of a slice unit (`of`).
 
-    `reordered` compares only records of this range. With `spans` other ranges can be compared with it.
+    `reordered`: counts of class reordered, within this range of seqs only. `spans`: lowest and highest
+    offsets by producer, with which other ranges are compared.
     """
 
     number: int
@@ -179,7 +191,7 @@ def cut_walks(bucket: BucketUnit, limits: Limits) -> list[WalkUnit]:
 
 
 def do_walk(unit: WalkUnit) -> WalkResult | Trouble:
-    """Follow the readers within one range of read_seq. Errors of files come back as `Trouble`."""
+    """Follow the readers within one range of read_seq. Errors of files are returned as `Trouble`."""
     target, name = unit.target, unit.name("walk")
     findings = target.findings(name)
     try:
@@ -345,9 +357,8 @@ def do_places(unit: PlaceUnit, given: Sequence[PlaceInput]) -> Tally | Trouble:
 
 
 def split_reordered(slices: Sequence[SliceResult]) -> tuple[list[OrderUnit], list[Tally]]:
-    """Return an order unit for each slice that must be compared with higher ranges of seqs.
-
-    Also return the counts of reordered records of all other slices.
+    """Return the slices that must be counted again as order units, and the counts of class reordered of all
+    others.
     """
     slices = sorted(slices, key=lambda result: result.of.number)
     crossing = dict(find_crossings([result.spans for result in slices]))

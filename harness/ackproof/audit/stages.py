@@ -64,10 +64,12 @@ Group = Sequence[AnyUnit]
 
 
 def start_workers(edge: Edge, rows: int, limits: Limits) -> Edge:
-    """Start the workers elsewhere if each of their cores gets several tasks. Return the edge.
+    """Start the workers on other machines with an empty job, if each of their cores gets several tasks.
+    Return the edge.
 
-    A worker's first task takes 20 times the mean, and its first task of each stage twice the mean: Python,
-    modules, the heap, the classes of a shuffle. An empty job takes these costs beforehand.
+    `rows`: number of rows to audit. A worker's first task takes 20 times the mean, and its first task of each
+    stage twice the mean: Python, modules, the heap, the classes of a shuffle. An empty job takes these costs
+    beforehand.
     """
     ready = 0
     while ready < (cores := min(edge.cores_elsewhere, _MOST_PARTITIONS)) and rows > cores * limits.range_rows:
@@ -77,8 +79,10 @@ def start_workers(edge: Edge, rows: int, limits: Limits) -> Edge:
 
 
 def split_row_groups(edges: Callable[[], Edge], units: Sequence[SplitUnit], limits: Limits) -> list[Message]:
-    """Split row groups that hold several partitions. A single task runs in this process, because Spark may
-    still be starting.
+    """Split row groups that hold several partitions. Return a `SplitResult` or a `Trouble` for each unit.
+
+    `edges` starts Spark when it is first called. A single task runs in this process, because Spark may still
+    be starting.
     """
     if len(group_tasks(units, limits, 0)) <= 1:
         return [do_split(unit) for unit in units]
@@ -88,7 +92,9 @@ def split_row_groups(edges: Callable[[], Edge], units: Sequence[SplitUnit], limi
 def run_units(
     edge: Edge, what: str, units: Sequence[AnyUnit], limits: Limits, do: Callable[[AnyUnit], Message]
 ) -> list[Message]:
-    """Run a Spark job that calls `do` on each unit. `what`: name of the job in messages."""
+    """Run a Spark job that calls `do` on each unit, and return its results. `what`: name of the job in
+    messages.
+    """
     if not units:
         return []
     return edge(Job(what, group_tasks(units, limits, edge.cores_elsewhere), partial(_do_each, do=do)))
@@ -97,8 +103,10 @@ def run_units(
 def count_units(
     edge: Edge, units: Sequence[Counting], places: Mapping[Key, PlaceUnit], limits: Limits
 ) -> list[Message]:
-    """Audit directories, buckets and slices of hot buckets. After a shuffle, audit shares and ranges of
+    """Audit directories, buckets and slices of hot buckets, then, after a shuffle, shares and ranges of
     offsets.
+
+    `places`: unit of each range of offsets, by its key in the shuffle. Returns all counts and troubles.
     """
     if not units:
         return []

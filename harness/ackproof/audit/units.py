@@ -61,7 +61,11 @@ class Limits:
 
 @dataclass(frozen=True)
 class AuditTarget:
-    """An audited directory, as the tasks on its units see it."""
+    """An audited directory, as the tasks on its units see it.
+
+    `number`: its position among the audited directories. `open_producers`: producers with an incomplete
+    ledger. `shares`: number of shares into which its identities are cut.
+    """
 
     number: int
     outputs: Outputs
@@ -133,7 +137,7 @@ class BucketUnit(_PieceUnit):
 
 @dataclass(frozen=True)
 class SplitResult:
-    """Temporary files with the rows of each bucket, by stream."""
+    """Temporary files of one unit: (partition, stream, location of the rows), for each partition and stream."""
 
     target: AuditTarget
     found: tuple[tuple[TopicPartition, Stream, Spilled], ...]
@@ -141,7 +145,12 @@ class SplitResult:
 
 @dataclass
 class Tally:
-    """Counts and file names of one directory, or of a part of it."""
+    """Counts and file names of one directory, or of a part of it.
+
+    `number`: of the directory. `counts`: findings by class. `flaw_places`: partition and offset of the first
+    flaws of the final read; `flaws`: number of all. `contents`: content sums of the final reads at
+    read_uncommitted and at read_committed.
+    """
 
     number: int
     counts: Counter[str] = field(default_factory=Counter)
@@ -157,7 +166,7 @@ class Tally:
     """Acknowledgements of each range of time, for partitions whose bucket is cut."""
 
     def add(self, other: Tally) -> None:
-        """Add another part of the same directory."""
+        """Add the counts of another part of the same directory."""
         self.counts.update(other.counts)
         self.totals.update(other.totals)
         self.unledgered += other.unledgered
@@ -176,7 +185,10 @@ TROUBLES = (UnreadablePart, UntrustedStatistics, Rejected, OSError)
 
 @dataclass(frozen=True)
 class Trouble:
-    """Error for which a unit has no counts. OSError: its output could not be written or read back."""
+    """Error of a unit, which then has no counts. `number`: of its directory.
+
+    OSError: its output could not be written or read back. All others: the ledger cannot be used as it is.
+    """
 
     number: int
     error: UnreadablePart | UntrustedStatistics | Rejected | OSError

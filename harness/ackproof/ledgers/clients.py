@@ -22,8 +22,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class ListedClient:
-    """A client that `case.json` lists. `producer`: its number in the ledgers; None for readers and if the
-    file does not say.
+    """A client that `case.json` lists.
+
+    `producer`: its number in the ledgers; None for readers, and if the file does not tell. `keys`: of its
+    records; None: they have none.
     """
 
     id: str
@@ -82,8 +84,9 @@ def _parse_client(key: JsonValue, entry: JsonValue) -> ListedClient | None:
 
 
 def compare_with_end(end: Sequence[PartEnd], found: Mapping[str, str]) -> Iterator[tuple[str, str]]:
-    """Yield each part that differs from its description in `_END`, with the difference. `found`: SHA-256 of
-    each part in the folder, by name.
+    """Yield (name, difference) for each part that differs from its description in `_END`.
+
+    `found`: SHA-256 of each part in the folder, by name.
     """
     listed = {part.name: part for part in end}
     for part in end:
@@ -100,9 +103,11 @@ def compare_with_end(end: Sequence[PartEnd], found: Mapping[str, str]) -> Iterat
 
 
 def find_hole(spans: Iterable[tuple[int, int, int]]) -> str | None:
-    """Return the first gap or overlap in the numbers of a client's rows, which count from 0 (or a SHARE) without gaps.
+    """Return the first gap or overlap in the row numbers of a client, as text; None if there is none.
 
-    `spans`: first, last and rows of each part that has rows.
+    `spans`: (first number, last number, number of rows) of each part that has rows. Numbers count from 0.
+    Processes that share a final read number from multiples of `SHARE`. Rows without a number (-1) are
+    skipped.
     """
     expected = 0
     for first, last, rows in sorted(spans):

@@ -60,8 +60,9 @@ class ClientClosing(Enum):
 
 @dataclass(frozen=True)
 class RowGroup:
-    """Parquet footer of one row group. `topic`, `partition` and `phase` (consumed only) hold for all its
-    rows; None: the rows differ, or the value is unknown.
+    """Footer of one row group. `topic`, `partition` and `phase` (consumed only) hold for all of its rows.
+
+    None: its rows differ, or the footer does not tell. `number`: position in its file, from 0.
     """
 
     number: int
@@ -116,9 +117,10 @@ class Ledger:
 
 
 def examine_directory(directory: Path, *, set_aside: dict[str, str]) -> Ledger:
-    """Examine one directory. `set_aside`: path → reason, of files that turned out to be unreadable.
+    """Examine one directory by its files and their footers.
 
-    Raises `Rejected`.
+    `set_aside`: path → reason, of files that turned out to be unreadable: they are left out. Raises
+    `Rejected`.
     """
     case = CaseDir(directory)
     if not directory.is_dir():

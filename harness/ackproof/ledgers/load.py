@@ -74,7 +74,7 @@ class UntrustedStatistics(Exception):
 
 @dataclass(frozen=True)
 class Piece:
-    """The unit of reading: some row groups of one part, or all of them."""
+    """The unit of reading: row groups of one part."""
 
     part: Part
     groups: tuple[RowGroup, ...]
@@ -87,10 +87,10 @@ class Piece:
 def read_piece(
     piece: Piece, needed: Set[str] = EVERY_COLUMN
 ) -> Iterator[tuple[Stream, TopicPartition, Rows]]:
-    """Yield the rows of a piece by stream and partition, within each in the order of the file. Columns that
-    are not needed are 0.
+    """Yield (stream, partition, rows) of a piece: within each, rows are in the order of the file.
 
-    Raises `UnreadablePart`, and `Rejected` for a null, an unknown outcome or an unknown phase.
+    Columns that are not `needed` are 0. Raises `UnreadablePart`, `UntrustedStatistics`, and `Rejected` for a
+    null, an unknown outcome or an unknown phase.
     """
     groups = [group for group in piece.groups if group.rows]
     if not groups:
@@ -253,7 +253,10 @@ def _split_by_place(
 
 @dataclass(frozen=True)
 class SpilledColumn:
-    """One column of spilled rows. `type`, `stored`: its numpy types in memory and in the file."""
+    """One column of spilled rows.
+
+    `type`: numpy type in memory.
+    """
 
     name: str
     type: str
@@ -265,8 +268,9 @@ class SpilledColumn:
 
 @dataclass(frozen=True)
 class Spilled:
-    """Location of rows that were written to a temporary file, as raw columns one after the other. Constant
-    columns are kept in memory, in `columns`.
+    """Location of rows that were written to a temporary file, column after column, without a header.
+
+    `start`: position of the first byte in the file. Constant columns are not in the file but in `columns`.
     """
 
     path: str
@@ -302,8 +306,8 @@ class SpillFile:
         self._position = 0
 
     def add(self, rows: Rows) -> Spilled:
-        """Append rows to the file. Return their location, from which `Spilled.load` reads them back. Raises
-        OSError (a full disk).
+        """Append rows to the file. Return their location (`Spilled.load` reads them back). Raises OSError,
+        such as a full disk.
         """
         start = self._position
         columns: list[SpilledColumn] = []

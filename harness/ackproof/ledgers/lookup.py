@@ -29,7 +29,7 @@ class Lookup:
             self._table = table
 
     def find(self, values: Ints) -> Ints:
-        """Return the index of each value among the keys, -1 for other values."""
+        """Return the index of each value among the keys; -1 if it is none."""
         if not len(self._keys) or not len(values):
             return np.full(len(values), -1, dtype=np.int64)
         inside = (values >= self._least) & (values <= self._greatest)
@@ -51,7 +51,7 @@ class Lookup:
 
 
 class Identities:
-    """Finds the index of an identity (producer, seq) among distinct ones in ascending order."""
+    """Finds the index of an identity (producer, seq) among distinct ones, given in ascending order."""
 
     def __init__(self, producer: Array, seq: Ints) -> None:
         starts = group_starts([producer])
@@ -79,7 +79,7 @@ class Identities:
         return keys
 
     def find(self, producer: Array, seq: Ints) -> Ints:
-        """Return the index of each identity, -1 for others."""
+        """Return the index of each of these identities; -1 if it is unknown."""
         if not len(self._producers) or not len(seq):
             return np.full(len(seq), -1, dtype=np.int64)
         known: Bools
@@ -106,12 +106,12 @@ class Identities:
 
 
 def highest_over(values: Ints, after: Ints, before: Ints, height: Ints) -> Ints:
-    """Return for each value the greatest height of the open intervals (after, before) that contain it.
-    Without such an interval: the least int64.
+    """Return for each value the greatest `height` of the open intervals (after, before) that contain it.
 
-    `values` ascending. An interval marks two overlapping blocks of 2^k values, and the blocks are halved from
-    the longest to the shortest (a sparse table read backwards), so intervals and values are never paired one
-    by one.
+    The least int64 if no interval contains it. `values` must ascend; `after`, `before` and `height` are
+    parallel. An interval marks two overlapping blocks of 2^k values, and the blocks are halved from the
+    longest to the shortest (a sparse table read backwards), so intervals and values are never paired one by
+    one.
     """
     none = np.iinfo(np.int64).min
     low = np.searchsorted(values, after, side="right")
@@ -139,7 +139,7 @@ def highest_over(values: Ints, after: Ints, before: Ints, height: Ints) -> Ints:
 
 
 def are_covered(values: Ints, gaps: Sequence[Ints]) -> Bools:
-    """Return True for each of the ascending `values` that lies in one of the open intervals (gaps[0][i],
+    """Return a mask: True for each of the ascending `values` in one of the open intervals (gaps[0][i],
     gaps[1][i]).
     """
     after, before = gaps
@@ -149,7 +149,8 @@ def are_covered(values: Ints, gaps: Sequence[Ints]) -> Bools:
 
 @dataclass(frozen=True)
 class NumberRuns:
-    """A set of numbers a·`stride` + `rest`, stored as runs of consecutive a: run i is `first[i]` … `last[i]`.
+    """An immutable set of numbers a·`stride` + `rest`, stored as runs of consecutive a: `first[i]` …
+    `last[i]`.
 
     Runs ascend and are never adjacent. Millions of consecutive seqs take a few words.
     """
@@ -187,7 +188,7 @@ class NumberRuns:
         return NumberRuns(self.stride, self.rest, first[opens], last[closes])
 
     def has(self, numbers: Ints) -> Bools:
-        """Return True for each of these numbers that is in the set."""
+        """Return a mask: True for each of these numbers that is in the set."""
         if not len(self.first):
             return np.zeros(len(numbers), dtype=np.bool_)
         a, rest = np.divmod(numbers - self.rest, self.stride)
@@ -197,7 +198,7 @@ class NumberRuns:
 
 
 def are_in_runs(runs: Mapping[int, NumberRuns], producer: Ints, seq: Ints) -> Bools:
-    """Return True for each identity (producer, seq) whose seq is in the runs of its producer."""
+    """Return a mask: True for each identity (producer, seq) whose seq is in the runs of its producer."""
     there = np.zeros(len(seq), dtype=np.bool_)
     for number, of_producer in runs.items():
         mine = producer == number

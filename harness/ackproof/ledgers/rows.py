@@ -119,7 +119,7 @@ class Rows:
         return Rows({name: column[start:stop] for name, column in self.columns.items()}, stop - start)
 
     def copied(self) -> Rows:
-        """Return a copy of the rows. (A slice would keep the memory of all rows that it was taken from.)"""
+        """Return a copy with arrays of its own: a slice keeps the memory of all rows that it was taken from."""
         return Rows(
             {name: column if is_constant(column) else column.copy() for name, column in self.columns.items()},
             self.length,
@@ -145,8 +145,10 @@ def concat_rows(pieces: Iterable[Rows], schema: Schema) -> Rows:
 def join_places(
     given: Sequence[tuple[TopicPartition, Rows]], schema: Schema
 ) -> tuple[list[TopicPartition], Ints, Rows]:
-    """Return the distinct partitions in ascending order, for each row the index of its partition, and all
-    rows as one table.
+    """Join rows of several partitions into one table.
+
+    Returns the distinct partitions in ascending order, the index of its partition for each row, and the
+    table.
     """
     places = sorted({place for place, rows in given if len(rows)})
     numbers = np.array([places.index(place) if len(rows) else 0 for place, rows in given], np.int64)
@@ -162,7 +164,9 @@ def _concat_column(columns: Sequence[Array], length: int) -> Array:
 
 
 def is_sorted(keys: Sequence[Array]) -> bool:
-    """Return True if the rows are in ascending order of these keys, the most significant first (equal rows allowed)."""
+    """Return True if rows with these key columns are in ascending order, the most significant key first (ties
+    allowed).
+    """
     if len(keys[0]) < 2:
         return True
     settled: Bools | None = None
@@ -183,7 +187,9 @@ def is_sorted(keys: Sequence[Array]) -> bool:
 
 
 def sort_order(keys: Sequence[Array]) -> Ints | None:
-    """Return indices that sort rows by these keys, the most significant first; None if they are sorted."""
+    """Return indices that sort rows by these key columns, the most significant first; None if they are sorted
+    already.
+    """
     if is_sorted(keys):
         return None
     varying = [key for key in keys if not is_constant(key)]
@@ -200,7 +206,9 @@ def distinct_values(values: Ints) -> Ints:
 
 
 def group_starts(keys: Sequence[Array]) -> Ints:
-    """Return the index at which each combination of key values begins. The rows must be sorted by these keys."""
+    """Return the index of the first row of each combination of key values. The rows must be sorted by these
+    keys.
+    """
     length = len(keys[0])
     if length == 0:
         return np.empty(0, dtype=np.int64)
@@ -213,8 +221,9 @@ def group_starts(keys: Sequence[Array]) -> Ints:
 
 
 def find_repeated(*keys: Array) -> int | None:
-    """Return the index of the first row whose keys equal those of the next row; None if there is none. The
-    rows must be sorted by the keys.
+    """Return the index of the first row whose keys equal those of the next row; None if there is none.
+
+    The rows must be sorted by the keys.
     """
     same = np.ones(max(0, len(keys[0]) - 1), dtype=np.bool_)
     for key in keys:

@@ -56,7 +56,10 @@ NO_TRANSACTIONS = TransactionFiles()
 
 @dataclass(frozen=True)
 class TransactionFates:
-    """Number and outcome of the transaction of each row. A row outside transactions counts as committed."""
+    """Number and outcome of the transaction of each row, and the time (ns) at which its commit was requested.
+
+    A row outside transactions has a negative number and counts as committed.
+    """
 
     txn: Ints
     outcome: Array
@@ -74,8 +77,10 @@ class TransactionFates:
 
 
 def examine_transactions(ledger: Ledger, set_aside: dict[str, str]) -> TransactionFiles:
-    """Return the transaction tables of a directory, after a check of their footers. Problems of a part become
-    reasons of the ledger. Raises `Rejected`.
+    """Check the footers of a directory's transaction tables, and return the tables.
+
+    Problems of a part become reasons of the ledger. `set_aside`: path → reason, of parts that turned out to
+    be unreadable. Raises `Rejected`.
     """
     case = CaseDir(ledger.directory)
     groups = (group for part in ledger.parts if part.kind == "produced" for group in part.groups)
@@ -143,10 +148,10 @@ class TransactionTable:
         self.files = files
 
     def fates(self, produced: Rows) -> tuple[TransactionFates | None, int]:
-        """Return the outcome of each row's transaction, and the number of rows whose transaction the table
-        lacks.
+        """Return the outcome of each row's transaction (None if no row belongs to one), and the number of
+        rows whose transaction the table lacks.
 
-        The outcome is None if no row belongs to a transaction. Raises `Rejected`, `UnreadablePart`.
+        Raises `Rejected` and `UnreadablePart`.
         """
         txn = produced.ints("txn")
         if is_constant(txn) and txn[0] < 0:
