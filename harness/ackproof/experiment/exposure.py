@@ -176,7 +176,10 @@ class Draw:
     """The storm's `roles`, in the grammar of a file."""
     experiment: ExperimentSpec
     more: Random = field(default_factory=lambda: Random(0))
-    """Generator of this fault alone, so that its draws change no other fault."""
+    """Generator for links, requests and optional fields.
+
+    In a storm of single faults each fault has its own, so that these draws change no other fault.
+    """
 
     def role(self) -> str:
         return self.random.choice(list(self.roles))
