@@ -70,8 +70,8 @@ class ClientSelector:
         return "p" if self.kind == "producer" else "r"
 
     def among(self, running: Sequence[str], draw: int) -> tuple[str, ...]:
-        """Return the selected ids of `running`, which is in order of start. `draw` picks one that
-        is drawn."""
+        """Return the selected ids of `running`, which is in order of start. `draw` (a random number ≥ 0) picks
+        the id of a drawn client."""
         own = [name for name in running if name.startswith(self.prefix)]
         if self.number is not None:
             return tuple(name for name in own if name == f"{self.prefix}{self.number}")

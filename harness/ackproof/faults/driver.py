@@ -61,7 +61,8 @@ class Gauges(Protocol):
         of all topics (both None)."""
 
     def read(self, topic: str | None, partition: int | None) -> int:
-        """Return the number of records that live readers got so far. For None see `acked`."""
+        """Return the number of records that live readers got so far: of a partition, of a topic (`partition`
+        None), or of all topics (both None)."""
 
     def look(self, topic: str, partition: int) -> Sample | None:
         """Return the newest sample of a partition; None if there is none."""
@@ -153,7 +154,10 @@ class FaultDriver:
         return life.is_drawn and self._lives[number // DRAWN_FROM].stage is not Stage.WAITING
 
     def forget(self, numbers: Collection[int]) -> None:
-        """Drop faults that cannot begin before the load ends. A fault that has begun stays."""
+        """Drop the faults with these numbers, which cannot begin before the load ends.
+
+        A fault that has begun stays.
+        """
         with self._later_lock:
             self._later = [number for number in self._later if number not in numbers]
             for number in sorted(numbers, reverse=True):  # a fault `after` another goes first
@@ -329,9 +333,10 @@ def _words(error: Exception) -> str:
 
 
 def find_holders(cluster: Cluster, role: Role, order: Sequence[int], stop: Flag) -> tuple[int, ...]:
-    """Return the nodes that hold this role now; none if nobody does. `order`: the draw for `Role.resolve`.
+    """Return the nodes that hold this role now, ascending; none if nobody does.
 
-    Raises `WaitTimeout` if no broker knows the holder of a partition, `Interrupted` when `stop` is set.
+    `order`: all brokers in a random order, from which a drawn role takes the first that qualify. Raises
+    `WaitTimeout` if no broker knows the holder of a partition, `Interrupted` when `stop` is set.
     """
     return role.find_nodes(lambda single: _holders(cluster, single, order, stop), cluster.spec.members.racks)
 

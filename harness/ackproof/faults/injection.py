@@ -162,10 +162,12 @@ class Injection(ABC, Generic[SpecT]):
         interval_s: float = 0.02,
         to_the_end: bool = False,
     ) -> T:
-        """Wait until `look` returns a value, and return it (`wait_until`). `to_the_end`: keep waiting while the run
-        is being stopped.
+        """Wait until `look` returns a true value, and return that value. `what` completes "waited for …" in the
+        error.
 
-        Raises `FaultNotConfirmed` after `within_s` seconds, `Interrupted`.
+        `state` and `logs` return what was seen last and the last log lines, for the error. `to_the_end`: keep
+        waiting while the run is being stopped. Raises `FaultNotConfirmed` after `within_s` seconds,
+        `Interrupted`.
         """
         stop = None if to_the_end else self.context.stop
         try:
@@ -185,8 +187,11 @@ class Injection(ABC, Generic[SpecT]):
         interval_s: float = 0.05,
         to_the_end: bool = False,
     ) -> T:
-        """Call `look` until its result is `good`, and return the result. An error's message ends with the last
-        result."""
+        """Call `look` until `good` is true of its result, and return that result.
+
+        Raises `FaultNotConfirmed` after `within_s` seconds, with the last result in its message, and
+        `Interrupted`.
+        """
         last: list[T] = []
 
         def is_good() -> bool:
@@ -204,8 +209,11 @@ class Injection(ABC, Generic[SpecT]):
         return last[0]
 
     def wait_until_accepted(self, ask: Callable[[], bool], what: str, within_s: float) -> None:
-        """Repeat a request until Kafka accepts it: Kafka refuses while another change is in progress. Raises as
-        `wait_for`."""
+        """Repeat a request until `ask` returns True: Kafka refuses it while another change is in progress.
+
+        `ask` may raise `WireError` or `FaultNotConfirmed` for a refusal. Raises `FaultNotConfirmed` after
+        `within_s` seconds, with the last refusal in its message, and `Interrupted`.
+        """
         said = "nothing"
 
         def is_accepted() -> bool:

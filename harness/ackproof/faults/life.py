@@ -93,8 +93,11 @@ class Moment:
 
 @dataclass(frozen=True)
 class Life:
-    """State of one fault from its beginning to its end. A fault that failed during injection keeps its stage,
-    with a `reason`, until it is undone."""
+    """State of one fault from its beginning to its end. `asked_ns`, `confirmed_ns`: ns since the run's start.
+
+    A fault that failed during injection keeps its stage, with a `reason`, until it is undone. `unhealed`: True if
+    it could not be undone, or no witness confirmed that.
+    """
 
     fault: FaultSpec
     stage: Stage = Stage.WAITING
@@ -136,8 +139,12 @@ class Life:
         role: str | None = None,
         left_out: Sequence[str] | None = None,
     ) -> Step:
-        """Return the step for a fault that is due, with the nodes that it hits. `left_out`: kinds that a
-        storm does not draw."""
+        """Return the step for a fault that is due. `trigger`: what made it due, in words; `nodes`: those that it
+        hits.
+
+        `role`: its target in words (default: as the fault describes itself). `left_out`: kinds that a storm does
+        not draw.
+        """
         said = FaultAsked(
             kind=self.fault.kind,
             done=self.fault.DONE,
@@ -150,8 +157,10 @@ class Life:
         return Step(replace(self, stage=Stage.ASKED, asked_ns=now_ns), (said,))
 
     def confirm(self, now_ns: int, did: str, witness: str, killed: Mapping[str, int] | None = None) -> Step:
-        """Return the step for a fault that an independent witness saw take effect. `killed`: client → process
-        id."""
+        """Return the step for a fault that an independent witness saw take effect.
+
+        `did`: what was done, in words; `witness`: what was seen, in words; `killed`: client → process id.
+        """
         said = FaultConfirmed(did=did, witness=witness)
         if killed is not None:
             said = said.model_copy(update={"killed": dict(killed)})
@@ -208,8 +217,11 @@ Lives: TypeAlias = Mapping[int, Life]
 
 
 def due(life: Life, lives: Lives, moment: Moment, look: Look) -> str | None:
-    """Return the trigger in words if a waiting fault begins now, else None. Raises `AckproofError` if it never
-    will."""
+    """Return the trigger in words if a waiting fault begins now, else None. `look`: the present number of a
+    condition.
+
+    Raises `AckproofError` if the fault can never begin any more.
+    """
     if moment.load is LoadPhase.OVER and life.is_drawn:
         raise AckproofError("the load was over before its time came")
     fired = _fired(life, lives, moment, look)

@@ -47,7 +47,7 @@ class Deal:
 
 
 def pair_storm_of(experiment: ExperimentSpec) -> Storm | None:
-    """Return the storm of pairs of an experiment, which has at most one."""
+    """Return the experiment's storm with `pairs: all`; None if it has none. It has at most one."""
     return next((fault for fault in experiment.faults if isinstance(fault, Storm) and fault.pairs), None)
 
 
@@ -74,7 +74,10 @@ def deal(storm: Storm, experiment: ExperimentSpec, able: Able) -> Deal:
 def draw_pairs(
     storm: Storm, experiment: ExperimentSpec, share: tuple[Pair, ...], seed: int, able: Able
 ) -> StormDraw:
-    """Return the faults of one share, two for each pair."""
+    """Return the faults of the pairs in `share`, two for each pair, as this case's seed draws them.
+
+    `able(fault)`: True if the backend can inject the fault.
+    """
     dealer = _Dealer(storm, experiment, able)
     faults: list[FaultSpec] = []
     for index, pair in enumerate(share):

@@ -207,7 +207,8 @@ def draw_storm(
 ) -> StormDraw:
     """Return the faults of this storm in the case with this seed. Depends on the arguments alone.
 
-    Raises `pydantic.ValidationError` for a menu that `plan.check_faults` would have refused.
+    `able(fault)`: True if the backend can inject the fault. Raises `pydantic.ValidationError` for a menu that
+    `plan.check_faults` would have refused.
     """
     generator = random.Random(f"{seed}/storm/{storm.number}")
     menu = storm.menu
@@ -257,7 +258,11 @@ def _impossible(storm: Storm, kind: str, experiment: ExperimentSpec, able: Able)
 def make_valid_fault(
     kind: str, entry: MenuEntry, draw: Draw, number: int, trigger: ChainTrigger, lasts: float, able: Able
 ) -> FaultSpec | str:
-    """Return a fault that fits the experiment and the backend, or the reason why `TRIES` draws found none."""
+    """Return a fault that fits the experiment and the backend, or the reason why `TRIES` draws found none.
+
+    `number`: the fault's number; `trigger`: when it begins; `lasts`: its duration in seconds; `able(fault)`: True
+    if the backend can inject it.
+    """
     why = ""
     for _ in range(TRIES):
         if not entry.fields and fault_kinds()[kind].draw_fields(draw) is None:
@@ -302,7 +307,7 @@ def _choose_kinds(menu: dict[str, MenuEntry], swarm: bool, generator: random.Ran
 
 
 def roles_of(storm: Storm, experiment: ExperimentSpec) -> list[str]:
-    """Return the roles that faults of nodes may be aimed at."""
+    """Return the roles, in the grammar of a file, that a storm's faults of nodes may be aimed at."""
     if storm.roles is not None:
         return [str(role) for role in storm.roles]
     if storm.pairs is not None:  # by number, to know which faults meet on a node
@@ -332,8 +337,10 @@ def _fits(storm: Storm, kind: str, role: str, experiment: ExperimentSpec) -> boo
 
 
 def make_sample(storm: Storm, kind: str, roles: Sequence[str], experiment: ExperimentSpec) -> FaultSpec:
-    """Return a fault of this kind with the fields of the storm's menu, aimed at one of `roles`. Equal
-    arguments give equal faults. Raises as `make_fault`."""
+    """Return a fault of this kind with the fields of the storm's menu, aimed at one of `roles`.
+
+    Equal arguments give equal faults. Raises `pydantic.ValidationError` if the menu's fields do not fit the kind.
+    """
     draw = Draw(random.Random(0), roles, experiment)
     trigger = ChainTrigger(storm.number)
     return make_fault(kind, storm.menu_entry(kind), draw, DRAWN_FROM, trigger, storm.lasting.high)
@@ -342,7 +349,11 @@ def make_sample(storm: Storm, kind: str, roles: Sequence[str], experiment: Exper
 def make_fault(
     kind: str, entry: MenuEntry, draw: Draw, number: int, trigger: ChainTrigger, lasts: float
 ) -> FaultSpec:
-    """Return one fault of a kind on the menu. Raises `pydantic.ValidationError` if its fields do not fit."""
+    """Return one fault of a kind on the menu. Raises `pydantic.ValidationError` if its fields do not fit.
+
+    `number`: the fault's number; `trigger`: when it begins; `lasts`: its duration in seconds, if the kind has
+    one.
+    """
     spec = fault_kinds()[kind]
     drawn = spec.draw_fields(draw) or {}
     required = {field.alias or name for name, field in spec.model_fields.items() if field.is_required()}

@@ -81,7 +81,10 @@ class DiskInjection(ProcessInjection[SpecT]):
 
 
 def in_sync_again(context: FaultContext, nodes: tuple[LocalNode, ...]) -> str:
-    """Wait until these nodes are in the ISR of all their partitions. Raises `FaultNotConfirmed`."""
+    """Wait until these nodes are in the ISR of all their partitions; return what was seen, in words.
+
+    Raises `FaultNotConfirmed`, `Interrupted`.
+    """
     if context.case is not None:
         topics = list(context.case.experiment.topics)
     else:

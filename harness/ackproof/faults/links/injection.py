@@ -331,7 +331,8 @@ def on_each(links: Sequence[Link], act: Callable[[Link], T]) -> dict[Link, T]:
 
 
 def describe_looks(looks: Mapping[Link, LinkObservation]) -> str:
-    """Return the last observations before the healing, in words."""
+    """Return the last observations before the healing as the end of a sentence: `; LINK until then: …` for each
+    link."""
     return "".join(f"; {link} until then: {look}" for link, look in looks.items())
 
 

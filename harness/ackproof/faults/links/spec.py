@@ -89,7 +89,10 @@ class LinkFault(FaultSpec):
         return f"lets nothing pass over {names(links)}" if nothing else ""
 
     def sure_links(self, spec: ExperimentSpec) -> tuple[Link, ...]:
-        """Return the links if the holders of all roles are certain, else none. Raises as `links_there`."""
+        """Return the links if the holders of all roles are certain, else none.
+
+        Raises `FaultNotConfirmed` if none of these links exists, or a node is on two sides.
+        """
         cluster = spec.cluster
         held = {role: role.reach(cluster.members) for role in self.targets}
         if any(least < len(nodes) for nodes, least in held.values()):
@@ -145,7 +148,11 @@ def names(links: Sequence[Link]) -> str:
 def look_for_silence(
     mesh: Mesh, link: Link, ways: Sequence[str] = ("refused", "reset", "closed", "silent")
 ) -> LinkObservation:
-    """Probe a link over which nothing should pass: the probe ends in one of `ways`, and the source receives no byte."""
+    """Probe a link over which nothing should pass.
+
+    In the result `passes` is False if the probe ended in one of `ways` and the source received no byte; `value`
+    is the number of bytes that it received.
+    """
     answer = mesh.probe(link, timeout_s=SILENT_FOR_S)
     if answer.passed:
         return LinkObservation(True, 0.0, f"probe {answer}")

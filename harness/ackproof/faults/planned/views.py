@@ -50,7 +50,7 @@ class Views:
 
 
 def views(context: FaultContext) -> Views:
-    """Return the two brokers as soon as they can be asked (see `find_views`).
+    """Return the broker to ask and the witness (`find_views`) as soon as there are any.
 
     Raises `FaultNotConfirmed` after `SEEN_WITHIN_S`. In ZooKeeper mode a broker's session is added to that time,
     because only then has another broker replaced a lost controller. Use `find_views` for a single attempt.
@@ -65,11 +65,11 @@ def views(context: FaultContext) -> Views:
 
 
 def find_views(context: FaultContext) -> Views | None:
-    """Return the live brokers with the lowest and the highest id. In ZooKeeper mode the controller is asked, because
-    only it accepts changes.
+    """Return the broker to ask and the witness: the live brokers with the lowest and the highest id.
 
-    A broker is live if no fault holds it, it answers, and it is registered and unfenced in its own view. If none is
-    live, any running broker is used. None if no broker runs, or ZooKeeper's controller does not.
+    In ZooKeeper mode the controller is asked, because only it accepts changes. A broker is live if no fault holds
+    it, it answers, and it is registered and unfenced in its own view. If none is live, any running broker is
+    used. None if no broker runs, or ZooKeeper's controller does not.
     """
     running = context.cluster.running_links()
     links = {broker: link for broker, link in running.items() if _lives(context, broker, link)} or running
@@ -123,8 +123,11 @@ def ask(
 
 
 def ask_for_one(context: FaultContext, do: Callable[[Connection], None], already: int) -> int:
-    """Apply `ask` to a request that must be done once. `already`: Kafka's error if an interrupted request had been
-    done."""
+    """Send a request that must be done only once to a live broker, and return the broker that did it.
+
+    If the broker ends meanwhile, `do` is sent again to another one. `already`: Kafka's error code that says that
+    the interrupted request had been done. Raises `FaultNotConfirmed` if no broker does it.
+    """
     tried = False
 
     def once(link: Connection) -> None:
@@ -141,7 +144,11 @@ def ask_for_one(context: FaultContext, do: Callable[[Connection], None], already
 
 
 def put_back(context: FaultContext, do: Callable[[Connection], T]) -> tuple[int, T]:
-    """Apply `ask` to a request that undoes a fault: for `BACK_WITHIN_S`, plus `STOPPED_S` if the run is stopped."""
+    """Send a request that undoes a fault to a live broker; return the broker that answered, and its answer.
+
+    It is repeated for `BACK_WITHIN_S`, and for `STOPPED_S` more if the run is stopped. Raises
+    `FaultNotConfirmed`.
+    """
     try:
         return ask(context, do, BACK_WITHIN_S)
     except Interrupted:
@@ -173,7 +180,10 @@ def wait_for(
     state: Callable[[], str] | None = None,
     within_s: float = SEEN_WITHIN_S,
 ) -> T:
-    """Wait until `look` returns a value, and return it. Raises `FaultNotConfirmed`, `Interrupted`."""
+    """Wait until `look` returns a true value, and return that value. Raises `FaultNotConfirmed`, `Interrupted`.
+
+    `what` completes "waited for …"; `state` returns what was seen last; both are for the error's message.
+    """
     try:
         return wait_until(look, what=what, timeout_s=within_s, state=state, stop=context.stop)
     except WaitTimeout as error:
@@ -203,7 +213,11 @@ def not_in_sync(link: Connection, topics: tuple[str, ...] = ()) -> list[str]:
 
 
 def await_all_in_sync(context: FaultContext, within_s: float = ISR_WITHIN_S) -> str:
-    """Wait until every running broker shows every partition of every topic with all replicas in sync."""
+    """Wait until every running broker shows every partition of every topic with all replicas in sync.
+
+    Returns that in words, as a witness's statement. Raises `FaultNotConfirmed` after `within_s` seconds,
+    `Interrupted`.
+    """
     lacking: list[str] = []
     topics = all_topics(context)
 
