@@ -85,7 +85,11 @@ class World:
 
 @dataclass(frozen=True)
 class FoundClass:
-    """An anomaly class that the search reached, with its shortest counterexample."""
+    """An anomaly class that the search reached, with its shortest counterexample.
+
+    `text`: the finding, a sentence. `story`: the counterexample as lines of text. `steps`: the same for a
+    sequence diagram.
+    """
 
     anomaly: str
     text: str
@@ -97,7 +101,11 @@ class FoundClass:
 
 @dataclass(frozen=True)
 class Explored:
-    """Result of a search. `exhausted`: every state was visited, so the classes in `missing` are impossible."""
+    """Result of a search. `missing`: wanted classes that were not found; they are impossible if `exhausted`,
+    because every state was visited.
+
+    `depth`: steps from the first state to the last ones visited.
+    """
 
     found: tuple[FoundClass, ...]
     missing: tuple[str, ...]
@@ -132,8 +140,8 @@ def rules_in_words(version: str, taken_away: Sequence[str]) -> Rules:
 
 
 def scope_in_words(text: str, rules: Rules) -> Scope:
-    """Parse a scope such as `brokers=3,records=1,acks=all,min_insync=2,kills=1`. Raises `BadInput` for
-    impossible values.
+    """Parse a scope such as `brokers=3,records=1,acks=all,min_insync=2,kills=1`. `min_insync` and
+    `unclean_election` replace those of `rules`. Raises `BadInput` for unknown names and values out of range.
     """
     sizes: dict[str, int] = {}
     budget: dict[str, int] = {}
@@ -169,8 +177,8 @@ def scope_in_words(text: str, rules: Rules) -> Scope:
 def kafka(version: str, taken_away: Sequence[str], words: str = USUAL, *, reduced: bool = True) -> World:
     """Return the world of one partition under a release's rules.
 
-    `taken_away`: names of protections to switch off. `words`: as for `--scope`. Raises `BadInput` for unknown
-    names.
+    `taken_away`: names of protections to switch off. `words`: as for `--scope`. `reduced`: False to visit
+    every state, without reductions. Raises `BadInput` for unknown names.
     """
     scope = scope_in_words(words, rules_in_words(version, taken_away))
     if not reduced:
@@ -199,8 +207,9 @@ def explore(
 ) -> Explored:
     """Search until all wanted classes are found, all states are visited, or a limit is reached.
 
-    `saved`: file of an earlier search, which is continued; an unfinished search is written there. Raises `BadInput` if
-    the file holds another search, or for a class that the world cannot have.
+    `saved`: file of an earlier search, which is continued; an unfinished search is written there. `watch`
+    gets the progress a few times a second. Raises `BadInput` if the file holds another search, or for a class
+    that the world cannot have.
     """
     for name in wanted:
         check_name("--find", "class", name, asked.classes)
@@ -239,8 +248,10 @@ def _switch(name: str, value: str) -> bool:
 
 @dataclass(frozen=True)
 class Protocol:
-    """A protocol to explore. `counts`: least, greatest and default value of each size. `make` builds the
-    model from the disabled rules and the sizes.
+    """A protocol to explore, other than Kafka's partitions. `counts`: by name of a size or incident, its
+    least, greatest and default value.
+
+    `make` builds the model from switched-off rules (field name → False) and values of `counts`.
     """
 
     title: str

@@ -42,8 +42,9 @@ _REMOVED: Final = [number for number, anomaly in enumerate(LOSSES) if anomaly in
 class AckedRows:
     """Acknowledged records of one partition, a column per field.
 
-    `found`: index into `LOSSES`, or `PRESENT` if the audit found the record. `sent`, `done`: ns since the
-    run's start.
+    `offset`: -1 if the acknowledgement had none (acks=0). `found`: index into `LOSSES`, or `PRESENT` if the
+    audit found the record. `sent`, `done`: times of the send and the acknowledgement, in ns since the run's
+    start.
     """
 
     producer: Ints
@@ -151,7 +152,11 @@ NEVER: Final = np.iinfo(np.int64).max
 
 @dataclass(frozen=True)
 class LeaderEpoch:
-    """One leader epoch: from its election until the last time at which its leader can have appended."""
+    """One leader epoch: from its election until the last time at which its leader can have appended.
+
+    Times are ns since the run's start; `end_ns` is NEVER if nothing ended it. `clean`: False if the leader
+    was elected from outside of ISR and ELR. `cause`: the step of the controller, in words.
+    """
 
     epoch: int
     leader: int
@@ -218,9 +223,10 @@ def _last_append(
 
 @dataclass(frozen=True)
 class KeptLog:
-    """Log of the last leader, one entry per batch in `first` and `last` (offsets) and `epoch`.
+    """Log of the last leader, one entry per batch in `first` and `last` (offsets, both included) and `epoch`.
 
-    `starts`: where each leader epoch began.
+    `starts`: where each leader epoch began, by epoch. `log_start`, `log_end`: log start offset and log end
+    offset.
     """
 
     first: Ints
@@ -231,7 +237,7 @@ class KeptLog:
     log_end: int
 
     def epoch_at(self, offsets: Ints) -> Ints:
-        """Return the epoch of the batch at each offset; -1 if there is none."""
+        """Return the epoch of the batch at each offset; -1 where no batch has the offset."""
         if len(self.first) == 0:
             return np.full(len(offsets), -1, np.int64)
         at = np.clip(np.searchsorted(self.first, offsets, side="right") - 1, 0, None)
@@ -239,15 +245,17 @@ class KeptLog:
         return np.where(covered, self.epoch[at], -1)
 
     def taken_over(self, epoch: int, offset: int) -> EpochEntry | None:
-        """Return the first epoch after `epoch` that began at or below an offset, so overwrote it; None if
-        there is none.
+        """Return the first epoch after `epoch` that began at or below `offset`: it overwrote what `epoch` had
+        there. None if there is none.
         """
         later = (entry for entry in self.starts if entry.epoch > epoch and entry.start <= offset)
         return min(later, default=None)
 
 
 def kept_log(observed: Observed, replicas: Sequence[Replica], leader: int) -> KeptLog | None:
-    """Return the log of the last leader; if it could not be read, the longest log of a replica; None without any."""
+    """Return the log of broker `leader`. If it could not be read, the longest log among `replicas`; None if
+    none was read.
+    """
     whole = [replica for replica in replicas if not replica.reason and replica.log_end >= 0]
     if not whole:
         return None
@@ -325,8 +333,9 @@ def tell(
 ) -> OffsetFates:
     """Return the possible fates of acknowledged rows that have an offset.
 
-    `ended`: the log was deleted with its topic after these epochs. `before`: masks of the rows that an
-    earlier incarnation can have held, and of those that can have been deleted with it.
+    `of`: the leader epochs of the incarnation whose log this is. `ended`: the log was deleted with its topic
+    after these epochs. `before`: masks of the rows that an earlier incarnation can have held, and of those
+    that can have been deleted with it.
     """
     offsets = rows.offset
     held = log.epoch_at(offsets)

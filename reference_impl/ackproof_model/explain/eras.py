@@ -57,8 +57,10 @@ class Era:
     def truncations(
         self, rows: AckedRows, told: OffsetFates, gone: Bools
     ) -> Iterator[tuple[Truncation, ForbiddenStep | None]]:
-        """Yield, per leader epoch, the truncation that removed the `gone` rows, and the forbidden step if
-        Kafka must not do it.
+        """Yield, per leader epoch, the truncation that removed rows of the mask `gone`, and the forbidden
+        step if Kafka must not do it, else None.
+
+        `told`: fates of the rows. It names the epoch in which each gone row was appended.
         """
         for epoch in np.unique(told.old_epoch[gone & (told.old_epoch >= 0)]).tolist():
             mine = gone & (told.old_epoch == epoch)
@@ -114,9 +116,10 @@ class Era:
 
     def above(self, rows: AckedRows, nowhere: Bools, what: str, end: str, before: str) -> ForbiddenStep:
         """Return the forbidden step for acknowledged offsets (mask `nowhere`) that no log of their epochs
-        has.
+        has. It names the first of them.
 
-        `what`: their number, in words.
+        The other texts are parts of its sentence: `what` follows the partition, `end` closes it. `before`:
+        the state before the step, in words.
         """
         at = int(np.flatnonzero(nowhere)[0])
         return ForbiddenStep(
@@ -133,7 +136,11 @@ class Era:
 
 @dataclass(frozen=True)
 class PastLife:
-    """An earlier incarnation of a partition, and the acknowledged rows (with an offset) that can belong to it."""
+    """A deleted incarnation of a partition, and the acknowledged rows (with an offset) that can belong to it.
+
+    `removal`: the deletion of its topic. `number`: position among the incarnations, from 1. `log_end`: log
+    end offset at the deletion.
+    """
 
     era: Era
     life: Life
@@ -167,7 +174,8 @@ class PastLife:
     def deletion(self, rows: AckedRows, mine: Bools, either: Bools) -> Deletion:
         """Return the deletion for the report.
 
-        `mine`: rows that were deleted with the incarnation. `either`: rows for which this is undecided.
+        `mine`: mask of the rows that were deleted with the incarnation. `either`: mask of the rows for which
+        this is undecided.
         """
         removal, until = self.removal, max((one.end_ns for one in self.era.leader_epochs), default=-1)
         by = removal.by or "nobody who is known"

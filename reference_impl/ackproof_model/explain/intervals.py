@@ -49,7 +49,7 @@ class Disturbance(NamedTuple):
         """Return a mask of a producer's rows that this event can have removed.
 
         `before`: for each row, when the last kept row before it was sent. `after`: when the next kept row was
-        acknowledged.
+        acknowledged. Both in ns since the run's start.
         """
         if self.fault is not None and not self.fault.disturbs(producer):
             return np.zeros(len(rows), np.bool_)
@@ -65,7 +65,7 @@ def disturbances(
     """Return the events that can have removed records of a partition in flight: deletions, elections, ends
     and faults of leaders.
 
-    `log`: of the present incarnation.
+    `lives`: the partition's incarnations, oldest first. `log`: the log of the present one.
     """
     learns = learns_ns(observed.experiment.cluster, observed.stall_ns)
     samples = observed.samples.get(place, ())
@@ -186,8 +186,11 @@ def left_unread(events: Sequence[Event]) -> dict[int, str]:
 def intervals(
     place: TopicPartition, rows: AckedRows, around: Sequence[Disturbance], unread: Mapping[int, str]
 ) -> tuple[list[UnplacedLoss], Bools]:
-    """Return the sequences of missing records without an offset, and a mask of the rows that a disturbance or
-    the producer's end explains.
+    """Find sequences of missing records that were acknowledged without an offset. Return them, and a mask of
+    the rows that are explained: by a disturbance, or by the end of their producer.
+
+    `around`: disturbances of the partition. `unread`: by producer, a sentence on bytes that nobody read at
+    its close (`left_unread`).
     """
     explained = np.zeros(len(rows), np.bool_)
     found: list[UnplacedLoss] = []

@@ -44,9 +44,10 @@ class Forcing:
 
 
 def force_options(command: Callable[..., int]) -> Callable[..., int]:
-    """Add the options of commands that find a story, as one parameter `forcing`; None without `--force`.
+    """Add the options `--force`, `--kafka`, `--backend`, `--repeat` and `--out` to a command that finds a
+    story. It gets them as one parameter `forcing`; None without `--force`.
 
-    Raises `BadInput` for the others without `--force`.
+    The command raises `BadInput` if one of the others is given without `--force`.
     """
 
     @wraps(command)
@@ -90,7 +91,11 @@ def force(
 
 
 def forced(story: Story, rules: str, console: Console, forcing: Forcing) -> int:
-    """Force a counterexample `repeat` times, print the outcomes, and return the exit code (see `force`)."""
+    """Force a counterexample `forcing.repeat` times, print the outcomes, and return the exit code.
+
+    0: each run followed it. 1: one diverged, and none was inconclusive. 2: no script can do a step, or a run
+    was inconclusive. `rules`: release of the model's rules.
+    """
     from ackproof.run.batch import run_batch
     from ackproof.run.options import BatchOptions, plan_batch
     from ackproof.rundir.documents import write_atomically

@@ -145,9 +145,10 @@ class Word(StrEnum):
 
 @dataclass(frozen=True)
 class Outcome:
-    """Outcome of a forced counterexample. `number`: step at which Kafka diverged from the model; 0: none.
+    """Outcome of a forced counterexample; `why` is a sentence. `number`: step at which Kafka diverged from
+    the model; 0: none.
 
-    `model`, `kafka`: both states at that step, as text.
+    `model`, `kafka`: both states at that step, as text. `seconds`: length of the run.
     """
 
     word: Word

@@ -31,7 +31,9 @@ State = Mapping[str, Hashable]
 
 @dataclass(frozen=True)
 class Story:
-    """A counterexample that the search found, with its steps. `taken_away`: protections that its rules lack."""
+    """A counterexample that the search found. `kind`: class of the finding. `text`: the finding, a sentence.
+    `way`: its steps. `taken_away`: protections that its rules lack.
+    """
 
     kind: str
     text: str
@@ -91,7 +93,9 @@ def read_story(path: Path, wanted: str | None = None) -> tuple[Story, str]:
 
 
 def followed(scope: Scope, steps: Sequence[StoryStep]) -> tuple[StoryLine, ...]:
-    """Return the states of these steps in a scope. Raises `BadInput` if the model cannot take one."""
+    """Return the steps of a counterexample with the cells that each changes, as the model of `scope` takes
+    them. Raises `BadInput` if it cannot take one.
+    """
     way = [(step.actor, step.text, step.target) for step in steps]
     try:
         return tuple(Search(world(scope.in_stories)).follow(way))

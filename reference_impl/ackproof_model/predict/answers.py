@@ -60,8 +60,8 @@ class Answer(Document):
 
 
 class Answers(Document):
-    """The answers for all searched classes of a scope. `states`: number visited in all its models. `bound`:
-    limit of that number.
+    """The answers by anomaly class for a scope. `states`: number visited in all its models. `bound`: limit of
+    that number. `exhausted`: the limit left no class unknown.
     """
 
     classes: dict[str, Answer]
@@ -171,8 +171,10 @@ _TWO_ENDS: Final = (Budget(kills=1, power_losses=1), Budget(power_losses=2))
 
 
 def smaller(scope: Scope) -> Iterator[tuple[Scope, str]]:
-    """Yield scopes of two brokers that this one contains, each with a sentence on what happens to the third
-    broker.
+    """Yield scopes of two brokers that this one contains, each with a sentence on what happened to the third
+    broker before.
+
+    Only a scope of three brokers has any; one of its incidents is used up for the third broker.
     """
     if scope.brokers != 3:
         return

@@ -34,6 +34,7 @@ class CaseBudget:
     faults: tuple[str, ...]
     """The incidents that were counted, as text, each with its number."""
     clamped: tuple[str, ...] = ()
+    """The limits that were applied, as text, such as `kills: 5 → 3`."""
 
 
 def rules_name(case: Case) -> str:
@@ -113,8 +114,12 @@ def scope_for(
     rotted: Sequence[FaultSpec] = (),
     records: int = 1,
 ) -> tuple[Scope, CaseBudget]:
-    """Return the scope that is searched for this case's losses, and the incidents from which its budget
-    comes.
+    """Return the scope that is searched for this case's losses on a topic, and the incidents from which its
+    budget comes.
+
+    Incidents are those that the case plans, or with `events` (a run's timeline) those observed. `decided`,
+    `rotted`: the run's metadata log, and faults that removed something from the log. `records`: how many to
+    send, at most two.
     """
     counted = counted_for(case, topic, events, decided=decided, rotted=rotted)
     rules, brokers = rules_for(case, topic), brokers_for(case, topic)

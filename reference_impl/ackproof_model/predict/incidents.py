@@ -33,9 +33,9 @@ Counted = tuple[str, Incidents]
 
 
 def planned(case: Case, topic: str) -> Iterator[tuple[FaultSpec, Incidents]]:
-    """Yield the incidents that each planned fault means for a partition of this topic.
+    """Yield each planned fault with the incidents that it means for a partition of this topic.
 
-    A fault that is too short to take effect yields nothing.
+    A fault that is too short to take effect, or whose effect cannot be predicted, is left out.
     """
     cluster = case.experiment.cluster
     exposure = Exposure(
@@ -50,7 +50,11 @@ def planned(case: Case, topic: str) -> Iterator[tuple[FaultSpec, Incidents]]:
 def happened(
     case: Case, topic: str, events: Sequence[Event], decided: Sequence[MetadataRecord]
 ) -> Iterator[Counted]:
-    """Yield the incidents that a run shows for the brokers and for the most affected partition of a topic."""
+    """Yield the incidents that a run shows for the brokers and for the most affected partition of a topic,
+    each with a sentence for the report.
+
+    `decided`: the run's metadata log; if empty, the samples in the timeline and the planned faults are used.
+    """
     brokers = set(case.experiment.cluster.broker_ids)
     down: Counter[int] = Counter()
     bitten = _bitten(case, events)

@@ -38,9 +38,10 @@ class BrokenRule(NamedTuple):
 
 
 def find_broken_rule(before: Metadata, after: Partition, unclean: bool, named: int) -> BrokenRule:
-    """Return the most obvious rule that an observed change breaks, which no step of the reference explains.
+    """Return the most obvious rule that an observed change breaks. Call it only for a change that no step of
+    the reference explains.
 
-    `named`: the leader that the reference elects.
+    `unclean`: True if unclean elections are allowed. `named`: the leader that the reference elects.
     """
     old = before.partition
     active = {entry.broker for entry in before.brokers if not entry.fenced and not entry.stopping}
@@ -175,7 +176,11 @@ _COUNTED: Final = ("count", "explained", "by_interval", "unexplained", "not_repl
 @dataclass
 class Account:
     """Results of replay and explanation, over all partitions. `not_replayed`: sentences about what could not
-    be replayed.
+    be replayed. `steps`: how often each cause of a step occurred. `counts`: records by (class, field of
+    `ClassExplained`).
+
+    `must_be_gone`, `either_way`: acknowledged offsets that the replay says are gone, and that may be gone or
+    kept. `present`: those that must be gone although the audit found them.
     """
 
     not_replayed: list[str]
@@ -197,9 +202,10 @@ class Account:
     counts: Counter[tuple[str, str]] = field(default_factory=Counter)
 
     def count(self, what: str, found: npt.NDArray[np.int8]) -> None:
-        """Add rows to a number of `ClassExplained`.
+        """Add rows to the numbers in `conformance.json`, by class.
 
-        `what`: the number's field name. `found`: the class of each row, as an index into `LOSSES`.
+        `what`: field of `ClassExplained`, such as `explained`. `found`: the class of each row, as an index
+        into `LOSSES`.
         """
         for number, anomaly in enumerate(LOSSES):
             self.counts[anomaly, what] += int((found == number).sum())

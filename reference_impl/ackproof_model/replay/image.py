@@ -137,7 +137,8 @@ class Image:
             self._settings[key] = record.value
 
     def partition_view(self, place: TopicPartition, extra: Iterable[int] = ()) -> Metadata:
-        """Return a partition with the registrations of all known brokers, its replicas and `extra`.
+        """Return a partition with the registrations of all known brokers, of its replicas, and of the broker
+        ids `extra`.
 
         A broker that never registered counts as fenced.
         """
@@ -148,12 +149,16 @@ class Image:
         return Metadata(partition, tuple(known[node] for node in sorted(known)))
 
     def lies_in(self, place: TopicPartition, node: int, directories: frozenset[str]) -> bool:
-        """Return True if a broker's replica of a partition is in one of these log dirs, as the log says."""
+        """Return True if the metadata log says that broker `node` has its replica of a partition in one of
+        these log dirs (their ids).
+        """
         known = dict(self._directories.get(place, ()))
         return node in known and known[node] in directories
 
     def lacks_dir(self, node: int, directory: str) -> bool:
-        """Return True if a broker did not register this log dir as online (BrokerRegistration.hasOnlineDir)."""
+        """Return True if a broker registered log dirs, and not this one (its id), as online
+        (BrokerRegistration.hasOnlineDir).
+        """
         online = self.log_dirs.get(node, frozenset())
         return bool(online) and directory not in online and directory not in _RESERVED
 

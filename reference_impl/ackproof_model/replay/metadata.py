@@ -38,7 +38,9 @@ _SHUTDOWN_NS: Final = 30_000_000_000
 
 
 def replay(observed: Observed, account: Account) -> None:
-    """Replay every record in log order. A forbidden step is reported and applied, and the replay goes on."""
+    """Replay every metadata record of a run in log order, and add the results to `account`. A forbidden step
+    is reported and applied, and the replay continues.
+    """
     replaying = _Replay(observed, account, Image(observed.case))
     # What was appended at once: neighbours with one timestamp.
     for _, records in groupby(observed.records, key=attrgetter("timestamp_ms")):
@@ -322,7 +324,9 @@ def _find_elected(tried: Sequence[Step], old: Partition) -> int:
 
 
 def conform(run: CaseDir, case: Case) -> ConformanceFile:
-    """Replay an audited run and explain its losses. Raises `BadInput` for broken files."""
+    """Replay an audited run and explain its losses, as `conformance.json` holds them. Raises `BadInput` for
+    broken files.
+    """
     observed = observe(run, case)
     account = Account(list(observed.lacks))
     replay(observed, account)

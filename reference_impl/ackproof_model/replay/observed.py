@@ -163,16 +163,16 @@ class Observed:
         return all(one.stamped_when_sent for one in settings_in_force(self.planned, topic))
 
     def replicas_of(self, place: TopicPartition, topic_id: str) -> Sequence[Replica]:
-        """Return the replicas' logs of one incarnation, by its topic id ('': any). A broker may still have
-        another one's log.
+        """Return the replicas' logs of one incarnation, by its topic id ('': of any). A log without a topic
+        id is included.
         """
         known = self.replicas.get(place, ())
         return [one for one in known if not (topic_id and one.topic_id) or one.topic_id == topic_id]
 
     @cached_property
     def cuts(self) -> Sequence[tuple[int, frozenset[int] | None]]:
-        """Return the times at which a fault or a script removed appended records from disks, with the nodes (None:
-        any).
+        """Return the times (ns since the run's start) at which a fault or a script removed appended records
+        from disks, with the nodes (None: any).
         """
         found: list[tuple[int, frozenset[int] | None]] = [
             (life.asked, None if life.kind == ANYTHING else frozenset(life.nodes))
@@ -290,7 +290,10 @@ def _by_place(found: Iterable[Placed]) -> dict[TopicPartition, list[Placed]]:
 
 
 class Moment(NamedTuple):
-    """State of a partition from this time on. `clean`: False if the leader was elected from outside of ISR and ELR."""
+    """State of a partition from this time on. `t_ns`: ns since the run's start. `offset`: of its record in
+    the metadata log. `cause`: the step, in words. `clean`: False if the leader was elected from outside of
+    ISR and ELR.
+    """
 
     t_ns: int
     offset: int
@@ -311,8 +314,8 @@ class Removal(NamedTuple):
 
 @dataclass
 class Life:
-    """One incarnation of a partition: its states since its creation, and its topic's deletion (None: not
-    deleted).
+    """One incarnation of a partition: its states since its creation, oldest first, and its topic's deletion
+    (None: not deleted). `topic_id`: '' if the metadata log has none.
     """
 
     topic_id: str = ""

@@ -24,7 +24,9 @@ MARGIN_NS: Final = 300_000_000
 
 
 def replay_samples(observed: Observed, account: Account) -> None:
-    """Check the samples, and the epochs of the logs on disk, against the incarnations in the metadata log."""
+    """Check the samples, and the epochs of the logs on disk, against the incarnations in the metadata log;
+    add forbidden steps to `account`. Without comparable clocks it does nothing.
+    """
     if observed.clocks:
         return
     # A node that started or ended: its log may be another one afterwards.

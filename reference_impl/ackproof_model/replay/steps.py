@@ -44,7 +44,9 @@ class Step(NamedTuple):
 
 @dataclass(frozen=True)
 class AppendContext:
-    """Changes of brokers and settings in the same append of the metadata log as a change of a partition."""
+    """Changes of brokers and settings in the same append of the metadata log as a change of a partition.
+    Integers are broker ids.
+    """
 
     fenced: tuple[int, ...] = ()
     """Brokers that are fenced, unregistered, or registered again."""
@@ -71,7 +73,8 @@ class AppendContext:
 def steps(before: Metadata, after: Partition, context: AppendContext, rules: Rules) -> Iterator[Step]:
     """Yield every possible step of a KRaft controller from this state, as the reference derives it.
 
-    Most steps leave the partition unchanged.
+    `after`: the observed state; for steps that a leader or an administrator requests, it tells the ISR or the
+    replicas that they requested. A step that changes nothing is yielded too.
     """
     leader_view, before = before, _electable(before, context.offline)
     for broker in context.fenced:
@@ -207,10 +210,11 @@ def _sort_replicas(partition: Partition) -> Partition:
 def zookeeper_steps(
     before: Metadata, after: Partition, rules: Rules, leaving: Collection[int] = ()
 ) -> Iterator[Step]:
-    """Yield every possible step of a controller with ZooKeeper.
+    """Yield every possible step of a controller with ZooKeeper from `before`. `after`: the observed state; it
+    tells the replicas and the ISR that were requested.
 
-    A live broker has a znode in /brokers/ids, also during its shutdown. `leaving`: brokers that ended soon afterwards;
-    no znode shows whether the controller knew of their shutdown by then.
+    A live broker has a znode in /brokers/ids, also during its shutdown. `leaving`: brokers that ended soon
+    afterwards; no znode shows whether the controller knew of their shutdown by then.
     """
     # The assignment stands in the topic's znode: it is read with the next change of the state.
     old = before.partition._replace(replicas=after.replicas, adding=after.adding, removing=after.removing)
