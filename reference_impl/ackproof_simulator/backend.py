@@ -67,9 +67,11 @@ class Recorder:
         self.simulation.world.clock.call_after(LOOK_NS, self.look)
 
     def tell_changes(self, began: Sequence[Partition]) -> None:
-        """Add the controller's changes of leaders and ISRs to the timeline, and starts and ends of processes.
+        """Add the controller's changes of leaders and ISRs to the timeline, starts and ends of processes, and
+        resets of readers.
 
-        The initial leaders and ISRs are events at time 0, as on real brokers.
+        `began`: the initial state of each partition, in the world's order. Their leaders and ISRs are events
+        at time 0, as on real brokers.
         """
         world = self.simulation.world
         partitions = world.partitions
@@ -96,7 +98,11 @@ class Recorder:
 
 
 def run_in_model(case: Case, run: CaseDir, replay: str, tell: OnEvent | None = None) -> Simulation:
-    """Run one case in virtual time and leave its run directory. The ledgers follow from the case's seed alone."""
+    """Run one case in virtual time and leave its run directory. The ledgers follow from the case's seed
+    alone.
+
+    `replay`: the command line that repeats the run. `tell` is called with each event of the timeline.
+    """
     run.path.mkdir(parents=True, exist_ok=True)
     wall_ns = time.time_ns()
     recorder = Recorder(wall_ns)
@@ -148,7 +154,9 @@ def run_in_model(case: Case, run: CaseDir, replay: str, tell: OnEvent | None = N
 
 
 class ModelSimulator:
-    """Entry point of the simulator, which `ackproof run` loads by name: see `ackproof.run.extensions`."""
+    """Entry point of the simulator (`ackproof.simulator`), which the harness loads for `backend: model` and
+    `--simulate`.
+    """
 
     def run_case(self, case: Case, run: CaseDir, replay: str, tell: OnEvent) -> object:
         return run_in_model(case, run, replay, tell)

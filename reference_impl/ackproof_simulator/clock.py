@@ -22,7 +22,9 @@ SECOND = 1_000_000_000
 
 
 class Clock:
-    """Virtual clock with a queue of future events. `now`: nanoseconds since the start of the run."""
+    """Virtual clock with a queue of future events. `now`: nanoseconds since the start of the run. Set `over`
+    to end `run`.
+    """
 
     __slots__ = ("_count", "_queue", "now", "over")
 
@@ -51,8 +53,8 @@ class Clock:
 
 @dataclass(frozen=True)
 class Timing:
-    """Durations of a simulated cluster, in nanoseconds. The constants were measured on real brokers (see the
-    README).
+    """Durations of a simulated cluster, in nanoseconds, from its settings. The constants were measured on
+    real brokers (see the README).
     """
 
     fetch_wait: int

@@ -32,9 +32,10 @@ RETRY = 100 * MS
 
 
 class Control:
-    """The controllers, and their state of brokers and partitions.
+    """The controllers (KRaft or ZooKeeper), their state of brokers and partitions, and starts and ends of
+    processes.
 
-    `changed` is called with every new image of a partition.
+    `changed(partition, before)` is called with every new image of a partition, and the old one.
     """
 
     def __init__(
@@ -271,9 +272,8 @@ class Control:
         self.look()
 
     def terminate(self, node: int, ended: Callable[[], None]) -> None:
-        """Stop a node with SIGTERM: it gives up its leaderships and flushes its logs.
-
-        `ended` is called when the process is gone.
+        """Stop a node with SIGTERM: it gives up its leaderships and flushes its logs. `ended` is called when
+        the process is gone; never if it is killed before.
         """
         born = self.born[node]
         if node in self.brokers and self.reaches(node):

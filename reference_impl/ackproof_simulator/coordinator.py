@@ -62,7 +62,8 @@ class Coordinator:
     """The transaction coordinator. `log`: partition of the transaction log. `partitions`: data partitions, by
     index.
 
-    `slot` in its methods is the number of a transactional id.
+    `slot` in its methods is the number of a transactional id. `answer(error, epoch)` is called when the
+    client has the answer; the error is NOT_COORDINATOR if the client must ask again, and the epoch then -1.
     """
 
     def __init__(
@@ -78,7 +79,9 @@ class Coordinator:
     # -- requests -----------------------------------------------------------------------------------------------
 
     def init(self, client: Host, slot: int, answer: Answer) -> None:
-        """InitProducerId: raise the producer epoch, which fences the producer that has the present one."""
+        """Handle InitProducerId: raise the producer epoch, which fences the producer that has the present
+        one.
+        """
         self._ask(client, slot, init_producer, answer)
 
     def add(self, client: Host, slot: int, epoch: int, place: int, answer: Answer) -> None:
@@ -100,8 +103,8 @@ class Coordinator:
         self._ask(client, slot, step, answer)
 
     def verified(self, partition: PartitionRun, request: Produce) -> bool:
-        """Return True if the partition is in the producer's open transaction. The partition's leader asks
-        before it appends (KIP-890).
+        """Return True if the partition is in the open transaction of the request's producer. The partition's
+        leader asks before it appends (KIP-890).
         """
         known = self._known.get(request.producer)
         place = next(at for at, one in enumerate(self._partitions) if one is partition)

@@ -39,7 +39,7 @@ _Waiting: TypeAlias = tuple[int, Act, tuple[object, ...]]
 class Disks:
     """Log dirs of all nodes, each by node and number from 0; each may be frozen, so that writes wait.
 
-    `threads`: number of request handlers of a broker.
+    `threads`: number of request handlers of a broker. `log_dirs`: number of log dirs per broker.
     """
 
     def __init__(
@@ -94,7 +94,9 @@ class Disks:
                 partition.synced[node] = partition.log(node).end
 
     def thaw(self, node: int, folder: int) -> None:
-        """End one freeze of a log dir; after the last one run the waiting writes, in their order."""
+        """End one freeze of a log dir. After the last one, run the actions that waited, in their order; those
+        of processes that have ended are dropped.
+        """
         self.frozen[node, folder] -= 1
         if self.frozen[node, folder] > 0:
             return
@@ -148,8 +150,8 @@ class Disks:
             act(*args)
 
     def holds(self, node: int, folder: int, act: Act, *args: object) -> bool:
-        """Return True if a write must wait for a frozen log dir; `act` is then called when the dir thaws.
-        Else do nothing.
+        """Queue a write if its log dir is frozen: return True, and call `act` when the dir thaws. Else return
+        False: the caller writes now.
         """
         if not self.still(node, folder):
             return False
@@ -165,10 +167,11 @@ class Disks:
         act: Act,
         *args: object,
     ) -> bool:
-        """Return True if a step of a replica must wait; `act` is then called after the wait. Else do nothing.
+        """Queue a step of a partition's replica on broker `at` if it must wait: return True, and call `act`
+        after the wait. Else return False: the caller takes the step now.
 
-        `event` None: a step that takes the replica's lock but writes nothing. `lane`: later requests in this
-        queue wait too.
+        `event` None: a step that takes the replica's lock but writes nothing. `lane`: a connection, or the
+        fetcher for a leader (its id); what it brings later waits too.
         """
         if lane is not None and self._is_taken(at, lane):
             self._requests.setdefault(at, []).append(self._mine(at, act, args))
@@ -183,9 +186,10 @@ class Disks:
         return True
 
     def holds_news(self, partition: PartitionRun, at: int, image: Metadata, act: Act, *args: object) -> bool:
-        """Return True if a broker must wait to apply an image; `act` is then called after the wait.
+        """Queue an image that broker `at` cannot apply yet: return True, and call `act` after the wait. Else
+        return False.
 
-        It waits for its metadata log, or for a replica that is waiting for its disk.
+        It waits for the broker's metadata log, or for a replica that is waiting for its disk.
         """
         if not self.metadata_still(at) and at not in self._news and not self._must_wait(partition, at, image):
             return False

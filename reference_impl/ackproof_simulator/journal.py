@@ -33,7 +33,9 @@ _NAMED: Final = ("replicas", "leader", "isr", "elr", "adding", "removing")
 
 
 class Change(NamedTuple):
-    """A change of leader, epoch, ISR or assignment of a partition. `place`: its index among all partitions."""
+    """A change of leader, epoch, ISR or assignment of a partition, at virtual time `at_ns`. `place`: the
+    partition's index in `World`. `image`, `before`: its state afterwards and before.
+    """
 
     at_ns: int
     place: int

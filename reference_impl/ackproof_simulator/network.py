@@ -57,11 +57,14 @@ class Host:
 
 @dataclass(slots=True, eq=False)
 class Connection:
-    """A TCP connection; `ends` has its opener and its acceptor.
+    """A TCP connection; `ends` has its acceptor at index `TO_ACCEPTOR` and its opener at `TO_OPENER`.
 
     `generation`: number of resets; a message of an earlier generation is dropped. `cuts`, `holds`: numbers of
     faults that refuse or hold packets. `held`: messages that wait until no fault holds packets. `plain`: no
     fault slows or drops packets.
+
+    One entry per fault: `delays` (latency and jitter, ns), `losses` (share of packets), `rates` (bytes per
+    second).
     """
 
     ends: tuple[Host, Host]
@@ -110,8 +113,8 @@ Unsent: TypeAlias = tuple[int, int, Act, tuple[object, ...]]
 
 
 class Network:
-    """All connections between processes. `hop`: fixed one-way latency, `jitter`: range of its random part, in
-    ns.
+    """All connections between processes. `hop`: fixed one-way latency, `jitter`: range of its random part,
+    both in ns. `hosts`: by number; clients have negative numbers.
     """
 
     def __init__(self, clock: Clock, random: Random, hop: int, jitter: int) -> None:
@@ -137,8 +140,8 @@ class Network:
         return found
 
     def send(self, connection: Connection, way: int, size: int, act: Act, *args: object) -> bool:
-        """Send `size` bytes to end `way` of the connection, which then calls `act`. Return False if the
-        connection is refused.
+        """Send `size` bytes to one end of the connection (`way`: TO_ACCEPTOR or TO_OPENER), and call `act`
+        there on arrival. Return False if the connection is refused; True does not mean that they arrive.
         """
         to = connection.ends[way]
         if connection.lingers:
@@ -266,8 +269,10 @@ class Network:
 
 @dataclass
 class Scene:
-    """Objects that all parts of a simulated run share. The callbacks of the controller and of clients are
-    assigned last.
+    """Objects that all parts of a simulated run share.
+
+    Callbacks, assigned last: `alter` sends a leader's ISR proposal to the controller; `learned` follows a
+    broker's new image; `advanced` a new high watermark on a broker.
     """
 
     clock: Clock
@@ -284,8 +289,9 @@ class Scene:
 
 
 class PendingProduce(NamedTuple):
-    """A produce request that waits at its leader: its client, its connection, and the client's batch
-    (`attempt`).
+    """A produce request that waits at its leader: its client, its connection with the generation at its
+    arrival, and the client's batch (`attempt`). `since`: arrival; `request_timeout`: how long the client lets
+    it wait; in ns.
     """
 
     client: Producer
@@ -297,7 +303,9 @@ class PendingProduce(NamedTuple):
 
 
 class PendingFetch(NamedTuple):
-    """A follower's fetch that waits at its leader for new records."""
+    """A follower's fetch that waits at its leader for new records. `token`: number of the follower's fetch,
+    so that answers to earlier ones are dropped.
+    """
 
     request: Fetch
     connection: Connection
@@ -306,14 +314,20 @@ class PendingFetch(NamedTuple):
 
 @dataclass
 class Caught:
-    """A leader's record of a follower's fetches, from which it computes the lag (kafka.cluster.Replica)."""
+    """A leader's record of a follower's fetches, from which it computes the lag (kafka.cluster.Replica).
+
+    `caught_up`: last time at which the follower had all records. `fetched`, `end_then`: time of its last
+    fetch, and the leader's log end then. Times by the leader's clock, in ns.
+    """
 
     caught_up: int
     fetched: int
     end_then: int
 
     def note(self, offset: int, end: int, now: int) -> None:
-        """Record a fetch from an offset of a log with this end; leader's time `now` (Replica.updateFetchState)."""
+        """Record a fetch from `offset` while the leader's log ends at `end`. `now`: the leader's clock, ns
+        (Replica.updateFetchState).
+        """
         if offset >= end:
             self.caught_up = max(self.caught_up, now)
         elif offset >= self.end_then:

@@ -51,7 +51,9 @@ REQUEST_BYTES = 120
 
 @dataclass
 class PartitionRun:
-    """One simulated partition on all its brokers. `image`: the controller's state; brokers learn of it later."""
+    """One simulated partition on all its brokers. `image`: the controller's state; brokers learn of it later.
+    In its methods `at` is the id of a broker.
+    """
 
     topic: str
     number: int
@@ -100,8 +102,8 @@ class PartitionRun:
     # -- steps --------------------------------------------------------------------------------------------------
 
     def step(self, at: int, event: Event) -> tuple[Message, ...]:
-        """Apply an event to a broker by the reference's rules; send the resulting messages to clients and the
-        controller.
+        """Apply an event to broker `at` by the reference's rules; send the resulting messages to clients and
+        the controller, and return all of them.
         """
         before = self.brokers[at]
         broker, messages = step(before, event, self.own.get(at, self.rules))
@@ -260,8 +262,8 @@ class PartitionRun:
             self.host(leader).do(self._answer_parked, leader, follower)
 
     def renew(self, leader: int) -> None:
-        """Let a follower outside the ISR fetch again, as Kafka does every replica.fetch.wait.max.ms: it may
-        then join.
+        """Let followers outside the leader's ISR fetch again within replica.fetch.wait.max.ms, as real ones
+        do: the leader may then propose that they join.
         """
         role = self.brokers[leader].process.role
         if not self.parked or not isinstance(role, Leader):
@@ -368,7 +370,9 @@ class PartitionRun:
     # -- life of a broker ---------------------------------------------------------------------------------------
 
     def stop_replica(self, at: int, left: Broker) -> None:
-        """Replace a broker's state by `left`, the state that its ended process left behind."""
+        """Replace a broker's state by `left`, which its ended process left on disk. Requests that waited
+        there are dropped.
+        """
         self.brokers[at] = left
         self.tokens[at] = self.tokens.get(at, 0) + 1
         self.proposed.pop(at, None)

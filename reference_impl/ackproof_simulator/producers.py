@@ -44,7 +44,12 @@ _RETRIABLE = frozenset(
 
 @dataclass(slots=True, eq=False)
 class ClientBatch:
-    """Records of one producer for one partition, sent together, with their outcome. Times in nanoseconds."""
+    """Records of one producer for one partition, sent together, with their outcome. Times in nanoseconds.
+
+    Its records have seqs `first`, `first + step`, …, `count` in all. `place`: index of the partition.
+    `number`: position among the producer's batches, from 0. `offset`: of the first record, -1 if not
+    acknowledged. `done`: when the outcome was known, -1 before.
+    """
 
     producer: int
     place: int
@@ -69,7 +74,9 @@ class ClientBatch:
 
 @dataclass
 class Line:
-    """A producer's queue and requests for one partition. `leader`: the leader that the producer knows."""
+    """A producer's queue and requests for one partition. `place`: the partition's index. `leader`: the leader
+    that the producer knows. `flying`: requests in flight, by the batch's number.
+    """
 
     partition: PartitionRun
     place: int
@@ -370,7 +377,9 @@ class Producer:
 
 
 def newest_known(network: Network, client: Host, partition: PartitionRun) -> int | None:
-    """Return the leader named by the best informed broker that answers this client; None if none answers."""
+    """Return the leader in the newest image that any broker knows that this client reaches, possibly
+    NO_LEADER; None if no broker answers.
+    """
     best, leader = -1, None
     for number, broker in partition.brokers.items():
         metadata = broker.process.metadata

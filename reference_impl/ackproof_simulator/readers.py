@@ -23,8 +23,8 @@ POLL = 5 * MS
 
 
 class ReadBatch(NamedTuple):
-    """A batch that was returned to a reader. `place`: index of its partition. `assignment`: number of the
-    reader's assignment.
+    """A batch that was returned to a reader at `read_ns`. `place`: index of its partition. `assignment`:
+    number of the reader's assignment, from 1.
     """
 
     place: int
@@ -45,7 +45,9 @@ class _Position:
 
 @dataclass
 class Reader:
-    """One simulated consumer that reads while the run goes on."""
+    """One simulated consumer that reads all partitions while the run goes on. `handed`: what it was given, in
+    order.
+    """
 
     number: int
     host: Host

@@ -63,8 +63,8 @@ class FinalPlace:
 
 
 class Simulation:
-    """One simulated run of a case. `say` receives timeline events. `reading`: simulate readers even if no
-    trigger needs them.
+    """One simulated run of a case. `say` is called with timeline events. `reading`: True to simulate readers
+    even if no trigger needs them.
     """
 
     def __init__(

@@ -41,8 +41,8 @@ Say: TypeAlias = Callable[[EventDetail, int | None], None]
 
 
 class Schedule:
-    """Starts and heals the faults of one simulated run by their triggers. `say` receives timeline events, if
-    not None.
+    """Starts and heals the faults of one simulated run by their triggers. `say` is called with timeline
+    events, if not None.
     """
 
     def __init__(self, case: Case, world: World, say: Say | None) -> None:
@@ -70,8 +70,8 @@ class Schedule:
         return all(life.over for life in self.lives.values())
 
     def no_more_states(self) -> None:
-        """Note that the load ends. Faults whose state trigger was not reached fail, because it no longer can
-        be.
+        """Note that the load ends: faults whose state trigger was not reached fail now, because no state
+        trigger can fire any more.
         """
         self._load = LoadPhase.ENDS
         self._drop_the_hopeless()

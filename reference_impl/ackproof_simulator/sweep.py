@@ -65,7 +65,9 @@ def with_linger(case: Case, seconds: float) -> Case:
 
 
 def runs_of(case: Case, seeds: Iterable[int]) -> Iterator[Counts]:
-    """Simulate a case at each seed in this process, and yield the counts of each run."""
+    """Simulate a case at each seed in this process, and yield the counts of each run in the order of the
+    seeds.
+    """
     setting = setting_of(case)
     for seed in seeds:
         simulation = Simulation(setting, reseeded(case, seed))
@@ -74,12 +76,16 @@ def runs_of(case: Case, seeds: Iterable[int]) -> Iterator[Counts]:
 
 
 def chunk_of(resolved: JsonValue, seeds: Sequence[int]) -> list[Counts]:
-    """Return the counts of a worker's runs: the case as JSON, at these seeds."""
+    """Return the counts of a worker's runs at these seeds. `resolved`: the case as JSON."""
     return list(runs_of(case_from_json(resolved), seeds))
 
 
 def in_processes(resolved: JsonValue, chunks: Sequence[Sequence[int]]) -> Iterator[Sequence[Counts]]:
-    """Run chunks of seeds in one process per core, and yield each chunk's counts as it finishes."""
+    """Run chunks of seeds in one process per core, and yield each chunk's counts as it finishes, in any
+    order.
+
+    `resolved`: the case as JSON.
+    """
     for _, done in answers.in_processes(partial(chunk_of, resolved), chunks):
         yield done
 
@@ -95,8 +101,9 @@ def sweep(
 ) -> SimulationFile:
     """Simulate every seed, and return the distribution of each quantity.
 
-    `mapper` None: all in this process. `command` returns the command line that repeats a seed. `shrinks`:
-    also search for the fewest faults that show a finding.
+    `command` returns the command line that repeats a seed. `mapper` runs chunks of seeds elsewhere; None: all
+    in this process. `progress(done, total)` is called now and then. `shrinks`: also search for the fewest
+    faults that show a finding.
     """
     began = time.monotonic()
     runs: list[Counts] = []
@@ -211,9 +218,10 @@ TRIES = 200
 
 
 def fewest(faults: Sequence[FaultSpec], shows: Callable[[Sequence[FaultSpec]], bool]) -> list[FaultSpec]:
-    """Return a subset of the faults that still fulfils `shows`, and of which no single fault can be left out.
+    """Return a subset of the faults for which `shows` is True, and of which no single fault can be left out
+    (delta debugging, Zeller 1999).
 
-    `shows` must hold for all `faults`.
+    `shows` must be True for all `faults`.
     """
     kept, parts = list(faults), 2
     while len(kept) > 1:
@@ -232,7 +240,11 @@ def fewest(faults: Sequence[FaultSpec], shows: Callable[[Sequence[FaultSpec]], b
 
 
 def shrink(case: Case, seed: int, what: str) -> ShrunkSchedule | None:
-    """Shrink the schedule of a case that shows `what` (a quantity of `Counts`) at its own seed; None if it does not."""
+    """Search for fewer faults that still show a finding. The case has its own seed, `seed`; `what` names a
+    quantity of `Counts`. None if the case does not show it, or has no fault.
+
+    At most 200 schedules are simulated.
+    """
     setting = setting_of(case)
     first = Simulation(setting, case)
     first.run()

@@ -41,7 +41,9 @@ class Phase(Enum):
 
 @dataclass
 class Txn:
-    """One transaction from its producer's view. Times in nanoseconds; -1: not reached."""
+    """One transaction from its producer's view. `first`: seq of its first record. Times in nanoseconds; -1:
+    not reached.
+    """
 
     number: int
     first: int
@@ -63,7 +65,8 @@ class TransactionalProducer(Producer):
     ) -> None:
         """Set the transactional id. Call it once, before the start.
 
-        `ended_by_itself` is called when the producer ends.
+        `slot`: number of the id. `seed`: for the draw of commits and aborts. `ended_by_itself` is called when
+        the producer ends without being stopped or fenced.
         """
         self.ended_by_itself = ended_by_itself
         self.pid, self.slot, self.coordinator = slot, slot, coordinator

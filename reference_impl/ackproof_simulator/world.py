@@ -48,7 +48,11 @@ class Setting:
 
 @dataclass
 class World:
-    """All parts of a simulated run: the cluster, its clients, and what has been observed of them."""
+    """All parts of a simulated run: the cluster, its clients, and what has been observed of them.
+
+    By index of the partition: `acked_at`, number of acknowledged records; `last_ack`, time of the last
+    acknowledgement; `gaps`, longest time between two. Times in ns.
+    """
 
     setting: Setting
     case: Case
@@ -59,7 +63,7 @@ class World:
     producers: list[Producer] = field(default_factory=list)
     readers: list[Reader] = field(default_factory=list)
     resets: list[tuple[int, int, int, ClientReset]] = field(default_factory=list)
-    """Resets of all readers: see `Reader.resets`."""
+    """Resets of all readers in order: time in ns, reader, index of the partition, event."""
     acked: int = 0
     acked_at: dict[int, int] = field(default_factory=dict)
     last_ack: dict[int, int] = field(default_factory=dict)
@@ -123,7 +127,7 @@ class World:
         )
 
     def settled(self, rules: Rules, topic: str, broker: int | None) -> Rules:
-        """Return the rules with the dynamic settings in force for a topic, on a broker or, with None, at the
+        """Return the rules with the settings of a topic that are in force on broker `broker`; None: at the
         controller.
         """
         found = self.in_force(topic, broker)
@@ -234,7 +238,9 @@ class World:
         registrations: tuple[Registration, ...],
         processes: Mapping[int, Process],
     ) -> list[PartitionRun]:
-        """Create a topic: the ISR is all active brokers, its first one leads (buildPartitionRegistration)."""
+        """Create a topic, and return its partitions. The ISR is all active replicas, of which the first one
+        leads (buildPartitionRegistration).
+        """
         experiment = self.case.experiment
         spec, cluster = experiment.topics[topic], experiment.cluster
         places = [PlacedBroker(broker, cluster.rack_of(broker)) for broker in cluster.broker_ids]

@@ -24,7 +24,7 @@ _INTERVAL: Final = "unclean.leader.election.interval.ms"
 @does(SetConfig)
 class SetRun(Virtual[SetConfig]):
     """Change settings dynamically. The controller applies them at once, brokers when they learn of the
-    change.
+    change. Healing puts the old values back.
     """
 
     def __init__(self, fault: SetConfig, aim: Aim, world: World) -> None:

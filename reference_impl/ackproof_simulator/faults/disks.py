@@ -106,8 +106,8 @@ class LogDirRun(DownRun[LogDirFault]):
 
 
 def which_dir(fault: LogDirFault, world: World, node: int) -> int:
-    """Return the log dir, counted from 0, that a fault aims at: the named one, or that of the target's
-    partition.
+    """Return the number, from 0, of the log dir of `node` that a fault aims at: the named one, or that of the
+    target's partition.
     """
     if fault.dir is not None:
         return fault.dir - 1
@@ -118,8 +118,8 @@ def which_dir(fault: LogDirFault, world: World, node: int) -> int:
 
 
 def in_sync(world: World, nodes: Sequence[int]) -> bool:
-    """Return True if these nodes are in the ISR of all their partitions; nodes that a fault holds down do not
-    count.
+    """Return True if each of these nodes is in the ISR of all partitions of which it has a replica. Nodes
+    that a fault keeps down do not count.
     """
     return all(
         node not in partition.image.partition.replicas

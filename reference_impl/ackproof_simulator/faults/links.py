@@ -51,8 +51,8 @@ class LinksRun(Virtual[LinksT]):
         return f"mended {len(self.mine)} connections"
 
     def burden(self, connection: Connection) -> tuple[list[Any], object] | None:
-        """Return the list in which a connection keeps effects of this kind, and the entry of this fault;
-        None: packets do not pass.
+        """Return where this fault's effect on a connection is kept: the list of the connection, and the entry
+        of this fault in it. None for a fault that holds packets or closes connections.
         """
         fault: LinkFault = self.fault
         match fault:

@@ -45,7 +45,7 @@ MoveT = TypeVar("MoveT", bound=Move)
 
 @does(Reassign)
 class ReassignRun(Virtual[MoveT]):
-    """Reassign a partition; complete when all new replicas are in sync."""
+    """Reassign a partition. The fault has healed when all new replicas are in sync."""
 
     WITHIN_S: ClassVar[float] = 90.0
 
@@ -195,8 +195,8 @@ RolloutT = TypeVar("RolloutT", bound=RollingRestart | Upgrade)
 
 @does(RollingRestart)
 class RollingRun(RestartRun[RolloutT]):
-    """Restart nodes one after the other; the next follows when all ISRs are full. The first restart is the
-    injection.
+    """Restart nodes one after the other; each follows when the one before is ready and, with `await_isr`, all
+    ISRs are full. The first restart is the injection.
     """
 
     WITHIN_S: ClassVar[float] = 600.0
@@ -208,7 +208,9 @@ class RollingRun(RestartRun[RolloutT]):
             self.await_isr, self.rest_s = fault.await_isr, fault.rest
 
     def in_turn(self, nodes: tuple[int, ...]) -> tuple[int, ...]:
-        """Return the order of nodes: controllers before brokers, the active controller last of its kind."""
+        """Return these nodes in restart order: controllers before brokers, the active controller last of its
+        kind.
+        """
         control = self.world.control
         return tuple(sorted(nodes, key=lambda node: (node in control.brokers, node == control.acting, node)))
 
@@ -219,8 +221,8 @@ class RollingRun(RestartRun[RolloutT]):
         return f"SIGTERM and start of node {self.nodes[0]}, the first of {len(self.nodes)}"
 
     def prepare(self, node: int) -> None:
-        """Called for each node after it has stopped and before it starts again; subclasses change the node
-        here.
+        """Change a node between its stop and its start. Here nothing; a subclass does what its fault
+        requires.
         """
 
     def _started(self, node: int) -> None:

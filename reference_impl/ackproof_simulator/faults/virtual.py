@@ -28,7 +28,9 @@ class NotYet(FaultNotConfirmed):
 
 
 class Virtual(Generic[SpecT]):
-    """Base class of simulated faults. `inject` raises `FaultNotConfirmed` if there is nothing to break."""
+    """Base class of simulated faults. `aim`: the nodes that hold each role of the fault. `inject` raises
+    `FaultNotConfirmed` if there is nothing to break.
+    """
 
     WITHIN_S: ClassVar[float] = 60.0
     """Seconds within which a fault must take effect, and later must have healed; else it counts as failed."""
@@ -64,9 +66,9 @@ class Virtual(Generic[SpecT]):
         return self.world.network.hosts[node]
 
     def must_run(self, *, paused: bool = False) -> None:
-        """Raise `FaultNotConfirmed` unless all target processes run.
+        """Raise `FaultNotConfirmed` unless the processes of all target nodes run.
 
-        `paused`: a paused or starting process can be hit too.
+        `paused`: True to accept paused and starting processes too.
         """
         for node in self.nodes:
             host = self.host(node)
@@ -79,7 +81,9 @@ class Virtual(Generic[SpecT]):
                 )
 
     def must_be_heard(self) -> None:
-        """Raise `FaultNotConfirmed` if no broker can be asked, or there is no active controller."""
+        """Raise `FaultNotConfirmed` if no broker can be asked, or there is no active controller. Raise
+        `NotYet` while the active controller's disk is frozen.
+        """
         control = self.world.control
         if control.quorum.standing_still >= 0:
             raise NotYet("the active controller's disk stands still")
@@ -89,9 +93,9 @@ class Virtual(Generic[SpecT]):
             raise FaultNotConfirmed(f"{self.fault.kind}: no broker runs that could be asked")
 
     def answer(self) -> bool:
-        """Return True if each target answers and each broker among them is unfenced.
+        """Return True if each target node answers and each broker among them is unfenced.
 
-        Nodes that another fault holds down do not count.
+        Nodes that another fault keeps down do not count.
         """
         return all(self.world.control.ready(node) or self.world.held_down(node) for node in self.nodes)
 
@@ -107,7 +111,9 @@ _MAKERS: Final[dict[type[FaultSpec], Maker[Any]]] = {}
 
 
 def does(kind: type[SpecT]) -> Callable[[Maker[SpecT]], Maker[Any]]:
-    """Register a class for faults of `kind`, and for its subclasses without a class of their own."""
+    """Return a decorator that registers a class for faults of `kind`, and for its subclasses without a class
+    of their own.
+    """
 
     def note(maker: Maker[SpecT]) -> Maker[Any]:
         _MAKERS[kind] = maker
@@ -123,8 +129,8 @@ def _look_around() -> None:
 
 
 def maker_of(kind: type[FaultSpec]) -> Maker[Any] | None:
-    """Return the factory of simulations for faults of this kind; None if the kind cannot be simulated, and
-    for a storm.
+    """Return the class or function that makes the simulation of a fault of this kind. None if the kind cannot
+    be simulated, and for a storm, whose drawn faults are simulated instead.
     """
     _look_around()
     return next((_MAKERS[one] for one in kind.__mro__ if one in _MAKERS), None)
