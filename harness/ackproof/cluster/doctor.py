@@ -78,10 +78,10 @@ class Check:
 def doctor(
     progress: ProgressSink = ignore, *, version: str = DEFAULT, runs: Path = Path("runs")
 ) -> list[Check]:
-    """Check everything that a run needs; the last check starts a node and asks it.
+    """Check everything that a run needs; the last check starts a node and sends it a request.
 
-    Fetches jars and makes archives if they are not in the cache (25 s the first time, 2 s later). A check that fails is
-    in the result, not an exception.
+    `runs`: the folder for run directories, whose free space is checked. Fetches jars and makes archives if they
+    are not in the cache (25 s the first time, 2 s later). A check that fails is in the result, not an exception.
     """
     looks: list[tuple[str, str, Callable[[], str]]] = [
         ("Python", "install Python 3.11 or newer", _python),

@@ -42,9 +42,11 @@ class Installation:
 
 
 def install(build: KafkaBuild, progress: ProgressSink = ignore) -> Installation:
-    """Find or make everything for this Kafka. Raises as `ackproof.provision` does.
+    """Find or make everything that nodes of this Kafka need to start.
 
     A Java that cannot share class data goes without archives: nodes start slowly, and nothing else changes.
+    Raises `BadInput` (no such release or build), `MissingTool` (mvn, java), `ProvisionFailed` (download, SHA-256,
+    archive).
     """
     java = find_java()
     if build.image is None:

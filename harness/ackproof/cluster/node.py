@@ -268,7 +268,7 @@ class Watcher:
     def close(self, timeout_s: float = 10.0) -> None:
         """Return when the end of every process was reported. Raises `WaitTimeout` while one lives on.
 
-        Raises what a receiver raised, if one did. May be called again.
+        Raises the exception of an `on_end`, if one raised. May be called again.
         """
         if self._closed:
             return

@@ -100,7 +100,8 @@ def ask_partitions(
     access: Access = KRAFT,
     cursor: Any = None,  # noqa: ANN401 — kafka-python's messages are untyped
 ) -> Question:
-    """Return a question for leaders, epochs, ISRs and ELRs: DescribeTopicPartitions, or Metadata for older brokers.
+    """Return a request for leaders, epochs, ISRs and ELRs: DescribeTopicPartitions, or Metadata for older
+    brokers.
 
     `cursor`: end of the previous page; None for the first.
     """
@@ -132,12 +133,12 @@ def ask_offsets(
 
 
 def ask_log_ends(partitions: Iterable[TopicPartition]) -> Question:
-    """Return a question to any replica, leader or follower, for its own log end offsets."""
+    """Return a request to any replica, leader or follower, for its own log end offsets."""
     return ask_offsets(partitions, what=LATEST, replica=DEBUGGING_REPLICA)
 
 
 def ask_high_watermark(place: TopicPartition) -> Question:
-    """Return a question to any replica for its own high watermark: followers answer consumers, too (KIP-392)."""
+    """Return a request to any replica for its own high watermark: followers answer consumers, too (KIP-392)."""
     rows = [(place.topic, [(place.partition, _ANY_EPOCH, 0, -1, 1)])]
     return Question(
         "Fetch",
@@ -161,7 +162,7 @@ def read_brokers(response: Any) -> frozenset[int]:  # noqa: ANN401 — kafka-pyt
 
 
 def read_partitions(response: Any) -> dict[TopicPartition, PartitionState]:  # noqa: ANN401
-    """Return the partitions in a broker's answer; topics unknown to it are missing."""
+    """Return the partitions in the response to `ask_partitions`; topics unknown to the broker are missing."""
     return {
         TopicPartition(topic.name, row.partition_index): PartitionState(
             topic=topic.name,
@@ -189,7 +190,7 @@ def read_offsets(response: Any) -> dict[TopicPartition, int]:  # noqa: ANN401
 
 
 def read_high_watermark(response: Any) -> int | None:  # noqa: ANN401
-    """Return the high watermark of the one partition in question, None if the broker does not answer for it."""
+    """Return the high watermark in an answer to `ask_high_watermark`; None if the broker does not answer for it."""
     (row,) = [row for topic in response.responses for row in topic.partitions] or [None]
     return None if row is None or row.error_code else int(row.high_watermark)
 

@@ -85,7 +85,11 @@ INVALID_CONFIG, INVALID_REQUEST, POLICY_VIOLATION: asking again does not help.""
 
 
 def create_topics(cluster: Cluster, topics: Mapping[str, TopicSpec], timeout_s: float) -> None:
-    """Create topics in a cluster and wait until they are usable. See `Cluster.create_topics`."""
+    """Create topics, and wait until every running broker sees all leaders and full ISRs, and the leaders answer.
+
+    `timeout_s`: for the creation; the wait gets some time more for each partition. Raises `BadInput` for what
+    Kafka refuses, `NodeDied`, `WaitTimeout`.
+    """
     count = len(_places(topics))
     deadline = time.monotonic() + timeout_s + count * _PARTITION_S
     _create(cluster, topics, timeout_s)

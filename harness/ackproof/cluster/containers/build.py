@@ -70,7 +70,7 @@ _STEPS: Final = 4
 def prepare_image(engine: Engine, build_: KafkaBuild, progress: ProgressSink = ignore) -> KafkaImage:
     """Return the image for nodes of this Kafka; for a build or a patch it is made here from the jars.
 
-    Raises as `build` and `image_for` do.
+    Raises `BadInput` (no such release, image or build), `MissingTool`, `ProvisionFailed`, `EngineFailed`.
     """
     if build_.image is not None:
         return find_or_pull_image(engine, build_.image, progress)

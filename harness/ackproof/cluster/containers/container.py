@@ -98,7 +98,7 @@ class NodeContainer:
 
     @property
     def container(self) -> Container:
-        """The container in the docker SDK, once it is made."""
+        """The container as the docker SDK has it. Raises `ContainerStartException` before the first `start`."""
         return self._made.get_wrapped_container()
 
     @spoken

@@ -31,7 +31,11 @@ LIBS: Final = "/opt/kafka/libs"
 
 @dataclass(frozen=True)
 class KafkaImage:
-    """An image in the engine. `java`: its version, if known. `recipe`: digest of the recipe, if made here."""
+    """An image in the engine. `reference`: its name and tag; `identity`: its short id.
+
+    `java`: its Java version, or "of the image" if not known. `recipe`: digest of the recipe, '' if not made by
+    ackproof.
+    """
 
     reference: str
     identity: str

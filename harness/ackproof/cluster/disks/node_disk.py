@@ -141,7 +141,11 @@ def disks_of(
     *,
     systems_of_their_own: bool,
 ) -> dict[int, NodeDisk]:
-    """Return the disks of all nodes; `make_all` makes their file systems."""
+    """Return the disk of each node below `nodes_dir`. Nothing is created yet.
+
+    `lay(node)` formats a node's empty folders before its first start. `systems_of_their_own`: True if each folder
+    gets a file system of its own, which `make_all` creates.
+    """
     made: dict[int, NodeDisk] = {}
     for node in node_ids:
         data, broker = nodes_dir / str(node) / "data", node in spec.broker_ids

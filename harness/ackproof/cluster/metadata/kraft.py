@@ -21,7 +21,10 @@ from ackproof.rundir.metadata import MetadataRecord
 
 
 class Kraft:
-    """See `Metadata`. Every node runs Kafka; the quorum's voters may be brokers too."""
+    """KRaft mode, as an implementation of `Metadata`.
+
+    Every node runs Kafka; the quorum's voters may be brokers too.
+    """
 
     access = KRAFT
 

@@ -265,7 +265,7 @@ def decode(folder: Path) -> Iterator[MetadataRecord]:
 def levels_in(checkpoint: Path) -> dict[str, int]:
     """Return the feature levels of a formatted checkpoint: by default those of its release.
 
-    Raises as `decode` does.
+    Raises `NotDecoded` for an unknown record, and OSError.
     """
     decided = (one for one in _decode([Segment(checkpoint)]) if isinstance(one, FeatureChanged))
     return {one.feature: one.level for one in decided}

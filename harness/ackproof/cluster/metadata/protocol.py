@@ -99,7 +99,10 @@ class Metadata(Protocol):
         """Return all settings of a node: the `wanted` ones, and those that the harness makes. `data`: its folder."""
 
     def lay_data(self, layout: Layout, node_id: int, data: Path, checkpoint: Path, cluster_id: str) -> None:
-        """Format a node's empty data folders for this cluster."""
+        """Format a node's empty data folders for this cluster.
+
+        `checkpoint`: the metadata snapshot that a new controller begins with (KRaft alone).
+        """
 
     def ports(self, layout: Layout, link: Link) -> tuple[int, ...]:
         """Return the target's ports to which the link's source connects, the most used first; empty if there are

@@ -39,7 +39,10 @@ default is 2 s (Kafka's zookeeper.properties keeps it)."""
 
 
 class ZooKeeperMode:
-    """See `Metadata`. Nodes that are no brokers run ZooKeeper; the controller is one of the brokers."""
+    """ZooKeeper mode, as an implementation of `Metadata`.
+
+    Nodes that are no brokers run ZooKeeper; the controller is one of the brokers.
+    """
 
     access = ZOOKEEPER
 
@@ -240,12 +243,15 @@ class ZooKeeper(MetadataQuorum):
         return found
 
     def read(self, path: str) -> tuple[bytes, Any]:
-        """Return a znode's data and stat. Raises `NoNodeError`, `Unreachable`."""
+        """Return a znode's data and its stat (kazoo's `ZnodeStat`). Raises kazoo's `NoNodeError`, `Unreachable`."""
         data, stat = self._ask(lambda client: client.get_async(path).get(timeout=ASK_S))
         return data, stat
 
     def read_all(self, paths: Iterable[str]) -> list[tuple[bytes, Any] | None]:
-        """Read several znodes at once; None for a missing one. Raises `Unreachable`."""
+        """Read several znodes at once: data and stat of each, in the order of `paths`; None for a missing one.
+
+        Raises `Unreachable`.
+        """
 
         def ask(client: KazooClient) -> list[tuple[bytes, Any] | None]:
             asked = [client.get_async(path) for path in paths]

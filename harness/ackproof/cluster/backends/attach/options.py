@@ -100,10 +100,10 @@ _NEEDLESS: Final = re.compile(
 
 
 def entries(where: str, text: str) -> Iterator[Entry]:
-    """Yield the settings of a file of `key=value` lines; backslashes are not escapes.
+    """Yield (place for messages, name, value) for each setting in the text of a file of `key=value` lines.
 
-    A value continues on the next line within a PEM and, in `sasl.jaas.config`, after a backslash. Raises `BadInput` for
-    a line without key and value.
+    `where`: the file's name. Backslashes are not escapes. A value continues on the next line within a PEM and, in
+    `sasl.jaas.config`, after a backslash. Raises `BadInput` for a line without key and value.
     """
     for number, line in logical_lines(text, _continued, "{}\n{}".format):
         pair = _PAIR.fullmatch(line)

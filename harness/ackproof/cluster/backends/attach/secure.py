@@ -84,7 +84,11 @@ def _check_login(settings: Mapping[str, str]) -> None:
 
 
 def opener_of(settings: Mapping[str, str]) -> Opener:
-    """Return a function that opens connections. Raises `BadInput` for impossible settings and unreadable files."""
+    """Return a function that opens connections with these settings of librdkafka: plain or TLS, logged in by
+    SASL.
+
+    Raises `BadInput` for impossible settings and unreadable files.
+    """
     _check_login(settings)
     protocol = _protocol(settings)
     context = _tls(settings) if protocol.endswith("ssl") else None
