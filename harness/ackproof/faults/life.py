@@ -217,8 +217,7 @@ Lives: TypeAlias = Mapping[int, Life]
 
 
 def due(life: Life, lives: Lives, moment: Moment, look: Look) -> str | None:
-    """Return the trigger in words if a waiting fault begins now, else None. `look`: the present number of a
-    condition.
+    """Return the trigger in words if a waiting fault begins now, else None. `look` gives a condition's number.
 
     Raises `AckproofError` if the fault can never begin any more.
     """
