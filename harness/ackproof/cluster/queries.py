@@ -190,7 +190,7 @@ def read_offsets(response: Any) -> dict[TopicPartition, int]:  # noqa: ANN401
 
 
 def read_high_watermark(response: Any) -> int | None:  # noqa: ANN401
-    """Return the high watermark in an answer to `ask_high_watermark`; None if the broker does not answer for it."""
+    """Return the high watermark in the response to `ask_high_watermark`; None if the broker gives none."""
     (row,) = [row for topic in response.responses for row in topic.partitions] or [None]
     return None if row is None or row.error_code else int(row.high_watermark)
 
