@@ -100,8 +100,7 @@ def ask_partitions(
     access: Access = KRAFT,
     cursor: Any = None,  # noqa: ANN401 — kafka-python's messages are untyped
 ) -> Question:
-    """Return a request for leaders, epochs, ISRs and ELRs: DescribeTopicPartitions, or Metadata for older
-    brokers.
+    """Return a request for leaders, epochs, ISRs, ELRs: DescribeTopicPartitions, or Metadata for older brokers.
 
     `cursor`: end of the previous page; None for the first.
     """
