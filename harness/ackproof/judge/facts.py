@@ -23,6 +23,7 @@ from ackproof.quantities.vocabulary import parse_ask
 from ackproof.rundir import storage
 from ackproof.rundir.anomalies import Anomaly
 from ackproof.rundir.bounds import Bound
+from ackproof.rundir.committed import CommittedFile
 from ackproof.rundir.documents import AuditFile, CaseFile, FinalReadFile, QuietSeconds
 from ackproof.rundir.guarantees import Excuse
 from ackproof.rundir.layout import CaseDir
@@ -86,6 +87,11 @@ class Facts(Evidence):
         )
         gone = any(facts.audit.counts.get(anomaly) for anomaly in GONE)
         return with_the_expired_apart(facts) if gone and Anomaly.EXPIRED not in facts.audit.counts else facts
+
+    @cached_property
+    def committed(self) -> CommittedFile | None:
+        """Committed offsets when the run was over; None if none were asked for. Raises `BadInput`."""
+        return CommittedFile.load(self.run.committed) if self.run.committed.exists() else None
 
     @property
     def sealed(self) -> bool:

@@ -37,6 +37,7 @@ from ackproof.faults.injection import FaultContext, Holds
 from ackproof.faults.life import AFTER_HEALING_BOUND_S, AFTER_HEALING_S, FIRST_ACKS_BOUND_S
 from ackproof.observe import replica_logs
 from ackproof.observe.brokers import BrokerObserver
+from ackproof.observe.committed import collect_committed
 from ackproof.observe.pulse import Counts, PulseRecorder
 from ackproof.observe.replica_logs import LogDir
 from ackproof.observe.sampler import Sampler
@@ -326,10 +327,11 @@ class CaseRun:
             self.soak.finish(found)
 
     def _look_at_logs(self, cluster: Cluster) -> None:
-        """Copy facts from the replica logs before the nodes' data is removed. Does nothing for an attached cluster."""
+        """Copy facts from replica logs and coordinators while the nodes run. Does nothing for an attached cluster."""
         if self.spec.ground.foreign:
             return
         log_dirs = [LogDir(node.id, path) for node in local(cluster.brokers()) for path in node.disk.log_dirs]
+        collect_committed(cluster, log_dirs, self.run, self.timeline.clock, self.stop)
         replica_logs.collect_replica_logs(log_dirs, self.spec.topics, self.run, self.run_id)
         servers = [node.disk.metadata_dir for node in local(cluster.controllers())]
         if failed := write_metadata_log(self.spec.cluster, servers, self.run):

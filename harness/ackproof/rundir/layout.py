@@ -12,6 +12,8 @@ SERIES_FILE: Final = "series.parquet"
 """Default name of the series file: acks, reads and latencies over time. A repeated audit uses another name if
 this one is taken.
 """
+COMMITS: Final = "commits.jsonl"
+"""In a live reader's folder below `clients`: its offset commits."""
 _FILE_OF = {"findings": re.compile(r"[^/\0]+\.parquet"), "series": re.compile(r"series[^/\0]*\.parquet")}
 """Allowed names of the files that `audit.json` lists. No such name leads out of its folder."""
 _ATTEMPT = re.compile(r"part-[0-9a-f]{8}-[0-9]+-[0-9]+-")
@@ -85,6 +87,9 @@ class CaseDir:
     """Start, end and epoch of each partition of the final read, and whether it was complete."""
     recovery = _PathBelow("observed/recovery.json")
     """Partitions, replicas and clients that had not recovered when the run was over."""
+    committed = _PathBelow("observed/committed.json")
+    """Committed offsets when the run was over: of each group's coordinator, and of the replicas' logs. Written only if
+    readers commit, on a cluster that ackproof owns."""
     replicas = _PathBelow("observed/replicas.json")
     """State of each replica's log on disk at the end: log start and end, epochs, checkpoints."""
     replica_batches = _PathBelow("observed/replicas.parquet")
@@ -116,7 +121,7 @@ class CaseDir:
         """Return the path of the file with a live reader's offset commits. It exists only if the reader
         commits.
         """
-        return self.clients / reader / "commits.jsonl"
+        return self.clients / reader / COMMITS
 
     @property
     def finding_parts(self) -> list[Path]:

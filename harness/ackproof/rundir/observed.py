@@ -17,6 +17,7 @@ from typing import Any, Final
 from pydantic import TypeAdapter, ValidationError
 
 from ackproof.rundir.documents import Document, read_lines
+from ackproof.rundir.outcome import Outcome
 from ackproof.rundir.partition import TopicPartition
 from ackproof.rundir.storage import is_stored
 
@@ -191,13 +192,20 @@ def read_fetching(path: Path) -> list[FetchSources]:
 class OffsetCommit(Document):
     """One OffsetCommit request of a reader. `offsets`: (topic, partition, offset).
 
-    `done_ns`: time of the answer, or of giving up; -1 not yet. `error`: reason of a failure; '' for success.
+    `done_ns`: time of the answer, or of giving up; -1 not yet. `error`: reason of a failure; '' for success. `group`:
+    id of the group; '' in files of older versions.
     """
 
     begun_ns: int
     offsets: tuple[tuple[str, int, int], ...]
     done_ns: int = -1
     error: str = ""
+    group: str = ""
+
+    @property
+    def outcome(self) -> Outcome:
+        """Acked, or indeterminate: the library may have sent a refused commit twice, and the first was accepted."""
+        return Outcome.ACKED if self.good else Outcome.INDETERMINATE
 
     @property
     def good(self) -> bool:

@@ -247,7 +247,7 @@ class ReaderProcess:
         if not committed:
             return
         self.commit, self.give_up_at = (self._now_ns(), committed), now + _ANSWER_S
-        self._write_line("commits", begun_ns=self.commit[0], offsets=committed)
+        self._write_commit(begun_ns=self.commit[0], offsets=committed)
         try:
             # Commit asynchronously: a synchronous call may never return without a coordinator.
             self.client.commit(offsets=[ClientPartition(*offset) for offset in committed], asynchronous=True)
@@ -264,13 +264,17 @@ class ReaderProcess:
             return  # an answer to an earlier commit, which was given up
         errors = (error, *(answer.error for answer in answers))
         why = next((reason.name() for reason in errors if reason is not None), "")
-        self._write_line("commits", begun_ns=begun_ns, offsets=committed, done_ns=self._now_ns(), error=why)
+        self._write_commit(begun_ns=begun_ns, offsets=committed, done_ns=self._now_ns(), error=why)
         self.commit = None
         if why and self.commit_at < math.inf:
             self.commit_at = time.monotonic()
 
     def _now_ns(self) -> int:
         return time.monotonic_ns() - self.settings.origin_ns
+
+    def _write_commit(self, **line: object) -> None:
+        """Write a line of `rundir.observed.OffsetCommit`."""
+        self._write_line("commits", group=self.settings.config["group.id"], **line)
 
     def _write_line(self, file_name: str, **line: object) -> None:
         with (self.folder / f"{file_name}.jsonl").open("a", encoding="utf-8") as file:

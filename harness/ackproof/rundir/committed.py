@@ -1,0 +1,66 @@
+"""`observed/committed.json`: committed offsets at the end of a run, as two witnesses have them.
+
+One witness is the group coordinator (OffsetFetch), the other each replica's log of `__consumer_offsets`.
+`clients/<reader>/commits.jsonl` (`observed.OffsetCommit`) has what the clients asked for, and the answers.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from ackproof.rundir.documents import Document
+from ackproof.rundir.partition import TopicPartition
+
+OFFSETS_TOPIC: Final = "__consumer_offsets"
+
+
+class GroupOffsets(Document):
+    """A group's committed offsets according to its coordinator.
+
+    `partition`: of `__consumer_offsets`, whose leader is the coordinator. `offsets`: (topic, partition, offset),
+    without partitions that have none. `reason`: why there is no answer; '' if there is one.
+    """
+
+    group: str
+    partition: int = -1
+    coordinator: int = -1
+    """Node id of the broker that was asked; -1: the partition had no leader."""
+    isr: tuple[int, ...] = ()
+    """ISR of that partition when the coordinator was asked."""
+    offsets: tuple[tuple[str, int, int], ...] = ()
+    reason: str = ""
+
+    @property
+    def of_partition(self) -> dict[TopicPartition, int]:
+        """Committed offset of each partition that has one."""
+        return {TopicPartition(topic, partition): offset for topic, partition, offset in self.offsets}
+
+
+class OffsetsLog(Document):
+    """The committed offsets that one replica's log of `__consumer_offsets` amounts to.
+
+    `offsets`: (group, topic, partition, offset). `reason`: why the log could not be read; '' if it was.
+    """
+
+    node: int
+    partition: int
+    log_end: int = -1
+    offsets: tuple[tuple[str, str, int, int], ...] = ()
+    reason: str = ""
+
+    def of_group(self, group: str) -> dict[TopicPartition, int]:
+        """Committed offset of each partition for which this group has one."""
+        return {
+            TopicPartition(topic, partition): offset
+            for owner, topic, partition, offset in self.offsets
+            if owner == group
+        }
+
+
+class CommittedFile(Document):
+    """`observed/committed.json`. `t_ns`: time since the run began. Runs without commits, on clusters that someone
+    else runs, and of older versions do not have it."""
+
+    t_ns: int
+    groups: tuple[GroupOffsets, ...] = ()
+    logs: tuple[OffsetsLog, ...] = ()
