@@ -77,20 +77,27 @@ class ClientAdapter(Protocol):
     def producer_config(
         self, spec: ProducerSpec, bootstrap: str, client: str, transactional_id: str = ""
     ) -> dict[str, ConfigValue]:
-        """Return the configuration of one producer. Raises `BadInput` for a setting that the harness makes."""
+        """Return the configuration of one producer, whose id is `client`.
+
+        Raises `BadInput` if the experiment gives a setting that only the harness may set.
+        """
 
     def reader_config(
         self, extra: Mapping[str, str], isolation: str, bootstrap: str, client: str, *, final: bool = False
     ) -> dict[str, ConfigValue]:
-        """Return the configuration of one reader. Raises `BadInput` for a setting that the harness makes."""
+        """Return the configuration of one reader, whose id is `client`. `extra`: settings that the experiment
+        gives.
+
+        Raises `BadInput` for a setting that only the harness may set.
+        """
 
     def objection(
         self, kind: Literal["producer", "consumer"], config: Mapping[str, ConfigValue]
     ) -> str | None:
-        """Return why the library refuses a configuration, None if it accepts it. Connects to no broker."""
+        """Return why the library refuses a configuration; None if it accepts it. Connects to no broker."""
 
     def resend_after_s(self, config: Mapping[str, ConfigValue]) -> float:
-        """Return the age in seconds from which on the library may send a record twice; 0 if it may at any age."""
+        """Return the age in seconds below which a record cannot have been sent twice; 0: it may at any age."""
 
     def delivery_timeout_s(self, config: Mapping[str, ConfigValue]) -> float:
         """Return the seconds after which the library reports a record as failed if it has no acknowledgement."""
@@ -107,7 +114,9 @@ def client_adapter(library: str) -> ClientAdapter:
 
 
 def hide(settings: Mapping[str, str]) -> int:
-    """Return a descriptor of an unnamed file that holds these settings as JSON, for a child process to inherit."""
+    """Write settings with secrets as JSON into an unnamed file. Return its descriptor, for a child process to
+    inherit.
+    """
     descriptor = os.memfd_create("ackproof-settings", os.MFD_CLOEXEC)
     os.write(descriptor, json.dumps(dict(settings)).encode())
     return descriptor

@@ -82,9 +82,10 @@ Ends = Callable[[Sequence[TopicPartition]], Mapping[TopicPartition, End]]
 
 
 def ends_of(cluster: Cluster) -> Ends:
-    """Return a function that asks leaders for offsets and the metadata for ISRs.
+    """Return a function that reads the end of each of these partitions: offsets from leaders, ISRs from the
+    metadata.
 
-    It leaves out a partition while leader and metadata disagree about the leader epoch.
+    It leaves out a partition while its leader and the metadata disagree about the leader epoch.
     """
 
     def look(places: Sequence[TopicPartition]) -> Mapping[TopicPartition, End]:

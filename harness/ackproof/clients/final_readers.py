@@ -81,10 +81,10 @@ class FinalReadOrder:
 
 @dataclass(frozen=True)
 class ReadOutcome:
-    """Result of a reader.
+    """Result of a reader. Offsets and counts are in the order of the partitions that it was given.
 
-    `positions`: offset reached in each partition; `problems` by partition name; `reasons`: why the whole read failed.
-    `records`: records read from each partition; empty if unknown.
+    `positions`: offset reached in each partition; below its end if the read gave up. `problems`: by partition
+    name. `reasons`: why the whole read failed. `records`: records read from each partition; empty if unknown.
     """
 
     positions: tuple[int, ...]
@@ -125,7 +125,11 @@ def read_by_processes(
     tag: RunTag,
     stop: Event | None,
 ) -> list[ReadOutcome]:
-    """Run the readers of the order concurrently and return their results. `goals`: the ends of each reader."""
+    """Run the readers of the order concurrently and return the result of each.
+
+    `starts`: first offset of each partition. `goals`: for each reader, the offset before which each partition
+    ends. Both in the order of `order.places`.
+    """
     clients = order.clients
     sizes = [goal - start for start, goal in zip(starts, goals[0], strict=True)]
     groups = deal(sizes, _processes(sizes, len(clients)))

@@ -85,7 +85,7 @@ def chunk_files(folder: Path) -> list[tuple[int, Path]]:
 
 
 class Chunk:
-    """One memory-mapped file of a journal. `words` is flat: row i starts at word 4 i."""
+    """One memory-mapped file of a journal. `words`: its 64-bit words, four for each row, row after row."""
 
     def __init__(self, folder: Path, index: int, rows: int) -> None:
         self.index = index
@@ -109,7 +109,11 @@ class Chunk:
 
 
 class Journal:
-    """Journal of a running producer. `chunks`: by index, those not yet converted into a part of the ledger."""
+    """Journal of a running producer.
+
+    `chunks`: by index, those not yet converted into a part of the ledger. `current`: the one that takes the
+    next rows.
+    """
 
     current: Chunk
 
@@ -311,7 +315,10 @@ def read_chunk(path: Path, index: int) -> tuple[int, Matrix]:
 
 
 def write_transaction_table(run: CaseDir, settings: ProducerSettings) -> list[int] | None:
-    """Turn a producer's `transactions.log` into its table. Return the first seq of each transaction, None for none."""
+    """Write a producer's `transactions.log` as a table of the ledger.
+
+    Returns the first seq of each transaction, in order; None if the producer uses no transactions.
+    """
     from ackproof.rundir.ledger import write_transactions
 
     rows = read_transactions(run.clients / settings.client / TRANSACTIONS_LOG, settings.producer)
@@ -322,7 +329,9 @@ def write_transaction_table(run: CaseDir, settings: ProducerSettings) -> list[in
 
 
 def read_transactions(path: Path, producer: int) -> list[TxnRow]:
-    """Return the transactions of a log by number, none for a missing file. A torn last line is passed over."""
+    """Return the transactions of a producer's log, in order; none for a missing file. A torn last line is
+    left out.
+    """
     from ackproof.rundir.ledger import TxnRow
 
     if not path.exists():

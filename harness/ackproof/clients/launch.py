@@ -45,7 +45,8 @@ class Handle:
     killed: bool = False
     """True once the harness killed it: any exit is expected."""
     succeeded: bool = False
-    """True once another producer uses its transactional id and fences this one, which is then not replaced."""
+    """True once another producer has taken over its transactional id and fences it. It is then not replaced.
+    """
     fenced: str = ""
     """The library's message when the producer was fenced, '' before."""
     status: int | None = None
@@ -53,7 +54,9 @@ class Handle:
     """Number of bytes of its events file that are copied into the timeline."""
 
     def count(self, topic: str | None, partition: int | None) -> int:
-        """Return the records acknowledged (producer) or read (reader) so far: of all, a topic or a partition."""
+        """Return the records acknowledged (producer) or read (reader) so far. `topic`, `partition`: None for
+        all.
+        """
         if topic is None:
             return self.counters.total()
         counted = zip(self.settings.places, self.counters.counts, strict=True)

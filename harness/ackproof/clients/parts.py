@@ -158,7 +158,9 @@ class FreeMemory:
         self._due_s = time.monotonic() + every_s
 
     def give_back(self) -> None:
-        """Release free memory, at most every `_GIVE_BACK_EVERY_S`. Takes 1 ms (malloc_trim(3), glibc only)."""
+        """Release free memory (malloc_trim(3), glibc only; 1 ms), unless the last release was less than
+        `every_s` ago.
+        """
         now = time.monotonic()
         if now < self._due_s:
             return

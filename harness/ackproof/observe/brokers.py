@@ -42,7 +42,10 @@ mode."""
 
 
 class BrokerObserver(BrokerPoller[_Reply]):
-    """Writes one `BrokerRound` per line to `path`. The viewer `ZNODES` stands for the quorum in both modes."""
+    """Asks each broker five times a second, and writes one `BrokerRound` per line to `path`.
+
+    The metadata quorum (KRaft or ZooKeeper) is asked too, as the viewer `ZNODES`.
+    """
 
     NAME = "brokers"
     DOES = "asking each broker"
@@ -186,7 +189,7 @@ def _settled_marks(
 
 
 def fetch_question(starts: Mapping[TopicPartition, int]) -> Question:
-    """Return a consumer's Fetch request from these offsets, without a rack and without waiting."""
+    """Return the Fetch request of a consumer that starts at these offsets, has no rack and does not wait."""
     return Question(
         "Fetch",
         11,
@@ -204,7 +207,7 @@ def fetch_question(starts: Mapping[TopicPartition, int]) -> Question:
 
 
 def produce_question(places: Iterable[TopicPartition]) -> Question:
-    """Return a Produce request with one batch per partition, which no broker appends."""
+    """Return a Produce request with one batch per partition. Its checksum is wrong, so no broker appends it."""
     rows = _by_topic((place, (_SPOILT,)) for place in places)
     return Question("Produce", 8, transactional_id=None, acks=_LEADER_ONLY, timeout_ms=1000, topic_data=rows)
 

@@ -101,14 +101,18 @@ class Sampler(BrokerPoller[Reply]):
         return self._latest.get(TopicPartition(topic, partition))
 
     def fresh(self, topic: str, partition: int) -> Sample | None:
-        """Return the newest sample of a partition if it is at most `STALE_AFTER_S` old, else None."""
+        """Return the newest sample of a partition; None if there is none, or if it is older than
+        `STALE_AFTER_S`.
+        """
         sample = self.latest(topic, partition)
         if sample is None or self._timeline.clock.now() - sample.t_ns > STALE_AFTER_S * 1e9:
             return None
         return sample
 
     def isr_text(self) -> str:
-        """Return the sizes of the ISRs in a few words, for the console; of a single partition its broker ids."""
+        """Return the present ISRs as a short text for the console: `3 of 3`, or with one partition the ids
+        `1,2,3`.
+        """
         samples = list(self._latest.values())
         if len(samples) == 1:
             return ",".join(map(str, samples[0].isr)) or "-"
@@ -260,7 +264,7 @@ class _View:
 
 
 class MergedViews:
-    """The views of all brokers. `merge` selects the newest view of each partition."""
+    """Merges the views that brokers have of partitions: the newest view of each partition counts."""
 
     def __init__(self) -> None:
         self._seen: dict[tuple[int, TopicPartition], _View] = {}

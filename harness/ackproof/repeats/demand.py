@@ -34,13 +34,13 @@ class Contrast(StrEnum):
     """Comparison of one group of repeats with another."""
 
     OVER = "over"
-    """Ratio: one divided by the other."""
+    """Ratio: the first group divided by the second."""
     MINUS = "minus"
 
 
 @dataclass(frozen=True)
 class Statistic:
-    """A statistic of repeats. `share`: of a quantile, 0 … 1; None for the mean."""
+    """A statistic of repeats, such as mean, p95 or max. `share`: of a quantile, 0 … 1; None for the mean."""
 
     name: str
     share: float | None = None

@@ -1,8 +1,7 @@
-"""Confidence intervals of the mean and of quantiles, from values that may lie between two numbers.
+"""Confidence intervals of the mean and of quantiles, from values that may be known only as ranges.
 
-A value that is not one number is taken at both of its ends: the interval reaches as low as the low ends alone would
-have it, and as high as the high ends. So it covers at least as often as it says, whatever the values were in truth.
-What is known of no value at all makes either end infinite.
+The low end of an interval is that of the values' low ends, the high end that of their high ends. So the interval covers
+the truth at least as often as it says, wherever the values lie in their ranges. An unknown value has infinite ends.
 """
 
 from __future__ import annotations
@@ -22,10 +21,10 @@ CONFIDENCE: Final = 0.95
 
 @dataclass(frozen=True)
 class Estimate:
-    """Statistic of some repeats (`seen`), and its confidence interval `low` … `high` for all possible
-    repeats.
+    """A statistic of some repeats (`seen`), and its confidence interval `low` … `high`.
 
-    An end of the interval is infinite if these repeats do not bound it.
+    The interval is for the statistic of all possible repeats. An end is infinite if these repeats do not
+    bound it.
     """
 
     seen: Value
@@ -35,7 +34,7 @@ class Estimate:
 
 @dataclass(frozen=True)
 class Spread:
-    """Spread of a number over repeats."""
+    """Least, median, 90th percentile and greatest value of a quantity over repeats."""
 
     least: Value
     median: Estimate
@@ -98,10 +97,10 @@ class Moments:
         return self.variance / self.count
 
     def bounds(self, confidence: float) -> bool:
-        """Return True if these numbers bound the error of their mean.
+        """Return True if Student's t gives a usable interval of the mean of these numbers.
 
-        Two equal numbers give Student's t an interval of width 0. So numbers without scatter bound the mean only if
-        there are enough to bound the median by ranks.
+        Two equal numbers give Student's t an interval of width 0. So numbers without scatter bound the mean
+        only if there are enough to bound the median by ranks.
         """
         if self.variance > 0:
             return math.isfinite(self.variance)
@@ -109,7 +108,10 @@ class Moments:
 
 
 def student(confidence: float, freedom: float) -> float:
-    """Return the two-sided quantile of Student's t: the greatest error of a mean, in standard errors."""
+    """Return the two-sided quantile of Student's t: the greatest error of a mean, in standard errors.
+
+    `freedom`: degrees of freedom.
+    """
     from scipy.special import stdtrit
 
     return float(stdtrit(freedom, (1 + confidence) / 2))

@@ -68,6 +68,7 @@ class Batch:
     claimed: tuple[OverRepeats, ...] = ()
     """Statistics over repeats that the files' claims (`claims:`) need, with their results so far."""
     at_most: int | None = None
+    """Greatest number of repeats of a case under `--until-decided`; None: the number of repeats is fixed."""
     interrupted: bool = False
     uploaded: BatchDir | None = None
     """Location of the batch in an object store; None before it is copied there."""
@@ -78,7 +79,7 @@ class Batch:
         return self.uploaded or self.directory
 
     def document(self) -> BatchFile:
-        """Return `batch.json` as of now."""
+        """Return the content of `batch.json`: the results so far."""
         whole = BatchFile(
             verdict=None,
             exit_code=0,
@@ -142,7 +143,7 @@ class Batch:
         self.save()
 
     def publish(self, step: Step) -> None:
-        """Write `batch.json` and the reports."""
+        """Write `batch.json` and the reports. `step` is called with the name of each long step."""
         publish(self.directory, self.document(), step)
 
     def point_latest(self) -> None:

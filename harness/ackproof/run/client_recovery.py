@@ -86,11 +86,13 @@ class ClientWatch:
 
     @property
     def patience_s(self) -> float:
-        """Greatest number of seconds until `done` returns True."""
+        """Greatest number of seconds from `heal` until `done` returns True."""
         return AFTER_HEALING_BOUND_S + 2 * _PROBE_S + max(self._bounds[name] for name in _CLASS.values())
 
     def mark(self, now_s: float) -> None:
-        """Store the counters of the clients; does so every 2 s at most."""
+        """Store the clients' counters, unless this was done less than 2 s ago. `now_s`: seconds on a
+        monotonic clock.
+        """
         if not (self._off or self._healed) and now_s - self._newest.at_s >= _SNAPSHOT_EVERY_S:
             self._older, self._newest = self._newest, self._snapshot(now_s)
 

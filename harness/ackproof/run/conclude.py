@@ -68,8 +68,8 @@ def conclude(
     of `runs`.
 
     Runs in `failed` are audited but not judged, because the harness could not complete them. `simulate`: also
-    simulate each other run, for the report. A problem with one run becomes its `error`. Uses the Spark
-    context of this process, if it has one.
+    simulate each other run, for the report. `step` is called with the name of each long step. A problem with
+    one run becomes its `error`. Uses the Spark context of this process, if it has one.
     """
     if simulate:
         _simulate([run for run in runs if run not in failed], step)

@@ -89,7 +89,11 @@ _IN_WORDS: Final = {
 
 @dataclass
 class Swept:
-    """Result of `ackproof clean`: what it ended and removed, and what it could not."""
+    """Result of `ackproof clean`: what it ended and removed, and what it could not.
+
+    `stuck`: processes that did not end, with the reason. `mounts`: unmounted disks. `data`: removed broker
+    data. `ledgers`: parts made from journals. `rules`: removed tables of nftables.
+    """
 
     ended: list[MarkedProcess] = field(default_factory=list)
     stuck: list[tuple[MarkedProcess, str]] = field(default_factory=list)

@@ -131,7 +131,7 @@ _ROW: Final = 20
 
 
 def needed(cases: Sequence[Case]) -> int:
-    """Return about how many bytes of disk these cases need, if run one after the other.
+    """Return the approximate disk space, in bytes, that these cases need, run one after the other.
 
     It is a lower bound for producers without a rate, because their number of records is unknown.
     """

@@ -116,7 +116,9 @@ class PlannedBatch:
         return [(file, case) for case in in_rounds(wanted, self._seed(file))]
 
     def describe(self) -> Iterator[str]:
-        """Yield lines of text: expectations over repeats, and the run order if it is not the matrix'."""
+        """Yield lines of text: expectations over repeats, pairs of a storm, and the run order if it is not
+        the matrix'.
+        """
         for plan in self.plans.values():
             yield from describe_pairs(plan, len(self.cases))
         asked = [one for _, one in (*self.over_repeats, *self.claimed)]
@@ -228,7 +230,10 @@ def stored_cases(directories: Sequence[Path], only: Sequence[str] = ()) -> list[
 
 
 def expected_then(directories: Sequence[Path]) -> Iterator[str]:
-    """Yield the expectations over repeats of these batches. Raises `BadInput` for one that cannot be read."""
+    """Yield the expectations over repeats that these batches had, in words.
+
+    A folder that is no batch is skipped. Raises `BadInput` for a batch that cannot be read.
+    """
     for directory in directories:
         if (there := BatchDir(directory).batch_json).exists():
             yield from (one.title for one in BatchFile.load(there).over_repeats)
@@ -242,7 +247,9 @@ def _only(found: list[tuple[Path, Case]], wanted: Sequence[str]) -> list[tuple[P
 
 
 def command_of(options: BatchOptions, seed: int, only: str | None = None, file: Path | None = None) -> str:
-    """Return the command that repeats this batch, or one case of it."""
+    """Return the command that repeats this batch. `only`: repeat this case alone. `file`: its experiment
+    file.
+    """
     files = [str(file)] if file is not None else [str(path) for path in options.files]
     words = ["ackproof", "run", *files, "--seed", str(seed)]
     if options.stored:

@@ -56,7 +56,11 @@ only after phase `load`."""
 
 @dataclass(frozen=True)
 class CaseOptions:
-    """Options of a run that are not part of the case."""
+    """Options of a run that are not part of the case.
+
+    `batch`: name of its batch. `replay`: the command that repeats the run. `keep_data`: keep the brokers'
+    data.
+    """
 
     batch: str
     replay: str
@@ -70,6 +74,7 @@ class CaseOptions:
     healed: Callable[[], None] = lambda: None
     """Called once when all faults have healed and the load may end: the next case may start its cluster now."""
     hooks: Mapping[Phase, Hook] = field(default_factory=dict)
+    """Function to call before a phase, with the run."""
 
 
 class Gauges:
@@ -82,7 +87,9 @@ class Gauges:
         self._scraper = scraper
 
     def metric(self, name: str, node: int | None) -> float | None:
-        """Return the value of the newest scrape; None without one."""
+        """Return a metric in the newest scrape, of one node or (None) of all nodes combined; None if it is
+        not known.
+        """
         return None if self._scraper is None else self._scraper.fresh(METRICS[name], node)
 
 

@@ -129,7 +129,7 @@ class RecoveryWatch:
         )
 
     def look(self, now_s: float) -> bool:
-        """Observe the cluster once. Return True if nothing is left that may still recover."""
+        """Ask the cluster for its state once. Return True if nothing is left that may still recover."""
         current = {
             (found.anomaly, found.topic, found.partition, found.node): (found, mark)
             for found, mark in self._find_troubles()

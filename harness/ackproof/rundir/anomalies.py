@@ -54,7 +54,7 @@ _WITHOUT_DETAIL: Final = ("producer", "seq", "offset")
 
 @dataclass(frozen=True, slots=True)
 class AnomalyClass:
-    """An anomaly class: its words, its unit, and the rule that forbids it."""
+    """A class of anomalies. `wording`: its definition. `live`: True if only live readers can show it."""
 
     name: Anomaly
     singular: str

@@ -12,7 +12,10 @@ from ackproof.rundir.outcome import Verdict
 
 
 class BatchCase(Document):
-    """Result of one case (one repeat of one combination of settings) in `batch.json`."""
+    """Result of one case (one repeat of one combination of settings) in `batch.json`.
+
+    `counts`: findings by class. `error`: why the harness could not complete it. `run`: folder of the run.
+    """
 
     case: str
     experiment: str = ""
@@ -147,7 +150,7 @@ class BatchFile(Document):
     claimed: tuple[OverRepeats, ...] = ()
     """The same for claims. They do not affect the verdict of the batch."""
     at_most: int | None = None
-    """The greatest number of repeats of a case that a sequential batch may run until all of these are decided."""
+    """Greatest number of repeats of a case under `--until-decided`; None: the number of repeats is fixed."""
 
 
 class PairOutcome(StrEnum):
@@ -202,7 +205,7 @@ class PairTable(Document):
 
 
 class PairsFile(Document):
-    """`pairs.json`: the tables of a batch, or of several."""
+    """`pairs.json`: the pairs of a batch, or of several batches that were merged."""
 
     tables: tuple[PairTable, ...] = ()
 

@@ -71,8 +71,10 @@ def read_lines(path: Path, kind: type[D]) -> Iterator[D]:
 
 
 class Client(Document):
-    """One client process of a run. `producer`, `reader`: its number in the ledgers; None: it is no such
-    client. `isolation` is None for producers and in files of older versions.
+    """One client process of a run.
+
+    `producer`, `reader`: its number in the ledgers; None for a client of the other kind. `isolation`: None
+    for producers and in files of older versions.
     """
 
     id: str
@@ -90,9 +92,13 @@ class Client(Document):
 
 
 class CaseFile(Document):
-    """`case.json`. `resolved`: the case as `ackproof.plan` writes it, enough to run it again. `assumed`: one sentence
-    for each Kafka release whose rules are not known. `jars`: SHA-256 by Kafka label and file name. `racks`: rack →
-    nodes."""
+    """`case.json`: the case that was run, enough to run it again.
+
+    `resolved`: the case in the form of `ackproof.plan`. `replay`: the command that runs it again. `settings`:
+    the values that its matrix chose. `assumed`: one sentence for each Kafka release whose rules are not
+    known. `jars`: SHA-256 by Kafka label and file name. `racks`: rack → nodes. `wall_ns`: start of the run
+    since the Unix epoch.
+    """
 
     format: Literal[1] = 1
     run_id: str
@@ -129,8 +135,12 @@ class AttachedFile(Document):
 
 
 class PartitionRead(Document):
-    """The final read of one partition. `start`, `end`: log start and end offset, requested before the read.
-    `position`: offset at which the reader stopped. `records`: number of records that it got; -1 unknown."""
+    """The final read of one partition.
+
+    `start`, `end`: log start and end offset, requested before the read. `epoch`, `epoch_after`: leader epoch
+    before and after it; -1: unknown. `position`: offset at which the reader stopped. `records`: number of
+    records that it got; -1: unknown.
+    """
 
     topic: str
     partition: int
@@ -364,8 +374,11 @@ def group_timings(timings: Iterable[tuple[str, Timing]]) -> list[tuple[Timing, s
 
 
 class QuietSeconds(BaseModel, frozen=True):
-    """Load of the machine and the clients, averaged over the seconds of load without an active fault. Shares are 0 …
-    1; -1 is unknown."""
+    """Load of the machine and the clients, averaged over the seconds of load without an active fault.
+
+    Shares (`busy`, `stolen`, the pressures, as in `Pulse`) are 0 … 1; -1 is unknown. `sent_rate`: records per
+    second. `looks_per_s`: rounds of samples per second, of 10 planned.
+    """
 
     seconds: float
     asked_rate: float | None

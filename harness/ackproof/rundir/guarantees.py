@@ -41,8 +41,10 @@ class Appended(StrEnum):
 
 
 class ErrorRow(NamedTuple):
-    """Behaviour of a client library after one error. Codes below 0 are the library's own, others are Kafka's
-    error codes.
+    """Behaviour of a client library after one error.
+
+    `code`: below 0 it is the library's own, else Kafka's error code. `resend`: whether the library sends the
+    batch again. `appended`: whether a broker may have appended it although it answered with this error.
     """
 
     code: int
@@ -87,8 +89,12 @@ class Holds(StrEnum):
 
 
 class Guarantee(NamedTuple):
-    """A guarantee that a producer with these settings never shows an anomaly class. `idempotence`: on or off.
-    `retries`: 0, > 0 or any.
+    """A row of a library's table: whether producers with these settings never show an anomaly class.
+
+    `idempotence`: on or off. `retries`: 0, > 0 or any. `acks`: the values that the row is about. `in_flight`:
+    number of requests in flight, or any. `holds`: the result of the `attack`, an experiment that tried to
+    break it. `words`: the promise. `source`: where the library's code or manual makes it. `excuses`: reasons
+    for which single records may break it.
     """
 
     anomaly: str
@@ -103,7 +109,11 @@ class Guarantee(NamedTuple):
     excuses: tuple[Excuse, ...]
 
     def covers(self, anomaly: str, idempotence: bool, retries: bool, acks: str) -> bool:
-        """Return True if the guarantee applies to these settings with any number of in-flight requests."""
+        """Return True if the row is about this class and these settings, for any number of requests in
+        flight.
+
+        `retries`: True if retries are possible.
+        """
         return (
             (self.anomaly, self.in_flight) == (anomaly, _ANY)
             and self.idempotence == ("on" if idempotence else "off")

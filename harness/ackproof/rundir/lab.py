@@ -137,8 +137,9 @@ class ComparisonFile(Document):
 class TrendPoint(Document):
     """One case in one batch, over all repeats.
 
-    `worst`: its worst verdict. `lost`: number of lost records, None if no repeat counted them. `changed`: differences
-    from the previous point, in words. `apart`: the numbers whose confidence interval excludes no difference.
+    `worst`: its worst verdict. `lost`: number of lost records, None if no repeat counted them. `changed`:
+    differences from the previous point, in words. `apart`: quantities that differ from the previous point
+    beyond their confidence interval.
     """
 
     batch: str

@@ -79,7 +79,11 @@ class ProducedRows:
 
 
 class TxnRow(NamedTuple):
-    """One transaction: a row of `schema.TRANSACTIONS`."""
+    """One transaction: a row of `schema.TRANSACTIONS`.
+
+    `outcome`: a `TxnOutcome`. `first_seq`: of its first record. Times are ns since the run's start, -1: it
+    did not happen; `commit_ns`: request of the commit.
+    """
 
     producer: int
     txn: int
@@ -174,9 +178,10 @@ class FinalRows:
         self._tables: dict[tuple[object, ...], pa.Table] = {}
 
     def read_partition(self, place: TopicPartition, phase: ReadPhase = ReadPhase.FINAL) -> pa.Table:
-        """Return `_FINAL_COLUMNS` of a partition's final read, by default of the one at read_uncommitted.
+        """Return the rows of a partition's final read, by default of the one at read_uncommitted.
 
-        Raises OSError or ArrowException if a part cannot be read.
+        Columns: offset, producer, seq, intact, timestamp_ms. Raises OSError or ArrowException if a part
+        cannot be read.
         """
         self._width = self._width or self._partitions_of_a_block()
         block = place.topic, place.partition // self._width, phase

@@ -31,7 +31,9 @@ def parse_uuid(text: str) -> str:
 
 
 class MetadataEntry(Document):
-    """Fields of every record. `offset`: in the metadata log. `epoch`: of the controller that wrote it.
+    """Fields of every record.
+
+    `offset`: in the metadata log (in ZooKeeper mode: the zxid). `epoch`: of the controller that wrote it.
     `timestamp_ms`: of its append.
     """
 

@@ -137,8 +137,10 @@ class UnplacedLoss(Document):
 
 
 class ElectionSeen(Document):
-    """An observed election: `observed` is the new leader, `reference` the leader that the reference
-    implementation elects in that state. -1: none.
+    """An observed election.
+
+    `observed`: the new leader. `reference`: the leader that the reference implementation elects in that
+    state. -1: none. `offset`: of its record in the metadata log.
     """
 
     topic: str

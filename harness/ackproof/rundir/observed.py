@@ -26,11 +26,12 @@ from ackproof.rundir.storage import is_stored
 class Sample:
     """State of one partition at one moment. -1 is unknown (no leader, no answer).
 
-    `log_ends`: log end offset of each broker's own replica, requested as a debugging replica; a broker that did not
-    answer is missing. `high_watermark` and `last_stable` are the leader's answers.
+    `log_ends`: log end offset of each broker's own replica, requested as a debugging replica; a broker that
+    did not answer is missing. `high_watermark` and `last_stable` are the leader's answers. `eligible`:
+    eligible leader replicas (KIP-966).
 
-    This is no `Document`: a soak leaves tens of thousands of samples an hour, and a `Document` takes four times the
-    memory.
+    This is no `Document`: a soak leaves tens of thousands of samples an hour, and a `Document` takes four
+    times the memory.
     """
 
     t_ns: int
@@ -227,10 +228,9 @@ class Pulse(Document):
     """Load of the machine and of the harness in one second of a run. Shares are 0 … 1 of that second; -1 is
     unknown.
 
-    `late_ms`: delay of this line, which the harness' own process caused. `looks`: number of samples of the
-    cluster since the last line. `sent`, `acked`: records of all producers so far. `busy`: share of processor
-    time in use. `stolen`: share taken by the hypervisor (/proc/stat). The pressures are `some` of
-    /proc/pressure.
+    `late_ms`: delay of this line, which the harness' own process caused. `looks`: rounds of samples since the
+    last line. `sent`, `acked`: records of all producers so far. `busy`: share of processor time in use.
+    `stolen`: share taken by the hypervisor (/proc/stat). The pressures are `some` of /proc/pressure.
     """
 
     t_ns: int

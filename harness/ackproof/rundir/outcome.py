@@ -8,7 +8,10 @@ from enum import IntEnum, StrEnum
 
 
 class Outcome(IntEnum):
-    """Outcome of a produce attempt (column `outcome` of the produced ledger)."""
+    """Outcome of a produce attempt (column `outcome` of the produced ledger).
+
+    FAILED: no reader can ever get the record. INDETERMINATE: it may have been appended, or not.
+    """
 
     ACKED = 0
     FAILED = 1

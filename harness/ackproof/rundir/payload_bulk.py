@@ -110,8 +110,9 @@ def _crc_tables(blank: bytes) -> list[npt.NDArray[np.uint32]]:
 
 @dataclass(frozen=True)
 class Decoded:
-    """Identities of several values, in columns. `origin`: index of the topic in the decoder's `origins`; 0
-    stands for ''.
+    """Identities of several values, in columns, as `payload.Identity` has them.
+
+    `origin`: index of the topic in the decoder's `origins`; 0 stands for ''.
     """
 
     producer: npt.NDArray[np.int32]
@@ -121,7 +122,9 @@ class Decoded:
     intact: npt.NDArray[np.bool_]
 
     def numbers(self) -> tuple[npt.NDArray[np.signedinteger], ...]:
-        """Return the columns that are never negative in a value that ackproof wrote."""
+        """Return the columns producer, seq and origin_partition. A value that ackproof wrote has no negative
+        number there.
+        """
         return (self.producer, self.seq, self.origin_partition)
 
 

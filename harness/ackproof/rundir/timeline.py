@@ -92,7 +92,7 @@ class FaultAsked(EventDetail):
 
 
 class FaultConfirmed(EventDetail):
-    """A witness confirmed the effect of a fault."""
+    """A witness confirmed the effect of a fault. `did`: what was done, in words."""
 
     KIND = EventKind.FAULT_CONFIRMED
     did: str = ""
@@ -278,7 +278,7 @@ class Note(EventDetail):
 
 
 class WindowAudited(EventDetail):
-    """A window of a soak, audited or not. `counts`: findings by class. `reasons`: why the audit is incomplete."""
+    """A window of a soak. `followed`: records read back. `counts`: findings by class. `reasons`: why incomplete."""
 
     KIND = EventKind.WINDOW
     number: int = -1

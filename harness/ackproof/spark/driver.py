@@ -70,11 +70,11 @@ def _defaults() -> dict[str, str]:
 def spark_settings(
     given: Mapping[str, str], folder: Path, java_options: Callable[[], str], *, sql: bool = False
 ) -> dict[str, str]:
-    """Return the settings for Spark: the given ones, then ours for what neither they nor spark-defaults.conf
-    set.
+    """Return the settings for Spark: the given ones, and ours where neither they nor spark-defaults.conf set
+    one.
 
-    Within spark-submit, or with PYSPARK_SUBMIT_ARGS, only the given ones. `sql`: remote executors run SQL
-    operators in their JVMs, not only Python tasks.
+    Within spark-submit, or with PYSPARK_SUBMIT_ARGS, returns the given ones alone. `sql`: remote executors
+    run SQL operators in their JVMs, not only Python tasks.
     """
     if {"PYSPARK_GATEWAY_PORT", "PYSPARK_SUBMIT_ARGS"} & os.environ.keys():
         return dict(given)
@@ -145,8 +145,9 @@ def default_master() -> str:
 
 @cache
 def own_folder() -> Path:
-    """Create a temporary folder for Spark's files, removed at exit, and return it. Folders that killed audits
-    left are removed.
+    """Return a temporary folder for Spark's files, made at the first call and removed at exit.
+
+    The first call also removes such folders that killed audits left.
     """
     for left in processes.left_behind(Path(tempfile.gettempdir()), _FOLDER):
         shutil.rmtree(left, ignore_errors=True)
@@ -161,7 +162,7 @@ def driver_environment(java: Java, folder: Path, *, local: bool) -> Iterator[Pat
     output goes.
 
     The script marks the JVM so that `ackproof clean` finds it, selects the Java that was found, and keeps the
-    JVM's output out of ours.
+    JVM's output out of ours. `local`: True for a local master.
     """
     log, theirs = folder / "spark.log", _conf_dir()
     exported = processes.RunTag("audit", Path(tempfile.gettempdir()), folder).environment("spark") | {

@@ -32,8 +32,9 @@ class RddEdge:
 
     @property
     def cores_elsewhere(self) -> int:
-        """Return the cores of the remote workers that have registered so far, 0 for a local master. A
-        standalone master does not say how many will come.
+        """Number of cores of the remote workers that have registered so far; 0 for a local master.
+
+        A standalone master does not say how many will come.
         """
         from py4j.protocol import Py4JError
 

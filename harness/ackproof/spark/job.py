@@ -25,8 +25,10 @@ Message = TypeVar("Message")
 
 @dataclass(frozen=True)
 class Job(Generic[Group, Message]):
-    """A Spark job with one task per group. If it has a `judge`, the tasks' messages are shuffled: all
-    messages of a key go to one call of the judge.
+    """A Spark job: `task` is called with one group of `groups` per task, and yields (key, message) pairs.
+
+    If the job has a `judge`, the messages are shuffled: all messages of a key go to one call of the judge,
+    which yields the results.
     """
 
     what: str
@@ -39,11 +41,15 @@ class Job(Generic[Group, Message]):
 
 
 class Edge(Protocol):
-    """Runs jobs on Spark, classic or Connect. Raises `AuditFailed` if Spark dies; Ctrl-C cancels the job."""
+    """Runs jobs on Spark, classic or Connect, and returns their messages. Raises `AuditFailed` if Spark dies;
+    Ctrl-C cancels the job.
+    """
 
     @property
     def cores_elsewhere(self) -> int:
-        """Return the cores of the workers that have registered so far; 0 if unknown, or if they are on this machine."""
+        """Number of cores of remote workers that have registered so far; 0 if unknown, or if they are on this
+        machine.
+        """
         ...
 
     def __call__(self, job: Job[Group, Message]) -> list[Message]:
@@ -103,10 +109,9 @@ def await_job(
     what: str,
     tell: Progress,
 ) -> T:
-    """Run a job in the background and return its result. `done` returns the numbers of finished and of all
-    tasks.
+    """Run a job in the background and return its result. An interrupt calls `cancel` and is raised again.
 
-    An interrupt calls `cancel` and is raised again.
+    `done` returns the numbers of finished and of all tasks. `tell` gets messages on the progress of `what`.
     """
     future = run_in_background(job, "spark-job")
     reported_at, reported = time.monotonic(), (0, 0)

@@ -83,7 +83,9 @@ def classic_context(session: SparkSession) -> SparkContext | None:
 
 
 def active_session() -> SparkSession | None:
-    """Return the active session of this thread, classic or Connect, as in spark-submit or a notebook."""
+    """Return the active session of this thread, classic or Connect, as spark-submit or a notebook made it;
+    None without one.
+    """
     if "pyspark" not in sys.modules:
         return None
     from pyspark.sql import SparkSession

@@ -47,8 +47,8 @@ def or_unknown(number: int | None) -> int:
 class Attempt:
     """One produce call. Times are nanoseconds since the run's start; -1 unknown.
 
-    `known`: its delivery report or an exception arrived. `error`: text of that report. `taken`: the client
-    library accepted the call.
+    `known`: its delivery report or an exception arrived. `code`, `error`: of that report. `taken`: the client
+    library accepted the call. `transaction`: its number; -1: none. `given_up`: its transaction was aborted.
     """
 
     producer: int
@@ -161,7 +161,10 @@ class Book:
         offset: int | None,
         resend_after_s: float,
     ) -> None:
-        """Record a delivery report. `resend_after_s`: age from which librdkafka may have sent the record twice."""
+        """Record a delivery report. `code`: error code, 0 for none. `error`: its text.
+
+        `resend_after_s`: age in seconds from which librdkafka may have sent the record twice.
+        """
         may_resend = (self.now() - attempt.sent_ns) / 1e9 >= resend_after_s
         outcome = classify_report(code, may_resend=may_resend)
         if partition >= 0:

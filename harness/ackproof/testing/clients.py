@@ -372,18 +372,18 @@ class AuditedConsumer(AuditedClient[Consumer]):
         return lambda _, partitions: theirs(self, partitions)
 
     def assign(self, partitions: list[TopicPartition]) -> None:
-        """Assign partitions, as `Consumer.assign` does, and count a new assignment."""
+        """Assign partitions, as `Consumer.assign` does. This begins a new assignment."""
         self._assignment += 1
         self._real.assign(partitions)
 
     def incremental_assign(self, partitions: list[TopicPartition]) -> None:
-        """Assign further partitions, as `Consumer.incremental_assign` does, and count a new assignment."""
+        """Assign further partitions, as `Consumer.incremental_assign` does. This begins a new assignment."""
         self._assignment += 1
         self._real.incremental_assign(partitions)
 
     def seek(self, partition: TopicPartition) -> None:
-        """Seek, as `Consumer.seek` does, and count a new assignment: within one, an offset that goes back is
-        a finding.
+        """Seek, as `Consumer.seek` does. This begins a new assignment: a lower offset is not reported as
+        rewound.
         """
         self._assignment += 1
         self._real.seek(partition)

@@ -50,7 +50,7 @@ class Finding:
 
 @dataclass(frozen=True)
 class Evidence:
-    """Findings of the audit, and `copies`: how many records of each content the final read found."""
+    """Findings of the audit. `copies`: number of records with each content that the final read found."""
 
     findings: tuple[Finding, ...]
     copies: Mapping[Content, int]
@@ -132,9 +132,10 @@ class FinalReader:
         self._problems: dict[str, str] = {}
 
     def read(self, starts: tuple[int, ...], ends: tuple[int, ...]) -> ReadOutcome:
-        """Read each partition from its start up to its end offset, or until no record arrives for `_IDLE_S`.
+        """Read each partition from its start to its end offset. Both are in the order of `places`.
 
-        For the result, see `final_read.Read`.
+        Stops early if no record arrives for 20 s: then `ReadOutcome.positions` is below the end. A reader
+        that cannot start is a reason in the result, not an exception.
         """
         reached = list(starts)
         try:

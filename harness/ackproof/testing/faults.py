@@ -139,10 +139,12 @@ class BadLine(NamedTuple):
 
 
 def bad_lines(logs: Mapping[str, str], moments: Sequence[float], since: float = 0.0) -> list[str]:
-    """Return at most `MOST` lines at WARN and above from the nodes' logs, ERROR and FATAL preferred.
+    """Return the most relevant lines at WARN and above from the nodes' logs (text by node), ERROR and FATAL
+    preferred.
 
-    Only lines within `AFTER_S` of one of the `moments`, or, without moments, from `since` on. Times are in
-    seconds since 1970. Of lines of the same kind only the first is returned.
+    Only lines within `AFTER_S` seconds after one of the `moments`, or, without moments, from `since` on.
+    Times are in seconds since 1970. Of lines of one node that differ only in numbers, only the first is
+    returned; at most `MOST` in all.
     """
     found = sorted(
         line

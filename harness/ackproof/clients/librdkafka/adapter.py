@@ -61,7 +61,10 @@ def _command(module: str, settings: Path) -> list[str]:
 def producer_config(
     spec: ProducerSpec, bootstrap: str, client: str, transactional_id: str = ""
 ) -> dict[str, ConfigValue]:
-    """Return the configuration of one producer. Raises `BadInput` for a setting that the harness makes."""
+    """Return librdkafka's configuration of one producer, whose id is `client`.
+
+    Raises `BadInput` if the experiment gives a setting that only the harness may set.
+    """
     from ackproof.experiment.settings import Scope
 
     timeout_ms = _milliseconds(spec.delivery_timeout)
@@ -101,7 +104,11 @@ def producer_config(
 def reader_config(
     extra: Mapping[str, str], isolation: str, bootstrap: str, client: str, *, final: bool = False
 ) -> dict[str, ConfigValue]:
-    """Return the configuration of one reader. Raises `BadInput` for a setting that the harness makes."""
+    """Return librdkafka's configuration of one reader, whose id is `client`. `extra`: settings that the
+    experiment gives.
+
+    Raises `BadInput` for a setting that only the harness may set.
+    """
     from ackproof.experiment.settings import Scope
 
     config: dict[str, ConfigValue] = {

@@ -49,7 +49,9 @@ class PartitionIndex:
 
 
 def identities(messages: Sequence[Message], decode: BulkDecoder) -> dict[str, Column]:
-    """Return the ledger columns that payloads contain: producer, seq, origin, and if the checksum is right."""
+    """Return the ledger columns that are decoded from the values: producer, seq, origin, origin_partition,
+    intact.
+    """
     decoded = decode(list(map(Message.value, messages)))
     if (decoded.producer < 0).any():
         decoded = decode([_payload(message) for message in messages])

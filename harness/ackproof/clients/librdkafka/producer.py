@@ -88,7 +88,7 @@ class PaceOnDemand:
         self._pace: Pace | None = None
 
     def obey(self, command: bytes) -> None:
-        """Take a command from the control pipe (`channel`): SEND asks for one more record, FREE ends asking."""
+        """Take a command from the control pipe: SEND asks for one more record, FREE lets the schedule begin."""
         self._asked += command == SEND
         self._free = self._free or command == FREE
 

@@ -82,7 +82,11 @@ class LeaderEpochs:
         return at_ns
 
     def unchanged(self, place: Numbers, sent_ns: Numbers, done_ns: Numbers) -> npt.NDArray[np.bool_]:
-        """Return per record True if its partition had one epoch from before `sent_ns` until after `done_ns`."""
+        """Return a mask of records: True if the partition had one leader epoch from before `sent_ns` until
+        after `done_ns`.
+
+        `place`: index of each record's partition.
+        """
         same = np.zeros(len(place), np.bool_)
         for number in np.unique(place).tolist():
             here = place == number
@@ -127,7 +131,9 @@ class DeliveryReports:
         self._undecided: list[int] = []
 
     def callback(self) -> Callable[[KafkaError | None, Message | _TombstoneReport], None]:
-        """Return the callback for librdkafka: a closure over plain names, as it runs once for every record."""
+        """Return the delivery callback for librdkafka. It avoids attribute look-ups, because it runs once for
+        every record.
+        """
         acked, take, most, settle, failed = self._acked, self._acked.append, _MOST, self.settle, self._failed
 
         def report(error: KafkaError | None, message: Message | _TombstoneReport) -> None:
@@ -141,7 +147,9 @@ class DeliveryReports:
         return report
 
     def tombstone_callback(self, payload: bytes) -> Callable[[KafkaError | None, Message], None]:
-        """Return the callback for a tombstone; `payload` is the value that the record would have had."""
+        """Return the delivery callback of one tombstone. `payload`: the value that it would have had, with
+        its identity.
+        """
         report = self.callback()
         return lambda error, message: report(error, _TombstoneReport(payload, message))
 
@@ -228,7 +236,9 @@ class DeliveryReports:
         return len(self._undecided)
 
     def on_statistics(self, statistics: str) -> None:
-        """Decide the outcome of the attempts that were reported before these statistics were emitted."""
+        """Decide the outcome of undecided attempts that were reported before librdkafka emitted these
+        statistics (JSON).
+        """
         at_ns = self._epochs.add(statistics)
         waiting = []
         pinned = set()

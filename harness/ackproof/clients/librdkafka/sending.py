@@ -40,11 +40,13 @@ _ROOM_S: Final = 0.01
 
 
 class Sender:
-    """Sender of one producer's records. Record seq goes to place (seq + first_place) % len(places).
+    """Sender of one producer's records. Record seq goes to partition `places[(seq + first_place) %
+    len(places)]`.
 
-    `serve` serves delivery reports for so many seconds at most, `ending` returns True if nothing more is to be sent,
-    `failed` takes errors of produce calls, and `tombstone_callback` makes the callback for a tombstone from the value
-    that it would have had. Keyed records are sent one by one: the library takes no headers in batches.
+    `serve(seconds)` serves delivery reports for at most this time. `ending` returns True if nothing more is
+    to be sent. `failed` gets errors of produce calls. `tombstone_callback` returns the delivery callback of a
+    tombstone, given the value that it would have had. Keyed records are sent one by one: the library takes no
+    headers in batches.
     """
 
     def __init__(
