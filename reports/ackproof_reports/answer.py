@@ -30,6 +30,9 @@ _GONE: Final = tuple(
 @dataclass(frozen=True)
 class Clause:
     """One part of a headline, such as "acks=1 lost 12 records". `who`: the settings; '' for all of them.
+    `what`: the verb and its object. `when`: the faults, '' to leave them out. `note`: a remark, with the
+    punctuation before it.
+
     `tone`: good, bad, warn or plain.
     """
 

@@ -17,7 +17,9 @@ CELL: Final = "cell"
 
 @dataclass(frozen=True)
 class Axis:
-    """A setting that varies over a batch."""
+    """A setting that varies over a batch. `path`: its path in the experiment. `name`: its short name.
+    `values`: its distinct values, in the order of the cases.
+    """
 
     path: str
     name: str
@@ -32,7 +34,7 @@ class Axis:
 
 @dataclass(frozen=True)
 class Cell:
-    """All repeats of one combination of settings."""
+    """All repeats of one combination of settings. `settings`: the value of each varied setting, by path."""
 
     settings: Mapping[str, Scalar]
     runs: tuple[CaseView, ...]
@@ -55,8 +57,8 @@ class Cell:
 
 @dataclass(frozen=True)
 class Grid:
-    """One table of a matrix. `fixed`: (name, value) of each further axis. A cell is None if no case has its
-    settings.
+    """One table of a matrix: `cells` row by row. `fixed`: (name, value) of each further axis, for which this
+    table stands. A cell is None if no case has its settings.
     """
 
     rows: Axis | None

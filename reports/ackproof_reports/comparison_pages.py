@@ -91,7 +91,9 @@ _EDGE: Final = 8
 
 @dataclass(frozen=True)
 class TrendMark:
-    """One batch in the trend picture: its mean (`seen`) and confidence interval, as coordinates."""
+    """One batch in the trend picture: its mean (`seen`) and the ends of its confidence interval, as y
+    coordinates; `x` by its position. `what`: both in words.
+    """
 
     x: float
     low: float

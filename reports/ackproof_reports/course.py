@@ -28,7 +28,9 @@ class Phase:
 
 @dataclass(frozen=True)
 class Mark:
-    """An event that the chart marks with a vertical line."""
+    """An event that the chart marks with a vertical line, `t_ns` after the run's start. `kind`: its style in
+    the chart. `text`: the event in words.
+    """
 
     t_ns: int
     kind: str

@@ -34,7 +34,10 @@ class ExpectationResult:
 
 @dataclass(frozen=True)
 class Expectation:
-    """One bound of one `expect` line, with every case to which it applies."""
+    """One bound of one `expect` line, with its result in every case to which it applies. `given`: (setting,
+    value) pairs to which the line is limited. `anomaly`: the class or quantity. `bound`: such as `<= 5`, as
+    the file has it.
+    """
 
     given: tuple[tuple[str, str], ...]
     anomaly: str
@@ -127,8 +130,8 @@ _LEFT, _TOP, _BOTTOM = 4, 6, 18
 
 @dataclass(frozen=True)
 class Curve:
-    """Distribution curve of one case as SVG paths. `low`, `high`: curves of the least and greatest values
-    that its repeats can have had.
+    """Distribution curve of one case (`cell`: its name) as SVG paths. `low`, `high`: curves of the least and
+    greatest values that its repeats can have had.
     """
 
     cell: str
@@ -138,8 +141,8 @@ class Curve:
 
 @dataclass(frozen=True)
 class DistributionChart:
-    """Distribution curves in a box of WIDTH × HEIGHT. `interval`: x of the confidence interval's ends; None
-    if it is in another unit.
+    """Distribution curves in a box of WIDTH × HEIGHT. `interval`: x and width of the confidence interval;
+    None if there is none on this axis. `least`, `most`: values at the left and right end, as text.
     """
 
     curves: tuple[Curve, ...]
@@ -150,8 +153,8 @@ class DistributionChart:
 
 @dataclass(frozen=True)
 class RepeatsRow:
-    """One case in the table: `known` counts the repeats with a value. `interval`: 95 % confidence interval of
-    the median.
+    """One case in the table, all as text. `known`: number of repeats with a value, of how many. `interval`:
+    95 % confidence interval of the median. `ABSENT` without any value.
     """
 
     cell: str
@@ -165,7 +168,11 @@ class RepeatsRow:
 
 @dataclass(frozen=True)
 class RepeatsView:
-    """One quantity over the repeats of cases: for an expectation, a claim, or the time after a fault."""
+    """One quantity over the repeats of cases: for an expectation, a claim, or the time after a fault.
+
+    For an expectation, as text: the estimate (`seen`), its confidence interval, the number of repeats, the
+    brokers' timing, and why it is undecided.
+    """
 
     title: str
     rows: tuple[RepeatsRow, ...]

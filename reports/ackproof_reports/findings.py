@@ -155,8 +155,10 @@ class Line:
 
 
 def first_lines(findings: pa.Table, most: int) -> tuple[Line, ...]:
-    """Return the first `most` lines of findings, each a group of consecutive ones. `findings`: columns as in
-    `FINDINGS`, and `other`.
+    """Return the first `most` lines of findings, each a group of consecutive ones.
+
+    `findings`: columns as in `FINDINGS`, and `other`: the offset of a duplicate's other copy, else -1
+    (`with_copies`).
     """
     lines: list[Line] = []
     for row in findings.slice(0, MOST_ROWS).to_pylist():
@@ -189,7 +191,9 @@ _PLACES: Final = ("class", "topic", "partition", "producer", "offset", "seq")
 
 @dataclass
 class CaseFindings:
-    """Findings of the audit for one case."""
+    """Findings of the audit for one case. `counts`: by class. `ranged_all`: False if there were too many
+    findings to put all into `groups`.
+    """
 
     counts: dict[str, int] = field(default_factory=dict)
     groups: tuple[Group, ...] = ()

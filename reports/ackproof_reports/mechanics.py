@@ -27,7 +27,9 @@ such rows.
 
 
 def on_disk(batches: Mapping[TopicPartition, Sequence[Row]], spot: Spot) -> str:
-    """Return the batches that contain an offset, one per replica, as a sentence."""
+    """Return the batches that contain an offset, one per replica, as a sentence. `batches`: rows of the
+    replicas' logs, by partition.
+    """
     by_node = {
         row["node"]: f"node {row['node']} offsets {row['first_offset']} to {row['last_offset']} of epoch "
         f"{row['leader_epoch']}"
@@ -39,8 +41,11 @@ def on_disk(batches: Mapping[TopicPartition, Sequence[Row]], spot: Spot) -> str:
 
 
 def ended(batches: Mapping[TopicPartition, Sequence[Row]], spot: Spot) -> Iterator[str]:
-    """Yield the transaction marker that ends the transaction of the record at an offset, as a sentence. It is
-    the next marker of the record's producer id in the same log.
+    """Yield one sentence on the transaction marker that ends the transaction of the record at an offset, or
+    on its absence. Nothing if the record has no transaction.
+
+    It is the next marker of the record's producer id in the same log. `batches`: rows of the replicas' logs,
+    by partition.
     """
     rows = batches.get(TopicPartition(spot.topic, spot.partition), ())
     for own in rows:
@@ -82,8 +87,11 @@ class LogBar:
 
 @dataclass(frozen=True)
 class ReplicaLane:
-    """The log of one replica. `before`: its last known extent before the truncation. `cut`: the truncated
-    offsets. `after`: its extent at the end of the run.
+    """The log of one replica, as bars. `role`: the epochs that it led, in words. `told`: what was cut of it,
+    in words.
+
+    `before`: its last known extent before the truncation. `cut`: the truncated offsets; `lost`: those of them
+    with lost records. `after`: its extent at the end of the run.
     """
 
     node: int
@@ -97,7 +105,9 @@ class ReplicaLane:
 
 @dataclass(frozen=True)
 class Mechanism:
-    """The drawing of one truncation: the logs of all replicas, over the offsets `low` … `high`."""
+    """The drawing of one truncation: the logs of all replicas, over the offsets `low` … `high`. `epochs`: the
+    leader epochs in it, for its legend.
+    """
 
     cut: Truncation
     low: int
@@ -127,8 +137,10 @@ class _Watched:
 
 
 def mechanics_of(case: CaseView, lost: Sequence[Group]) -> tuple[Mechanism, ...]:
-    """Return the drawings of the truncations that removed acknowledged records; empty if the run was not
-    replayed.
+    """Return the drawings of the truncations that removed acknowledged records; those that removed most come
+    first. Empty if the run was not replayed.
+
+    `lost`: groups of lost records, to be drawn over the truncated offsets.
     """
     cuts = [cut for cut in case.conformance.truncations if cut.acked] if case.conformance else []
     cuts.sort(key=lambda cut: -cut.acked)

@@ -89,7 +89,9 @@ class ShownTime:
 
 
 def find_shown_time(fact: CaseFacts, struck: Sequence[FaultLife]) -> ShownTime:
-    """Return the span from one second before the first fault until some seconds after the last recovery."""
+    """Return the span from one second before the first of these faults until some seconds after the last
+    recovery. `struck` must not be empty.
+    """
     first = min(one.asked_ns or one.confirmed or 0 for one in struck)
     over = max(one.recovered or one.healed or one.confirmed or 0 for one in struck)
     end = min(over + _AFTER_NS, fact.course.end_ns) if fact.course.end_ns > over else over + _BEFORE_NS
@@ -99,8 +101,8 @@ def find_shown_time(fact: CaseFacts, struck: Sequence[FaultLife]) -> ShownTime:
 def draw_lanes(
     span: ShownTime, struck: Sequence[FaultLife], rows: Sequence[tuple[str, Sequence[Bar], str]]
 ) -> Lanes:
-    """Lay out rows (label, bars, description) one below the other, with bands for faults and ticks for
-    seconds.
+    """Lay out rows one below the other, each (label, bars, description for screen readers), with bands for
+    faults and ticks for seconds. The x of the bars are those of `span`.
     """
     lanes = tuple(
         # The end of a label tells partitions of one topic apart.
@@ -192,7 +194,11 @@ def chart_data(
     strips: Mapping[TopicPartition, Strip],
     lost: Mapping[TopicPartition, int],
 ) -> ChartData | None:
-    """Return the chart data of a case; None if it has neither a series, samples nor events."""
+    """Return the chart data of a case; None if it has neither a series, samples nor events.
+
+    `strips`: leader and ISR over time. `lost`: number of lost records by partition; partitions with most are
+    drawn first.
+    """
     if (series is None or not series.bins) and not strips and not course.end_ns:
         return None
     seen = set(strips) | (set(series.places) if series else set())

@@ -96,7 +96,9 @@ class _Times:
 
 
 def reference_of(case: CaseView, gap_ms: float | None) -> Reference | None:
-    """Return the comparison of a case; None without a prediction, a simulation and a replay."""
+    """Return the comparison of a case. None if it has no prediction, no simulation and no replay. `gap_ms`:
+    longest time between two acknowledgements, observed; None if unknown.
+    """
     if case.prediction is None and case.simulation is None and case.conformance is None:
         return None
     times = _times(case.events)

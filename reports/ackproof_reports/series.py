@@ -86,7 +86,9 @@ HOLE: Final = -1
 
 @dataclass
 class Stretch:
-    """A time span in which leader, leader epoch and ISR of a partition did not change."""
+    """A time span (ns since the run's start) in which leader, leader epoch and ISR of a partition did not
+    change. `leader`: -1 if there was none.
+    """
 
     start_ns: int
     end_ns: int
@@ -97,7 +99,9 @@ class Stretch:
 
 @dataclass
 class Strip:
-    """Leader, ISR and unreplicated tail of one partition over time, from samples."""
+    """Leader, ISR and unreplicated tail of one partition over time, from samples. `replicas`: the greatest
+    number of replicas that a sample shows.
+    """
 
     replicas: int = 0
     stretches: list[Stretch] = field(default_factory=list)

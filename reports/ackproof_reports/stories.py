@@ -30,8 +30,10 @@ _NOTHING: Final = "no observed step takes them"
 
 @dataclass(frozen=True)
 class Cause:
-    """One observed step that removed acknowledged records, with their number. `unexplained`: no observed step
-    explains their loss.
+    """One observed step that removed acknowledged records. `place`: the partition. `what`: the step or the
+    records, in words. `records`: their number. `why`: the reason in words.
+
+    `unexplained`: True if no observed step explains their loss.
     """
 
     place: str
@@ -43,8 +45,8 @@ class Cause:
 
 @dataclass(frozen=True)
 class Causes:
-    """Causes of the losses of one case. `more`: number of causes that are not shown. `more_records`: number
-    of records that they removed.
+    """Causes of the losses of one case, unexplained ones first. `more`: number of causes that are not shown.
+    `more_records`: number of records that they removed. `notes`: further sentences.
     """
 
     shown: tuple[Cause, ...]

@@ -26,6 +26,9 @@ MAX_STEPS: Final = 80
 def sequence(steps: Sequence[StoryStep], ending: str, title: str) -> str:
     """Return the sequence diagram of a counterexample as SVG: a lane per actor, a row per step with a
     sentence above its arrow. All text is escaped.
+
+    `ending`: the finding, shown below the last step. `title`: for screen readers. Steps after the first 80
+    are counted only.
     """
     lanes = _lanes(steps)
     at = {name: round((number + 0.5) * WIDTH / len(lanes), 1) for number, name in enumerate(lanes)}
@@ -81,7 +84,7 @@ _STYLES: Final = ("base.css", "sequence.css", "print.css")
 
 @dataclass(frozen=True)
 class Tale:
-    """The shortest counterexample for one anomaly class."""
+    """The shortest counterexample for one anomaly class. `text`: the finding in which it ends, a sentence."""
 
     anomaly: str
     text: str

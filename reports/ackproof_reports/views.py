@@ -69,7 +69,9 @@ class CellFacts:
         return lost / acked if acked else None
 
     def number(self, name: str) -> str:
-        """Return a count of the repeats as text: one number, or the smallest and the largest."""
+        """Return a count of the audit, such as `lost`, over the repeats as text: one number, or the smallest
+        and the largest. `ABSENT` if no repeat counted it.
+        """
         return number_range([n for fact in self.facts if (n := fact.count(name)) is not None])
 
     @property
@@ -81,7 +83,9 @@ class CellFacts:
 
 @dataclass(frozen=True)
 class ExperimentView:
-    """One experiment of the batch: its matrix of cases and its expectations."""
+    """One experiment of the batch: its matrix of cases and its expectations. `cells`: facts by the `id()` of
+    each cell; `facts_of` looks them up.
+    """
 
     name: str
     matrix: Matrix
@@ -111,8 +115,11 @@ def experiments(batch: BatchView, facts: Sequence[CaseFacts]) -> list[Experiment
 
 @dataclass(frozen=True)
 class LogMap:
-    """A bar for one partition's log that shows the lost offsets. `start`, `end`: log start and end offset;
-    `end` None: unknown. `parts`: (x, width) of the lost offsets, in per cent of the bar.
+    """A bar for one partition's log that shows the lost offsets. It reaches from offset `start` to `last`,
+    which includes lost records beyond the log's end.
+
+    `end`: end offset of the final read, `end_x`: its place; both None if unknown. `parts`: (x, width) of the
+    lost offsets. All x are in per cent of the bar.
     """
 
     lost: Group
@@ -152,7 +159,9 @@ class CasePage:
 
 
 def case_pages(batch: BatchView, facts: Sequence[CaseFacts]) -> list[CasePage]:
-    """Return the section of every case. One is open at first: the one that `_interest` ranks highest."""
+    """Return the section of every case. One is open at first: a FAIL before a case with lost records, before
+    any other with a chart.
+    """
     peak = max((peak_rate(fact.series) for fact in facts), default=0.0)
     first = min(facts, key=_interest).case.index if facts else None
     shared = dict(shared_environment(facts))
