@@ -46,8 +46,9 @@ def judge_claims(
 ) -> Iterator[ClaimJudged]:
     """Yield the verdict on each claim of an experiment, from its concluded batch.
 
-    `root`: folder to which paths are relative. `seconds`: duration of the batch. `before`: earlier
-    INCONCLUSIVE answers. Raises `BadInput` without a readable `batch.json`.
+    `claims`, `before`: by name of the claim; `before` has earlier INCONCLUSIVE answers, whose evidence
+    against the claim counts. `root`: folder to which paths are relative. `seconds`: duration of the batch.
+    Raises `BadInput` without a readable `batch.json`.
     """
     batch = BatchFile.load(directory.batch_json)
     shown: dict[str, list[ClaimShowing]] = {name: [] for name in claims}

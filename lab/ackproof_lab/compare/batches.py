@@ -38,7 +38,8 @@ def compare(
     gate: Gate | None = None,
     step: Callable[[str], None] = lambda _: None,
 ) -> ComparisonFile:
-    """Compare the first batch with each of the others.
+    """Compare the first batch with each of the others. `statistic`: over the repeats of a case. `gate`: limit
+    to apply. `step` is called with a sentence on the progress.
 
     Cases are matched by their experiment's name and settings. If every batch has one case, these are matched.
     Raises `BadInput` for fewer than two folders, and for one without a readable `batch.json`.

@@ -47,7 +47,8 @@ def every_quantity(evidence: Evidence) -> Iterable[tuple[Asked, Value]]:
 
 
 def expected_of(file: CaseFile) -> dict[Asked, tuple[Ask, Window]]:
-    """Return the quantities that a case's experiment has expectations on, per run or over repeats.
+    """Return the quantities on which a case's experiment has expectations, per run or over repeats: by name
+    and window as text, both as parsed.
 
     Empty if an older version wrote the case in a form that cannot be read.
     """
@@ -64,10 +65,12 @@ def expected_of(file: CaseFile) -> dict[Asked, tuple[Ask, Window]]:
 
 @dataclass
 class Group:
-    """All repeats of one case in one batch.
+    """All repeats of one case in one batch. `entries`, `runs`: each repeat in `batch.json`, and the absolute
+    path of its run.
 
-    `values`: per quantity that any repeat has, a value for each repeat that could be measured. `unknown`: a
-    value for each other repeat. `file`: `case.json` of the first repeat that has one.
+    `values`: per quantity that any repeat has, a value for each repeat that could be measured. `unknown`: an
+    unknown value, with the reason, for each other repeat. `file`: `case.json` of the first repeat that has
+    one.
     """
 
     entries: list[BatchCase] = field(default_factory=list)
@@ -82,8 +85,8 @@ class Group:
         return [*self.values.get(asked, ()), *self.unknown]
 
     def add(self, name: str, told: Mapping[Asked, Value]) -> None:
-        """Add a measured repeat. A quantity that it lacks but other repeats have gets an unknown value,
-        because omitting it would bias the mean.
+        """Add a measured repeat with its values. If only some repeats have a quantity, the others get an
+        unknown value, because omitting it would bias the mean.
         """
         for asked in {**self.values, **told}:
             mine = self.values.setdefault(asked, [_untold(one) for one in self.names])
@@ -106,7 +109,9 @@ def _untold(name: str) -> Value:
 
 
 def groups_of(directory: Path, file: BatchFile, measure: Measure = every_quantity) -> dict[str, Group]:
-    """Return the cases of a batch by name, each with all of its repeats measured."""
+    """Return the cases of a batch by `experiment: settings`, each with all of its repeats measured. `measure`
+    yields the quantities of one run.
+    """
     groups: dict[str, Group] = {}
     for entry in file.cases:
         name = f"{entry.experiment}: {entry.cell_name}" if entry.experiment else entry.cell_name
@@ -141,7 +146,9 @@ def _measure(group: Group, entry: BatchCase, run: CaseDir, measure: Measure) -> 
 
 
 def side(values: Sequence[Value], unit: Unit, statistic: Statistic) -> ComparedSide:
-    """Return a statistic over the repeats' values with its confidence interval, or why there is none."""
+    """Return a statistic over the repeats' values with its confidence interval. If any value is unknown,
+    return the reason instead.
+    """
     unknown = [one for one in values if not one.is_known]
     if unknown:
         return ComparedSide(
@@ -155,7 +162,11 @@ def side(values: Sequence[Value], unit: Unit, statistic: Statistic) -> ComparedS
 
 
 def words(found: Estimate, unit: Unit, how: Contrast | None) -> dict[str, object]:
-    """Return an estimate as fields of a comparison: `seen` and `interval` as text, `low` and `high` as numbers."""
+    """Return an estimate as the fields of `ComparedSide`: `seen` and `interval` as text; `low` and `high` as
+    numbers, None if unbounded.
+
+    `how`: the contrast that the estimate is of (ratio or difference), for its text; None for a plain value.
+    """
     return {
         "seen": value_text(found.seen, unit, how),
         "interval": span_text(found.low, found.high, unit, how),

@@ -31,8 +31,8 @@ _MOST: Final = 3
 
 
 def trend(directory: Path, step: Callable[[str], None] = lambda _: None) -> TrendFile:
-    """Return the batches directly below a folder as a trend, oldest first. Raises `BadInput` if there is
-    none.
+    """Return the batches directly below a folder as a trend, oldest first. `step` is called with a sentence
+    on the progress. Raises `BadInput` if there is no batch.
     """
     series: dict[str, list[tuple[str, Group]]] = {}
     unread: list[str] = []

@@ -34,8 +34,11 @@ adds a marker.
 def run_gate(
     options: BatchOptions, kafka: Sequence[str], fail_on: str | None, console: Console
 ) -> GateResult:
-    """Run every experiment file on every Kafka version, and compare the versions. Nothing is started unless
-    all can be planned.
+    """Run every experiment file on every Kafka version, and compare the others with the first. Nothing is
+    started unless all can be planned; otherwise the result has the problems.
+
+    `kafka`: values of `cluster.kafka`; empty: those of the files. `fail_on`: limit such as `slower:20%`;
+    None: none.
     """
     planned: list[tuple[str, PlannedBatch]] = []
     refused: list[GateColumn] = []

@@ -28,10 +28,10 @@ _BEFORE_ALL = -2
 
 
 def surfaced(unsaid: Mapping[tuple[int, int], NumberRuns], read: Rows, which: Bools) -> tuple[Bools, Rows]:
-    """Return which records of `read` belong to unacknowledged attempts of earlier windows, as bools, and
-    those attempts.
+    """Return a mask of the records of `read` that belong to unacknowledged attempts of earlier windows, and
+    these attempts as produced rows.
 
-    `unsaid`: seqs of such attempts, by (producer, outcome). `which`: the records to check.
+    `unsaid`: seqs of such attempts, by (producer, outcome). `which`: mask of the records to check.
     """
     found = np.zeros(len(read), dtype=np.bool_)
     found_attempts: list[Rows] = []
@@ -47,8 +47,8 @@ def surfaced(unsaid: Mapping[tuple[int, int], NumberRuns], read: Rows, which: Bo
 
 
 def attempts_of(producer: Ints, seq: Ints, outcome: Ints | int, offset: Ints) -> Rows:
-    """Return produced rows of these attempts, with only the columns that the checks of order and duplicates
-    read.
+    """Return these attempts as produced rows, with only the columns that the checks of order and duplicates
+    read. The arrays are parallel; a single `outcome` is that of all.
     """
     count = len(seq)
     columns: dict[str, Array] = {
@@ -64,7 +64,10 @@ def attempts_of(producer: Ints, seq: Ints, outcome: Ints | int, offset: Ints) ->
 
 
 def first_copies(read: Rows) -> Rows:
-    """Return a first copy of each record that was found again, with an artificial offset below all others."""
+    """Return one row (columns of `HIGHEST`) for each distinct record of `read`: its copy in an earlier
+    window. The offsets are artificial and below all others, so that each record that is found again is a
+    duplicate.
+    """
     rows = read.sorted_by("producer", "seq")
     rows = rows.take(group_starts([rows["producer"], rows["seq"]]))
     count = len(rows)
@@ -78,9 +81,10 @@ def first_copies(read: Rows) -> Rows:
 
 
 def context(highest: Rows, again: Rows) -> tuple[Rows, Rows]:
-    """Return attempts and final rows of earlier windows that this window needs for comparison.
+    """Return produced rows and final rows of earlier windows that this window needs for comparison.
 
-    `highest`: see `highest_of`. `again`: first copies of records that were found again.
+    `highest`: each producer's records with the highest seq (`highest_of`). `again`: first copies of records
+    that were found again (`first_copies`), which replace those.
     """
     known = Identities(again["producer"], again.ints("seq"))
     highest = highest.take(known.find(highest["producer"], highest.ints("seq")) < 0)
@@ -105,7 +109,7 @@ def context(highest: Rows, again: Rows) -> tuple[Rows, Rows]:
 
 
 def last_reads(live: Rows) -> Rows:
-    """Return the last read of each reader's newest assignment."""
+    """Return the last read of each reader, in its newest assignment."""
     rows = live.sorted_by("reader", "assignment", "read_seq")
     starts = group_starts([rows["reader"]])
     ends = np.append(starts[1:], len(rows)) - 1 if len(starts) else starts
@@ -122,7 +126,10 @@ def next_reads(live: Rows) -> Rows:
 
 def highest_of(before: Rows, there: Rows, read: Rows) -> Rows:
     """Return, for each producer, the present record with the highest seq and the acknowledged one with the
-    highest seq. If a record has several copies, the one at the lowest offset is returned.
+    highest seq; one row if both are the same. The offset is that of the lowest copy.
+
+    `before`: the result for earlier windows. `there`: attempts whose records this window found. `read`: final
+    rows of this window.
     """
     copies = read.take(read.flags("intact")).sorted_by("producer", "seq", "offset")
     copies = copies.take(group_starts([copies["producer"], copies["seq"]]))

@@ -25,7 +25,8 @@ from ackproof.rundir.windows import WindowFile, WindowTask, window_dir, window_j
 
 class Forgetting:
     """Deletes the ledger parts and the records of windows without findings, except the newest `keep` windows.
-    `links`: returns a connection to each running broker.
+    `ends`: returns leader and log bounds of partitions. `links`: returns a connection to each running broker,
+    by its id.
     """
 
     def __init__(

@@ -49,8 +49,9 @@ class Soak(SoakLoad):
     ) -> Case:
         """Run the load to its end. Return the case with the number of windows that it really had.
 
-        A first Ctrl-C ends the load with the current window. So does a failure that ends any load: `watch`
-        then returns.
+        `hidden`: client settings that no file may hold. `watch(is_over, bound_s)` checks nodes and clients
+        until the load is over, for at most `bound_s` seconds. A first Ctrl-C ends the load with the current
+        window. So does a failure that ends any load: `watch` then returns.
         """
         case, spec = self._case, self._case.experiment
         soaker = self._soaker = Soaker(spec, workload, cluster, timeline, tag, hidden)
@@ -90,7 +91,7 @@ class Soak(SoakLoad):
 
 def shorten(case: Case, windows: int) -> Case:
     """Return the case of a soak that ended after `windows` windows, with only their faults and their
-    duration.
+    duration. With as many windows as planned it is unchanged.
     """
     spec, soak = case.experiment, case.experiment.soak
     planned = 0 if soak is None else round(spec.workload.duration / soak.window)

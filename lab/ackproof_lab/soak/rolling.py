@@ -61,7 +61,7 @@ _SPARSE: Schema = {"producer": "i4", "seq": "i8", "present": "?"}
 @dataclass(frozen=True)
 class NewRows:
     """Ledger rows of one partition that are new in this window, in any order. `start`, `end`: the offsets
-    that the follower read.
+    that the follower read, from `start` to before `end`.
     """
 
     start: int
@@ -118,8 +118,8 @@ class LedgerProgress:
     """
 
     def later(self, producer: Ints, seq: Ints) -> Bools:
-        """Return True for each identity (producer, seq) that may still be written to the ledger: producers
-        count their sends slightly late.
+        """Return a mask of the identities (producer, seq; parallel arrays) that may still be written to the
+        ledger: producers count their sends slightly late.
         """
         waits = np.zeros(len(seq), dtype=np.bool_)
         for number, chunks in self.chunks.items() if not self.last else ():
@@ -130,8 +130,12 @@ class LedgerProgress:
 
 @dataclass
 class WindowCounts:
-    """Result of the audit of one window. `ends`: offset up to which each partition was audited. `reached`:
-    offset up to which all live readers have read it.
+    """Result of the audit of one window. `counts`: findings by class. `ends`: offset up to which each
+    partition was audited. `reached`: offset up to which all live readers have read it. `carried`: state for
+    the next window.
+
+    Numbers: `flaws`, times at which the follower went back or skipped offsets; `unledgered`, final rows that
+    their ledger lacks; `late`, live reads of offsets before this window.
     """
 
     counts: dict[str, int]

@@ -33,8 +33,8 @@ Source: TypeAlias = tuple[bytes, ...]
 
 
 class Piece(NamedTuple):
-    """A row group of a Parquet file, or a whole text file. `rows`: number of its rows; 0 for text, whose
-    lines are not counted.
+    """A row group of a Parquet file, or a whole text file. `run`: name of the run. `group`: index of the row
+    group; 0 for text. `rows`: number of its rows; 0 for text, whose lines are not counted.
     """
 
     run: str
@@ -96,7 +96,9 @@ def source(name: str) -> type[DataSource]:
 
 
 def rows(tasks: Iterable[bytes]) -> Iterator[pa.RecordBatch]:
-    """Yield all rows of these tasks; the first column is the run's name. Raises OSError, ArrowException."""
+    """Yield all rows of these tasks, which are pickled as `option` writes them. The first column is the run's
+    name. Raises OSError, ArrowException.
+    """
     limit_arrow_threads()
     for task in tasks:
         schema, of_task = pickle.loads(task)

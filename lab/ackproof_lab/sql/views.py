@@ -114,9 +114,11 @@ class Views(dict[str, DataFrame]):
 
 
 def register(spark: SparkSession, runs: Mapping[str, Path]) -> Views:
-    """Make the views of run directories; they replace views of the same names. The first column of each is `run`.
+    """Make the views of run directories; they replace views of the same names. The first column of each is
+    `run`.
 
-    `runs`: directories, by the value of that column. Raises as `ask` does, because a setting may be invalid.
+    `runs`: directories, by the value of that column. A view for which no run has files is left out. Raises
+    `BadInput` for an invalid setting of the session, `AuditFailed` if Spark fails.
     """
     views = Views()
     try:
