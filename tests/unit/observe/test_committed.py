@@ -168,7 +168,7 @@ def test_a_coordinator_without_an_answer_is_a_reason(
 def test_a_compressed_log_is_a_reason(run: CaseDir, tmp_path: Path) -> None:
     folder = tmp_path / "data" / "__consumer_offsets-0"
     folder.mkdir(parents=True)
-    (folder / f"{0:020d}.log").write_bytes(batch(0, [_value(5)], key=_key(), codec=1))
+    (folder / f"{0:020d}.log").write_bytes(batch(0, [_value(5)] * 100, key=_key(), codec=1))
     collect_committed(_Cluster(_answer(5)), [LogDir(1, tmp_path / "data")], run, RunClock.start())  # type: ignore[arg-type]
     (log,) = CommittedFile.load(run.committed).logs
     assert "compressed" in log.reason and log.offsets == ()

@@ -127,7 +127,8 @@ def _wrong(
         asked = "" if served in commits.asked | {_NONE} else ", which no client asked for"
         held = sorted({log.of_group(group.group).get(place, _NONE) for log in _of_in_sync(group, logs)})
         in_logs = ", ".join(map(_text, held))
-        text = f"group {group.group}, {place}: {granted}, and when the run was over OffsetFetch answered {_text(served)}{asked}"
+        answer = f"when the run was over OffsetFetch answered {_text(served)}{asked}"
+        text = f"group {group.group}, {place}: {granted}, and {answer}"
         yield (
             place,
             text + (f"; the logs of {OFFSETS_TOPIC}/{group.partition} have {in_logs}" if held else ""),
