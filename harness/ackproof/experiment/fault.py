@@ -54,7 +54,10 @@ class Complaints(Protocol):
         """Return True if these fields have no problem yet; with `cluster` also the fields of the cluster."""
 
     def report(self, path: Path, message: str, suggestion: str | None = None, *, key: bool = False) -> None:
-        """Report a problem with the value of a field; if `key` is True, with the name of that field."""
+        """Report a problem with the value of a field; if `key` is True, with the name of that field.
+
+        `suggestion`: the text that the user probably meant.
+        """
 
     def unknown_value(self, path: Path, what: str, name: str, valid: Iterable[str]) -> None:
         """Report a value that names something that does not exist. The nearest of `valid` is suggested."""
@@ -172,7 +175,8 @@ class FaultSpec(Spec):
         """Return why this fault certainly finds nothing to break while `first` is in force; '' if that is not
         certain.
 
-        If it is not certain, the run decides: both take effect, or this fault has no effect.
+        The text completes "finds nothing to break while FIRST …". If it is not certain, the run decides: both
+        take effect, or this fault has no effect.
         """
         grip = first.keeps(spec)
         met = "" if grip is None or grip in self.OVER else self.meets(first, spec)

@@ -46,7 +46,10 @@ class LinkEnds:
 
     @classmethod
     def parse(cls, text: str) -> LinkEnds:
-        """Parse a link. Raises ValueError with a message on what was expected."""
+        """Parse a link such as `follower(orders/0) -> leader(orders/0)` or `clients -> broker(1)`.
+
+        Raises ValueError with a message on what was expected.
+        """
         left, arrow, right = text.partition(ARROW)
         if not arrow:
             raise ValueError(f"expected a link such as {_EXAMPLE}, not '{text[:60]}'")

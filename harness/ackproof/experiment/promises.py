@@ -34,8 +34,8 @@ class Ruling:
 
     @property
     def foreseen(self) -> Chance:
-        """Return the chance that the class occurs. Each excuse makes it possible, except that clients send
-        records again in a new producer epoch."""
+        """Return the chance that the class occurs: possible if any excuse applies but PRODUCER_EPOCH, else
+        `chance`."""
         return Chance.POSSIBLE if self._foreseen else self.chance
 
     @property

@@ -145,12 +145,15 @@ class Role:
 
     @classmethod
     def of_node(cls, node: int) -> Role:
-        """Return the role of a bare node number: an isolated controller, or a broker."""
+        """Return the role of a bare node number: the isolated controller from 101 on, else the broker."""
         return cls(RoleKind.CONTROLLER if node >= FIRST_CONTROLLER else RoleKind.BROKER, node=node)
 
     @classmethod
     def parse(cls, text: str) -> Role:
-        """Parse a role, or several in brackets. Raises ValueError with a message on what was expected."""
+        """Parse a role such as `leader(orders/0)`, or several in brackets.
+
+        Raises ValueError with the expected text.
+        """
         bare = text.strip()
         if bare.startswith("[") and bare.endswith("]"):
             return cls.list_of(map(cls.parse, bare[1:-1].split(",")))
