@@ -123,7 +123,8 @@ class Problems:
     ) -> None:
         """Add a problem with the value at `path`; if `key` is True, with the name of that field.
 
-        `part` continues `path` to the exact position, if that position has no path that a user would know.
+        `suggestion`: the text that the user probably meant. `part` continues `path` to the exact position, if
+        that position has no path that a user would know.
         """
         self._broken.add(path)
         if self.full:
@@ -335,7 +336,7 @@ _VARIED: Final = frozenset({"cluster", "topics", "workload", "observe", "evidenc
 
 
 def remedy(kind: str, node: Node | None, path: Path) -> str:
-    """Return the remedy for a `node` that pydantic refuses with an error of this kind; '' for none."""
+    """Return the remedy for a `node` that pydantic refuses with an error of type `kind`; '' if none is known."""
     match node:
         case ListNode() if kind in MAPPING:
             names = [f"{item.text}: …" for item in node.items if isinstance(item, ScalarNode)]

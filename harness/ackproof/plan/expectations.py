@@ -53,12 +53,12 @@ class Expecting:
     def match(
         self, cells: Sequence[ExperimentSpec], choices: Sequence[Choice], *, complete: bool
     ) -> list[ExperimentSpec]:
-        """Return the cells, each with the expectations and the expected observations of claims that apply to
-        it. Settings are named by their full paths.
+        """Return the cells, each with the expectations and the claims' expected observations that apply to it.
 
-        `complete` False: some cells are missing, so a setting that no cell has is not reported.
-
-        Reports unknown settings, expectations that apply to no cell, and contradictions between expectations.
+        `choices`: the matrix's combination of each cell, in the same order. `complete` False: some cells are
+        missing, so a setting that no cell has is not reported. In the result settings are named by their full
+        paths. Reports unknown settings, expectations that apply to no cell, and contradictions between
+        expectations.
         """
         for name, claim in self._spec.claims.items():
             if not any(claim.sides().values()) and self._found.sound_below(("claims", name)):
@@ -138,7 +138,8 @@ class Expecting:
                 self._found.report((*where, name), message)
 
     def place_of(self, where: Path, quantity: str) -> Path:
-        """Return the path of a quantity of the expectation at `where`, in the spelling of the file."""
+        """Return the path of a quantity in the expectation at `where`, with the quantity's name as the file
+        writes it."""
         node = self._found.node(where)
         written = {spelt(name): name for name in node.entries} if isinstance(node, MapNode) else {}
         return (*where, written.get(quantity, quantity))
@@ -194,7 +195,11 @@ class Expecting:
         return None
 
     def understood(self, path: Path, value: Scalar) -> tuple[Data, bool]:
-        """Return a value as the experiment understands it at `path`, and True if `path` accepts it."""
+        """Return a value as the experiment reads it at `path` (such as -1 as `all`), and True if `path` accepts
+        it.
+
+        If `path` does not accept it, the value is None.
+        """
         asked = (path, f"{type(value).__name__} {value}")
         if asked not in self._known:
             node = self._find_value(path, value) or ScalarNode(value, value_text(value))

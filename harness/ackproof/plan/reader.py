@@ -191,7 +191,10 @@ def read_faults(found: Problems) -> list[FaultSpec | None]:
 
 
 def read_drawn(storm: int, entries: Sequence[Data]) -> tuple[FaultSpec, ...]:
-    """Return the faults that a storm drew, from their `FaultSpec.entry`. Raises `InvalidExperiment`."""
+    """Return the faults that a storm drew, from their `FaultSpec.entry`. `storm`: number of the storm.
+
+    Raises `InvalidExperiment`.
+    """
     found = Problems(f"storm {storm}", MapNode(entries={"faults": nodes_of(list(entries))}))
     faults = read_faults(found)
     if found.problems:
