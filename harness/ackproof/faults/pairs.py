@@ -52,8 +52,10 @@ def pair_storm_of(experiment: ExperimentSpec) -> Storm | None:
 
 
 def deal(storm: Storm, experiment: ExperimentSpec, able: Able) -> Deal:
-    """Distribute all pairs of the storm's kinds over runs, `storm.count // 2` pairs for each. The result does
-    not depend on the seed."""
+    """Distribute all pairs of the storm's kinds over runs, `storm.count // 2` pairs for each.
+
+    The result does not depend on the seed. `able(fault)`: True if the backend can inject the fault.
+    """
     dealer = _Dealer(storm, experiment, able)
     kinds = possible_kinds(storm, experiment, able)
     refused: dict[Pair, str] = {}

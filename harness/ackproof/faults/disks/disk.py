@@ -153,7 +153,10 @@ class EmptyDisk(DiskFault):
         return self
 
     def misfits(self, experiment: ExperimentSpec) -> Iterator[tuple[str, str]]:
-        """Refuse to empty the only controller: the cluster would lose all its metadata."""
+        """Return a conflict if the only controller may be hit: the cluster would lose all its metadata.
+
+        Also if a copy is wanted of a simulated disk.
+        """
         cluster = experiment.cluster
         if self.restore != "nothing" and experiment.backend == "model":
             yield "restore", "disks of the model can be emptied, and hold no copy"

@@ -67,8 +67,10 @@ class PowerLoss(DiskFault):
         return frozenset(kinds[self.how])
 
     def misfits(self, experiment: ExperimentSpec) -> Iterator[tuple[str, str]]:
-        """Refuse `cut` with flush settings: a cut uses the recovery point on disk, which is as old as its last
-        checkpoint."""
+        """Return a conflict for `cut` with flush settings, unless `keep` is given.
+
+        A cut uses the recovery point on disk, which is as old as its last checkpoint.
+        """
         flushed = flush_settings(experiment)
         if self.how == "cut" and self.keep is None and flushed:
             why = "the recovery point on disk does not show what that made safe"

@@ -247,7 +247,10 @@ class SlowDiskInjection(LogDirInjection[SlowDisk]):
 
 
 def timed_fsync(folder: Path) -> float:
-    """Return the seconds for a write and fsync of a probe file. Raises `FaultNotConfirmed`."""
+    """Write a probe file and fsync it, and return the seconds that this took.
+
+    Raises `FaultNotConfirmed` if the folder cannot be written to.
+    """
     probe = folder / PROBE
     start = time.monotonic()
     try:

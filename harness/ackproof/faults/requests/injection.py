@@ -55,7 +55,8 @@ class RequestObservation(NamedTuple):
 class RequestWitness:
     """The outcome of a probe request by which a fault is recognised. A control must be answered as usual.
 
-    The defaults are those of a link without a fault: the probe arrives once, and is answered.
+    The defaults are those of a link without a fault: the probe arrives once, and is answered. `word`: the outcome
+    in messages. `timeout_s`: seconds after which a probe counts as silent.
     """
 
     word: str = "passes"

@@ -30,6 +30,7 @@ class ScriptActions:
     """Function that calls its first argument until that returns a value. Its second argument says, in words,
     what is awaited. Raises `FaultNotConfirmed` with these words."""
     acks: str
+    """The producers' `acks`: 0, 1 or all."""
 
     def take(self, step: StepSpec) -> str:
         """Run a step and wait until its effect is observed; return what was done.

@@ -37,7 +37,11 @@ _ASK_S: Final = 1.0
 
 @dataclass(frozen=True)
 class ControllerState:
-    """Decisions of the controller so far. `records`: all its metadata records, in order."""
+    """Decisions of the controller so far. `records`: all its metadata records, in order.
+
+    `partition`: the last decision about the observed partition, None before the first. `fenced`: ids of the
+    fenced brokers.
+    """
 
     records: tuple[MetadataRecord, ...] = ()
     partition: PartitionChanged | None = None
@@ -90,7 +94,11 @@ class PartitionObserver:
 
     def read_state(self, acked: int) -> ScriptState | None:
         """Return the state relative to the beginning of the script; None while the controller's log cannot be
-        read."""
+        read.
+
+        `acked`: number of records acknowledged so far, since the run's start. Log ends, epochs and counts in the
+        result are differences to `base`.
+        """
         decided = self.try_decisions()
         if decided is None or (partition := decided.partition) is None:
             return None
