@@ -56,7 +56,10 @@ class ClockReading:
 
 @dataclass(frozen=True)
 class NodeClock:
-    """One node's wall clock. `file`: offset that its JVM adds to the time; `address`: its listener."""
+    """One node's wall clock. `file`: holds the offset that its JVM adds to the time; `log`: the node's log file.
+
+    `address`: the node's listener.
+    """
 
     file: Path
     log: Path

@@ -28,7 +28,10 @@ _COMPRESSION, _TRANSACTIONAL, _CONTROL = 0x07, 0x10, 0x20
 
 
 class Batch(NamedTuple):
-    """The header of a record batch, and its position in the file in bytes."""
+    """The header of a record batch. `position`, `size`: its place in the segment file, in bytes.
+
+    `first`, `last`: offsets of its first and last record.
+    """
 
     position: int
     size: int
@@ -69,9 +72,10 @@ class Batch(NamedTuple):
 
 
 def scan(path: Path) -> tuple[tuple[Batch, ...], int]:
-    """Return the whole batches of a segment in order, and the bytes after them, which no broker reads.
+    """Return the complete batches of a segment in order, and the number of bytes after them, which no broker
+    reads.
 
-    Raises OSError.
+    The number is 0 if these bytes are the zeros of a preallocated segment. Raises OSError.
     """
     batches: list[Batch] = []
     with path.open("rb") as file:
@@ -89,7 +93,10 @@ def scan(path: Path) -> tuple[tuple[Batch, ...], int]:
 
 
 def batch_at(data: bytes | mmap.mmap, position: int, length: int) -> Batch | None:
-    """Return the batch that begins at a position, None if no complete batch does."""
+    """Return the batch that begins at a position of a segment's bytes; None if no complete batch does.
+
+    `length`: number of bytes in `data`.
+    """
     if position + SMALLEST > length:
         return None
     first, follows, epoch, magic, crc, attributes, delta, *others = _HEADER.unpack_from(data, position)
@@ -206,7 +213,10 @@ def log_end(replica: Path) -> int:
 
 
 def checkpoint(log_dir: Path, name: str = RECOVERY_POINT) -> dict[TopicPartition, int]:
-    """Read an offset checkpoint of a log dir; empty without a file. Lines that are no entry are passed over."""
+    """Return the offsets in an offset checkpoint file of a log dir, by partition; empty if there is no such file.
+
+    Invalid lines are skipped.
+    """
     try:
         lines = (log_dir / name).read_text(encoding="utf-8").splitlines()[2:]
     except OSError:

@@ -142,7 +142,10 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Registration:
-    """A broker in `/brokers/ids`: its session, and the transaction that made its znode."""
+    """A broker in `/brokers/ids`.
+
+    `session`: ZooKeeper session that owns its znode; `made_by`: zxid that created it.
+    """
 
     broker: int
     session: int
