@@ -41,7 +41,10 @@ class ProxyRoute(NamedTuple):
 
 @dataclass(frozen=True)
 class Toxic:
-    """Effect of a proxy on one of its two streams. Times in milliseconds, rates in 1000 bytes per second."""
+    """Effect of a proxy on one of its two streams (`stream`: upstream or downstream), such as `type` latency.
+
+    Times in milliseconds, rates in 1000 bytes per second.
+    """
 
     name: str
     type: str
@@ -208,7 +211,7 @@ class LinkServer(ABC):
             raise LinkError(f"{self.NAME} ended by itself (exit {status}): {last}")
 
     def end(self) -> None:
-        """Kill the server, and wait until it is gone, with everything that it held."""
+        """Kill the server, and wait until the process is gone. Its connections close, and its effects end."""
         if self._child is not None:
             self._child.kill()
 
