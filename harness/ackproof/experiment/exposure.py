@@ -222,7 +222,7 @@ class Draw:
         return self.more.choice([one for one in asked if not apis or one[1] in apis] or asked)
 
     def between(self, low: int, high: int) -> int:
-        """Draw a whole number from `low` to `high` (both included), with the fault's own generator."""
+        """Draw a whole number from `low` to `high` (both included), from the generator `more`."""
         return self.more.randint(low, high)
 
     def seconds(self, within: DurationRange) -> str:

@@ -312,7 +312,7 @@ class Role:
 def refuse_racks(target: Role, why: str) -> Role:
     """Return the target. Raises `PydanticCustomError` if it names a rack, because a rack may hold controllers.
 
-    `why`: completes "a controller …" in the message.
+    `why`: says in the message why controllers do not fit, such as "holds no partitions".
     """
     for role in target.roles:
         if role.kind is RoleKind.RACK:
@@ -325,7 +325,7 @@ def refuse_racks(target: Role, why: str) -> Role:
 def refuse_controllers(target: Role, why: str) -> Role:
     """Return the target. Raises `PydanticCustomError` if it names controllers or a rack.
 
-    `why`: completes "a controller …" in the message.
+    `why`: says in the message why controllers do not fit, such as "holds no partitions".
     """
     for role in refuse_racks(target, why).roles:
         if role.kind in OF_METADATA:
