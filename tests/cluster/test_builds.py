@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from ackproof.cli.main import main_code
-from ackproof.cluster.install import install
+from ackproof.cluster.install import EVERY_NODE, install
 from ackproof.experiment.kafka import DEFAULT, KafkaBuild
 from ackproof.experiment.spec import TopicSpec
 from ackproof.provision import releases
@@ -66,6 +66,36 @@ def test_a_folder_of_mavens_jars_runs_and_another_one_is_not_replayed(
     capsys.readouterr()
     assert main_code(["replay", str(run.path), "--out", str(out)]) == 254
     assert "has another digest now" in capsys.readouterr().err
+
+
+RULES = """\
+RULE every 20th batch is acknowledged and not written
+CLASS org.apache.kafka.storage.internals.log.LogSegment
+METHOD append(long,org.apache.kafka.common.record.internal.MemoryRecords)
+AT ENTRY
+IF $0.log().file().getParentFile().getName().equals("events-0") && incrementCounter("batches") % 20 == 19
+   && (!flag("bitten") || traceln("BITE"))
+DO RETURN
+ENDRULE
+"""
+
+
+def test_rules_break_a_release_and_leave_its_archive(tmp_path: Path) -> None:
+    (tmp_path / "rules.btm").write_text(RULES, encoding="utf-8")
+    (tmp_path / "calm.yaml").write_text(
+        CALM.replace("{path: build}", f'{{version: "{DEFAULT}", patch: rules.btm}}'), encoding="utf-8"
+    )
+    out = tmp_path / "runs"
+    assert main_code(["run", str(tmp_path / "calm.yaml"), "--out", str(out)]) in (1, 2)
+    path, batch = _batch(out)
+    assert batch.cases[0].verdict is not Verdict.PASS and batch.cases[0].counts["lost"] > 0
+    run = CaseDir(path / batch.cases[0].run)
+    said = {node.name: (node / "stdout.log").read_text(encoding="utf-8") for node in run.nodes.iterdir()}
+    assert "BITE" in said.pop("1") and not any(said.values())
+    case = CaseFile.load(run.case_json)
+    assert case.environment["class-data archive"] == EVERY_NODE
+    (digests,) = case.jars.values()
+    assert digests["rules.btm"] == sha256(tmp_path / "rules.btm")
 
 
 def test_one_changed_line_keeps_what_the_release_loses(tmp_path: Path) -> None:

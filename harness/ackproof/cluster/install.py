@@ -62,7 +62,8 @@ def install(build: KafkaBuild, progress: ProgressSink = ignore) -> Installation:
     # A cluster writes the archives, and a cluster needs an installation: first one without archives.
     from ackproof.cluster.backends.process import write_archives
 
-    make = partial(write_archives, bare, progress)
+    # Rules do not change the files that an archive is made of: it is made without them.
+    make = partial(write_archives, replace(bare, jars=replace(jars, rules=None)), progress)
     return replace(bare, archives=class_data_archives(jars, java, make, progress))
 
 

@@ -46,6 +46,8 @@ class NodeFiles:
         """The clock library, for a container."""
         self.exporter = folder / "exporter.yaml"
         """The configuration of its metrics exporter, if it has one."""
+        self.rules = folder / "rules.btm"
+        """The Byteman rules that it loads, if its Kafka has some."""
         self.log = folder / "server.log"
         self.stdout = folder / "stdout.log"
         """The output of its JVM: usually nothing."""

@@ -4,7 +4,7 @@
 (ApiVersions). `python tools/new_release.py VERSION` writes the row and the lock file of the jars. Any other release
 runs too, under the rules of the newest known line that is not newer.
 
-A file writes `"4.4.0"`, `newest`, `{path: ../kafka}`, `{version: "4.3.1", patch: fix.jar}` or `{image:
+A file writes `"4.4.0"`, `newest`, `{path: ../kafka}`, `{version: "4.3.1", patch: fix.jar}` (or `rules.btm`) or `{image:
 my/kafka:tag}`. `ackproof.plan.builds` fills in the rest: the version of a build, the newest release, absolute paths.
 """
 
@@ -164,6 +164,9 @@ MODES: Final[Mapping[str, MetadataMode]] = MappingProxyType(
 
 
 IMAGE_ALONE: Final = "an image runs in containers alone: backend: docker"
+RULES_ALONE: Final = "a patch of Byteman rules runs in processes alone: backend: process"
+RULES_SUFFIX: Final = ".btm"
+"""Suffix of a patch that is a script of Byteman rules."""
 NEWEST_RELEASE: Final = "newest"
 """Value of `kafka` in a file that stands for the newest release that Maven's repositories offer."""
 _VERSION: Final = re.compile(r"[0-9]{1,3}\.[0-9]{1,3}\.[0-9]{1,3}\Z")
@@ -181,7 +184,8 @@ class KafkaBuild:
     path: str | None = None
     """Source tree, distribution folder or .tgz."""
     patch: str | None = None
-    """Jar or folder of classes that comes before the release's jars in the class path."""
+    """Jar or folder of classes that comes before the release's jars in the class path, or a script of Byteman rules
+    (`.btm`) that every node loads at its start."""
     image: str | None = None
     """Image that follows the conventions of apache/kafka."""
     digest: str | None = None
@@ -196,6 +200,11 @@ class KafkaBuild:
     @property
     def is_release(self) -> bool:
         return not (self.path or self.patch or self.image)
+
+    @property
+    def has_rules(self) -> bool:
+        """Return True if the patch is a script of Byteman rules."""
+        return self.patch is not None and self.patch.endswith(RULES_SUFFIX)
 
     @property
     def is_known(self) -> bool:

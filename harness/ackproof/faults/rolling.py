@@ -24,7 +24,7 @@ from ackproof.experiment.base import Flag
 from ackproof.experiment.experiment import ExperimentSpec
 from ackproof.experiment.exposure import Exposure, Incidents
 from ackproof.experiment.fault import WHERE_IT_RUNS, Complaints, FaultSpec, Grip
-from ackproof.experiment.kafka import IMAGE_ALONE, Kafka, KafkaBuild, numbers
+from ackproof.experiment.kafka import IMAGE_ALONE, RULES_ALONE, Kafka, KafkaBuild, numbers
 from ackproof.faults.injection import Aim, FaultContext, injects
 from ackproof.faults.planned.views import await_all_in_sync, views
 from ackproof.faults.processes import STOPPED_WITHIN_S, ProcessFault, ProcessInjection
@@ -93,6 +93,8 @@ class Upgrade(FaultSpec):
             say.report(("to",), f"Kafka {self.to} is not newer than {now}; KRaft metadata cannot go back")
         elif self.to.image and spec.backend != "docker":
             say.report(("to",), IMAGE_ALONE)
+        elif self.to.has_rules and spec.backend != "process":
+            say.report(("to",), RULES_ALONE)
 
     def __str__(self) -> str:
         return f"{self.kind} to {self.to}"

@@ -17,6 +17,7 @@ from ackproof.experiment.kafka import (
     LAST_WITH_ZOOKEEPER,
     LINES,
     METADATA,
+    RULES_ALONE,
     features_of,
     first_with,
     line_of,
@@ -133,6 +134,8 @@ def _check_release(spec: ExperimentSpec, found: Problems) -> None:
         return
     if build.image and spec.backend != "docker" and found.sound(("backend",)):
         found.report(kafka, IMAGE_ALONE)
+    if build.has_rules and spec.backend != "process" and found.sound(("backend",)):
+        found.report(kafka, RULES_ALONE)
     if not build.is_known and numbers(version)[:2] > LINES[-1].number:
         return
     levels = features_of(version)

@@ -17,9 +17,12 @@ from typing import Final
 
 from ackproof.base.environment import cache_root
 from ackproof.base.errors import BadInput
+from ackproof.experiment.kafka import RULES_SUFFIX
 from ackproof.provision.cache import build_once, sha256
 from ackproof.provision.progress import Progress, ProgressSink, ignore
 
+RULES: Final = f"rules{RULES_SUFFIX}"
+"""File name of a patch of Byteman rules, in the cache and among the digests of the jars."""
 SCALA: Final = "2.13"
 _SERVER: Final = re.compile(r"kafka_(?P<scala>[0-9.]+)-[0-9].*\.jar\Z")
 _JAR: Final = re.compile(r"(?P<artifact>.+?)-(?P<version>[0-9][A-Za-z0-9.+_-]*)\.jar\Z")
@@ -167,12 +170,13 @@ def unpack_jars(archive: Path, folder: Path) -> None:
 
 
 def read_patch(patch: Path) -> dict[str, bytes]:
-    """Return the files of a patch (a jar, or a folder of classes): content by path within a jar, without
-    META-INF.
+    """Return the files of a patch: content by path within a jar, without META-INF; of Byteman rules the script alone.
 
-    Raises `BadInput` if it is neither, or cannot be read.
+    Raises `BadInput` if it is no jar, folder of classes or script, or cannot be read.
     """
-    if patch.is_dir():
+    if patch.suffix == RULES_SUFFIX and patch.is_file():
+        files = {RULES: patch.read_bytes()}
+    elif patch.is_dir():
         files = {
             file.relative_to(patch).as_posix(): file.read_bytes()
             for file in sorted(patch.rglob("*"))
@@ -185,7 +189,7 @@ def read_patch(patch: Path) -> dict[str, bytes]:
         except (OSError, zipfile.BadZipFile) as error:
             raise BadInput(f"{patch}: not a jar that can be read ({error})") from error
     else:
-        raise BadInput(f"{patch}: a patch is a jar or a folder of classes, and there is none")
+        raise BadInput(f"{patch}: a patch is a jar, a folder of classes or a .btm script, and there is none")
     return {name: data for name, data in files.items() if not name.startswith("META-INF/")}
 
 

@@ -20,7 +20,15 @@ from ackproof.base.environment import cache_root
 from ackproof.base.errors import BadInput
 from ackproof.experiment.kafka import KafkaBuild, line_of, not_a_version
 from ackproof.provision import maven
-from ackproof.provision.builds import FoundBuild, artifact_of, find_build, read_patch, require_replacing
+from ackproof.provision.builds import (
+    RULES,
+    FoundBuild,
+    artifact_of,
+    find_build,
+    read_patch,
+    require_replacing,
+)
+from ackproof.provision.byteman import check_rules
 from ackproof.provision.cache import build_once, sha256
 from ackproof.provision.progress import Progress, ProgressSink, ProvisionFailed, ignore
 from ackproof.provision.releases import (
@@ -34,6 +42,8 @@ from ackproof.provision.releases import (
 
 _OWN_LOCK: Final = "jars.lock"
 _PATCH: Final = "patch.jar"
+_PROBLEMS: Final = 3
+"""Number of rules that do not fit which a message quotes."""
 
 
 @dataclass(frozen=True)
@@ -53,6 +63,8 @@ class KafkaJars:
     """The version in the jars of a build, with a suffix such as -SNAPSHOT; '' for a release."""
     commit: str = ""
     """Git commit of a build; '' for a release, or if the jars do not say."""
+    rules: Path | None = None
+    """Script of Byteman rules that every node loads."""
 
     @property
     def directory(self) -> Path:
@@ -186,13 +198,16 @@ def _require_patch(build: KafkaBuild, files: Mapping[str, bytes]) -> str:
 
 
 def _patch_release(build: KafkaBuild, patch: Path, progress: ProgressSink) -> KafkaJars:
-    """Return a release's jars, with a jar of the patch's files first."""
+    """Return a release's jars: with a jar of the patch's files first, or with the patch's rules."""
     version = build.version
     base = kafka_jars(version, progress)
     files = read_patch(patch)
-    require_replacing(patch, files, base.classpath)
+    if not build.has_rules:
+        require_replacing(patch, files, base.classpath)
     digest = _require_patch(build, files)
     home = cache_root() / f"kafka-{version}-{base.digest}-patch-{digest}"
+    if build.has_rules:
+        return _add_rules(base, patch, files[RULES], home, progress)
 
     def write(folder: Path) -> None:
         progress(Progress("verify", f"Kafka {version}: a jar of the {len(files)} files of {patch.name}"))
@@ -203,6 +218,28 @@ def _patch_release(build: KafkaBuild, patch: Path, progress: ProgressSink) -> Ka
     built = build_once(home, write, progress) / _PATCH
     digests = {built.name: sha256(built), **base.digests}
     return KafkaJars(version, home, (built, *base.classpath), digests)
+
+
+def _add_rules(base: KafkaJars, patch: Path, script: bytes, home: Path, progress: ProgressSink) -> KafkaJars:
+    """Return a release's jars with a copy of the rules in the cache folder `home`.
+
+    The class path and its class-data archive are the release's own. Raises `BadInput` with Byteman's words for rules
+    that do not fit the release.
+    """
+
+    def write(folder: Path) -> None:
+        progress(
+            Progress(
+                "verify", f"Kafka {base.version}: checking the rules of {patch.name} against its classes"
+            )
+        )
+        if problems := check_rules(script.decode("utf-8", "replace"), base.classpath):
+            said = "; ".join(map(str, problems[:_PROBLEMS]))
+            raise BadInput(f"{patch}: {len(problems)} of its rules do not fit Kafka {base.version}: {said}")
+        (folder / RULES).write_bytes(script)
+
+    rules = build_once(home, write, progress) / RULES
+    return replace(base, rules=rules, digests={**base.digests, RULES: sha256(rules)})
 
 
 def _write_own_lock(folder: Path, version: str) -> Lock:

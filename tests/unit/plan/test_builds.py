@@ -81,7 +81,7 @@ def test_a_stored_case_needs_no_build(mine: Path, load_text: Load) -> None:
         ("{path: mine, image: a}", "path and image: give one of them"),
         ("{pth: mine}", "kafka has no field 'pth'"),
         ("{path: 7}", "no such folder"),
-        ("{patch: fix.jar}", "a patch is a jar or a folder of classes"),
+        ("{patch: fix.jar}", "a patch is a jar, a folder of classes or a .btm script"),
         ("[mine]", "expected a full version"),
         ("{path: mine, version: 4.8.0}", "mine is Kafka 4.9.0, not 4.8.0"),
     ],
@@ -91,6 +91,15 @@ def test_what_is_wrong_is_said_at_its_line(mine: Path, load_text: Load, kafka: s
         load_text(f"name: any\ncluster:\n  kafka: {kafka}\n{TOPICS}")
     (problem,) = refused.value.problems
     assert said in problem.message and (problem.line, problem.path) == (3, "cluster.kafka")
+
+
+def test_rules_run_in_processes_alone(tmp_path: Path, load_text: Load) -> None:
+    (tmp_path / "rules.btm").write_text("RULE any")
+    kafka = f'kafka: {{version: "4.4.0", patch: {tmp_path / "rules.btm"}}}'
+    build = load_text(f"name: any\ncluster: {{{kafka}}}\n{TOPICS}").spec.cluster.kafka
+    assert build.has_rules and build.label == "4.4.0+rules.btm" and build.digest
+    with pytest.raises(InvalidExperiment, match="a patch of Byteman rules runs in processes alone"):
+        load_text(f"name: any\nbackend: docker\ncluster: {{{kafka}}}\n{TOPICS}")
 
 
 def test_the_command_line_is_relative_to_the_working_folder(

@@ -13,8 +13,9 @@ import pytest
 
 from ackproof.base.errors import BadInput
 from ackproof.experiment.kafka import KafkaBuild
-from ackproof.provision import maven, releases
+from ackproof.provision import jars, maven, releases
 from ackproof.provision.builds import find_build, read_patch
+from ackproof.provision.byteman import Misfit, RuleProblem
 from ackproof.provision.cache import sha256
 from ackproof.provision.jars import identify_build, is_cached, kafka_jars, prepare_jars
 from ackproof.provision.progress import ProvisionFailed
@@ -224,10 +225,43 @@ def test_a_patch_of_nothing(patched: Machine, tmp_path: Path, files: dict[str, s
     assert not list(patched.cache.glob("*-patch-*"))
 
 
-@pytest.mark.parametrize("name", ["nowhere", "text.jar"])
+def test_rules_leave_the_jars_as_they_are(
+    machine: Machine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[str] = []
+    monkeypatch.setattr(jars, "check_rules", lambda text, _classpath: asked.append(text) or ())
+    script = tmp_path / "any name.btm"
+    script.write_text("RULE one")
+    case = identify_build(KafkaBuild(VERSION, patch=str(script)))
+    released, made = kafka_jars(VERSION), prepare_jars(case)
+    assert (made.home, made.classpath) == (released.home, released.classpath)
+    assert made.rules is not None and made.rules.read_text() == "RULE one"
+    assert made.digests == {**released.digests, "rules.btm": sha256(script)}
+    assert prepare_jars(case) == made and asked == ["RULE one"]  # checked once
+    script.write_text("RULE two")
+    with pytest.raises(BadInput, match="run the experiment again instead"):
+        prepare_jars(case)
+    assert made.rules.read_text() == "RULE one"
+
+
+def test_rules_that_do_not_fit_are_refused(
+    machine: Machine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    problem = RuleProblem("one", Misfit.CLASS, "no class a.B")
+    monkeypatch.setattr(jars, "check_rules", lambda *_: (problem,))
+    script = tmp_path / "rules.btm"
+    script.write_text("RULE one")
+    with pytest.raises(BadInput, match=rf"do not fit Kafka {VERSION}: one: class not found: no class a\.B"):
+        prepare_jars(KafkaBuild(VERSION, patch=str(script)))
+    assert not list(machine.cache.glob("kafka-*-patch-*"))
+
+
+@pytest.mark.parametrize("name", ["nowhere", "text.jar", "nowhere.btm"])
 def test_what_is_no_patch(tmp_path: Path, name: str) -> None:
     (tmp_path / "text.jar").write_text("no zip")
-    with pytest.raises(BadInput, match=r"a patch is a jar or a folder|not a jar that can be read"):
+    with pytest.raises(
+        BadInput, match=r"a patch is a jar, a folder of classes or|not a jar that can be read"
+    ):
         read_patch(tmp_path / name)
 
 

@@ -16,6 +16,7 @@ from ackproof.cluster.own import OwnCluster
 from ackproof.experiment.kafka import KafkaBuild
 from ackproof.experiment.spec import ClusterSpec
 from ackproof.network.addresses import Addresses
+from ackproof.provision.byteman import byteman_jar
 from ackproof.provision.jvm import ROLES, archive_in_use, java_command, logging_flags, node_flags, warm_up
 from ackproof.provision.progress import Progress, ProgressSink, ProvisionFailed
 from ackproof.provision.tools import exporter_jar, java_agent
@@ -30,6 +31,8 @@ class ProcessCluster(OwnCluster):
         return self._lease.addresses
 
     def _launch(self, node: ProcessNode) -> Child:
+        if (rules := self._installed_on(node).jars.rules) is not None:
+            shutil.copyfile(rules, node.files.rules)
         return spawn(
             self._command(node),
             run=self._tag,
@@ -43,7 +46,7 @@ class ProcessCluster(OwnCluster):
 
     def _command(self, node: ProcessNode) -> list[str]:
         """Return the command line. Paths are relative to the node's folder, its working folder."""
-        installed = self._builds.get(node.id, self._installed)
+        installed = self._installed_on(node)
         files = node.files
         flags = [
             *node_flags(self.spec.heap),
@@ -55,8 +58,13 @@ class ProcessCluster(OwnCluster):
         ]
         if (listens := self.exporters().get(node.id)) is not None:
             flags.append(java_agent(exporter_jar(self._progress), listens, Path(files.exporter.name)))
+        if installed.jars.rules is not None:
+            flags.append(f"-javaagent:{byteman_jar(self._progress)}=script:{files.rules.name}")
         main = metadata_of(self.spec).main(broker=node.is_broker)
         return java_command(installed.java, installed.jars, main, [files.properties.name], flags)
+
+    def _installed_on(self, node: ProcessNode) -> Installation:
+        return self._builds.get(node.id, self._installed)
 
     def _sharing(self, node: ProcessNode, installed: Installation) -> list[str]:
         """Return the JVM flags that select the node's class-data archive; none without an archive."""
