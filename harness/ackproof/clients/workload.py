@@ -43,9 +43,9 @@ class Workload:
     """Producers and live readers of one run. Thread-safe. Methods raise KeyError for an unknown client id.
 
     `topics` must exist on the cluster before `start`. `timeline` receives the clients' events. `seed` decides at which
-    place producers begin. `hidden`: library settings with secrets, which no file may hold. `readers_tell`: readers
-    report from which brokers they fetch. `on_demand`: after one record for each place producers send a record for each
-    `ask_for_record`, until `free`.
+    partition producers begin. `hidden`: library settings with secrets, which no file may hold. `readers_tell`: readers
+    report from which brokers they fetch. `on_demand`: after one record for each partition producers send a record for
+    each `ask_for_record`, until `free`.
     """
 
     def __init__(

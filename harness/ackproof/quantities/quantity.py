@@ -316,6 +316,9 @@ def shortest(values: list[Value]) -> Value:
 
 
 def total(values: list[Value]) -> Value:
-    """Return the sum of these values. `why` is the first reason of a value that is not exact."""
+    """Return the sum of these values: its bounds are the sums of their bounds.
+
+    `why` is the first reason of a value that is not exact.
+    """
     why = next((one.why for one in values if one.why), "")
     return Value(sum(one.low for one in values), sum(one.high for one in values), why)

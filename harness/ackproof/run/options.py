@@ -204,10 +204,12 @@ def plan_cases(
 
 
 def stored_cases(directories: Sequence[Path], only: Sequence[str] = ()) -> list[tuple[Path, Case]]:
-    """Return the cases of runs on disk with their random choices, each with the folder of its experiment's cases.
+    """Return the cases of runs on disk with their random choices, each with the folder of its experiment's
+    cases.
 
-    A directory is a case or a batch. `only` selects as `find_cases` does. Raises `BadInput` for a directory without a
-    case, for a name that selects none, and for a run on a cluster that someone else runs: its credentials are not kept.
+    A directory is a case or a batch. `only`: ids of the cases to take, with or without their repeat; empty:
+    all. Raises `BadInput` for a directory without a case, for a name that selects none, and for a run on a
+    cluster that someone else runs: its credentials are not kept.
     """
     found: list[tuple[Path, Case]] = []
     for directory in directories:

@@ -302,7 +302,10 @@ class FirstLeader(Document):
 
 
 class WorstSeed(Document):
-    """A seed whose simulated run had many anomalies, and the command that repeats this run."""
+    """A seed whose simulated run had many anomalies, and the command that repeats this run.
+
+    `what`: the quantity by which it was chosen, such as `lost`. `value`: its number in this run.
+    """
 
     seed: int
     what: str
@@ -311,8 +314,11 @@ class WorstSeed(Document):
 
 
 class ShrunkSchedule(Document):
-    """The smallest fault schedule that still shows an anomaly at one seed. `before`: number of faults of the full
-    schedule. `runs`: number of schedules tried."""
+    """The smallest fault schedule that still shows an anomaly at one seed.
+
+    `what`: the quantity that shows it. `value`: its number under this schedule. `before`: number of faults of
+    the full schedule. `runs`: number of schedules tried.
+    """
 
     seed: int
     what: str

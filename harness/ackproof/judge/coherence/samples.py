@@ -1,8 +1,8 @@
 """Coherence of samples: with the pulses, the timeline, the metadata log, the final read, and among themselves.
 
-Here a *look* is one round of the sampler over all partitions, and a *sample* is the state of one partition in it. A
-*pulse* is the line that the harness writes once a second. It has the looks since the previous pulse, and the records
-sent and acknowledged so far. *Quiet* times have load and no fault at work.
+A *round* of the sampler asks for all partitions at once (in code: a look). A *sample* is the state of one partition in
+it. A *pulse* is the line that the harness writes once a second. It has the rounds since the previous pulse, and the
+records sent and acknowledged so far. *Quiet* times have load and no fault at work.
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ _ANSWERS_WITHIN_NS: Final = 11_000_000_000
 
 
 def check_looks(facts: Facts) -> Iterator[Opinion]:
-    """Check samples against the sampler's count of looks in the pulses, and record counts of the pulses
-    against ledgers.
+    """Check the samples against the number of the sampler's rounds in the pulses, and the pulses' record
+    counts against the ledgers.
     """
     yield from map(contradicts, _sampled_twice(facts))
     if facts.pulses:
@@ -258,8 +258,8 @@ def check_changes(facts: Facts) -> Iterator[Opinion]:
     """Check that the timeline has each sampled change of leader or ISR once, at the time of its sample, and
     no other.
 
-    The model is exempt: its timeline has controller decisions between two looks too. So are runs that broke
-    off: their last look may be incomplete.
+    The model is exempt: its timeline has controller decisions between two rounds of samples too. So are runs
+    that broke off: their last round may be incomplete.
     """
     ended = facts.events and facts.events[-1].kind is EventKind.END
     if BACKENDS[facts.backend].simulated or not ended or not facts.samples:
