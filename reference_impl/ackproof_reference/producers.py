@@ -8,8 +8,8 @@ from ackproof_reference.rules import Rules
 
 
 def newest_epoch(log: Log, producer: int) -> int:
-    """Return a producer's newest epoch in this log, of records or markers; -1 if it has none. Older epochs
-    are fenced.
+    """Return a producer's newest producer epoch in this log, of records or markers; -1 if it has none. Older
+    epochs are fenced.
     """
     return max((batch.producer_epoch for batch in log.batches if batch.producer == producer), default=-1)
 

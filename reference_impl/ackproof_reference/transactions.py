@@ -51,7 +51,7 @@ def check_marker(log: Log, marker: WriteMarker, rules: Rules) -> Error:
 
 
 def open_transactions(log: Log) -> dict[int, int]:
-    """Return each producer with an open transaction in this log, and the offset at which it began."""
+    """Return, by id of each producer with an open transaction in this log, the offset at which it began."""
     began: dict[int, int] = {}
     for batch in log.batches:
         if batch.kind in (COMMIT, ABORT):

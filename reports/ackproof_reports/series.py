@@ -152,8 +152,8 @@ def _extend(strip: Strip, sample: Sample) -> None:
 
 
 def thinned(points: list[tuple[int, int]], limit: int = MAX_TAIL_POINTS) -> list[tuple[int, int]]:
-    """Return about `limit` points and each `HOLE`. Of each group of neighbours the highest is kept, so that
-    no peak is lost.
+    """Return about `limit` of the points (ns, unreplicated records), and each `HOLE`. Of each group of
+    neighbours the highest is kept, so that no peak is lost.
     """
     if len(points) <= limit:
         return points

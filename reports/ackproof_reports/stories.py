@@ -191,7 +191,8 @@ def with_copies(rows: pa.Table, run: CaseDir, absent: list[str]) -> pa.Table:
     """Return the findings with a column `other`: offset of a duplicate's other copy in the same partition,
     else -1.
 
-    If the other copy is in another partition, the detail names it.
+    If the other copy is in another partition, the detail names it. `absent` gets a sentence if the readers'
+    ledgers cannot be read.
     """
     other = [-1] * rows.num_rows
     detail: list[str] = rows.column("detail").to_pylist()

@@ -175,8 +175,8 @@ def audit(
     """Audit one window and return its counts and the state for the next. The findings file is written only if
     there are any.
 
-    `given`: new rows by partition. `carried`: state of the previous window. Raises OSError, and `Rejected` if
-    an identity was produced twice.
+    `given`: new rows by partition. `carried`: state of the previous window. `told`: what the ledgers had when
+    the window closed. Raises OSError, and `Rejected` if an identity was produced twice.
     """
     findings = _Findings(findings_file)
     places = {

@@ -229,8 +229,8 @@ class Admission:
 
 
 class Spare(dict[int, tuple[int, ...]]):
-    """Cache: by packed counters, what to add to a packed state to get all states with at least as much budget
-    left.
+    """Cache: by the bits of a packed state's counters, what to add to the state to get all states with more
+    budget left.
     """
 
     def __init__(self, cells: Cells) -> None:
