@@ -47,7 +47,7 @@ class BucketRows:
 
 @dataclass(frozen=True)
 class ReadOrder:
-    """How each reader of a bucket (or of a range of it) went through it, from each read to the next.
+    """Reads of a bucket (or of a range of it), each compared with the previous read of the same reader.
 
     `walks`: by stream of reads. `totals`: numbers of reads.
     """

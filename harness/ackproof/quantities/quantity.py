@@ -57,7 +57,7 @@ class Argument(StrEnum):
 
 @dataclass(frozen=True)
 class State:
-    """How a state is observed: a number that a partition (or another subject) has at every moment, such as
+    """Observation of a state: a number that a partition (or another subject) has at every moment, such as
     `isr`.
 
     `of_sample`: its number in a sample of one partition; None: the sample does not show it. `of_record`: its
@@ -113,9 +113,7 @@ class Quantity:
 
     @property
     def signature(self) -> str:
-        """How it is written with all arguments, the optional ones in brackets: `time_to(first ack, fault N[,
-        t/p])`.
-        """
+        """Notation with all arguments, the optional ones in brackets: `time_to(first ack, fault N[, t/p])`."""
         further = [str(one) for one in self.required if one is not Argument.SHOWS]
         shows = f" {Argument.SHOWS}" if Argument.SHOWS in self.required else ""
         inside = ", ".join(word for word in (f"{self.variant}{shows}", *further) if word)
