@@ -25,6 +25,7 @@ class Load:
 
     spec_faults: tuple[object, ...] = ("a kill",)
     rate: float | None = 100.0
+    start: str = "earliest"
     isr: tuple[int, ...] = (1, 2, 3)
     silent: set[tuple[str, int]] = field(default_factory=set)
     unsent: set[str] = field(default_factory=set)
@@ -70,7 +71,9 @@ class Load:
 
     def watch(self) -> ClientWatch:
         producers = SimpleNamespace(rate=self.rate, count=2)
-        spec = SimpleNamespace(soak=None, faults=(), workload=SimpleNamespace(producers=producers))
+        consumers = SimpleNamespace(start=self.start, live=1)
+        workload = SimpleNamespace(producers=producers, consumers=consumers)
+        spec = SimpleNamespace(soak=None, faults=(), workload=workload)
         made = ClientWatch(self, self, spec, dict.fromkeys(LIVENESS, BOUND_S))  # type: ignore[arg-type]
         spec.faults = self.spec_faults
         return made
@@ -123,6 +126,14 @@ def test_a_reader_is_stuck_once_a_probe_got_further() -> None:
     load = Load(silent={("r0", 0), ("r0", 1)})
     (one,), _ = watched(load)
     assert (one.anomaly, one.client) == ("stuck-reader", "r0")
+
+
+def test_a_reader_from_a_committed_offset_is_not_compared_with_a_probe() -> None:
+    counts = {"p0": [9, 9], "r0": [900, 900], "r3": [1, 1]}
+    returned = Load(start="committed", silent={("r3", 0), ("r3", 1)}, counts=counts)
+    assert watched(returned, 60)[0] == []
+    first = Load(start="committed", silent={("r0", 0), ("r0", 1)})
+    assert [one.client for one in watched(first)[0]] == ["r0"]
 
 
 def test_who_is_slow_is_not_stuck() -> None:

@@ -83,12 +83,18 @@ class ClientAdapter(Protocol):
         """
 
     def reader_config(
-        self, extra: Mapping[str, str], isolation: str, bootstrap: str, client: str, *, final: bool = False
+        self,
+        extra: Mapping[str, str],
+        isolation: str,
+        bootstrap: str,
+        client: str,
+        *,
+        final: bool = False,
+        group: str = "",
     ) -> dict[str, ConfigValue]:
-        """Return the configuration of one reader, whose id is `client`. `extra`: settings that the experiment
-        gives.
+        """Return the configuration of one reader; `group`: the client whose group it commits for, '' its own.
 
-        Raises `BadInput` for a setting that only the harness may set.
+        Raises `BadInput` for a setting that the harness makes.
         """
 
     def objection(
@@ -191,6 +197,8 @@ class ReaderSettings(ClientSettings):
     isolation: Isolation
     commit_s: float | None = None
     """Interval in seconds at which a live reader commits its positions; None: never."""
+    from_committed: bool = False
+    """True if a live reader starts at the committed offsets of its group; at the beginning where there are none."""
     flush_rows: int = CHUNK_ROWS
     flush_s: float = FLUSH_S
     committed: bool = False

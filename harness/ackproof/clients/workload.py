@@ -85,10 +85,9 @@ class Workload:
         self._lock = threading.RLock()
         self._by_id: dict[str, Handle] = {}
         self._failure = ""
-        self._next_producer = 0
-        self._next_reader = 0
+        self._next_producer = self._next_reader = 0
         self._slots: dict[str, int] = {}
-        """By producer: its slot. The transactional id belongs to the slot, so a successor fences its predecessor."""
+        """By client: its slot. A successor takes it over, and with it the transactional id or the readers' group."""
         self._successors: dict[str, str] = {}
         """By client that has ended or was fenced: the client that replaces it."""
         self._resets = 0
@@ -146,8 +145,7 @@ class Workload:
         """Kill all running clients and salvage all journals, at the end of a failed run."""
         with self._lock:
             self._stopping = True
-            running = [handle for handle in self._handles() if handle.status is None]
-            for handle in running:
+            for handle in [handle for handle in self._handles() if handle.status is None]:
                 handle.killed = True
                 handle.child.kill()
                 self._note_end(handle)
@@ -311,9 +309,10 @@ class Workload:
         return self._launch(settings, after)
 
     def _start_reader(self, after: str | None = None) -> Handle:
-        spec, number = self.spec.consumers, self._next_reader
+        spec, number, name = self.spec.consumers, self._next_reader, f"r{self._next_reader}"
         self._next_reader += 1
-        name = f"r{number}"
+        slot = self._slots[name] = number if after is None else self._slots[after]
+        group = f"r{slot}" if spec.start == "committed" else name
         settings = ReaderSettings(
             client=name,
             process=name,
@@ -322,7 +321,7 @@ class Workload:
             places=self.assigned("reader"),
             origin_ns=self._timeline.clock.origin_ns,
             config=self._reader_adapter.reader_config(
-                spec.config_of(number), spec.isolation, self.bootstrap, name
+                spec.config_of(number), spec.isolation, self.bootstrap, name, group=group
             ),
             library=spec.library,
             library_version=self._reader_adapter.installed_library().version,
@@ -330,6 +329,7 @@ class Workload:
             reader=number,
             isolation=spec.isolation,
             commit_s=spec.commit_every,
+            from_committed=spec.start == "committed",
             committed=self.spec.producers.transaction_size is not None and spec.isolation == "read_committed",
             flush_s=self._rotation.flush_s,
             flush_rows=self._rotation.flush_rows,

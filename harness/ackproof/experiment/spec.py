@@ -280,6 +280,11 @@ class ConsumerSpec(Spec):
         description="Interval at which each reader commits the offsets that it has read, and waits for the "
         "response. Without it, none commits.",
     )
+    start: Literal["earliest", "committed"] = Field(
+        "earliest",
+        description="Where a reader starts: at the beginning of each log, or at the committed offset of its group, if "
+        "it has one. A reader that replaces a killed one takes over its group.",
+    )
     config: Config = Field(default_factory=dict, description="Further settings of librdkafka.")
 
     def config_of(self, reader: int) -> Config:

@@ -9,7 +9,7 @@ from typing import Final
 from ackproof.experiment.backends import BACKENDS
 from ackproof.experiment.setting_effects import unjudged
 from ackproof.judge.checks.classes import judged_classes, opinions_on
-from ackproof.judge.checks.committed import check_committed_offsets
+from ackproof.judge.checks.committed import check_committed_offsets, check_committed_starts
 from ackproof.judge.checks.expectations import check_expectations, judged
 from ackproof.judge.checks.final_read import check_final_read
 from ackproof.judge.checks.isr import check_acks_in_isr, check_left_replicas
@@ -91,7 +91,11 @@ AFTER_FINDINGS: Final[tuple[Check, ...]] = (
     check_presence,
 )
 """Checks that run after findings are judged. Reasons stand in this order."""
-SEALED_FINDINGS: Final[tuple[Check, ...]] = (check_acks_in_isr, check_committed_offsets)
+SEALED_FINDINGS: Final[tuple[Check, ...]] = (
+    check_acks_in_isr,
+    check_committed_offsets,
+    check_committed_starts,
+)
 """Checks that run last, for sealed runs only."""
 
 

@@ -8,6 +8,7 @@ from typing import Final
 
 from ackproof.base.units import duration_text, rate_text
 from ackproof.experiment.case import Case, cell_of
+from ackproof.experiment.experiment import ExperimentSpec
 from ackproof.experiment.fault import FaultSpec, trigger_text
 from ackproof.experiment.roles import DRAWN, RoleKind, minority_of
 from ackproof.experiment.timing import recovery_bounds, timing_name, timing_of
@@ -91,7 +92,7 @@ def describe(case: Case) -> list[str]:
         f"  timing: {timing_name(experiment)}",
         f"  topics (partitions × replicas): {topics}",
         f"  load: {producers.count} producer(s), acks={producers.acks}, {_pace(case)}, "
-        f"{experiment.workload.consumers.live} live reader(s), "
+        f"{experiment.workload.consumers.live} live reader(s){_start(experiment)}, "
         f"at least {duration_text(experiment.workload.duration)} and until all faults have healed",
     ]
     for fault in case.faults:
@@ -128,6 +129,10 @@ def describe_pairs(plan: Plan, chosen: int) -> Iterator[str]:
         )
         for why, pairs in Counter(dealt.refused.values()).items():
             yield f"  {pairs} of them: {why}"
+
+
+def _start(experiment: ExperimentSpec) -> str:
+    return " from committed offsets" if experiment.workload.consumers.start == "committed" else ""
 
 
 def _pace(case: Case) -> str:

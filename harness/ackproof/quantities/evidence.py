@@ -20,6 +20,7 @@ from ackproof.rundir.metadata import BrokerRegistered, MetadataRecord, TopicRemo
 from ackproof.rundir.metrics import Scrape, read_scrapes
 from ackproof.rundir.observed import (
     BrokerRound,
+    CommittedStart,
     FetchSources,
     OffsetCommit,
     Sample,
@@ -27,6 +28,7 @@ from ackproof.rundir.observed import (
     read_fetching,
     read_rounds,
     read_samples,
+    read_starts,
 )
 from ackproof.rundir.partition import TopicPartition
 from ackproof.rundir.timeline import Event, read_timeline
@@ -211,6 +213,12 @@ class Evidence:
         """
         told = {reader: read_commits(self.run.commits(reader)) for reader in self._readers}
         return {reader: lines for reader, lines in told.items() if lines}
+
+    @cached_property
+    def starts(self) -> Mapping[str, CommittedStart]:
+        """Start of each live reader that started at committed offsets; others are left out. Raises as `read_starts`."""
+        told = {reader: read_starts(self.run.starts(reader)) for reader in self._readers}
+        return {reader: lines[0] for reader, lines in told.items() if lines}
 
     @property
     def _readers(self) -> list[str]:

@@ -123,6 +123,12 @@ class CaseDir:
         """
         return self.clients / reader / COMMITS
 
+    def starts(self, reader: str) -> Path:
+        """Return the path of the file with the committed offsets at which a live reader started. It exists only with
+        `start: committed`.
+        """
+        return self.clients / reader / "starts.jsonl"
+
     @property
     def finding_parts(self) -> list[Path]:
         """The findings files that `audit.json` lists.

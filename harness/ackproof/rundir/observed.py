@@ -3,7 +3,8 @@
 `observed/partitions.jsonl`: samples of each partition, at 5 Hz or more. `observed/pulse.jsonl`: load of the machine.
 `observed/recovery.json`: things that had not recovered at the end. With `observe: {brokers: true}` also
 `observed/brokers.jsonl`: answers of each broker, and `clients/<reader>/served.jsonl`: fetch sources of a live reader.
-`clients/<reader>/commits.jsonl`: offset commits of a live reader with `commit_every`.
+`clients/<reader>/commits.jsonl`: offset commits of a live reader with `commit_every`. `clients/<reader>/starts.jsonl`:
+committed offsets at which a live reader with `start: committed` started.
 """
 
 from __future__ import annotations
@@ -219,6 +220,22 @@ def read_commits(path: Path) -> list[OffsetCommit]:
     `BadInput` if a line but the last is unreadable.
     """
     return list({attempt.begun_ns: attempt for attempt in read_lines(path, OffsetCommit)}.values())
+
+
+class CommittedStart(Document):
+    """Start of a reader at the committed offsets of its group. `offsets`: (topic, partition, offset); -1: none."""
+
+    t_ns: int
+    """Time at which the coordinator had answered."""
+    group: str
+    offsets: tuple[tuple[str, int, int], ...]
+
+
+def read_starts(path: Path) -> list[CommittedStart]:
+    """Return the starts of one reader: one at most; none if the file does not exist. Raises `BadInput` if a line but
+    the last is unreadable.
+    """
+    return list(read_lines(path, CommittedStart))
 
 
 PULSE_EVERY_S: Final = 1.0

@@ -208,6 +208,7 @@ class Loads:
         topics: dict[str, int] | None = None,
         live: int = 0,
         commit_every: str | None = None,
+        start: str = "earliest",
         chunk_rows: int = 1024,
         seed: int = 0,
         **producer: object,
@@ -223,7 +224,9 @@ class Loads:
         timeline = self.stack.enter_context(Timeline(run.timeline, clock))
         spec = WorkloadSpec(
             producers=ProducerSpec.model_validate({"linger": "1ms", "delivery_timeout": "20s", **producer}),
-            consumers=ConsumerSpec.model_validate({"live": live, "commit_every": commit_every}),
+            consumers=ConsumerSpec.model_validate(
+                {"live": live, "commit_every": commit_every, "start": start}
+            ),
         )
         workload = Workload(
             spec, specs, kafka.bootstrap, timeline, tag, seed=seed, rotation=Rotation(chunk_rows)

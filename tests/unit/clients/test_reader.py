@@ -12,14 +12,17 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException, Producer
 from confluent_kafka import TopicPartition as ClientPartition
 
-from ackproof.clients.librdkafka.reader import ReaderProcess, resume_offset, truncation_offset
+from ackproof.base.errors import WaitTimeout
+from ackproof.clients.librdkafka.positions import resume_offset, truncation_offset
+from ackproof.clients.librdkafka.reader import ReaderProcess
 from ackproof.rundir.ledger import parts, read_parts
-from ackproof.rundir.observed import read_commits
+from ackproof.rundir.observed import read_commits, read_starts
 from ackproof.rundir.partition import TopicPartition
 from ackproof.rundir.payload import encoder
 from ackproof.rundir.schema import CONSUMED
 
 OFFSET_COMMIT = 8
+OFFSET_FETCH = 9
 RUN_ID = "00112233aabbccdd"
 
 
@@ -73,6 +76,41 @@ def test_a_reader_commits_and_writes_down_what_was_answered(kafka, load) -> None
     assert {commit.error for commit in found} == {"", "GROUP_AUTHORIZATION_FAILED"}
     offsets = [commit.offsets[0][2] for commit in found]
     assert offsets == sorted(offsets) and offsets[-1] <= load.workload.read()
+
+
+def test_the_successor_of_a_killed_reader_starts_at_its_committed_offsets(kafka, load) -> None:
+    load = load(kafka, topics={"orders": 2}, rate="1000/s", live=2, commit_every="100ms", start="committed")
+    load.workload.start()
+    commits = load.run.commits("r0")
+    load.until(lambda: sum(commit.good for commit in read_commits(commits)) >= 3, "commits")
+    load.workload.kill("r0")
+    kafka.fail(OFFSET_FETCH, [KafkaError.COORDINATOR_LOAD_IN_PROGRESS] * 2)
+    successor = load.workload.replace("r0")
+    load.until(lambda: load.workload.counters(successor).total() >= 100, "reads of the successor")
+    probe = load.workload.start_another("reader")
+    load.until(lambda: load.workload.counters(probe).total() >= 100, "reads of another reader")
+    load.workload.stop()
+    (first,) = read_starts(load.run.starts("r0"))
+    assert (first.group, {offset for *_, offset in first.offsets}) == ("ackproof-r0", {-1})
+    (start,) = read_starts(load.run.starts(successor))
+    asked = read_commits(commits)
+    assert start.group == "ackproof-r0" == read_commits(load.run.commits(successor))[0].group
+    assert set(start.offsets) <= {offset for commit in asked for offset in commit.offsets}
+    rows = reads(load)
+    number = int(successor[1:])
+    for topic, partition, offset in start.offsets:
+        assert rows[number, 0, topic, partition][0]["offset"] == offset > 0
+        assert rows[int(probe[1:]), 0, topic, partition][0]["offset"] == 0
+    assert read_starts(load.run.starts(probe))[0].group == f"ackproof-{probe}"
+
+
+def test_a_reader_that_finds_no_coordinator_ends_when_asked(kafka, load) -> None:
+    load = load(kafka, topics={"orders": 1}, rate="1000/s", live=1, commit_every="100ms", start="committed")
+    kafka.fail(OFFSET_FETCH, [KafkaError.COORDINATOR_LOAD_IN_PROGRESS] * 1000)
+    with pytest.raises(WaitTimeout):
+        load.workload.start(timeout_s=2)
+    load.workload.stop()
+    assert read_starts(load.run.starts("r0")) == [] == load.consumed().to_pylist()
 
 
 def test_a_reader_whose_commit_is_never_answered_ends_all_the_same(kafka, load) -> None:

@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from ackproof.experiment.backends import Ability
-from ackproof.judge.checks.committed import check_committed_offsets
+from ackproof.judge.checks.committed import check_committed_offsets, check_committed_starts
 from ackproof.judge.facts import Facts
 from ackproof.judge.opinion import Opinion, Says
 from ackproof.quantities.metadata_log import MetadataLog
 from ackproof.rundir.committed import CommittedFile, GroupOffsets, OffsetsLog
+from ackproof.rundir.documents import Client
 from ackproof.rundir.metadata import LogEnded, PartitionChanged
-from ackproof.rundir.observed import OffsetCommit
+from ackproof.rundir.observed import CommittedStart, OffsetCommit
+from ackproof.rundir.outcome import ReadPhase
+from ackproof.rundir.schema import CONSUMED
 
 MS = 1_000_000
 GROUP = "ackproof-r0"
@@ -91,6 +97,8 @@ def _opinions(
     consumer: dict[str, str] | None = None,
     states: tuple[PartitionChanged, ...] = QUIET,
     zookeeper: bool = False,
+    starts: Mapping[str, CommittedStart] | None = None,
+    check: Any = check_committed_offsets,
 ) -> list[Opinion]:
     spec = facts.case.experiment
     cluster = spec.cluster.model_copy(update={"config": settings or {}})
@@ -104,8 +112,10 @@ def _opinions(
     by_reader = {
         f"r{number}": tuple(one for one in commits if one.group == f"ackproof-r{number}") for number in (0, 1)
     }
-    vars(mine).update(committed=file, commits=by_reader, removed=frozenset(), metadata_log=log)
-    return list(check_committed_offsets(mine))
+    vars(mine).update(
+        committed=file, commits=by_reader, removed=frozenset(), metadata_log=log, starts=starts or {}
+    )
+    return list(check(mine))
 
 
 def test_what_was_granted_last_is_a_witness(facts: Facts) -> None:
@@ -246,3 +256,77 @@ def test_a_coordinator_that_does_not_answer(facts: Facts, running: tuple[int, ..
     watched = replace(facts, recovery=RecoveryFile(bounds={}, waited_s=0, running=running))
     (opinion,) = _opinions(watched, _file(None, reason="no answer in time"))
     assert opinion.says is says and "no answer in time" in opinion.text
+
+
+# -- readers that start at committed offsets ------------------------------------------------------------------------
+
+RETURNED = CommittedStart(t_ns=5_000 * MS, group=GROUP, offsets=(("orders", 0, 300),))
+FIRST = CommittedStart(t_ns=1, group=GROUP, offsets=(("orders", 0, -1),))
+
+
+def _rows(reader: int, phase: ReadPhase, offsets: range) -> list[dict[str, Any]]:
+    return [
+        {
+            "reader": reader, "phase": int(phase), "assignment": 0, "read_seq": offset, "topic": "orders",
+            "partition": 0, "offset": offset, "leader_epoch": 0, "producer": 0, "seq": offset,
+            "origin_topic": "orders", "origin_partition": 0, "intact": True, "read_ns": 1, "timestamp_ms": 1,
+        }
+        for offset in offsets
+    ]  # fmt: skip
+
+
+def _restart(
+    facts: Facts, offset: int, *, handed: int = 320, log: range = range(1000), **changes: Any
+) -> list[Opinion]:
+    """Reader r0 was handed the records below `handed`; r1, of the same group, starts at `offset`."""
+    rows = _rows(0, ReadPhase.LIVE, range(handed)) + _rows(0, ReadPhase.FINAL, log)
+    folder = facts.run.consumed / "client=r0"
+    folder.mkdir(parents=True)
+    pq.write_table(pa.Table.from_pylist(rows, schema=CONSUMED), folder / "part-000000.parquet")
+    readers = [Client(id=f"r{number}", kind="reader", reader=number) for number in (0, 1)]
+    mine = replace(facts, clients=(*facts.clients, *readers))
+    start = RETURNED.model_copy(update={"offsets": (("orders", 0, offset),)})
+    return _opinions(
+        mine, _file(300), starts={"r0": FIRST, "r1": start}, check=check_committed_starts, **changes
+    )
+
+
+def test_a_reader_that_returns_to_the_granted_offset_is_no_finding(facts: Facts) -> None:
+    assert _restart(facts, 300) == []
+
+
+def test_a_start_beyond_what_was_handed_out_is_told_twice(facts: Facts) -> None:
+    wrong, unhanded = _restart(facts, 350)
+    assert wrong.says is unhanded.says is Says.BREAKS
+    assert wrong.text == (
+        "group ackproof-r0, orders/0: offset 300 was committed, granted at 3.005 s, and when r1 started at 5.000 s "
+        "OffsetFetch answered 350, which no client asked for"
+    )
+    assert unhanded.text == (
+        "group ackproof-r0, orders/0: r1 started at the committed offset 350, and no reader of the group was handed "
+        "the 30 records from 320 on"
+    )
+
+
+def test_a_forgotten_commit_is_seen_when_the_reader_returns(facts: Facts) -> None:
+    (opinion,) = _restart(facts, -1)
+    assert "when r1 started at 5.000 s OffsetFetch answered none" in opinion.text
+
+
+@pytest.mark.parametrize(
+    ("offset", "changes"),
+    [
+        pytest.param(200, {"states": FAILED_OVER}, id="a former coordinator answers"),
+        pytest.param(-1, {"states": FAILED_OVER}, id="which never saw a commit"),
+        pytest.param(
+            400,
+            {"commits": (*COMMITS, _commit(400, 4000, None)), "handed": 400},
+            id="a commit of the killed one without an answer",
+        ),
+        pytest.param(300, {"commits": (*COMMITS, _commit(500, 9000))}, id="later commits do not count"),
+        pytest.param(350, {"faults": (_fault(Ability.DISKS),)}, id="a fault of disks"),
+        pytest.param(300, {"handed": 290, "log": range(310, 1000)}, id="what nobody was handed is gone"),
+    ],
+)
+def test_starts_that_kafka_allows(facts: Facts, offset: int, changes: dict[str, Any]) -> None:
+    assert _restart(facts, offset, **changes) == []

@@ -102,12 +102,17 @@ def producer_config(
 
 
 def reader_config(
-    extra: Mapping[str, str], isolation: str, bootstrap: str, client: str, *, final: bool = False
+    extra: Mapping[str, str],
+    isolation: str,
+    bootstrap: str,
+    client: str,
+    *,
+    final: bool = False,
+    group: str = "",
 ) -> dict[str, ConfigValue]:
-    """Return librdkafka's configuration of one reader, whose id is `client`. `extra`: settings that the
-    experiment gives.
+    """Return the configuration of one reader; `group`: the client whose group it commits for, '' its own.
 
-    Raises `BadInput` for a setting that only the harness may set.
+    Raises `BadInput` for a setting that the harness makes.
     """
     from ackproof.experiment.settings import Scope
 
@@ -116,7 +121,7 @@ def reader_config(
         "bootstrap.servers": bootstrap,
         "client.id": f"ackproof-{client}",
         # Readers assign themselves partitions and join no group. A group id is needed for commits, and by the library.
-        "group.id": f"ackproof-{client}",
+        "group.id": f"ackproof-{group or client}",
         "enable.auto.commit": False,
         "enable.auto.offset.store": False,
         "enable.partition.eof": final,

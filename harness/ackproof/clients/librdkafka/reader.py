@@ -14,7 +14,6 @@ import gc
 import json
 import math
 import os
-import re
 import sys
 import time
 from pathlib import Path
@@ -34,6 +33,7 @@ from ackproof.clients.librdkafka.messages import (
     offsets,
     timestamps_ms,
 )
+from ackproof.clients.librdkafka.positions import committed_offsets, resume_offset, truncation_offset
 from ackproof.clients.parts import Column, PartWriter, RowBuffer
 from ackproof.rundir.layout import CaseDir, client_folder
 from ackproof.rundir.partition import TopicPartition
@@ -56,29 +56,6 @@ _TELL_MS: Final = 200
 _NOT_IN_THE_LOG: Final = frozenset(
     {KafkaError._AUTO_OFFSET_RESET, KafkaError._LOG_TRUNCATION, KafkaError.OFFSET_OUT_OF_RANGE}
 )
-_CUT_AT: Final = re.compile(r"broker end offset is (\d+)")
-"""Pattern for the text of librdkafka's error. Only the text has the offset of a truncation: the offset field of the
-error has the reader's position."""
-
-
-def truncation_offset(text: str) -> int | None:
-    """Return the offset at which the reader's last leader epoch ends in the leader's log (KIP-320); None if unknown.
-
-    `text`: message of librdkafka's error.
-    """
-    match = _CUT_AT.search(text)
-    return int(match[1]) if match else None
-
-
-def resume_offset(position: int, low: int, high: int, cut: int | None) -> int:
-    """Return the offset at which to resume when `position` is not in the log [low, high) any more.
-
-    `cut`: offset of the truncation, None if unknown; then the whole log is read again. To resume at `high` whenever it
-    is below the position would skip records that were written after the truncation.
-    """
-    if position < low:
-        return low
-    return low if cut is None else max(low, min(high, cut))
 
 
 class ReaderProcess:
@@ -123,7 +100,8 @@ class ReaderProcess:
 
     def run(self) -> int:
         """Read, and close the ledger. Return the exit status."""
-        self._assign()
+        if not self.settings.from_committed or self._start_at_committed():
+            self._assign()
         self.counters.stage = ClientState.READY
         if self.settings.ends is None:
             self._read_live()
@@ -143,6 +121,19 @@ class ReaderProcess:
             mark_end(self.ledger)
         self.counters.stage = ClientState.CLOSED
         return EXIT_CLEAN
+
+    def _start_at_committed(self) -> bool:
+        """Set the positions to the group's committed offsets, and write a line of `rundir.observed.CommittedStart`.
+
+        Return False if the reader was asked to stop before the coordinator answered; it then reads nothing.
+        """
+        starts = committed_offsets(self.client, self.settings.places, self.stop)
+        if starts is None:
+            return False
+        self.positions[:] = self.reached[:] = starts
+        rows = [(*place, start) for place, start in zip(self.settings.places, starts, strict=True)]
+        self._write_line("starts", t_ns=self._now_ns(), group=self.settings.config["group.id"], offsets=rows)
+        return True
 
     def _read_live(self) -> None:
         stop = self.stop

@@ -6,16 +6,23 @@ that the client library may have sent twice, may be applied at any later time: n
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
+import pyarrow as pa
+import pyarrow.compute as pc
+
 from ackproof.experiment.backends import Ability
 from ackproof.experiment.case import Case
 from ackproof.judge.facts import Facts
 from ackproof.judge.opinion import Opinion, agrees, breaks, lacks, not_judged
-from ackproof.rundir.committed import OFFSETS_TOPIC, CommittedFile, GroupOffsets, OffsetsLog
+from ackproof.rundir.committed import OFFSETS_TOPIC, GroupOffsets, OffsetsLog
+from ackproof.rundir.ledger import ledger_rows
+from ackproof.rundir.observed import CommittedStart
+from ackproof.rundir.outcome import ReadPhase
 from ackproof.rundir.partition import TopicPartition
 from ackproof.rundir.timeline import seconds
 
@@ -26,6 +33,7 @@ _BACKOFF: Final = "retry.backoff.ms"
 _RETENTION: Final = "offsets.retention.minutes"
 _REQUIRED_ACKS: Final = "offsets.commit.required.acks"
 _NONE: Final = -1
+_LIVE: Final = (ReadPhase.LIVE, ReadPhase.LIVE_COMMITTED)
 
 
 @dataclass
@@ -55,7 +63,7 @@ def check_committed_offsets(facts: Facts) -> Iterator[Opinion]:
     file = facts.committed
     if file is None:
         return
-    if why := _why_not_judged(facts.case, file):
+    if why := _why_not_judged(facts.case, file.t_ns):
         yield not_judged(f"committed offsets: {why}")
         return
     confirmed = 0
@@ -66,12 +74,14 @@ def check_committed_offsets(facts: Facts) -> Iterator[Opinion]:
             running = facts.recovery is None or group.coordinator in facts.recovery.running
             yield lacks(text, subject=group.group) if running else not_judged(text)
             continue
-        own = {place: one for (name, place), one in commits.items() if name == group.group}
+        own = _of_group(commits, group.group)
         loss = _why_losable(facts, group.partition)
-        found = {**dict(_differing(group, own, file.logs)), **dict(_wrong(group, own, file.logs, loss))}
+        wrong = _wrong(group.group, group.of_partition, own, loss, "when the run was over")
+        found = dict(_differing(group, own, file.logs)) | {
+            place: text + _in_logs(group, place, file.logs) for place, text in wrong
+        }
         if found:
-            more = f" ({len(found)} partitions)" if len(found) > 1 else ""
-            yield breaks(found[min(found)] + more, subject=group.group, numbers={"partitions": len(found)})
+            yield _first_of(found, group.group)
         elif loss:
             yield not_judged(f"whether commits of group {group.group} may be missing: {loss}")
         else:
@@ -82,16 +92,59 @@ def check_committed_offsets(facts: Facts) -> Iterator[Opinion]:
         )
 
 
-def _commits(facts: Facts) -> Mapping[tuple[str, TopicPartition], _Commits]:
-    """Return what clients asked for by group and partition, without topics that were deleted."""
-    spec = facts.case.experiment
-    again = any(Ability.REQUESTS in fault.ASKS for fault in facts.case.faults)
-    again |= _BACKOFF in spec.workload.consumers.config
-    gone = facts.removed | {
-        topic for topic in spec.topics if any(fault.drops(topic) for fault in facts.case.faults)
+def check_committed_starts(facts: Facts) -> Iterator[Opinion]:
+    """Check readers that started at committed offsets: were these granted, and was each record below handed out?
+
+    A coordinator that another has replaced may still answer, with older offsets.
+    """
+    for reader, start in sorted(facts.starts.items()):
+        if facts.committed is None or _why_not_judged(facts.case, start.t_ns):
+            continue
+        gone = _gone(facts)
+        offsets = {
+            TopicPartition(topic, partition): offset
+            for topic, partition, offset in start.offsets
+            if topic not in gone
+        }
+        own = {place: _Commits() for place in offsets} | _of_group(_commits(facts, start.t_ns), start.group)
+        partition = next((one.partition for one in facts.committed.groups if one.group == start.group), _NONE)
+        loss = _why_losable(facts, partition) or _why_stale(facts, partition)
+        when = f"when {reader} started at {seconds(start.t_ns)}"
+        for found in (
+            dict(_wrong(start.group, offsets, own, loss, when)),
+            dict(_unhanded(facts, reader, start, offsets)),
+        ):
+            if found:
+                yield _first_of(found, reader)
+
+
+def _first_of(found: Mapping[TopicPartition, str], subject: str) -> Opinion:
+    more = f" ({len(found)} partitions)" if len(found) > 1 else ""
+    return breaks(found[min(found)] + more, subject=subject, numbers={"partitions": len(found)})
+
+
+def _of_group(
+    commits: Mapping[tuple[str, TopicPartition], _Commits], group: str
+) -> dict[TopicPartition, _Commits]:
+    return {place: one for (name, place), one in commits.items() if name == group}
+
+
+def _gone(facts: Facts) -> set[str]:
+    """Return the topics that were deleted: the coordinator deletes their offsets."""
+    topics, faults = facts.case.experiment.topics, facts.case.faults
+    return {
+        topic for topic in topics if topic in facts.removed or any(fault.drops(topic) for fault in faults)
     }
+
+
+def _commits(facts: Facts, before_ns: float = math.inf) -> Mapping[tuple[str, TopicPartition], _Commits]:
+    """Return what clients asked for before a time, by group and partition, without topics that were deleted."""
+    again = any(Ability.REQUESTS in fault.ASKS for fault in facts.case.faults)
+    again |= _BACKOFF in facts.case.experiment.workload.consumers.config
+    gone = _gone(facts)
     found: dict[tuple[str, TopicPartition], _Commits] = defaultdict(_Commits)
-    for attempt in (one for attempts in facts.commits.values() for one in attempts):
+    attempts = (one for each in facts.commits.values() for one in each if one.begun_ns < before_ns)
+    for attempt in attempts:
         sent_once = attempt.good and attempt.done_ns - attempt.begun_ns < _SENT_ONCE_NS and not again
         for topic, partition, offset in attempt.offsets:
             if topic in gone:
@@ -106,17 +159,19 @@ def _commits(facts: Facts) -> Mapping[tuple[str, TopicPartition], _Commits]:
 
 
 def _wrong(
-    group: GroupOffsets, own: Mapping[TopicPartition, _Commits], logs: Sequence[OffsetsLog], loss: str
+    group: str,
+    answered: Mapping[TopicPartition, int],
+    own: Mapping[TopicPartition, _Commits],
+    loss: str,
+    when: str,
 ) -> Iterator[tuple[TopicPartition, str]]:
-    """Yield each partition for which OffsetFetch answers what cannot be the group's offset, with a sentence.
+    """Yield each partition for which OffsetFetch answered what cannot be the group's offset, with a sentence.
 
     `loss`: why granted commits may be missing; then only an offset that nobody asked for is wrong.
     """
-    answered = group.of_partition
     for place, commits in sorted(own.items()):
         served = answered.get(place, _NONE)
-        allowed = commits.asked | {_NONE} if loss else commits.standing()
-        if served in allowed:
+        if served in (commits.asked | {_NONE} if loss else commits.standing()):
             continue
         last = commits.last
         granted = (
@@ -125,14 +180,57 @@ def _wrong(
             else f"offset {last[2]} was committed, granted at {seconds(last[1])}"
         )
         asked = "" if served in commits.asked | {_NONE} else ", which no client asked for"
-        held = sorted({log.of_group(group.group).get(place, _NONE) for log in _of_in_sync(group, logs)})
-        in_logs = ", ".join(map(_text, held))
-        answer = f"when the run was over OffsetFetch answered {_text(served)}{asked}"
-        text = f"group {group.group}, {place}: {granted}, and {answer}"
         yield (
             place,
-            text + (f"; the logs of {OFFSETS_TOPIC}/{group.partition} have {in_logs}" if held else ""),
+            f"group {group}, {place}: {granted}, and {when} OffsetFetch answered {_text(served)}{asked}",
         )
+
+
+def _in_logs(group: GroupOffsets, place: TopicPartition, logs: Sequence[OffsetsLog]) -> str:
+    """Return what the in-sync logs have, as the end of a sentence; '' if none was read."""
+    held = sorted({log.of_group(group.group).get(place, _NONE) for log in _of_in_sync(group, logs)})
+    offsets = ", ".join(map(_text, held))
+    return f"; the logs of {OFFSETS_TOPIC}/{group.partition} have {offsets}" if held else ""
+
+
+def _unhanded(
+    facts: Facts, reader: str, start: CommittedStart, offsets: Mapping[TopicPartition, int]
+) -> Iterator[tuple[TopicPartition, str]]:
+    """Yield each partition with records below the committed offset that no earlier reader of the group was handed.
+
+    The final read must have these records: offsets of markers and of deleted records are nobody's.
+    """
+    earlier = {
+        client.reader
+        for client in facts.clients
+        if client.reader is not None
+        and (one := facts.starts.get(client.id))
+        and one.group == start.group
+        and one.t_ns < start.t_ns
+    }
+    by_earlier = pc.field("reader").isin(pa.array(sorted(earlier), pa.int32()))
+    for place, offset in sorted(offsets.items()):
+        try:
+            handed = _offsets_of(facts, place, _LIVE, offset, by_earlier)
+            begins = int(pc.max(handed).as_py() or 0) + 1 if len(handed) else 0
+            there = _offsets_of(facts, place, (ReadPhase.FINAL,), offset, pc.field("offset") >= begins)
+        except (OSError, pa.ArrowException):
+            return  # the audit names a part that cannot be read
+        if count := len(pc.unique(there)):
+            yield (
+                place,
+                f"group {start.group}, {place}: {reader} started at the committed offset {offset}, and no reader of "
+                f"the group was handed the {count} records from {pc.min(there)} on",
+            )
+
+
+def _offsets_of(
+    facts: Facts, place: TopicPartition, phases: Sequence[ReadPhase], below: int, wanted: pc.Expression
+) -> pa.ChunkedArray:
+    """Return the offsets of ledger rows of a partition below an offset. Raises OSError or `pa.ArrowException`."""
+    here = (pc.field("topic") == place.topic) & (pc.field("partition") == place.partition)
+    here &= pc.field("phase").isin([int(phase) for phase in phases]) & (pc.field("offset") < below)
+    return ledger_rows(facts.run.consumed, ["offset"], here & wanted)["offset"]
 
 
 def _differing(
@@ -169,7 +267,7 @@ def _of_in_sync(group: GroupOffsets, logs: Sequence[OffsetsLog]) -> list[Offsets
 # -- what may take a commit away --------------------------------------------------------------------------------------
 
 
-def _why_not_judged(case: Case, file: CommittedFile) -> str:
+def _why_not_judged(case: Case, t_ns: float) -> str:
     """Return why neither a missing offset nor a difference of the witnesses proves anything; '' if they do."""
     for fault in case.faults:
         if fault.UNPREDICTABLE:
@@ -179,7 +277,7 @@ def _why_not_judged(case: Case, file: CommittedFile) -> str:
         if fault.clock_shift:
             return f"fault {fault.number} sets a clock, and offsets expire by clocks"
     kept = [int(value) for value in _values(case, _RETENTION) if value.lstrip("-").isdigit()]
-    if any(minutes * 60 <= file.t_ns / 1e9 for minutes in kept):
+    if any(minutes * 60 <= t_ns / 1e9 for minutes in kept):
         return f"{_RETENTION} is {min(kept)}"
     return ""
 
@@ -201,6 +299,12 @@ def _why_losable(facts: Facts, partition: int) -> str:
     if any(clean is not True for _, clean in log.elections(place)):
         return f"a leader of {place} was elected that was not in the ISR"
     return ""
+
+
+def _why_stale(facts: Facts, partition: int) -> str:
+    """Return why a coordinator may have answered OffsetFetch after another one had granted commits; '' if none may."""
+    place = TopicPartition(OFFSETS_TOPIC, partition)
+    return f"the leader of {place} changed" if any(facts.metadata_log.elections(place)) else ""
 
 
 def _values(case: Case, name: str) -> list[str]:
