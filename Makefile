@@ -17,6 +17,7 @@ PYTEST_OPTIONS ?=
 PART ?=
 NIGHT_ARGS ?=
 HEALTHY_ARGS ?=
+PLANTED_ARGS ?=
 # Most tests with brokers wait: one worker more than there are processors. How they share the tests: tests/support/spread.py
 WORKERS ?= $(shell echo $$(($$(nproc) + 1)))
 QUICK := tests/unit tests/model tests/repo
@@ -30,7 +31,7 @@ endif
 export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
-.PHONY: help run test test-all unit lint nightly setup setup-dev tools doctor bench healthy soak scale schema lock clean
+.PHONY: help run test test-all unit lint nightly planted setup setup-dev tools doctor bench healthy soak scale schema lock clean
 
 # How long each takes was measured on two cores, with everything fetched before.
 help: ## show this list (at once)
@@ -59,6 +60,9 @@ lint: setup-dev ## ruff, mypy and the layers (15 seconds, 1 the second time)
 
 nightly: setup-dev ## all experiments x releases x backends, storms, slow tests; NIGHT_ARGS=--list says which (hours)
 	@$(BIN)/python tools/nightly.py $(NIGHT_ARGS)
+
+planted: setup-dev ## run the bugs that are planted in Kafka: is each noticed? Writes docs/sensitivity.md; goes on where it stopped (2 hours)
+	@$(BIN)/python -m tools.planted.run --out runs/planted --update $(PLANTED_ARGS)
 
 doctor: setup ## say what this machine has, what it lacks, how to get it (3 seconds)
 	@$(BIN)/ackproof doctor

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from ackproof.rundir.batch import BatchFile
 from ackproof.rundir.layout import BatchDir
-from night.jobs import Job
+from night.jobs import PLANTED_MODULE, Job
 from night.results import CaseResult, JobResult, expected_verdict
 
 ACKPROOF = Path(sys.executable).with_name("ackproof")
@@ -54,7 +54,11 @@ def do(
 
 def _command(job: Job, folder: Path) -> list[str | Path]:
     if job.file is None:
-        told = ["--nightly", f"--junitxml={folder / 'junit.xml'}"] if job.module == "pytest" else []
+        told: list[str | Path] = []
+        if job.module == "pytest":
+            told = ["--nightly", f"--junitxml={folder / 'junit.xml'}"]
+        elif job.module == PLANTED_MODULE:
+            told = ["--out", folder / "planted"]
         return [sys.executable, "-m", job.module, *job.words, *told]
     return [ACKPROOF, "run", job.file, *job.words, "--out", folder / "runs"]
 

@@ -26,6 +26,10 @@ ROOMS = ("audit", "faults", "judge", "predict", "quantities", "reference", "repe
 TESTS = Path(__file__).resolve().parents[2] / "tests"
 BITES = ("test_faults_*.py", "test_bites*.py")
 """Where faults are seen to bite."""
+PLANTED = "planted bugs that are found"
+PLANTED_MODULE = "tools.planted.run"
+PLANTED_NIGHTS = 7
+"""In so many nights all planted bugs have been run, a share each night."""
 ASKED = "test_claims.py"
 """Where claims are asked, all of them; half an hour, and as much for those whose faults are spared."""
 PAIR_NIGHTS = 14
@@ -103,6 +107,8 @@ def plan_night(
         jobs.append(Job(SLOW_TESTS, share, words=slow))
         jobs.append(Job(CLAIMS, share, words=("-m", "nightly", str(TESTS / "cluster" / ASKED))))
         jobs.append(Job(FAULT_TABLE, share, words=("--whole-table", ",".join(backends), *bites)))
+        part = f"{date.toordinal() % PLANTED_NIGHTS + 1}/{PLANTED_NIGHTS}"
+        jobs.append(Job(PLANTED, share, words=("--shard", part), module=PLANTED_MODULE))
         jobs += [Job(MUTANTS + room, share, words=(room,), module="tools.mutation.mutate") for room in ROOMS]
     return Night(tuple(jobs), tuple(refused))
 

@@ -18,7 +18,17 @@ from ackproof.rundir.outcome import Verdict
 from faultbench.table import Bite, Table
 from mutation.mutate import ROOMS
 from night.doing import do
-from night.jobs import CLAIMS, FAULT_TABLE, MUTANTS, PAIR_NIGHTS, SLOW_TESTS, Job, plan_night, shard_of
+from night.jobs import (
+    CLAIMS,
+    FAULT_TABLE,
+    MUTANTS,
+    PAIR_NIGHTS,
+    PLANTED,
+    SLOW_TESTS,
+    Job,
+    plan_night,
+    shard_of,
+)
 from night.page import annotations, page
 from night.results import EXPECTED, CaseResult, JobResult, ShardResult, expected_verdict
 from nightly import main
@@ -61,6 +71,7 @@ def test_every_experiment_on_every_release_and_backend(tmp_path: Path) -> None:
         SLOW_TESTS,
         CLAIMS,
         FAULT_TABLE,
+        PLANTED,
         *(MUTANTS + room for room in sorted(ROOMS)),
     ]
     assert night.jobs[0].weight == 3
@@ -134,6 +145,20 @@ def test_a_fault_that_nobody_saw_on_a_backend_is_an_empty_cell() -> None:
         "pause on process",
         "pause on docker",
     ]
+
+
+def test_the_planted_bugs_go_round_in_a_week(tmp_path: Path) -> None:
+    nights = [
+        plan_night(
+            [_file(tmp_path, "a")], ["4.3.1"], ["process"], DATE + datetime.timedelta(days), slow_tests=True
+        )
+        for days in range(7)
+    ]
+    jobs = [next(job for job in night.jobs if job.name == PLANTED) for night in nights]
+    assert sorted(job.words for job in jobs) == [("--shard", f"{part}/7") for part in range(1, 8)]
+    (tmp_path / "out").mkdir()
+    result = do(jobs[0], tmp_path / "out", command=[sys.executable, "-c", "raise SystemExit(1)"])
+    assert list(result.problems())
 
 
 def test_changes_that_no_test_noticed_are_on_the_page(tmp_path: Path) -> None:

@@ -1,0 +1,111 @@
+"""Runs of an experiment with and without planted bugs: one `ackproof run` with a case for each Kafka."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Final, cast
+
+from pydantic import JsonValue
+
+from ackproof.experiment.problems import plain
+from ackproof.plan.source import parse, read
+from ackproof.rundir.batch import BatchFile
+from ackproof.rundir.layout import BatchDir
+
+from .bugs import Bug
+from .results import Seen, see_run
+
+CONTROL: Final = ""
+"""Stands for the experiment without a bug where others have a bug's name."""
+_KAFKA: Final = "cluster.kafka"
+_CASE_S: Final = 240.0
+_AUDIT_S: Final = 240.0
+_ACKPROOF: Final = Path(sys.executable).with_name("ackproof")
+
+
+def derive_experiment(bugs: Sequence[Bug], *, control: bool) -> tuple[dict[str, JsonValue], list[str]]:
+    """Return the experiment that these bugs share, with a Kafka for each of them, and the ids of their cases.
+
+    `control`: with the release without a bug too, as the first Kafka. Raises `ValueError` if the case of the bugs names
+    no single value of an axis.
+    """
+    first = bugs[0]
+    file, raw = read(first.file)
+    whole = cast("dict[str, JsonValue]", plain(parse(raw, file)))
+    axes = cast("dict[str, list[JsonValue]]", whole.get("matrix", {}))
+    matrix: dict[str, JsonValue] = {axis: values for axis, values in axes.items() if axis != _KAFKA}
+    builds: list[JsonValue] = [first.release] if control else []
+    builds += [{"version": bug.release, "patch": str(bug.rules), "name": bug.name} for bug in bugs]
+    cell = [_choose(axis, axes[axis], first) for axis in matrix]
+    names = [*([first.release] if control else []), *(bug.name for bug in bugs)]
+    return {**whole, "matrix": {**matrix, _KAFKA: builds}}, [
+        ",".join((*cell, f"kafka={name}")) for name in names
+    ]
+
+
+def _choose(axis: str, values: Sequence[JsonValue], bug: Bug) -> str:
+    """Return the name of the value of an axis that the bug's case names."""
+    chosen = [label for value in values if (label := _label(axis, value)) in bug.case]
+    if len(chosen) != 1:
+        raise ValueError(
+            f"{bug.name}: its case {bug.case} names {len(chosen)} values of {axis} in {bug.file}"
+        )
+    return chosen[0]
+
+
+def _label(axis: str, value: JsonValue) -> str:
+    """Return the name of a value in the names of cases: `acks=all`, or the name of settings that go together."""
+    if isinstance(value, Mapping):
+        return str(value["name"])
+    last = axis.rpartition("[")[2].removesuffix("]") if axis.endswith("]") else axis.rpartition(".")[2]
+    return f"{last}={str(value).lower() if isinstance(value, bool) else value}"
+
+
+def run_batch(
+    bugs: Sequence[Bug], folder: Path, *, control: bool, before: Sequence[str] = ()
+) -> dict[str, Seen]:
+    """Run the bugs' experiment, and return what each case showed, by the name of its bug (`CONTROL`: none).
+
+    A case without a verdict is missing in the answer. Everything is written below `folder`, which is made anew.
+    `before`: words before the command.
+    """
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    derived = folder / f"{bugs[0].experiment}.yaml"
+    experiment, ids = derive_experiment(bugs, control=control)
+    derived.write_text(json.dumps(experiment, indent=1), encoding="utf-8")
+    words = [word for case in ids for word in ("--case", case)]
+    bound = _AUDIT_S + _CASE_S * (len(bugs) + control) if not before else None
+    with (folder / "log.txt").open("w", encoding="utf-8") as log:
+        process = subprocess.Popen(
+            [*before, _ACKPROOF, "run", derived, *words, "--out", folder / "runs"],
+            stdout=log,
+            stderr=log,
+            stdin=subprocess.DEVNULL,
+            env={**os.environ, "NO_COLOR": "1"},
+        )
+        try:
+            process.wait(timeout=bound)
+        finally:
+            if process.poll() is None:
+                process.terminate()
+                process.wait()
+    latest = folder / "runs" / "latest"
+    return read_batch(latest.resolve(), [bug.name for bug in bugs]) if latest.exists() else {}
+
+
+def read_batch(batch: Path, names: Sequence[str]) -> dict[str, Seen]:
+    """Read a batch whose cases are one Kafka each: a bug's, or the release itself."""
+    seen: dict[str, Seen] = {}
+    for case in BatchFile.load(BatchDir(batch).batch_json).cases:
+        kafka = case.settings.get(_KAFKA)
+        name = kafka if kafka in names else CONTROL
+        if case.verdict is not None and case.run:
+            seen[str(name)] = see_run(batch / case.run, str(name))
+    return seen

@@ -1,0 +1,71 @@
+"""The planted bugs, read from `bugs.txt`: what each breaks, who can see it, and the experiment that must notice it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import Enum
+from pathlib import Path
+from typing import Final
+
+FOLDER: Final = Path(__file__).resolve().parent
+ROOT: Final = FOLDER.parents[1]
+RELEASE: Final = "4.4.0"
+"""Release that the rules bind to."""
+
+
+class Sees(Enum):
+    """Who can see the effect of a bug."""
+
+    CLIENTS = "clients"
+    DISKS = "disks"
+    NOBODY = "nobody"
+    """The bug is equivalent to no bug: its promise says why."""
+
+
+@dataclass(frozen=True)
+class Bug:
+    """A planted bug. `finds`: classes and checks of which one must break; empty if nobody can see the bug."""
+
+    name: str
+    area: str
+    sees: Sees
+    experiment: str
+    case: tuple[str, ...]
+    """Settings of the experiment's matrix that name the case, as in `--case`."""
+    finds: tuple[str, ...]
+    promise: str
+    release: str = RELEASE
+
+    @property
+    def rules(self) -> Path:
+        return FOLDER / "rules" / f"{self.name}.btm"
+
+    @property
+    def file(self) -> Path:
+        """The experiment: one of the folder beside the rules, else of the catalogue."""
+        own = FOLDER / "experiments" / f"{self.experiment}.yaml"
+        return own if own.exists() else ROOT / "experiments" / f"{self.experiment}.yaml"
+
+    @property
+    def control(self) -> str:
+        """The experiment and its case, which bugs can share."""
+        return f"{self.experiment}@{','.join(self.case)}" if self.case else self.experiment
+
+
+TABLE: Final = FOLDER / "bugs.txt"
+
+
+def _read_table() -> Iterator[Bug]:
+    area = ""
+    for line in TABLE.read_text(encoding="utf-8").splitlines():
+        if line.startswith("["):
+            area = line.strip("[]")
+        elif line and not line.startswith("#"):
+            name, sees, where, finds, promise = (column.strip() for column in line.split("|"))
+            experiment, _, case = where.partition("@")
+            settings = tuple(case.split(",")) if case else ()
+            yield Bug(name, area, Sees(sees), experiment, settings, tuple(finds.split()), promise)
+
+
+BUGS: Final = tuple(_read_table())

@@ -1,0 +1,7 @@
+"""Why a bug that somebody could see was not found: a sentence for each, which the page shows."""
+
+from __future__ import annotations
+
+from typing import Final
+
+WHY: Final[dict[str, str]] = {}
