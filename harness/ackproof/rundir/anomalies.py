@@ -54,7 +54,7 @@ _WITHOUT_DETAIL: Final = ("producer", "seq", "offset")
 
 @dataclass(frozen=True, slots=True)
 class AnomalyClass:
-    """A class of anomalies. `wording`: its definition. `live`: True if only live readers can show it."""
+    """A class of anomalies. `wording`: its definition. `plural` "": singular + s. `live`: only live readers show it."""
 
     name: Anomaly
     singular: str

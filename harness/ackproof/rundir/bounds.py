@@ -107,7 +107,10 @@ class Bound:
 
     @classmethod
     def parse(cls, given: object, unit: Unit = Unit.COUNT) -> Bound:
-        """Parse a bound: a whole number (exactly that count), or a text such as "> 0". Raises ValueError."""
+        """Parse a bound: a whole number (exactly that count), or a text such as "> 0" or "< 6s after fault 1".
+
+        `unit`: unit of the quantity, in which the number is written. Raises ValueError.
+        """
         expected = ValueError(f"expected {_EXAMPLES[unit]}")
         if (
             isinstance(given, int)
@@ -176,8 +179,11 @@ class Bound:
 
 
 def split_tail(text: str) -> tuple[int, str | None, Window]:
-    """Return the position at which the trailing words of a bound begin, the deadline in them (or None), and their
-    window."""
+    """Split off the deadline and the window at the end of a bound, such as `by 10s after fault 1`.
+
+    Returns their position in the text (its length without them), the deadline as written (`10s`; None without one),
+    and the window.
+    """
     tail = _TAIL.search(text)
     assert tail is not None  # every part of the pattern is optional, so it always matches
     span = tail["span"] or tail["wide"]

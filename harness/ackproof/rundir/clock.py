@@ -45,14 +45,17 @@ class WallClock:
 
     @classmethod
     def of_events(cls, events: Iterable[Event], began_ns: int) -> Self:
-        """Return the course of the clock by the events of a timeline, which have both times."""
+        """Compare the wall clock with the run's clock at each event of a timeline.
+
+        `began_ns`: wall time at the start of the run, in ns since the Unix epoch; 0: unknown.
+        """
         moved = max((abs(event.wall_ns - event.t_ns - began_ns) for event in events), default=0)
         return cls(began_ns, moved if began_ns else math.inf)
 
     def written_within(self, timestamp_ms: int) -> tuple[float, float]:
-        """Return bounds, in ns since the run began, of when a record of the metadata log was written.
+        """Return the earliest and latest time, in ns since the run began, at which a broker wrote a record.
 
-        Its timestamp is a whole millisecond, cut off.
+        `timestamp_ms`: the record's timestamp in ms since the Unix epoch, rounded down.
         """
         written = timestamp_ms * 1_000_000 - self.began_ns
         return written - self.moved_ns, written + 1_000_000 + self.moved_ns

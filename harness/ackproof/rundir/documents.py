@@ -202,16 +202,16 @@ class DeletedWindows(Document):
 
 
 class FinalReadFlaws(Document):
-    """Errors of the final reader itself: `places` lists offsets at which it went back, or which it skipped
-    although another read has them.
-    """
+    """Errors of the final reader: offsets at which it went back, or which it skipped although another read has them.
+    `count`: number of all. `places`: [topic, partition, offset] of the first ones."""
 
     count: int = 0
     places: tuple[JsonValue, ...] = ()
 
 
 class AuditFile(Document):
-    """`audit.json`: the counts of the audit, and the inputs that they rest on."""
+    """`audit.json`: the counts of the audit by class, and the inputs that they rest on. `reasons`: why `complete` is
+    False."""
 
     counts: dict[str, int]
     records: RecordCounts
@@ -277,9 +277,8 @@ class ExpectationJudged(Document):
 
 
 class JudgedOpinion(Document):
-    """One opinion of a check of the judge, as data: what agrees, contradicts, breaks a promise, or lacks
-    evidence.
-    """
+    """One opinion of a check of the judge. `kind`: its effect on the verdict. `text`: the opinion as a sentence.
+    `numbers`: numbers in the text, by name."""
 
     check: str
     """Name of the check that states it: `acks`, `left replicas`."""

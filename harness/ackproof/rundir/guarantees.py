@@ -210,7 +210,7 @@ def classify_report(code: int, *, may_resend: bool, library: str = LIBRDKAFKA) -
 
 
 def outcome_table() -> str:
-    """Return the outcome of each delivery report as a Markdown table, as `classify_report` decides it."""
+    """Return a Markdown table for docs: the outcome of each kind of delivery report (`classify_report`)."""
     once, again = "0, idempotence off, sent once", "> 0, idempotence, or perhaps sent twice"
     names, some, outcome = (
         ", ".join(row.name for row in BEFORE_APPEND),

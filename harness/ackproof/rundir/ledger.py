@@ -59,8 +59,10 @@ Ints = npt.NDArray[np.int64]
 
 @dataclass(frozen=True)
 class ProducedRows:
-    """Rows of one producer for the produced ledger, in order of seq. `place`: index into `places`, per row.
-    Times are ns since the run's start.
+    """Rows of one producer for the produced ledger, in order of seq. Arrays have one element per row.
+
+    `place`: index into `places`. `outcome`: an `Outcome`. `error`: code of Kafka or of the library, 0 none. `offset`:
+    -1 unknown. Times are ns since the run's start; `done_ns` -1: no delivery report.
     """
 
     producer: int
@@ -95,7 +97,7 @@ class TxnRow(NamedTuple):
 
 
 def write_transactions(folder: Path, rows: Sequence[TxnRow], library: ClientLibrary | None = None) -> Path:
-    """Write a producer's table of transactions, which has a single part. Return its path."""
+    """Write a producer's table of transactions as the only part in its `folder`. Return the part's path."""
     columns = [
         pa.array(column, field.type)
         for column, field in zip(zip(*rows, strict=True), TRANSACTIONS, strict=True)
@@ -105,8 +107,11 @@ def write_transactions(folder: Path, rows: Sequence[TxnRow], library: ClientLibr
 
 @dataclass(frozen=True)
 class ConsumedRows:
-    """Rows of one reader for the consumed ledger, in order of read_seq. `place`, `origin`: indices into
-    `places` and `origins`, per row.
+    """Rows of one reader for the consumed ledger, in order of read_seq. Arrays have one element per row.
+
+    `phase`: a `ReadPhase`. `place`: index into `places`, of the partition that the record was read from. `producer`,
+    `seq`, `origin`, `origin_partition`, `intact`: what its value states (`payload.Identity`); `origin` is an index into
+    the topic names `origins`. `assignment`: number of the reader's assignment. `read_ns`: ns since the run's start.
     """
 
     reader: int
@@ -130,13 +135,13 @@ class ConsumedRows:
 
 
 def write_produced(folder: Path, number: int, rows: ProducedRows) -> Path:
-    """Write a part of the produced ledger. Return its path."""
+    """Write part `number` of a producer into its folder in the produced ledger. Return the part's path."""
     constants = {"producer": rows.producer} | ({"txn": -1} if rows.txn is None else {})
     return _write_sorted(folder, number, rows, PRODUCED, constants)
 
 
 def write_consumed(folder: Path, number: int, rows: ConsumedRows) -> Path:
-    """Write a part of the consumed ledger. Return its path."""
+    """Write part `number` of a reader into its folder in the consumed ledger. Return the part's path."""
     return _write_sorted(folder, number, rows, CONSUMED, {"reader": rows.reader, "phase": rows.phase})
 
 
@@ -180,8 +185,8 @@ class FinalRows:
     def read_partition(self, place: TopicPartition, phase: ReadPhase = ReadPhase.FINAL) -> pa.Table:
         """Return the rows of a partition's final read, by default of the one at read_uncommitted.
 
-        Columns: offset, producer, seq, intact, timestamp_ms. Raises OSError or ArrowException if a part
-        cannot be read.
+        Columns: offset, producer, seq, intact, timestamp_ms. The table is empty if nothing was read. Raises OSError or
+        ArrowException if a part cannot be read.
         """
         self._width = self._width or self._partitions_of_a_block()
         block = place.topic, place.partition // self._width, phase

@@ -203,8 +203,8 @@ GRAVEST_FIRST: Final = (Chance.POSSIBLE, Chance.UNKNOWN, Chance.IMPOSSIBLE)
 
 
 class StoryStep(Document):
-    """One step of a counterexample: `actor` acts on `target` ("" for none). `changed`: state cells with their new
-    values."""
+    """One step of a counterexample: `actor` acts on `target` ("" for none). `changed`: (name, new value) of
+    each part of the model's state that the step changed."""
 
     actor: str
     target: str = ""

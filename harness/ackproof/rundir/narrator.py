@@ -67,7 +67,7 @@ def name_subject(event: Event) -> str:
 
 
 def describe_event(event: Event) -> str:
-    """Describe an event in words, without its time and without its subject, except for processes that ended."""
+    """Describe an event in words, without its time and subject. The end of a node or client includes the subject."""
     match event.what:
         case PhaseBegan(phase=phase):
             return phase
@@ -112,7 +112,10 @@ def tell_event(event: Event) -> str:
 
 
 class Narrator:
-    """Describes the events of a running case, one line each. It remembers the targets of each fault."""
+    """Describes the events of a running case, one line each. It remembers the targets of each fault.
+
+    `phases`: text for the begin of each phase, by the phase's name.
+    """
 
     def __init__(self, phases: Mapping[str, str] = PHASES) -> None:
         self._phases = phases
@@ -121,7 +124,7 @@ class Narrator:
         self._leaders = 0
 
     def tell(self, event: Event) -> str | None:
-        """Return the event as a line with its time; None for an event that people are not to see."""
+        """Return the event as a line with its time; None for an event that is not shown to the user."""
         said = self._describe(event)
         return said and f"{event.t_ns / 1e9:7.2f} s  {said}"
 
@@ -180,7 +183,7 @@ class Narrator:
 
 
 def first_line(value: object) -> str:
-    """Return the first line of a text that may have several."""
+    """Return the first line of `str(value)`; '' if it is empty."""
     return str(value).partition("\n")[0]
 
 

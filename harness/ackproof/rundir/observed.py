@@ -144,9 +144,8 @@ class ServedReplica(Document):
 
 
 class ViewerAnswer(Document):
-    """Metadata that one viewer reported: a broker, or ZooKeeper. `brokers`: the cluster members that it
-    lists.
-    """
+    """Metadata that one viewer reported in a round. `viewer`: id of the broker, or `ZNODES` for ZooKeeper. `brokers`:
+    ids of the cluster members that it lists. `served`: answers of a broker about its replicas."""
 
     viewer: int
     brokers: tuple[int, ...]
@@ -206,7 +205,8 @@ class OffsetCommit(Document):
 
     @property
     def outcome(self) -> Outcome:
-        """Acked, or indeterminate: the library may have sent a refused commit twice, and the first was accepted."""
+        """ACKED if the coordinator accepted the commit, else INDETERMINATE: the library may have sent it before, and
+        that request may have been accepted."""
         return Outcome.ACKED if self.good else Outcome.INDETERMINATE
 
     @property

@@ -185,12 +185,13 @@ class Footer:
 
     rows: int
     numbers: Mapping[str, Span]
+    """Least and greatest value of each column of integers, by column."""
     texts: Mapping[str, str]
     """The value of each text column that has one value in all rows, by column."""
 
     @classmethod
     def read(cls, metadata: pq.FileMetaData, group: int) -> Footer:
-        """Return the statistics of one row group of a part."""
+        """Return the statistics of row group number `group` (from 0) of a part."""
         found = metadata.row_group(group)
         numbers: dict[str, Span] = {}
         texts: dict[str, str] = {}

@@ -65,8 +65,8 @@ def read_batches(path: Path, columns: Sequence[str]) -> pa.Table:
 
 
 class LogBatches:
-    """The record batches of all replicas' logs by partition and node. The returned tables are views, not
-    copies.
+    """The record batches of all replicas' logs (rows of `read_batches`) by partition and node. The returned tables are
+    views, not copies.
     """
 
     def __init__(self, batches: pa.Table) -> None:
@@ -75,11 +75,11 @@ class LogBatches:
         self._of_node: dict[TopicPartition, dict[tuple[object, ...], pa.Table]] = {}
 
     def of_partition(self, place: TopicPartition) -> pa.Table:
-        """Return the record batches of all replicas of a partition, in the order of the file."""
+        """Return the record batches of all replicas of a partition, in the order of the file; no rows if unknown."""
         return self._of_partition.get(tuple(place), self._none)
 
     def of_replica(self, place: TopicPartition, node: int) -> pa.Table:
-        """Return the record batches of one replica, in the order of the file."""
+        """Return the record batches of one replica, in the order of the file; no rows if there are none."""
         if place not in self._of_node:
             self._of_node[place] = group_rows(self.of_partition(place), ["node"])
         return self._of_node[place].get((node,), self._none)

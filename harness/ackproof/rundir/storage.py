@@ -191,7 +191,7 @@ class Stored(PosixPath):
         filesystem.delete_file(key)
 
     def replace(self, target: str | os.PathLike[str]) -> Stored:
-        """Copy the file, then delete the original: for a moment both exist."""
+        """Copy the file to `target`, then delete the original: for a moment both exist. Return the new path."""
         filesystem, key = self.location
         filesystem.move(key, target.location[1] if isinstance(target, Stored) else str(target))
         return self.joinpath(target)
@@ -299,7 +299,7 @@ def read_rows(
 
 
 def create_parquet(path: str | Path, schema: pa.Schema, **options: object) -> pq.ParquetWriter:
-    """Create a Parquet file and return its writer. Raises OSError."""
+    """Create a Parquet file and return its writer. `options`: of `pyarrow.parquet.ParquetWriter`. Raises OSError."""
     import pyarrow.parquet as pq
 
     name, filesystem = _address(path)

@@ -192,7 +192,7 @@ class NodeStarted(EventDetail):
 
 
 class NodeDied(EventDetail):
-    """A node ended without a request. `log`: the end of its output."""
+    """A node ended without a request. `status`: exit status, None unknown. `log`: the end of its output."""
 
     KIND = EventKind.NODE_DIED
     pid: int | None = None
@@ -208,7 +208,7 @@ class ProxyDied(EventDetail):
 
 
 class NodeEnded(EventDetail):
-    """A node ended on request of the harness."""
+    """A node ended on request of the harness. `status`: exit status, None unknown."""
 
     KIND = EventKind.NODE_ENDED
     pid: int | None = None
@@ -238,14 +238,14 @@ class ClientStarted(EventDetail):
 
 
 class ClientEnded(EventDetail):
-    """A client ended on request."""
+    """A client ended on request. `status`: exit status; a text names the signal that ended it; None unknown."""
 
     KIND = EventKind.CLIENT_ENDED
     status: int | str | None = None
 
 
 class ClientDied(EventDetail):
-    """A client ended without a request. `output`: the end of its output."""
+    """A client ended without a request. `status`: as in `ClientEnded`. `output`: the end of its output."""
 
     KIND = EventKind.CLIENT_DIED
     status: int | str | None = None
@@ -326,7 +326,7 @@ class Event(Document):
 
 
 class Timeline:
-    """Writer of the events of one run; safe to use from several threads."""
+    """Writer of a run's events, safe to use from several threads. `on_event` is called with each written event."""
 
     def __init__(self, path: Path, clock: RunClock, on_event: Callable[[Event], None] | None = None) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -346,7 +346,7 @@ class Timeline:
         partition: int | None = None,
         t_ns: int | None = None,
     ) -> Event:
-        """Append an event. Its time is `t_ns`, by default now."""
+        """Append an event. `what`: its kind and details. `t_ns`: its time in ns since the run's start; None: now."""
         with self._lock:
             now = self.clock.now()
             at = now if t_ns is None else t_ns
@@ -382,7 +382,7 @@ class Timeline:
 
 
 def read_timeline(path: Path) -> tuple[list[Event], bool]:
-    """Return all complete events, and False if a line of the file is incomplete or unreadable, else True."""
+    """Return all readable events, and True if every line is readable; no events and False without a file."""
     events: list[Event] = []
     whole = True
     if not path.exists():
