@@ -50,7 +50,7 @@ Key = tuple[int, int]
 
 
 class Attempt(NamedTuple):
-    """Times at which a record was sent and its outcome reported, in ns; `done_ns` -1: never reported."""
+    """Times at which a record was sent and its outcome reported, in ns since the run's start; `done_ns` -1: never."""
 
     sent_ns: int
     done_ns: int

@@ -120,7 +120,7 @@ class Facts(Evidence):
 
     @cached_property
     def pulses(self) -> list[Pulse]:
-        """Load of the machine and totals of the harness, once a second."""
+        """Load of the machine and totals of the harness, once a second; empty if the run recorded none."""
         return read_pulses(self.run.pulse)
 
     @cached_property
@@ -185,7 +185,7 @@ class Facts(Evidence):
 
     @cached_property
     def answers(self) -> Sequence[tuple[Ask, Bound, Answer]]:
-        """Expectations of the case: (question, bound, answer of the run) for each."""
+        """(Question, bound, answer of the run) for each expectation of the case on a single run."""
         return answers(self, self.case)
 
     @cached_property
@@ -195,7 +195,7 @@ class Facts(Evidence):
 
 
 def answers(evidence: Evidence, case: Case) -> Sequence[tuple[Ask, Bound, Answer]]:
-    """Return (question, bound, answer of the run) for each expectation of a case."""
+    """Return (question, bound, answer of the run) for each expectation of a case on a single run."""
     return [
         (ask, bound, answered(evidence, ask, bound))
         for expect in case.experiment.expect

@@ -34,7 +34,8 @@ _NAMED: Final = 3
 
 
 def judged(directory: BatchDir, batch: BatchFile) -> BatchFile:
-    """Return the batch with the result of each of its expectations over repeats and claims."""
+    """Return the batch with the result of each of its expectations over repeats and of each claim. `directory`: the
+    folder of the batch, with its runs. Writes nothing."""
     runs = _Runs(directory)
     told = {
         name: tuple(_judged(one, batch.cases, runs) for one in every)
@@ -92,7 +93,8 @@ def in_its_words(ask: Ask, run: CaseDir) -> Ask:
 
 
 def discount_starved(entry: BatchCase, quantity: Quantity, value: Value) -> Value:
-    """Return a repeat's value of a quantity, with wider bounds if its machine was starved."""
+    """Return a repeat's `value` of a quantity, with wider bounds if its machine was starved and that can have changed
+    it; else unchanged."""
     return of_starved(quantity, value) if entry.starved else value
 
 

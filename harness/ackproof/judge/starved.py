@@ -47,7 +47,7 @@ STARVED: Final = "the machine was starved"
 
 
 def of_starved(quantity: Quantity, value: Value) -> Value:
-    """Return the value with wider bounds if a starved machine can have changed it, else unchanged.
+    """Return a value that was measured on a starved machine, with wider bounds if that can have changed it.
 
     Without the starvation, a time may have been shorter and a rate higher.
     """

@@ -25,8 +25,8 @@ _FORBIDDEN: Final = {Chance.IMPOSSIBLE: True, Chance.POSSIBLE: False, Chance.UNK
 
 
 def opinions_on(classes: Iterable[ClassJudgement]) -> Iterator[Opinion]:
-    """Yield an opinion on each class that has findings and is forbidden, or that is neither forbidden nor
-    allowed.
+    """Yield a break for each forbidden class that has findings, and an open question for each class that has findings,
+    is neither forbidden nor allowed, and has an unknown prediction.
     """
     for one in classes:
         name, numbers = f"{one.anomaly}: {count_text(one.count, one.anomaly)}", {"count": one.count}
@@ -256,16 +256,16 @@ def ruling(
 
 
 def acked_inversions_only(anomaly: str, promises: Promises) -> bool:
-    """Return True if the class counts only where both records of an inversion were acknowledged (no
-    idempotence).
+    """Return True if findings of the class count only where both records of an inversion were acknowledged: for
+    classes of order (`RuledBy.ORDER`) without idempotence.
     """
     row = TABLE.get(anomaly)
     return row is not None and row.ruled_by is RuledBy.ORDER and not promises.idempotence
 
 
 def unappended(facts: Facts) -> str:
-    """Describe lost records that were acknowledged without an offset, as the end of a sentence; '' if there
-    are none.
+    """Describe lost records that were acknowledged without an offset, as the end of a sentence; '' with acks=0, or
+    if there are none.
 
     A leader answers DUPLICATE_SEQUENCE_NUMBER for a batch that it believes to hold already, and librdkafka
     counts that as success. A leader without state of a producer id accepts any first sequence

@@ -59,7 +59,11 @@ class _Commits:
 
 
 def check_committed_offsets(facts: Facts) -> Iterator[Opinion]:
-    """Check that each group's committed offsets are those that were granted last, and that the logs agree."""
+    """Yield a break for each group whose committed offsets are not those of its last granted commits, at the
+    coordinator or in a replica's log of `__consumer_offsets`.
+
+    Missing evidence if the coordinator runs and gave no answer. Not judged where a fault may have removed commits.
+    """
     file = facts.committed
     if file is None:
         return
@@ -93,9 +97,11 @@ def check_committed_offsets(facts: Facts) -> Iterator[Opinion]:
 
 
 def check_committed_starts(facts: Facts) -> Iterator[Opinion]:
-    """Check readers that started at committed offsets: were these granted, and was each record below handed out?
+    """Yield a break for each reader that started at committed offsets which were not granted last, or below which
+    lie records that no reader of the group was handed.
 
-    A coordinator that another has replaced may still answer, with older offsets.
+    Nothing is yielded where commits may be missing, or where a replaced coordinator may have answered with older
+    offsets.
     """
     for reader, start in sorted(facts.starts.items()):
         if facts.committed is None or _why_not_judged(facts.case, start.t_ns):

@@ -86,7 +86,10 @@ def _of_a_measure(
 def judged(
     evidence: Evidence, case: Case, answers: Sequence[tuple[Ask, Bound, Answer]]
 ) -> Iterator[ExpectationJudged]:
-    """Yield the result of each expectation for `verdict.json` and `--json`, in the order of `answers`."""
+    """Yield the result of each expectation for `verdict.json` and `--json`, in the order of `answers`.
+
+    `answers`: (question, bound, answer of the run), as `facts.answers` returns them.
+    """
     counts = evidence.audit.counts if evidence.audit else {}
     for ask, bound, answer in answers:
         name = str(ask)

@@ -14,7 +14,7 @@ from ackproof.rundir.partition import TopicPartition
 
 
 def check_final_read(facts: Facts) -> Iterator[Opinion]:
-    """Check that the final read is complete and its ledgers have all that was read."""
+    """Yield missing evidence if the final read is incomplete, or if its ledgers lack records that were read."""
     final = facts.final_read
     if final is None:
         yield lacks("there was no final read")

@@ -49,8 +49,10 @@ class _Behind(NamedTuple):
 
 
 def check_acks_in_isr(facts: Facts) -> Iterator[Opinion]:
-    """Check that no in-sync replica's log ends below an offset that was acknowledged with acks=all before the
-    sample.
+    """Yield a break for each partition where the log of a replica in the controller's ISR ended below an offset that
+    had been acknowledged with acks=all.
+
+    Nothing is yielded in ZooKeeper mode, for simulated or foreign clusters, or if a fault shifts a clock.
     """
     experiment = facts.case.experiment
     backend = BACKENDS[facts.backend]
@@ -143,7 +145,8 @@ _COPY = ("first_offset", "last_offset", "leader_epoch", "crc")
 
 
 def check_left_replicas(facts: Facts) -> Iterator[Opinion]:
-    """Compare each replica that left the ISR with an in-sync one, below the high watermark at which it left.
+    """Yield missing evidence for each replica out of the ISR whose log differs from that of an in-sync one below the
+    high watermark of its last sample in the ISR.
 
     A replica in the ISR holds every record below the high watermark, and never removes one by itself. Not compared:
     records that a later leader did not have (truncations of the replay), and nodes whose disk a fault hit. Raises

@@ -85,8 +85,8 @@ class _Logs(NamedTuple):
 
 
 def check_logs(facts: Facts) -> Iterator[Opinion]:
-    """Compare the replicas' logs on disk with each other and with the final read. Raises `BadInput` for
-    broken files.
+    """Compare the replicas' logs on disk with each other and with the final read, except for compacted topics. Yields
+    opinions on differences, unread logs, and partitions that agree. Raises `BadInput` for broken files.
     """
     final, replicas = facts.final_read, facts.replicas
     if final is None or replicas is None:
@@ -113,7 +113,7 @@ def check_logs(facts: Facts) -> Iterator[Opinion]:
 
 
 def check_presence(facts: Facts) -> Iterator[Opinion]:
-    """Yield an opinion if the logs on disk were not collected: then the final read has no second witness."""
+    """Yield "not judged" if there are no logs on disk or no final read: then nothing confirms the final read."""
     if facts.final_read is None or facts.replicas is None:
         yield not_judged("the logs on disk were not seen, so the final read has no second witness")
 

@@ -16,7 +16,7 @@ from ackproof.rundir.model import ClassExplained, ConformanceFile
 
 
 def check_replay(facts: Facts) -> Iterator[Opinion]:
-    """Check that the replay found no forbidden step, and that it explains every loss."""
+    """Yield a break for a forbidden step of the replay and for losses that it does not explain; else agreement."""
     replay = facts.replay
     for reason in replay.not_replayed:
         yield _not_judged(reason)

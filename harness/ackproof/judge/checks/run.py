@@ -23,7 +23,7 @@ from ackproof.rundir.timeline import (
 
 
 def check_end(facts: Facts) -> Iterator[Opinion]:
-    """Check that the harness brought the run to its end, and that its timeline is whole."""
+    """Yield missing evidence if the run did not reach its end, or if its timeline is missing or not readable."""
     if not facts.events:
         yield lacks("the run left no timeline")
         return
@@ -37,7 +37,7 @@ def check_end(facts: Facts) -> Iterator[Opinion]:
 
 
 def check_faults(facts: Facts) -> Iterator[Opinion]:
-    """Check that each fault took effect and was healed, as its witnesses say."""
+    """Yield missing evidence for each fault that was not injected, not confirmed or not confirmed as healed."""
     for fault in facts.case.faults:
         name = f"fault {fault_name(fault.number)}"
         for text in _missing_steps(facts.lifelines.fault_events.get(fault.number, ())):
@@ -61,7 +61,8 @@ def _missing_steps(events: Sequence[Event]) -> Iterator[str]:
 
 
 def check_deaths(facts: Facts) -> Iterator[Opinion]:
-    """Check that no node, client or link proxy ended unexpectedly. The experiment may allow deaths of nodes."""
+    """Yield missing evidence for each node, client or link proxy that ended unexpectedly. The experiment may allow
+    deaths of nodes."""
     if not facts.case.experiment.evidence.node_deaths:
         yield from _deaths(facts, NodeDied)
     yield from _deaths(facts, ClientDied)
@@ -79,8 +80,8 @@ def _deaths(facts: Facts, kind: type[NodeDied | ClientDied]) -> Iterator[Opinion
 
 
 def check_unread_bytes(facts: Facts) -> Iterator[Opinion]:
-    """Check that brokers had read all that an acks=0 producer sent before it closed. Its own end may lose the
-    rest.
+    """If records are lost, yield missing evidence for each acks=0 producer that closed while brokers had not read all
+    that it sent: the end of its process may have lost the rest.
     """
     if not facts.audit.counts.get(Anomaly.LOST):
         return
@@ -95,7 +96,7 @@ def check_unread_bytes(facts: Facts) -> Iterator[Opinion]:
 
 
 def check_resets(facts: Facts) -> Iterator[Opinion]:
-    """Yield an opinion for offsets that a live reader skipped because the log start had moved above its
+    """Yield "not judged" for offsets that a live reader skipped because the log start had moved above its
     position.
     """
     for event in facts.events:

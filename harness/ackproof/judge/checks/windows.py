@@ -36,7 +36,8 @@ class _Finding(NamedTuple):
 
 
 def check_windows(facts: Facts) -> Iterator[Opinion]:
-    """Compare the windows of a soak with the timeline and with the audit of the whole run."""
+    """Compare the windows of a soak with the timeline and with the audit of the whole run. Yields contradictions,
+    missing evidence, and agreement. Nothing is yielded for a run that is no soak."""
     if facts.case.experiment.soak is None:
         return
     found = facts.windows

@@ -45,7 +45,8 @@ _Part: TypeAlias = tuple[Path, list[Footer]]
 
 
 def check_clients(facts: Facts) -> Iterator[Opinion]:
-    """Check the clients in case.json against the case, the timeline, their processes and their ledgers."""
+    """Yield a contradiction for each client in case.json that differs from the case, the timeline, its process or its
+    ledger."""
     if not facts.events:
         return  # the check of the run's end says so
     yield from map(contradicts, _listed_clients(facts))
@@ -170,7 +171,8 @@ def _read(path: Path, column: str) -> pa.ChunkedArray:
 
 
 def check_departures(facts: Facts) -> Iterator[Opinion]:
-    """Check the end of each client against its ledger and the faults that killed clients."""
+    """Yield a contradiction for each client whose end in the timeline does not fit its ledger or the faults that killed
+    clients."""
     if BACKENDS[facts.backend].simulated or not facts.events or facts.events[-1].kind is not EventKind.END:
         return  # the model has no processes; the timeline of a run that broke off may lack ends
     for client in facts.clients:
@@ -238,7 +240,10 @@ def _kills(facts: Facts) -> Iterator[str]:
 
 
 def check_watching(facts: Facts) -> Iterator[Opinion]:
-    """Check that live readers read during the whole load. A reader that stands still sees no anomaly."""
+    """Yield "not judged" for the classes that only live readers show, if these did not read during the whole load.
+
+    Yields missing evidence for each time in which the sampler itself stood still.
+    """
     why = ""
     if not facts.case.experiment.workload.consumers.live:
         why = "the experiment has no live reader"

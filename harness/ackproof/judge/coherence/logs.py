@@ -29,7 +29,8 @@ from ackproof.rundir.replicas import Replica
 
 
 def check_final_read(facts: Facts) -> Iterator[Opinion]:
-    """Check the final read against itself, the case and the samples; name partitions that were not sampled at rest."""
+    """Yield an opinion where the final read contradicts itself, the case or the samples. A partition without a sample
+    after the load is missing evidence."""
     final = facts.final_read
     if final is None:
         return
@@ -163,7 +164,10 @@ _COVERED: Final = [
 
 
 def check_disks(facts: Facts) -> Iterator[Opinion]:
-    """Check each log on disk against its batches and the metadata log. Raises `BadInput` for broken files."""
+    """Yield an opinion for each log on disk that differs from its batches, the metadata log or copies of its batches.
+
+    Raises `BadInput` for broken files.
+    """
     if facts.replicas is None:
         return
     replicas = facts.replicas.replicas
@@ -252,8 +256,8 @@ _OffsetSpans: TypeAlias = dict[tuple[TopicPartition, int], tuple[int, int]]
 
 
 def check_reader_epochs(facts: Facts) -> Iterator[Opinion]:
-    """Check that each record of the final read is among the offsets that the logs on disk have for its leader
-    epoch.
+    """Yield an opinion for each partition and leader epoch of which the final read has offsets that no log on disk has
+    for this epoch.
     """
     if facts.replicas is None or facts.final_read is None:
         return

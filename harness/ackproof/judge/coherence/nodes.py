@@ -28,7 +28,7 @@ _LONG_NS: Final = 10_000_000_000
 
 
 def check_processes(facts: Facts) -> Iterator[Opinion]:
-    """Check starts and ends of nodes against each other, registrations and leaderships."""
+    """Yield a contradiction where starts and ends of nodes do not alternate, or do not fit registrations or leaders."""
     row = BACKENDS[facts.backend]
     if row.simulated or row.foreign or not facts.events:
         return  # the harness started no process
@@ -100,7 +100,7 @@ def _kept_leaderships(facts: Facts) -> Iterator[str]:
 
 
 def check_scrapes(facts: Facts) -> Iterator[Opinion]:
-    """Check metric scrapes against the case, their own order, the lives of nodes and the sampled ISRs."""
+    """Yield a contradiction where metric scrapes do not fit the case, their order, the lives of nodes or the ISRs."""
     if not facts.scrapes:
         return
     if not facts.case.experiment.observe.metrics:
@@ -165,8 +165,8 @@ def _unseen_shrinks(facts: Facts) -> Iterator[str]:
 
 
 def check_rounds(facts: Facts) -> Iterator[Opinion]:
-    """Check rounds of requests to each broker, and readers' commits: against the case, their order and the
-    lives of nodes.
+    """Yield a contradiction where rounds of requests to brokers, or readers' commits, do not fit the case, their order
+    or the lives of nodes.
     """
     if facts.rounds and not facts.case.experiment.observe.brokers:
         yield contradicts("each broker was asked, and the experiment does not ask for that")

@@ -52,7 +52,8 @@ class RowRule(NamedTuple):
 
 
 def check_rows(facts: Facts) -> Iterator[Opinion]:
-    """Check produced rows against each rule, and that each partition acknowledged a record."""
+    """Yield a contradiction for each rule that a produced row breaks, and for rows of partitions that the case does not
+    have. A partition that never acknowledged a record is missing evidence."""
     rules, places = list(_rules(facts)), _PartitionsOfAttempts()
     count: Counter[str] = Counter()
     example: dict[str, str] = {}
@@ -247,7 +248,7 @@ _TRANSACTION: Final = ["producer", "txn"]
 
 
 def check_transactions(facts: Facts) -> Iterator[Opinion]:
-    """Check transactions against their produced rows, and that enough of their outcomes are known."""
+    """Yield an opinion where transactions do not fit their produced rows, or if too many outcomes are unknown."""
     if facts.case.experiment.workload.producers.transaction_size is None:
         return
     try:

@@ -47,7 +47,7 @@ _TOPIC: Final = 2
 
 
 def check_course(facts: Facts) -> Iterator[Opinion]:
-    """Check that the phases follow their order, and that the timeline never goes back in time."""
+    """Yield a contradiction if phases are out of order, or if the timeline goes back in time."""
     if not facts.events:
         return  # the check of the run's end says so
     yield from map(contradicts, _phases(facts))
@@ -78,8 +78,8 @@ def _time_goes_back(events: Sequence[Event]) -> Iterator[str]:
 
 
 def check_settings(facts: Facts) -> Iterator[Opinion]:
-    """Check the topic settings of the case against the metadata log: a verdict rests on the settings in
-    force.
+    """Yield a contradiction for each topic setting of the case that differs from the metadata log: a verdict rests on
+    the settings in force.
     """
     yield from map(contradicts, dict.fromkeys((*_topic_configs(facts), *_replication_factors(facts))))
 
@@ -119,7 +119,8 @@ def _replication_factors(facts: Facts) -> Iterator[str]:
 
 
 def check_metadata_log(facts: Facts) -> Iterator[Opinion]:
-    """Check that the metadata log is whole and in order, and that each partition change takes the next epoch."""
+    """Yield an opinion if the metadata log is missing, incomplete or out of order, or if a partition change skips an
+    epoch."""
     backend = BACKENDS[facts.backend]
     if backend.foreign:
         return
@@ -144,7 +145,7 @@ def check_metadata_log(facts: Facts) -> Iterator[Opinion]:
 
 
 def check_ground(facts: Facts) -> Iterator[Opinion]:
-    """Check backend, nodes, Kafka release and duration of the case against the observed ones."""
+    """Yield a contradiction if backend, nodes, Kafka release or duration of the case differ from the observed ones."""
     yield from map(contradicts, _backend(facts))
     if not facts.events or facts.events[-1].kind is not EventKind.END:
         return

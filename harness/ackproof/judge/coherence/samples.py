@@ -38,8 +38,8 @@ _ANSWERS_WITHIN_NS: Final = 11_000_000_000
 
 
 def check_looks(facts: Facts) -> Iterator[Opinion]:
-    """Check the samples against the number of the sampler's rounds in the pulses, and the pulses' record
-    counts against the ledgers.
+    """Yield a contradiction if the samples do not fit the number of rounds in `pulse.jsonl`, or its record counts do
+    not fit the ledgers.
     """
     yield from map(contradicts, _sampled_twice(facts))
     if facts.pulses:
@@ -135,7 +135,7 @@ def _uncounted_records(facts: Facts) -> Iterator[str]:
 
 
 def check_high_watermarks(facts: Facts) -> Iterator[Opinion]:
-    """Check sampled high watermarks and log ends against each other and the logs on disk at the end."""
+    """Yield an opinion where sampled high watermarks and log ends do not fit each other or the logs on disk."""
     differs = kafka_differs(sealed=facts.sealed)
     ends: dict[TopicPartition, int] = defaultdict(int)
     for place, replicas in facts.replicas_of.items():
@@ -205,7 +205,7 @@ def _fallen(facts: Facts, place: TopicPartition, samples: Sequence[Sample]) -> I
 
 
 def check_leader_epochs(facts: Facts) -> Iterator[Opinion]:
-    """Check sampled leaders, leader epochs and ISRs against the decisions of the controllers."""
+    """Yield an opinion for each partition with a sampled leader, leader epoch or ISR that no controller decided."""
     if not facts.decided_of:
         return
     differs = kafka_differs(sealed=facts.sealed)
@@ -255,8 +255,8 @@ _Changes: TypeAlias = dict[tuple[TopicPartition, EventKind], list[_Change]]
 
 
 def check_changes(facts: Facts) -> Iterator[Opinion]:
-    """Check that the timeline has each sampled change of leader or ISR once, at the time of its sample, and
-    no other.
+    """Yield a contradiction for each partition whose sampled changes of leader or ISR are not those of the timeline,
+    each once and at the time of its sample.
 
     The model is exempt: its timeline has controller decisions between two rounds of samples too. So are runs
     that broke off: their last round may be incomplete.
