@@ -333,9 +333,9 @@ def audit(
     is wrong with its folder. Raises `MissingTool` without Java.
     """
     from ackproof.audit import run as audit_all
-    from ackproof.judge import work_out_removals
+    from ackproof.judge import prepare_audit
 
-    work_out_removals(folders := [storage.locate(directory) for directory in directories])
+    prepare_audit(folders := [storage.locate(directory) for directory in directories])
     return audit_all(folders, master=master, remote=remote, conf=conf, spark=spark, progress=progress)
 
 

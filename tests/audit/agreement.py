@@ -15,8 +15,9 @@ from hypothesis import strategies as st
 from ackproof.rundir.layout import CaseDir
 
 from . import reference
-from .ledgers import findings_of, write_case, write_ledger
+from .ledgers import findings_of, write_case, write_ledger, write_stamps
 from .reference import Finding, Produced, Read, Transaction
+from .stamps import Stamps
 
 TOPICS = ("a", "b")
 BEYOND_DOUBLE = 2**53
@@ -39,6 +40,8 @@ class DrawnDirectory:
     transactions: tuple[Transaction, ...] = ()
     keys: Mapping[int, tuple[int, int]] = field(default_factory=dict)
     """Of producers that case.json lists: how many, and every Nth record of one is a tombstone (0: none)."""
+
+    stamps: Mapping[tuple[str, int], Stamps] = field(default_factory=dict)
 
     @property
     def read_committed(self):
@@ -250,7 +253,34 @@ def directories(draw):
     some = st.tuples(st.integers(1, 3), st.sampled_from([0, 0, 2, 3]))
     listed = st.sampled_from([int(client[1:]) for client in clients]) if clients else st.nothing()
     keys = draw(st.one_of(st.just({}), st.dictionaries(listed, some)))
-    return DrawnDirectory(produced, tuple(reads), clients, closed, transactions, keys)
+    stamps = draw(_STAMPS)
+    if stamps:
+        sent_ns = {(row.producer, row.seq): row.sent_ns for row in produced}
+        base = next((rule.base for rule in stamps.values() if rule.base is not None), 0)
+        reads = [
+            read._replace(
+                timestamp_ms=draw(
+                    st.sampled_from([*[(base + sent_ns.get(read.identity, 0)) // 10**6] * 6, -1, 70])
+                )
+            )
+            for read in reads
+        ]
+    return DrawnDirectory(produced, tuple(reads), clients, closed, transactions, keys, stamps)
+
+
+_STAMPS = st.one_of(
+    st.just({}),
+    st.just({}),
+    st.dictionaries(
+        st.tuples(st.sampled_from(TOPICS), st.sampled_from([0, 1, 7])),
+        st.sampled_from(
+            [
+                *(Stamps(0), Stamps(1_700_000), Stamps(None, (71, 300)), Stamps(None, (0, 10**13))),
+                *(Stamps(0, (65, 75)), Stamps(0, None, 0), Stamps(1_700_000, None, 2_000_000)),
+            ]
+        ),
+    ),
+)
 
 
 CLASSES = (
@@ -278,6 +308,8 @@ def write(path: Path, drawn: DrawnDirectory, shuffle: random.Random) -> Path:
             [_listed(client, *drawn.keys.get(int(client[1:]), (0, 0))) for client in drawn.clients],
             ended=[f"produced/p{number}" for number in drawn.closed],
         )
+    if drawn.stamps:
+        write_stamps(path, drawn.stamps)
     return path
 
 
@@ -294,6 +326,7 @@ def agree(drawn: DrawnDirectory, path: Path, result) -> None:
         drawn.transactions,
         drawn.read_committed,
         drawn.keys,
+        drawn.stamps,
     )
     assert result.file is not None, result.reasons
     reasons = "\n".join(result.reasons)

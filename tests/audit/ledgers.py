@@ -9,7 +9,9 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from ackproof.rundir.layout import CaseDir
 from ackproof.rundir.schema import CONSUMED, PRODUCED, TRANSACTIONS
+from ackproof.rundir.timestamps import TimestampRule, write_timestamps
 
 
 def produced_table(rows):
@@ -31,10 +33,7 @@ def produced_table(rows):
 
 
 def consumed_table(rows):
-    columns = {
-        name: [getattr(row, name) for row in rows] for name in CONSUMED.names if name != "timestamp_ms"
-    }
-    return pa.table({**columns, "timestamp_ms": [0 for _ in rows]}, schema=CONSUMED)
+    return pa.table({name: [getattr(row, name) for row in rows] for name in CONSUMED.names}, schema=CONSUMED)
 
 
 def transactions_table(rows):
@@ -100,6 +99,11 @@ def write_case(directory: Path, clients, ended=()) -> None:
         folder = directory / "ledger" / kind / f"client={client}"
         folder.mkdir(parents=True, exist_ok=True)
         (folder / "END").touch()
+
+
+def write_stamps(directory: Path, stamps) -> None:
+    rules = [TimestampRule(*place, *rule) for place, rule in stamps.items()]
+    write_timestamps(CaseDir(directory), rules)
 
 
 def findings_of(directory: Path):

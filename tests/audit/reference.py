@@ -14,6 +14,7 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 from . import keyed
+from .stamps import Stamps
 
 ACKED, FAILED, INDETERMINATE = 0, 1, 2
 LIVE, FINAL, LIVE_COMMITTED, FINAL_COMMITTED = 0, 1, 2, 3
@@ -60,6 +61,7 @@ class Read(NamedTuple):
     origin_partition: int
     intact: bool
     read_ns: int = 0
+    timestamp_ms: int = 0
 
     @property
     def live(self):
@@ -127,6 +129,7 @@ class Copy:
         self.place, self.offset = rows[0].place, rows[0].offset
         self.epoch = min(row.leader_epoch for row in rows)
         self.read_ns = min(row.read_ns for row in rows)
+        self.timestamp_ms = min(row.timestamp_ms for row in rows)
         self.astray = any(
             (row.origin_topic != "" and row.origin_topic != row.topic)
             or (row.origin_partition != -1 and row.origin_partition != row.partition)
@@ -141,6 +144,7 @@ def audit(
     transactions: Iterable[Transaction] = (),
     read_committed: bool = True,
     keys: Mapping[int, tuple[int, int]] = MappingProxyType({}),
+    stamps: Mapping[tuple[str, int], Stamps] = MappingProxyType({}),
 ) -> Audit:
     """`read_committed`: there was a final reader at read_committed. `keys`: by producer how many, and every Nth
     record of one is a tombstone (0: none)."""
@@ -230,6 +234,9 @@ def audit(
             say("phantom", copy.place, offset=copy.offset, identity=copy.identity)
         if copy.astray or (row is not None and copy.place != (row.topic, row.partition)):
             say("misrouted", copy.place, offset=copy.offset, identity=copy.identity)
+        at_home = copy.intact and row is not None and copy.place == (row.topic, row.partition)
+        if at_home and copy.place in stamps and not stamps[copy.place].permit(copy.timestamp_ms, row):
+            say("corrupted", copy.place, offset=copy.offset, identity=copy.identity)
         if not copy.intact:
             say("corrupted", copy.place, offset=copy.offset, identity=copy.identity)
 

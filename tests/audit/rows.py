@@ -39,12 +39,14 @@ def read(
     origin=None,
     intact=True,
     read_ns=0,
+    timestamp_ms=0,
 ):
     """A read of a record, at the offset that equals its seq unless said otherwise; read_seq rises from call to call."""
     origin_topic, origin_partition = (topic, partition) if origin is None else origin
     return Read(
         reader, phase, assignment, next(_numbers) if read_seq is None else read_seq, topic, partition,
         seq if offset is None else offset, epoch, producer, seq, origin_topic, origin_partition, intact, read_ns,
+        timestamp_ms,
     )  # fmt: skip
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from ackproof.audit.units import Limits
 
-from .ledgers import findings_of, write_case, write_ledger
+from .ledgers import findings_of, write_case, write_ledger, write_stamps
 from .local import audited
 from .rows import live, read, sent, undecodable
 
@@ -19,7 +19,7 @@ HERE = ("t", 0)
 def count(request, tmp_path):
     """Audit (produced, reads): the counts that are not zero, and the units that were found."""
 
-    def run(produced, reads, range_rows=3, **options):
+    def run(produced, reads, range_rows=3, stamps=None, **options):
         limits = (
             Limits()
             if request.param == "whole"
@@ -28,6 +28,8 @@ def count(request, tmp_path):
             )
         )
         directory = write_ledger(tmp_path / "case", produced, reads, **options)
+        if stamps is not None:
+            write_stamps(directory, stamps)
         (result,) = audited([directory], limits=limits)
         assert result.file is not None, result.reasons
         run.file = result.file
@@ -69,6 +71,52 @@ def test_lost_though_another_partition_holds_it(count) -> None:
 
 def test_lost_where_the_only_copy_is_broken(count) -> None:
     assert count([sent(0)], [read(0, intact=False)]) == {"lost": 1, "corrupted": 1}
+
+
+STAMPS_NS = 7 * 10**12
+"""When the run began. Records are sent within its first millisecond, which is 7,000,000 of the clock."""
+
+
+@pytest.mark.parametrize(
+    ("rule", "stamp", "expected"),
+    [
+        ((STAMPS_NS, None), 7_000_000, {}),
+        ((STAMPS_NS, None), 7_000_001, {"corrupted": 9}),
+        ((STAMPS_NS, None), 0, {"corrupted": 9}),
+        ((STAMPS_NS, None), -1, {}),
+        ((None, (6_999_000, 7_009_000)), 7_009_000, {}),
+        ((None, (6_999_000, 7_009_000)), 7_009_001, {"corrupted": 9}),
+        ((None, (6_999_000, 7_009_000)), 6_998_999, {"corrupted": 9}),
+        ((STAMPS_NS, (7_000_100, 7_009_000)), 7_000_000, {}),
+        ((STAMPS_NS, (7_000_100, 7_009_000)), 7_000_099, {"corrupted": 9}),
+        ((STAMPS_NS, None, 3_000_000), 6_999_997, {}),
+        ((STAMPS_NS, None, 3_000_000), 6_999_996, {"corrupted": 9}),
+        ((STAMPS_NS, None, 3_000_000), 7_000_003, {}),
+        ((STAMPS_NS, None, 3_000_000), 7_000_004, {"corrupted": 9}),
+    ],
+)
+def test_corrupted_by_its_timestamp(count, rule, stamp, expected) -> None:
+    reads = [read(n, timestamp_ms=stamp) for n in range(9)] + [live(n) for n in range(9)]
+    assert count([sent(n) for n in range(9)], reads, stamps={HERE: rule}) == expected
+    details = {row["detail"] for row in count.findings}
+    assert details == ({f"not the timestamp that it was given: {stamp}"} if expected else set())
+
+
+def test_without_an_answer_the_library_may_have_set_a_timestamp_at_any_time(count) -> None:
+    unanswered = [sent(n, outcome=2)._replace(done_ns=-1) for n in range(9)]
+    rule = {HERE: (STAMPS_NS, None, 3_000_000)}
+    assert count(unanswered, [read(n, timestamp_ms=9_000_000) for n in range(9)], stamps=rule) == {
+        "surfaced": 9
+    }
+
+
+def test_a_timestamp_is_compared_only_where_the_rule_and_the_attempt_are_known(count) -> None:
+    produced, reads = [sent(0)], [read(0, timestamp_ms=5)]
+    assert count(produced, reads, stamps={("t", 1): (STAMPS_NS, None)}) == {}
+    assert count(produced, [read(0, intact=False)], stamps={HERE: (STAMPS_NS, None)}) == {
+        "lost": 1,
+        "corrupted": 1,
+    }
 
 
 def test_lost_without_any_final_row(count) -> None:

@@ -58,9 +58,9 @@ NOISE_S: Final = 2.0
 
 def _audit(run: CaseDir) -> None:
     from ackproof import audit
-    from ackproof.judge import work_out_removals
+    from ackproof.judge import prepare_audit
 
-    work_out_removals([run.path])
+    prepare_audit([run.path])
     (result,) = audit.run([run.path])
     if result.file is None:
         raise SystemExit(f"audit: {'; '.join(result.reasons)}")

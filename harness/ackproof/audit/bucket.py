@@ -21,6 +21,7 @@ from ackproof.rundir.partition import TopicPartition
 from ackproof.rundir.payload import Keys
 from ackproof.rundir.payload_bulk import as_int64, content_sum
 from ackproof.rundir.removals import Removal
+from ackproof.rundir.timestamps import TimestampRule
 
 OFFSETS_READ_AGAIN: Schema = {"offset": "i8"}
 
@@ -124,6 +125,7 @@ def audit_bucket(
     commits: CommitAudit,
     keys: Mapping[int, Keys],
     removal: Removal,
+    stamps: TimestampRule | None = None,
 ) -> BucketAudit:
     """Run all passes over the rows of one bucket, except the one that builds its series.
 
@@ -139,7 +141,7 @@ def audit_bucket(
         read.walks["live"].gaps,
         read.walks["live committed"].gaps,
     )
-    found = audit_identities(place, rows["produced"], reads, findings, commits, keys, removal)
+    found = audit_identities(place, rows["produced"], reads, findings, commits, keys, removal, stamps=stamps)
     flaws = audit_offsets(
         place,
         findings,

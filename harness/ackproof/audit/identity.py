@@ -38,6 +38,7 @@ from ackproof.rundir.outcome import Outcome
 from ackproof.rundir.partition import TopicPartition
 from ackproof.rundir.payload import Keys
 from ackproof.rundir.removals import Removal
+from ackproof.rundir.timestamps import TimestampRule
 
 COPIES: Schema = {"offset": "i8", "producer": "i4", "seq": "i8", "intact": "?"}
 LOST: Schema = {"offset": "i8", "producer": "i4", "seq": "i8"}
@@ -120,17 +121,22 @@ def audit_identities(
     keys: Mapping[int, Keys],
     removal: Removal,
     order: FindingsWriter | None = None,
+    stamps: TimestampRule | None = None,
 ) -> IdentityPass:
     """Audit the identities of one bucket, or of a range of them.
 
     `rows`: the produced rows. `keys`: by producer, for producers whose records have keys. `removal`: what may
-    have removed records. `order`: writer of the findings of class reordered, by default `findings`. Raises
-    `Rejected` if an identity was produced twice.
+    have removed records. `order`: writer of the findings of class reordered, by default `findings`. `stamps`:
+    timestamps that the records may have; None: any. Raises `Rejected` if an identity was produced twice.
     """
     match, add = _ProducedMatch(rows, reads), partial(findings.add, place)
     produced, copies, present = match.produced, match.copies, match.present
     unidentified = _is_unidentified(copies)
     add(Anomaly.CORRUPTED, copies, np.flatnonzero(~copies.flags("intact")), detail="checksum broken")
+    if stamps is not None:
+        wrong = match.own[_is_restamped(match, stamps)]
+        words = append_numbers("not the timestamp that it was given: ", copies.ints("timestamp_ms")[wrong])
+        add(Anomaly.CORRUPTED, copies, wrong, detail=words)
     add(Anomaly.PHANTOM, copies, np.flatnonzero(unidentified), detail="no identity")
     astray = np.flatnonzero(copies.flags("astray") & ((match.found >= 0) | unidentified))
     add(Anomaly.MISROUTED, copies, astray, detail="its payload names another partition")
@@ -311,6 +317,24 @@ def _least_behind(offset: Ints, starts: Ints, last: Ints) -> Ints:
     return behind
 
 
+def _is_restamped(match: _ProducedMatch, stamps: TimestampRule) -> Bools:
+    """Return True for each intact copy of a produced record whose timestamp is none that it may have."""
+    stamp = match.copies.ints("timestamp_ms")[match.own]
+    wrong: Bools = stamp >= 0  # the oldest format of records has no timestamps
+    if stamps.sent_from_ns is not None:
+        sent, answered = (match.produced.ints(name)[match.of] for name in ("sent_ns", "at_ns"))
+        if stamps.unsure_ns is None:
+            wrong &= stamp != (sent + stamps.sent_from_ns) // 1_000_000
+        else:
+            first = (sent + stamps.sent_from_ns - stamps.unsure_ns) // 1_000_000
+            last = (answered + stamps.sent_from_ns + stamps.unsure_ns) // 1_000_000
+            # without an answer `at_ns` is the time of the call, and the library may have set the timestamp later
+            wrong &= (stamp < first) | ((stamp > last) & (answered > sent))
+    if stamps.appended_ms is not None:
+        wrong &= (stamp < stamps.appended_ms[0]) | (stamp > stamps.appended_ms[1])
+    return wrong
+
+
 def _is_unidentified(rows: Rows) -> Bools:
     unidentified: Bools = (rows["producer"] == -1) & (rows["seq"] == -1)
     return unidentified
@@ -320,8 +344,8 @@ def distinct_copies(final: Rows) -> Rows:
     """Return the final rows by offset, once each: rows with equal offset, producer, seq and `intact` are one
     copy.
 
-    A copy has the lowest leader epoch of its rows (-1, unknown, is lowest), the time of the first read, and
-    `astray` if any row has it.
+    A copy has the lowest leader epoch and timestamp of its rows (-1, unknown, is lowest), the time of the first
+    read, and `astray` if any row has it.
     """
     rows = final.sorted_by("offset")
     if find_repeated(rows["offset"]) is None:
@@ -334,6 +358,6 @@ def distinct_copies(final: Rows) -> Rows:
     epoch = np.minimum.reduceat(rows["leader_epoch"], starts)
     astray = np.logical_or.reduceat(rows.flags("astray"), starts)
     kept = {**rows.take(starts).columns, "leader_epoch": epoch, "astray": astray}
-    if "read_ns" in kept:
-        kept["read_ns"] = np.minimum.reduceat(rows["read_ns"], starts)
+    for name in kept.keys() & {"read_ns", "timestamp_ms"}:
+        kept[name] = np.minimum.reduceat(rows[name], starts)
     return Rows(kept, len(starts))

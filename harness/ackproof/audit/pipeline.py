@@ -64,6 +64,7 @@ from ackproof.ledgers.directory import Ledger, Rejected, examine_directory
 from ackproof.ledgers.load import UnreadablePart, UntrustedStatistics
 from ackproof.ledgers.transactions import TransactionFiles, examine_transactions
 from ackproof.rundir.removals import read_removals
+from ackproof.rundir.timestamps import read_timestamps
 from ackproof.rundir.windows import WindowFile
 from ackproof.spark.job import Edge, Key, Progress
 
@@ -175,6 +176,7 @@ def _examine(job: _DirectoryJob, limits: Limits) -> _PlannedDirectory | None:
         found = read_deleted_windows(job.outputs.case)
         ledger.reasons += find_unexplained_deletions(found, ledger)
         removals = read_removals(job.outputs.case)
+        timestamps = read_timestamps(job.outputs.case)
         job.outputs.begin()
     except (Rejected, BadInput) as error:
         if job.existed and not job.directory.is_dir():
@@ -195,6 +197,7 @@ def _examine(job: _DirectoryJob, limits: Limits) -> _PlannedDirectory | None:
         deleted=collect_deleted(found, ledger),
         keys=ledger.keys,
         removals=removals,
+        timestamps=timestamps,
     )
     planned = plan_units(ledger, target, limits, frozenset(job.doubted))
     return _PlannedDirectory(job, ledger, target, planned, Tally(job.number), found)

@@ -27,7 +27,7 @@ from ackproof.audit.units import (
     WorkUnit,
 )
 from ackproof.ledgers.directory import SCHEMAS, Ledger, RowGroup
-from ackproof.ledgers.load import PHASES, Piece, Spilled, Stream, UntrustedStatistics, read_piece
+from ackproof.ledgers.load import PHASES, STAMPS, Piece, Spilled, Stream, UntrustedStatistics, read_piece
 from ackproof.ledgers.rows import Rows
 from ackproof.rundir.partition import TopicPartition
 from ackproof.spark.job import group_by_rows
@@ -153,6 +153,8 @@ IDENTITY: Final = CutAxis(
     dict.fromkeys(("produced", *_READS[1:]), "seq"),
     _RECORD | {"outcome", "txn", "leader_epoch", "astray", "read_ns"},
 )
+STAMPED_IDENTITY: Final = replace(IDENTITY, needed=IDENTITY.needed | STAMPS | {"at_ns"})
+"""`IDENTITY`, where timestamps are compared too."""
 OFFSET: Final = CutAxis(dict.fromkeys(_READS, "offset"), _RECORD | {"leader_epoch"})
 TIME: Final = CutAxis(
     {"produced": "at_ns", "live": "read_ns", "live committed": "read_ns"},

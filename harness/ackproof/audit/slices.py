@@ -42,6 +42,7 @@ from ackproof.audit.planning import (
     IDENTITY,
     OFFSET,
     ORDER,
+    STAMPED_IDENTITY,
     TIME,
     KeyRange,
     count_ranges,
@@ -242,8 +243,9 @@ def cut_bucket(
     sources = list_sources(bucket.pieces, bucket.spilled)
     offsets = cut_ranges(sources, OFFSET, count_ranges(sources, OFFSET, limits.slice_rows))
     # The same number of both ranges: each task gets one range of seqs and one of times, so all take about as long.
-    count = max(count_ranges(sources, axis, limits.slice_rows) for axis in (IDENTITY, TIME))
-    identities = cut_ranges(sources, IDENTITY, count, led_by="produced")
+    identity = STAMPED_IDENTITY if place in target.timestamps else IDENTITY
+    count = max(count_ranges(sources, axis, limits.slice_rows) for axis in (identity, TIME))
+    identities = cut_ranges(sources, identity, count, led_by="produced")
     times = cut_ranges(sources, TIME, count, multiple=SERIES_BIN_NS)
     borders = tuple(key_range.low for key_range in offsets[1:])
     slices = [
@@ -274,7 +276,8 @@ def do_slice(
     try:
         produced, reads = _load_identities(unit)
         removal = Removal(place.topic, place.partition)
-        found = audit_identities(place, produced, reads, findings, commits, {}, removal, order)
+        stamps = target.timestamps.get(place)
+        found = audit_identities(place, produced, reads, findings, commits, {}, removal, order, stamps)
         for message in found.handovers:
             yield from cut_shares(message, target.shares)
         yield from _split_by_offset(unit, found.lost, found.skipped)

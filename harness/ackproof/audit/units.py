@@ -23,6 +23,8 @@ from ackproof.audit.series import AckStretch, build_series
 from ackproof.audit.shares import CommitAudit, Share, cut_shares, resolve_share
 from ackproof.ledgers.directory import Part, Rejected
 from ackproof.ledgers.load import (
+    EVERY_COLUMN,
+    STAMPS,
     STREAMS,
     Piece,
     Spilled,
@@ -39,6 +41,7 @@ from ackproof.rundir.partition import TopicPartition
 from ackproof.rundir.payload import Keys
 from ackproof.rundir.removals import Removal
 from ackproof.rundir.schema import SERIES
+from ackproof.rundir.timestamps import TimestampRule
 
 
 @dataclass(frozen=True)
@@ -77,6 +80,14 @@ class AuditTarget:
     """Producer → keys of its records, for producers that use keys."""
     removals: Mapping[TopicPartition, Removal] | None = None
     """Partition → removals that may have hit its records; None: not known (no `removals.json`)."""
+
+    timestamps: Mapping[TopicPartition, TimestampRule] = field(default_factory=dict)
+    """Partition → timestamps that its records may have, where that is known."""
+
+    @property
+    def needed(self) -> frozenset[str]:
+        """Columns that a bucket needs if it is audited as a whole."""
+        return EVERY_COLUMN if self.timestamps else EVERY_COLUMN - STAMPS
 
     def removal(self, place: TopicPartition) -> Removal:
         if self.removals is None:
@@ -199,7 +210,7 @@ def do_split(unit: SplitUnit) -> SplitResult | Trouble:
     gathered: dict[tuple[TopicPartition, Stream], list[Rows]] = defaultdict(list)
     try:
         for piece in unit.pieces:
-            for stream, place, rows in read_piece(piece):
+            for stream, place, rows in read_piece(piece, unit.target.needed):
                 gathered[place, stream].append(rows)
         with closing(SpillFile(unit.target.outputs.unfinished("rows", f"{unit.number}"))) as spill:
             found = tuple(
@@ -221,7 +232,7 @@ def do_bucket(unit: BucketUnit) -> Iterator[tuple[int, Share] | tuple[None, Tall
     rows = BucketRows()
     try:
         for piece in unit.pieces:
-            for stream, place, some in read_piece(piece):
+            for stream, place, some in read_piece(piece, target.needed):
                 if place != unit.place:
                     raise UntrustedStatistics(piece.part.path)
                 rows.add(stream, some)
@@ -229,7 +240,8 @@ def do_bucket(unit: BucketUnit) -> Iterator[tuple[int, Share] | tuple[None, Tall
             rows.add(stream, spilled.load())
         commits = CommitAudit(unit.place, findings, TransactionTable(target.transactions))
         removal = target.removal(unit.place)
-        audited = audit_bucket(unit.place, rows, findings, commits, target.keys, removal)
+        stamps = target.timestamps.get(unit.place)
+        audited = audit_bucket(unit.place, rows, findings, commits, target.keys, removal, stamps)
         for message in audited.handovers:
             yield from cut_shares(message, target.shares)
         findings.close()
@@ -250,11 +262,12 @@ def do_directory(unit: DirectoryUnit) -> Tally | Trouble:
     table = TransactionTable(target.transactions)
     try:
         for piece in unit.pieces:
-            for stream, place, some in read_piece(piece):
+            for stream, place, some in read_piece(piece, target.needed):
                 buckets[place].add(stream, some)
         for place, rows in sorted(buckets.items()):
             commits = CommitAudit(place, findings, table)
-            audited = audit_bucket(place, rows, findings, commits, target.keys, target.removal(place))
+            removal, stamps = target.removal(place), target.timestamps.get(place)
+            audited = audit_bucket(place, rows, findings, commits, target.keys, removal, stamps)
             found[place] = rows, audited
             given += [share for message in audited.handovers for _, share in cut_shares(message, 1)]
         unledgered = resolve_share(given, target.open_producers, findings, target.deleted)

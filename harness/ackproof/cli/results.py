@@ -47,12 +47,12 @@ def audit(
     """
     from ackproof import audit as room
     from ackproof.console import Console
-    from ackproof.judge import work_out_removals
+    from ackproof.judge import prepare_audit
 
     settings = read_spark_settings(master, remote, conf)
     console = Console(machine=machine)
     ledgers = [one for directory in directories for one in _ledgers(directory)]
-    work_out_removals(ledgers)
+    prepare_audit(ledgers)
     with console.show_progress("auditing") as tell:
         results = room.run(ledgers, master=master, remote=remote, conf=settings, progress=tell)
     for result in results:

@@ -182,8 +182,18 @@ class ProducerSettings(ClientSettings):
     """Send a record only when the harness asks for one, until it frees the producer (`channel`)."""
     keys: int = 0
     """Number of keys, assigned to records round-robin; 0: records have no key."""
+    stamps_from_ns: int = 0
+    """Time of the wall clock in ns when CLOCK_MONOTONIC was 0. A producer that `stamps` sets each record's timestamp to
+    this plus the time of the produce call, in whole ms."""
     tombstone_every: int = 0
     """N: every Nth record of a key is a tombstone; 0: no tombstones."""
+
+    @property
+    def stamps(self) -> bool:
+        """True if the producer sets timestamps. At full speed the library does, at the produce call: it takes none in
+        batches.
+        """
+        return self.rate is not None or self.on_demand or self.keys > 0
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -127,6 +127,7 @@ def client_of(settings: ProducerSettings | ReaderSettings) -> Client:
             topics=topics,
             keys=settings.keys,
             tombstone_every=settings.tombstone_every,
+            stamps=settings.stamps,
         )
     return Client(
         id=settings.client,

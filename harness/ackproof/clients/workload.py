@@ -304,6 +304,7 @@ class Workload:
             abort_share=spec.abort_share,
             on_demand=self._on_demand,
             keys=spec.keys or 0,
+            stamps_from_ns=self._timeline.clock.offset_ns,
             tombstone_every=spec.tombstone_every or 0,
         )
         return self._launch(settings, after)
@@ -367,8 +368,7 @@ class Workload:
         elif handle.killed or (handle.expected and status == EXIT_CLEAN):
             self._timeline.add(ClientEnded(status=status), client=name)
         else:
-            tail = handle.tail()
-            self._timeline.add(ClientDiedEvent(status=status, output=tail), client=name)
+            self._timeline.add(ClientDiedEvent(status=status, output=(tail := handle.tail())), client=name)
             self._failure = self._failure or (
                 f"{handle.client.kind} {name} ended by itself with status {status}"
                 + (f"; its last output:\n{tail}" if tail else "")

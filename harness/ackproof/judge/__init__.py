@@ -17,7 +17,7 @@ from ackproof.rundir.documents import CaseFile, ExpectationJudged, JudgedOpinion
 from ackproof.rundir.layout import BatchDir, CaseDir
 from ackproof.rundir.outcome import Verdict
 
-__all__ = ["judge_case", "judge_over_repeats", "judge_unwritten", "measure_expected", "work_out_removals"]
+__all__ = ["judge_case", "judge_over_repeats", "judge_unwritten", "measure_expected", "prepare_audit"]
 
 
 def judge_case(run: CaseDir) -> VerdictFile:
@@ -68,19 +68,20 @@ def judge_unwritten(run: CaseDir) -> VerdictFile | None:
     return verdict
 
 
-def work_out_removals(runs: Iterable[Path]) -> None:
-    """Write `removals.json` for each run: what may have removed its records. The audit needs it.
+def prepare_audit(runs: Iterable[Path]) -> None:
+    """Write `removals.json` and `timestamps.json` for each run: what may have removed its records, and which
+    timestamps they may have. The audit needs both.
 
     Skips folders without a case. A file that cannot be read or written raises nothing: the audit and the
     judge report it.
     """
-    from ackproof.judge.removal import work_out_removals as write  # Arrow
+    from ackproof.judge.removal import work_out_removals  # Arrow
+    from ackproof.judge.timestamps import work_out_timestamps
 
     for run in runs:
-        with suppress(
-            BadInput, OSError
-        ):  # the audit says what it cannot read or write, the judge what a run lacks
-            write(CaseDir(run))
+        for work_out in (work_out_removals, work_out_timestamps):
+            with suppress(BadInput, OSError):
+                work_out(CaseDir(run))
 
 
 def judge_over_repeats(directory: BatchDir, batch: BatchFile) -> BatchFile:

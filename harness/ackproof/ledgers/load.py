@@ -53,6 +53,8 @@ _LIVE_PHASES = {int(ReadPhase.LIVE), int(ReadPhase.LIVE_COMMITTED)}
 _FINAL_PHASES = {int(ReadPhase.FINAL), int(ReadPhase.FINAL_COMMITTED)}
 
 EVERY_COLUMN = frozenset(chain.from_iterable(STREAMS.values()))
+STAMPS = frozenset({"sent_ns", "timestamp_ms"})
+"""Columns that only the check of timestamps needs."""
 _BATCH_ROWS = 1 << 20
 _TEXTS: dict[LedgerKind, list[str]] = {"produced": ["topic"], "consumed": ["topic", "origin_topic"]}
 _DERIVED = {"at_ns", "latency_ns"}

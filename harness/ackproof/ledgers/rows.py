@@ -29,6 +29,7 @@ PRODUCED: Schema = {
     "at_ns": "i8",
     "latency_ns": "i8",
     "txn": "i8",
+    "sent_ns": "i8",
 }
 """Columns of a produce attempt. `at_ns`: time of the delivery report, or of the produce call if none came.
 `latency_ns`: from call to report; -1 if not acknowledged.
@@ -43,7 +44,7 @@ _READ: Schema = {
     "seq": "i8",
 }
 LIVE: Schema = {**_READ, "read_ns": "i8"}
-FINAL: Schema = {**_READ, "intact": "?", "astray": "?"}
+FINAL: Schema = {**_READ, "intact": "?", "astray": "?", "timestamp_ms": "i8"}
 """Columns of a record in the final read. `astray`: its payload names another partition than the one it was
 read from.
 """

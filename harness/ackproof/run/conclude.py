@@ -18,7 +18,7 @@ from ackproof.base.errors import BadInput
 from ackproof.experiment.case import Case, cell_of
 from ackproof.faults.pairs import Pair, deal, pair_storm_of
 from ackproof.faults.registry import fault_kinds
-from ackproof.judge import judge_case, judge_over_repeats, judge_unwritten, work_out_removals
+from ackproof.judge import judge_case, judge_over_repeats, judge_unwritten, prepare_audit
 from ackproof.judge.oracle import predict_run, replay_run
 from ackproof.plan.cases import case_from_json
 from ackproof.plan.check_faults import able_on
@@ -111,7 +111,7 @@ def _audit_new(runs: Sequence[CaseDir], step: Step) -> dict[CaseDir, str]:
     new = [run for run in runs if run.ledger.exists() and not run.audit_json.exists()]
     if not new:
         return {}
-    work_out_removals(run.path for run in new)
+    prepare_audit(run.path for run in new)
     step(f"auditing {len(new)} {'run' if len(new) == 1 else 'runs'}")
     results = audit.run([run.path for run in new], progress=step)
     return {

@@ -190,7 +190,7 @@ _GRAVEST_FIRST: Final = (
         proves=True,
         singular="corrupted record",
         short="there, but not as it was sent",
-        wording="The checksum over its payload is broken.",
+        wording="The checksum over its payload is broken, or its timestamp is not the one that it was given.",
     ),
     AnomalyClass(
         name=Anomaly.MISROUTED,

@@ -28,6 +28,11 @@ class RunClock:
     def start(cls) -> RunClock:
         return cls(time.monotonic_ns(), time.time_ns())
 
+    @property
+    def offset_ns(self) -> int:
+        """Time of the wall clock in ns when CLOCK_MONOTONIC was 0, as of the start of the run."""
+        return self.wall_ns - self.origin_ns
+
     def now(self) -> int:
         return time.monotonic_ns() - self.origin_ns
 

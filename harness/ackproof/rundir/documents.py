@@ -87,6 +87,8 @@ class Client(Document):
     """Number of keys of a producer's records, 0 for none. Every `tombstone_every`-th record of a key is a tombstone
     (`payload.Keys`)."""
     tombstone_every: int = 0
+    stamps: bool | None = None
+    """True: it sets timestamps, `wall_ns` plus `sent_ns`. False: its library does. None: a reader, or an old run."""
     killed: bool = False
     """A fault killed the client: its folder has no `_END`, and its journal was converted into the ledger."""
 

@@ -98,6 +98,8 @@ class CaseDir:
     """The controllers' metadata log: one JSON object a record."""
     removals_json = _PathBelow("removals.json")
     """What may have removed acknowledged records, by partition; computed before the audit."""
+    timestamps_json = _PathBelow("timestamps.json")
+    """Timestamps that records of each partition may have; computed before the audit."""
     audit_json = _PathBelow("audit.json")
     """Counts of the audit."""
     findings = _PathBelow("findings")

@@ -22,7 +22,7 @@ from ackproof.base.wait import sigterm_as_interrupt
 from ackproof.cluster.install import Installation, install, jars_by_label
 from ackproof.experiment.case import Case
 from ackproof.experiment.kafka import KafkaBuild
-from ackproof.judge import work_out_removals
+from ackproof.judge import prepare_audit
 from ackproof.plan.cases import cases
 from ackproof.run.batch_state import Batch, PlannedCase, new_batch
 from ackproof.run.case import run_case
@@ -186,7 +186,7 @@ class PluginSession:
     def audit(self, directory: Path) -> AuditResult:
         with own_warnings():
             self.with_spark()
-            work_out_removals([directory])
+            prepare_audit([directory])
             (result,) = audit.run([directory])
         return result
 

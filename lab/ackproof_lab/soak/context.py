@@ -59,6 +59,7 @@ def attempts_of(producer: Ints, seq: Ints, outcome: Ints | int, offset: Ints) ->
         "at_ns": constant_column(0, "i8", count),
         "latency_ns": constant_column(-1, "i8", count),
         "txn": constant_column(-1, "i8", count),
+        "sent_ns": constant_column(0, "i8", count),
     }
     return Rows(columns, count)
 
@@ -104,6 +105,7 @@ def context(highest: Rows, again: Rows) -> tuple[Rows, Rows]:
         "seq": rows["seq"],
         "intact": constant_column(True, "?", count),
         "astray": constant_column(False, "?", count),
+        "timestamp_ms": constant_column(-1, "i8", count),
     }
     return produced, Rows(read, count)
 

@@ -3,24 +3,23 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Set
+from collections.abc import Callable, Set
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
 import pytest
-from confluent_kafka import KafkaError, KafkaException, Producer
+from confluent_kafka import KafkaError, KafkaException
 
 from ackproof.clients.channel import SharedCounters
 from ackproof.clients.contract import ProducerSettings
-from ackproof.clients.journal import DONE, RESULT, SENT, Journal
-from ackproof.clients.librdkafka import sending
+from ackproof.clients.journal import RESULT, SENT, Journal
 from ackproof.clients.librdkafka.sending import Sender
-from ackproof.rundir.outcome import Outcome
 from ackproof.rundir.partition import TopicPartition
 
 PLACES = (TopicPartition("orders", 0), TopicPartition("orders", 1), TopicPartition("bills", 0))
 ROWS = 64
+STAMPS_FROM_NS = 1_700_000_000_123_456_789
 FEW, MANY = 9, 48
 """Sent one by one; sent a place at a time."""
 
@@ -37,9 +36,10 @@ class Library:
     """When each began, as the journal's clock says."""
     taken_in: dict[bytes, int] = field(default_factory=dict)
     """By which call a value was taken."""
+    timestamps: dict[bytes, int] = field(default_factory=dict)
     looks: Callable[[], None] = lambda: None
 
-    def produce(self, topic: str, value: bytes, key: None, partition: int) -> None:
+    def produce(self, topic: str, value: bytes, key: None, partition: int, *, timestamp: int) -> None:
         self.calls.append(time.monotonic_ns())
         if topic == self.bad_topic:
             raise KafkaException(KafkaError(KafkaError._INVALID_ARG))
@@ -48,7 +48,7 @@ class Library:
         if not self.room:
             raise BufferError
         self.room -= 1
-        self._takes(topic, partition, value)
+        self._takes(topic, partition, value, timestamp)
 
     def produce_batch(self, topic: str, messages: list[dict[str, object]], partition: int) -> int:
         self.calls.append(time.monotonic_ns())
@@ -67,10 +67,12 @@ class Library:
             else:
                 self.room -= 1
                 taken += 1
-                self._takes(topic, partition, value)
+                assert message.keys() == {"value"}, "the library takes no timestamps in batches"
+                self._takes(topic, partition, value, 0)
         return taken
 
-    def _takes(self, topic: str, partition: int, value: bytes) -> None:
+    def _takes(self, topic: str, partition: int, value: bytes, timestamp: int) -> None:
+        self.timestamps[value] = timestamp
         self.took.append((topic, partition, value))
         self.taken_in[value] = len(self.calls) - 1
 
@@ -104,7 +106,8 @@ def values(count: int) -> list[bytes]:
 
 
 @pytest.fixture
-def bench(tmp_path: Path) -> Iterator[Bench]:
+def bench(tmp_path: Path, request: pytest.FixtureRequest) -> Bench:
+    """A producer. With the parameter `stamps` it sets timestamps."""
     settings = ProducerSettings(
         client="p0",
         producer=0,
@@ -113,10 +116,11 @@ def bench(tmp_path: Path) -> Iterator[Bench]:
         places=PLACES,
         first_place=1,
         value_size=100,
-        rate=None,
+        rate=5.0 if getattr(request, "param", "") == "stamps" else None,
         origin_ns=0,
         chunk_rows=ROWS,
         config={},
+        stamps_from_ns=STAMPS_FROM_NS,
     )
     SharedCounters(tmp_path / "counters", len(PLACES), create=True)
     journal = Journal(tmp_path / "journal", ROWS)
@@ -135,7 +139,7 @@ def bench(tmp_path: Path) -> Iterator[Bench]:
         tombstone_callback=lambda value: lambda error, message: None,
     )
     made = Bench(library, sender, journal, counters, errors, [])
-    yield made
+    return made
 
 
 def in_order(bench: Bench, count: int, without: Set[int] = frozenset()) -> None:
@@ -175,109 +179,18 @@ def test_sent_is_when_the_library_was_offered_the_record_that_it_took(bench: Ben
         assert (calls[taken_in - 1] if taken_in else before) <= sent[seq] <= calls[taken_in]
 
 
+@pytest.mark.parametrize("bench", ["stamps"], indirect=True)
 @pytest.mark.parametrize("count", [FEW, MANY])
-@pytest.mark.parametrize("room", [0, 1, 5, 20])
-def test_what_there_is_no_room_for_is_offered_again_in_order(bench: Bench, count: int, room: int) -> None:
-    bench.library.room, bench.more = room, 4
+@pytest.mark.parametrize("room", [1 << 20, 5])
+def test_a_record_has_the_time_of_the_call_that_took_it(bench: Bench, count: int, room: int) -> None:
+    """A call without room is repeated, and both the journal and the record have the time of the last one."""
+    bench.library.room, bench.more = room, 7
     assert bench.sender.send(0, values(count)) == count
-    in_order(bench, count)
-    assert all(bench.column(SENT, count))
-    assert bool(bench.served) is (room < count)
+    expected = [(STAMPS_FROM_NS + sent) // 1_000_000 for sent in bench.column(SENT, count)]
+    assert [bench.library.timestamps[value] for value in values(count)] == expected
 
 
 @pytest.mark.parametrize("count", [FEW, MANY])
-@pytest.mark.parametrize("room", [0, 1, 5, 20, 33])
-@pytest.mark.parametrize("servings", [0, 2])
-def test_what_was_not_taken_before_the_end_leaves_no_gap(
-    bench: Bench, monkeypatch: pytest.MonkeyPatch, count: int, room: int, servings: int
-) -> None:
-    monkeypatch.setattr(sending, "_END_S", 0.0)
-    bench.library.room, bench.end_after, bench.ending = room, servings, servings == 0
-    dealt_with = bench.sender.send(0, values(count))
-    attempts = [seq for seq, sent in enumerate(bench.column(SENT, count)) if sent]
-    assert attempts == list(range(dealt_with))
-    done, result = bench.column(DONE, count), bench.column(RESULT, count)
-    failed = {seq for seq in range(count) if done[seq]}
-    taken = {int(value) for _, _, value in bench.library.took}
-    assert taken == set(attempts) - failed
-    assert len(taken) == min(room, count)
-    assert max(attempts, default=-1) == max(taken, default=-1), (
-        "what comes after the last that was taken is none"
-    )
-    assert {result[seq] >> 48 for seq in failed} <= {Outcome.FAILED}
-    assert bench.counters.failed == len(failed)
-    if count == FEW:
-        assert not failed
-
-
-def test_a_block_that_was_begun_is_brought_to_its_end_while_there_is_time(bench: Bench) -> None:
-    bench.library.room, bench.more, bench.ending = 5, 2, True
-    assert bench.sender.send(0, values(MANY)) == MANY
-    in_order(bench, MANY)
-    assert not any(bench.column(DONE, MANY))
-
-
-def test_one_that_is_killed_in_the_middle_of_a_block_has_left_no_seq_out(bench: Bench) -> None:
-    """A kill would leave what the journal says whenever the library is called."""
-    seen: list[list[int]] = []
-    bench.library.looks = lambda: seen.append(bench.column(SENT, ROWS))
-    bench.library.room, bench.more = 20, 3
-    bench.sender.send(0, values(MANY))
-    assert len(seen) > len(PLACES)
-    assert all(all(sent[:MANY]) and not any(sent[MANY:]) for sent in seen)
-
-
-@pytest.mark.parametrize("count", [FEW, MANY])
-def test_what_the_library_refuses_is_a_failed_attempt(bench: Bench, count: int) -> None:
-    bench.library.refuse = {b"2": KafkaError.MSG_SIZE_TOO_LARGE, b"7": KafkaError._UNKNOWN_PARTITION}
+def test_at_full_speed_the_library_sets_timestamps(bench: Bench, count: int) -> None:
     assert bench.sender.send(0, values(count)) == count
-    in_order(bench, count, {2, 7})
-    assert all(bench.column(SENT, count))
-    done, result = bench.column(DONE, count), bench.column(RESULT, count)
-    assert [seq for seq in range(count) if done[seq]] == [2, 7]
-    assert [result[seq] >> 48 for seq in (2, 7)] == [Outcome.FAILED, Outcome.FAILED]
-    codes = [np.uint16(result[seq] >> 32 & 0xFFFF).astype(np.int16) for seq in (2, 7)]
-    assert codes == [KafkaError.MSG_SIZE_TOO_LARGE, KafkaError._UNKNOWN_PARTITION]
-    assert [result[seq] & 0xFFFFFFFF for seq in range(count)] == [(seq + 1) % 3 for seq in range(count)]
-    assert bench.counters.failed == 2
-    assert {error.code() for error in bench.errors} == set(bench.library.refuse.values())
-
-
-def test_refused_and_no_room_in_one_batch(bench: Bench) -> None:
-    bench.library.refuse = {b"2": KafkaError.MSG_SIZE_TOO_LARGE}
-    bench.library.room, bench.more = 3, 50
-    assert bench.sender.send(0, values(MANY)) == MANY
-    in_order(bench, MANY, {2})
-    assert [seq for seq, done in enumerate(bench.column(DONE, MANY)) if done] == [2]
-
-
-@pytest.mark.parametrize("count", [FEW, MANY])
-def test_a_topic_that_the_library_does_not_take_fails_all_that_was_for_it(bench: Bench, count: int) -> None:
-    bench.library.bad_topic = "bills"
-    assert bench.sender.send(0, values(count)) == count
-    failed = [seq for seq, done in enumerate(bench.column(DONE, count)) if done]
-    assert failed == [seq for seq in range(count) if (seq + 1) % 3 == 2]
-    assert bench.counters.failed == len(failed)
-
-
-def test_the_real_library_takes_a_batch_as_the_one_above_does() -> None:
-    """It takes from the front while there is room, and says of each that it did not take why."""
-    told: list[int] = []
-    producer = Producer(
-        {
-            "bootstrap.servers": "unused",
-            "test.mock.num.brokers": 1,
-            "queue.buffering.max.messages": 10,
-            "log_level": 2,
-            "on_delivery": lambda error, message: told.append(int(message.value())),
-        }
-    )
-    messages: list[dict[str, object]] = [{"value": value} for value in values(30)]
-    messages[4]["value"] = b"x" * 2_000_000
-    assert producer.produce_batch("orders", messages, 1) == 10
-    errors = [message.get("_error") for message in messages]
-    codes = [error.code() if isinstance(error, KafkaError) else 0 for error in errors]
-    full = KafkaError._QUEUE_FULL
-    assert codes == [0] * 4 + [KafkaError.MSG_SIZE_TOO_LARGE] + [0] * 6 + [full] * 19
-    producer.flush()
-    assert told == [0, 1, 2, 3, 5, 6, 7, 8, 9, 10]
+    assert set(bench.library.timestamps.values()) == {0}

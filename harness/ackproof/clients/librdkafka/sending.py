@@ -45,8 +45,8 @@ class Sender:
 
     `serve(seconds)` serves delivery reports for at most this time. `ending` returns True if nothing more is
     to be sent. `failed` gets errors of produce calls. `tombstone_callback` returns the delivery callback of a
-    tombstone, given the value that it would have had. Keyed records are sent one by one: the library takes no
-    headers in batches.
+    tombstone, given the value that it would have had. Records that get timestamps or keys are sent one by
+    one: the library takes neither timestamps nor headers in batches.
     """
 
     def __init__(
@@ -75,13 +75,14 @@ class Sender:
         self._producer = settings.producer
         self._keys = Keys(settings.keys, settings.tombstone_every) if settings.keys else None
         self._until = 0.0
+        self._stamps_from_ns = settings.stamps_from_ns if settings.stamps else None
 
     def send(self, seq: int, values: list[bytes]) -> int:
         """Send the records seq, seq + 1, …, which are in the journal's current chunk.
 
         Return how many were sent or refused: fewer than all only when the producer is to stop.
         """
-        if self._keys is None and len(values) >= _MANY * len(self._places):
+        if self._stamps_from_ns is None and len(values) >= _MANY * len(self._places):
             return self._send_batches(seq, values)
         produce, now = self._client.produce if self._keys is None else self._produce_keyed, time.monotonic_ns
         words = self._journal.current.words
@@ -92,9 +93,9 @@ class Sender:
         places = self._round[begin : begin + len(values)]
         for sent, (value, (topic, partition)) in enumerate(zip(values, places, strict=True)):
             while True:
-                words[at] = now()
+                words[at] = sent_ns = now()
                 try:
-                    produce(topic, value, None, partition)
+                    produce(topic, value, None, partition, timestamp=self._timestamp_ms(sent_ns))
                 except BufferError:
                     words[at] = 0  # the library took nothing, so there is no attempt yet
                     if self._ending():
@@ -109,7 +110,11 @@ class Sender:
             at += WORDS
         return len(values)
 
-    def _produce_keyed(self, topic: str, value: bytes, _: None, partition: int) -> None:
+    def _timestamp_ms(self, sent_ns: int) -> int:
+        """Return the timestamp of a record that is sent at `sent_ns` of CLOCK_MONOTONIC; 0: the library sets it."""
+        return 0 if self._stamps_from_ns is None else (self._stamps_from_ns + sent_ns) // 1_000_000
+
+    def _produce_keyed(self, topic: str, value: bytes, _: None, partition: int, *, timestamp: int) -> None:
         """Produce as the library does, with the record's key. A tombstone has its identity in a header."""
         assert self._keys is not None
         seq = int.from_bytes(value[SEQ], "big")
@@ -121,10 +126,11 @@ class Sender:
                 key,
                 partition,
                 on_delivery=self._tombstone_callback(value),
+                timestamp=timestamp,
                 headers={HEADER: value},
             )
         else:
-            self._client.produce(topic, value, key, partition)
+            self._client.produce(topic, value, key, partition, timestamp=timestamp)
 
     def _send_batches(self, seq: int, values: list[bytes]) -> int:
         number = len(self._places)
