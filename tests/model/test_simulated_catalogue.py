@@ -19,12 +19,14 @@ ROOT = Path(__file__).parents[2]
 FILES = sorted((ROOT / "experiments").glob("*.yaml"))
 POSSIBLE = [file for file in FILES if lacks(load(file).spec) is None]
 OF_REQUESTS = {
+    "deposed-coordinator",
     "forgotten-elr",
     "heartbeat-held",
     "isr-cannot-shrink",
     "last-replica-standing",
     "leader-does-not-know",
     "late-marker",
+    "late-produce",
     "lost-commit-answer",
     "lost-offset-commit-answer",
     "lost-produce-answer",
@@ -33,7 +35,9 @@ OF_REQUESTS = {
     "planned-leader-moves",
     "producer-id-twice",
     "script-acks-1-tail",
+    "sequence-gap",
     "slept-through-epoch",
+    "stale-fetch",
 }
 COUNTED = ("lost", "duplicate", "surfaced")
 

@@ -98,6 +98,16 @@ def test_an_answer_made_from_the_request_has_the_error(api: str, version: int) -
 
 
 @pytest.mark.parametrize(("api", "version"), versions("Fetch", "AlterPartition"))
+def test_errors_of_partitions_are_read_by_the_version_of_the_request(api: str, version: int) -> None:
+    asked, answer = framed(rows(api, version, "Request")), framed(rows(api, version, "Response"))
+    assert contents.read_partition_errors(api, asked, answer) == [0, 0]
+    stamped = contents.put_error(
+        APIS[api].key, version, memoryview(answer), CODE, lambda place: place[1] == 4
+    )
+    assert contents.read_partition_errors(api, asked, stamped) == [0, CODE]
+
+
+@pytest.mark.parametrize(("api", "version"), versions("Fetch", "AlterPartition"))
 def test_one_partition_of_a_response_is_stamped(api: str, version: int) -> None:
     frame = framed(rows(api, version, "Response"))
     stamped = contents.put_error(APIS[api].key, version, memoryview(frame), CODE, lambda place: place[1] == 4)

@@ -97,6 +97,28 @@ def test_what_was_held_for_one_who_hung_up_is_never_released(ground: Ground) -> 
         ground.relay.release("x", "w")
 
 
+@pytest.mark.parametrize("overtaken", [False, True])
+def test_a_held_request_can_be_copied_and_stays_held(ground: Ground, overtaken: bool) -> None:
+    client, node = ground.connect()
+    ground.lay(RuleKind.HOLD, overtaken=overtaken)
+    assert ground.relay.copy("r", "w") == b""
+    client.sendall(request(HEARTBEAT, 1) + request(HEARTBEAT, 2))
+    assert ground.came(node) == b""
+    assert ground.relay.copy("r", "w") == request(HEARTBEAT, 1)
+    ground.relay.release("r", "w")
+    assert ground.came(node) == request(HEARTBEAT, 1)
+    assert ground.relay.copy("r", "w") == request(HEARTBEAT, 2)
+
+
+def test_a_request_that_has_not_come_whole_is_not_copied(ground: Ground) -> None:
+    client, _ = ground.connect()
+    ground.lay(RuleKind.HOLD)
+    client.sendall(request(HEARTBEAT, 1)[:-1])
+    ground.turn()
+    assert ground.relay.count_held() == {"r": {"w": 1}}
+    assert ground.relay.copy("r", "w") == b""
+
+
 def test_held_responses_wait(ground: Ground) -> None:
     client, node = ground.connect()
     ground.lay(RuleKind.HOLD, FrameSide.RESPONSE)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from ackproof.experiment.problems import InvalidExperiment
 from ackproof.faults.registry import fault_kinds
 from ackproof.faults.script.spec import Gate, Script, StateSpec
 from ackproof.plan import Plan, describe
@@ -44,6 +45,7 @@ def script(plan: Plan) -> Script:
         ("send: 1", (), "send 1"),
         ("{fetch: 2, times: 3}", (Gate.FETCHES,), "fetch 2 3 times"),
         ("{fetch: 2, side: request}", (Gate.FETCHES,), "fetch 2 request"),
+        ("set_aside: 2", (Gate.FETCHES,), "set_aside 2"),
         ("proposal: 1", (Gate.PROPOSALS,), "proposal 1"),
         ("learn: 3", (Gate.METADATA,), "learn 3"),
         ("heartbeat: 3", (Gate.HEARTBEATS,), "heartbeat 3"),
@@ -66,6 +68,22 @@ def test_what_a_step_lets_through_is_held(
     assert any(f"1. {did}" in line for line in describe(cases(plan)[0]))
     case = cases(plan)[0]
     assert case_from_json(case_to_json(case)) == case
+
+
+@pytest.mark.parametrize(
+    ("steps", "number"),
+    [
+        (["deliver: 2"], 1),
+        (["set_aside: 3", "deliver: 2"], 2),
+        (["set_aside: 2", "deliver: 2", "deliver: 2"], 3),
+    ],
+)
+def test_only_a_fetch_that_was_set_aside_can_be_delivered(
+    load_text: Load, steps: list[str], number: int
+) -> None:
+    with pytest.raises(InvalidExperiment) as said:
+        load_text(text("\n        - ".join(steps)))
+    assert f"steps[{number}].deliver: no step before it sets a fetch of broker 2 aside" in str(said.value)
 
 
 def test_its_steps_are_what_goes_wrong_in_it(load_text: Load) -> None:

@@ -42,6 +42,8 @@ class ScriptActions:
             "resend": self._resend,
             "fetch": self._fetch,
             "proposal": self._proposal,
+            "set_aside": self._set_aside,
+            "deliver": self._deliver,
             "learn": self._learn,
             "heartbeat": self._heartbeat,
             "end_session": self._end_session,
@@ -92,6 +94,15 @@ class ScriptActions:
                     f"broker {broker} to fetch again",
                 )
         return f"let through {'' if step.side == 'both' else f'the {step.side} of '}{name}"
+
+    def _set_aside(self, step: StepSpec) -> str:
+        broker = step.broker or 0
+        self.until(lambda: self.gates.set_aside(broker), f"a fetch of broker {broker} to be there")
+        return f"copied the fetch of broker {broker}"
+
+    def _deliver(self, step: StepSpec) -> str:
+        errors = self.gates.deliver(step.broker or 0)
+        return f"delivered the copied fetch of broker {step.broker}: {', '.join(errors) or 'no error'}"
 
     def _learn(self, step: StepSpec) -> str:
         broker, gates = step.broker or 0, self.gates

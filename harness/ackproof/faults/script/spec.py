@@ -140,6 +140,13 @@ class StepSpec(Spec):
         description="This producer sends unacknowledged records again; a short socket.timeout.ms makes it.",
     )
     fetch: NodeId | None = Field(None, description="This follower fetches once.")
+    set_aside: NodeId | None = Field(
+        None, description="The Fetch of this follower that is held is copied, for `deliver`."
+    )
+    deliver: NodeId | None = Field(
+        None,
+        description="The copy arrives where the follower sent it, even if the follower has closed that connection.",
+    )
     proposal: NodeId | None = Field(None, description="This leader sends one AlterPartition.")
     learn: NodeId | None = Field(None, description="This broker replays all decisions of the controller.")
     heartbeat: NodeId | None = Field(None, description="This broker sends one heartbeat.")
@@ -212,7 +219,7 @@ class StepSpec(Spec):
     @property
     def gates(self) -> tuple[Gate, ...]:
         """Return the gates that must be shut for the step."""
-        gate = _OPENS.get(self.action)
+        gate = Gate.FETCHES if self.action == "set_aside" else _OPENS.get(self.action)
         return (self.shut or ()) if gate is None else (gate,)
 
     @property
@@ -240,8 +247,9 @@ _OPENS: Final = {
     "learn": Gate.METADATA,
     "heartbeat": Gate.HEARTBEATS,
 }
+_LATE: Final = ("set_aside", "deliver")
 _KILLS: Final = ("kill", "stop", "power_loss")
-_OF_BROKERS: Final = (*_OPENS, "end_session", "unfence", *_KILLS, "start", "pause", "resume", "lead")
+_OF_BROKERS: Final = (*_OPENS, *_LATE, "end_session", "unfence", *_KILLS, "start", "pause", "resume", "lead")
 OF_PRODUCERS: Final = ("send", "resend")
 ACTIONS: Final = (*OF_PRODUCERS, *_OF_BROKERS, "elect", "set", "open", "shut")
 _GO_WITH: Final = {
@@ -353,6 +361,7 @@ class Script(FaultSpec):
                 "with these time-outs more would happen than its steps; write cluster: {timing: script}",
                 key=True,
             )
+        aside: set[int | None] = set()
         for index, step in enumerate(self.steps):
             where = ("steps", index, step.action)
             if step.producer is not None and step.producer >= spec.workload.producers.count:
@@ -362,6 +371,9 @@ class Script(FaultSpec):
                 )
             if step.broker is not None and step.broker not in spec.cluster.broker_ids:
                 say.report(where, f"there is no broker {step.broker}")
+            if step.action == "deliver" and step.broker not in aside:
+                say.report(where, f"no step before it sets a fetch of broker {step.broker} aside")
+            aside = aside ^ {step.broker} if step.action in _LATE else aside
             for broker in step.of or ():
                 if broker not in spec.cluster.broker_ids:
                     say.report(("steps", index, "of"), f"there is no broker {broker}")

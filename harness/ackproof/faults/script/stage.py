@@ -18,7 +18,9 @@ from ackproof.cluster.metadata.protocol import NotDecoded
 from ackproof.cluster.protocol import Cluster, LocalNode, NodeState, local
 from ackproof.experiment.spec import ClusterSpec
 from ackproof.faults.script.spec import Gate
-from ackproof.network.mesh import Link
+from ackproof.network.mesh import Link, LinkError
+from ackproof.network.requests.contents import ERRORS, read_partition_errors
+from ackproof.network.requests.frames import UnreadableFrame
 from ackproof.network.requests.links import RequestLinks
 from ackproof.network.requests.rules import FrameSide, Rule, RuleKind
 from ackproof.network.wire import Connection, Question, WireError
@@ -33,6 +35,9 @@ from ackproof.rundir.partition import TopicPartition
 from ackproof.rundir.timeline import ScriptState
 
 _ASK_S: Final = 1.0
+_DELIVERED_WITHIN_S: Final = 10.0
+"""Seconds for the answer to a copied Fetch, which may wait for records."""
+_ERROR_NAMES: Final = {code: name for name, code in ERRORS.items()}
 
 
 @dataclass(frozen=True)
@@ -215,6 +220,8 @@ class Gates:
         self._cluster = cluster
         self._number = number
         self._shut: dict[tuple[Gate, int, FrameSide], Rule] = {}
+        self._aside: dict[int, tuple[str, bytes]] = {}
+        """Route and frame of the Fetch of each broker that was set aside."""
 
     def shut(self, gate: Gate, broker: int, side: FrameSide) -> None:
         """Hold the frames of this side (requests or responses) at a broker's gate, from the next frame on.
@@ -254,6 +261,25 @@ class Gates:
             for way, held in self._held_by_route(gate, broker, side).items()
             if held
         )
+
+    def set_aside(self, broker: int) -> bool:
+        """Keep a copy of the Fetch that waits at a broker's gate. Return False if none waits."""
+        rule = self._shut[Gate.FETCHES, broker, FrameSide.REQUEST]
+        for way, held in self._held_by_route(Gate.FETCHES, broker, FrameSide.REQUEST).items():
+            if held and (frame := self._laid.proxy.copy(rule.name, way)):
+                self._aside[broker] = way, frame
+                return True
+        return False
+
+    def deliver(self, broker: int) -> tuple[str, ...]:
+        """Bring the Fetch of a broker that was set aside to where it was sent; return the partitions' errors."""
+        way, frame = self._aside.pop(broker)
+        answer = self._laid.proxy.send(way, frame, _DELIVERED_WITHIN_S)
+        try:
+            codes = read_partition_errors("Fetch", frame, answer)
+        except UnreadableFrame as error:
+            raise LinkError(f"the answer to a copied Fetch: {error}") from error
+        return tuple(_ERROR_NAMES.get(code, str(code)) for code in codes if code)
 
     def _held_by_route(self, gate: Gate, broker: int, side: FrameSide) -> dict[str, int]:
         rule = self._shut.get((gate, broker, side))

@@ -137,6 +137,14 @@ def read_error(api: str, version: int, frame: bytes) -> int | None:
     return next((error for row in rows if (error := _one_of(row, version, _ERRORS)) is not None), None)
 
 
+def read_partition_errors(api: str, frame: bytes, answer: bytes) -> list[int]:
+    """Return the error codes of the partitions in the framed answer to a framed request. Raises `UnreadableFrame`."""
+    version = struct.unpack_from(">h", frame, 6)[0]
+    said = _decoded("Response", _keys()[api], version, memoryview(answer))
+    errors = (_one_of(row, version, _ERRORS) for *_, row in _rows(said, version))
+    return [error for error in errors if error is not None]
+
+
 def _decoded(half: str, api: int, version: int, frame: memoryview) -> Any:  # noqa: ANN401 — kafka-python is untyped
     kind = _kind(half, api, version)
     try:

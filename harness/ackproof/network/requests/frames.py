@@ -177,6 +177,11 @@ class FrameStream(Generic[FrameHead]):
         """True if the bytes passed on so far end at a frame boundary."""
         return not self._left
 
+    def copy_held(self) -> bytes:
+        """Return the frame that `STOP` holds; b'' if none is held, or it has not come whole."""
+        size = 4 + int.from_bytes(self._kept[:4], "big")
+        return bytes(self._kept[:size]) if self.stopped and len(self._kept) >= size else b""
+
     def feed(self, data: memoryview) -> None:
         """Process received bytes. The caller may reuse the buffer `data` afterwards."""
         if self.silent:

@@ -303,14 +303,16 @@ class RelayConnection:
     def _stop(self, acting: ActiveRule, side: FrameSide, *, counted: bool) -> HeldFrame:
         """Hold this frame and all later ones in its direction until the rule releases it."""
 
+        stream = self.asking.stream if side is FrameSide.REQUEST else self.answering.stream
+
         def go() -> None:
             if self._waits[side] is wait:
                 self._waits[side] = None
                 acting.end(wait)
-                stream = self.asking.stream if side is FrameSide.REQUEST else self.answering.stream
                 self._loop.guarded(self, stream.go_on)
 
-        self._waits[side] = wait = HeldFrame(acting, counted, self.way.name, go, self._hung_up)
+        wait = HeldFrame(acting, counted, self.way.name, go, stream.copy_held, self._hung_up)
+        self._waits[side] = wait
         self._begin(wait)
         return wait
 
@@ -329,7 +331,7 @@ class RelayConnection:
                 self.asking.aside.append(frame)
                 self._loop.guarded(self, lambda: None)
 
-        wait = HeldFrame(acting, counted, self.way.name, go, self._hung_up)
+        wait = HeldFrame(acting, counted, self.way.name, go, lambda: frame, self._hung_up)
         self._aside.append(wait)
         self._begin(wait)
         return wait

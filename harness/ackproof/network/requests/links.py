@@ -164,6 +164,8 @@ class ProxyReply:
     error: str = ""
     lifted: RuleCounts = field(default_factory=RuleCounts)
     released: bool = False
+    copied: str = ""
+    """Frame that a rule holds, in hexadecimal digits."""
 
 
 _REPLY: Final = TypeAdapter(ProxyReply)
@@ -245,6 +247,26 @@ class RequestProxy(LinkServer):
     def release(self, name: str, way: str) -> bool:
         """Release one frame that this rule holds on this route; return False if there was none."""
         return self._order({"do": "release", "name": name, "way": way}).released
+
+    def copy(self, name: str, way: str) -> bytes:
+        """Return a copy of the frame that this rule has held longest on this route; b'' if it holds none."""
+        return bytes.fromhex(self._order({"do": "copy", "name": name, "way": way}).copied)
+
+    def send(self, way: str, frame: bytes, timeout_s: float) -> bytes:
+        """Send a frame to the end of a route over a connection of its own; return the answer."""
+        upstream = self._ways[way].upstream
+        try:
+            with socket.create_connection(upstream, timeout_s) as line:
+                line.sendall(frame)
+                answer = b""
+                while len(answer) < 4 or len(answer) < 4 + int.from_bytes(answer[:4], "big"):
+                    data = line.recv(1 << 16)
+                    if not data:
+                        raise LinkError(f"{upstream} closed the connection of a copied request")
+                    answer += data
+        except OSError as error:
+            raise LinkError(f"a copied request to {upstream}: {error}") from error
+        return answer
 
     def state(self) -> ProxyReply:
         """Return the state of the proxy, with the counts of its rules."""

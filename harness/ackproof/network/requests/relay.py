@@ -5,10 +5,11 @@ line, each answered by a line:
 
     {"do": "add", "ways": [[name, host, port, upstream host, upstream port], …]}
     {"do": "lay", "rule": {…}}      {"do": "lift", "name": "…"}      {"do": "state"}
-    {"do": "release", "name": "…", "way": "…"}
+    {"do": "release", "name": "…", "way": "…"}      {"do": "copy", "name": "…", "way": "…"}
 
 An answer has `error`, or the present state: `ways`; `rules` with the counts of each, and `held`, how many frames each
-holds on each way. `lifted` has the counts of a rule that was lifted, `released` is true if a frame was released.
+holds on each way. `lifted` has the counts of a rule that was lifted, `released` is true if a frame was released,
+`copied` has a held frame in hexadecimal digits.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ from typing import Final
 
 from ackproof.network.requests.contents import import_messages
 from ackproof.network.requests.line import ConnectionHalf, RelayConnection, RelayRoute
-from ackproof.network.requests.rules import ActiveRule, Rule, RuleCounts
+from ackproof.network.requests.rules import ActiveRule, HeldFrame, Rule, RuleCounts
 
 CHUNK: Final = 256 * 1024
 """Bytes that are read at once: more would leave the processor's caches."""
@@ -102,12 +103,19 @@ class Relay:
 
         The next frames are held again. A frame whose client has hung up is not released: its connection is closed.
         """
-        if name not in self.rules:
-            raise ValueError(f"there is no rule {name}")
-        for wait in self.rules[name].find_waiting([way])[:1]:
+        for wait in self._find_oldest(name, way):
             wait.go()
             return True
         return False
+
+    def copy(self, name: str, way: str) -> bytes:
+        """Return the frame that this rule has held longest on a route; b'' if it holds none that has come whole."""
+        return b"".join(wait.copy() for wait in self._find_oldest(name, way))
+
+    def _find_oldest(self, name: str, way: str) -> list[HeldFrame]:
+        if name not in self.rules:
+            raise ValueError(f"there is no rule {name}")
+        return self.rules[name].find_waiting([way])[:1]
 
     def count_held(self) -> dict[str, dict[str, int]]:
         """Return how many frames each rule holds on each route, without clients that have hung up."""
@@ -318,6 +326,8 @@ def _obey(relay: Relay, order: dict[str, object], said: dict[str, object]) -> No
             said["lifted"] = asdict(relay.lift(name))
         case {"do": "release", "name": str(name), "way": str(way)}:
             said["released"] = relay.release(name, way)
+        case {"do": "copy", "name": str(name), "way": str(way)}:
+            said["copied"] = relay.copy(name, way).hex()
         case {"do": "state"}:
             pass
         case _:

@@ -120,6 +120,8 @@ class HeldFrame:
     way: str
     go: Callable[[], None]
     """Pass the frame on."""
+    copy: Callable[[], bytes]
+    """Return the whole frame; b'' if it has not come whole."""
     abandoned: Callable[[], bool]
     """Return True if the client has hung up; then the connection is ended, and the frame never goes."""
 
