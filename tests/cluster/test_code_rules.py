@@ -7,11 +7,16 @@ from collections.abc import Callable
 import pytest
 
 from ackproof.cluster.install import Installation
+from ackproof.experiment.triggers import TimeTrigger
+from ackproof.faults.code.at_code import AtCode, rule_text
+from ackproof.faults.code.points import POINTS
 from ackproof.provision.byteman import Misfit, byteman_install_jar, check_rules
+from ackproof.provision.jars import kafka_jars
 
-from .conftest import NEWEST
+from .conftest import NEWEST, OLDER
 
 pytestmark = pytest.mark.cluster
+BEFORE = (OLDER, "4.0.2", "4.1.2", "4.2.1", "4.3.1")
 
 _RULE = """\
 RULE {name}
@@ -40,3 +45,41 @@ def test_rules_are_held_against_the_classes_of_a_release(installs: Callable[[str
         "types": Misfit.TYPES,
     }
     assert byteman_install_jar().exists()
+
+
+@pytest.mark.parametrize("version", [*(pytest.param(v, marks=pytest.mark.nightly) for v in BEFORE), NEWEST])
+def test_each_named_point_fits_the_classes_of_each_line(version: str) -> None:
+    jars = kafka_jars(version).classpath
+    modes = ("kraft", "zookeeper") if version == OLDER else ("kraft",)
+    texts = []
+    for mode in modes:
+        for name, point in POINTS.items():
+            place = point.place(version, mode)
+            assert place is not None
+            for does in ("halt", "pause_thread", "delay", "throw"):
+                fault = AtCode.model_validate(
+                    {
+                        "number": 1,
+                        "trigger": TimeTrigger(at=0.0),
+                        "target": "broker(1)",
+                        "point": name,
+                        "do": does,
+                    }
+                )
+                texts.append(rule_text(fault, place, f"{name} {does} {mode}"))
+    assert check_rules("".join(texts), jars) == ()
+
+
+def test_a_rule_of_another_line_does_not_fit() -> None:
+    older = POINTS["leader-appended"].places["3.9"]
+    fault = AtCode.model_validate(
+        {
+            "number": 1,
+            "trigger": TimeTrigger(at=0.0),
+            "target": "broker(1)",
+            "point": "leader-appended",
+            "do": "halt",
+        }
+    )
+    (problem,) = check_rules(rule_text(fault, older, "old"), kafka_jars(NEWEST).classpath)
+    assert problem.misfit is Misfit.CLASS

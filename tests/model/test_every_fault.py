@@ -23,6 +23,7 @@ REQUESTS: Final = (
     *("late_request", "answer_request"),
 )
 NOT_SIMULATED: Final = {
+    "at_code": "are no JVMs",
     "command": "act on this machine",
     "flip_bits": "protocol does not say",
     **dict.fromkeys((*REQUESTS, "script"), "has no proxy"),
@@ -72,6 +73,7 @@ ONE_OF_EACH: Final = {
     "bridge": "{groups: [[1, 2], [4]], over: broker(3)}",
     "clock_jump": "{target: leader(t/0), by: 1h}",
     "command": "{inject: ['true'], check: ['true'], heal: ['true']}",
+    "at_code": "{point: leader-appended, do: halt, target: leader(t/0)}",
     "script": "{steps: [{kill: 1}, {end_session: 1}]}",
     "storm": "{count: 2, menu: {pause: 1, kill: 1}}",
 }

@@ -24,6 +24,7 @@ from ackproof.base.units import (
 from ackproof.experiment.backends import BACKENDS
 from ackproof.experiment.fault import COMMON, FaultSpec
 from ackproof.experiment.links import APIS
+from ackproof.faults.code.points import table
 from ackproof.faults.registry import fault_kinds
 
 PAGE = Path(__file__).parents[2] / "docs" / "faults.md"
@@ -31,6 +32,7 @@ MARK = "<!-- Generated from here on: python tests/support/fault_page.py -->\n"
 _TITLES = {
     "processes": "Processes",
     "crashes": "Crashes and starvation",
+    "code": "Points of the code",
     "quorum": "Quorum of controllers",
     "clocks": "Clocks",
     "links": "Links",
@@ -58,6 +60,7 @@ _NAMES = {
     "api": "an [API](#which-requests-are-sent-where)",
     "partition": "partition, as `orders/0`",
     "groups": "groups of nodes",
+    "point": "a [named point](#named-points), or a map",
 }
 
 
@@ -78,6 +81,8 @@ def reference() -> str:
             parts += [_section(kind) for kind in members]
         if family == "requests":
             parts.append(_apis())
+        if family == "code":
+            parts.append("\n".join(["### Named points\n", *table(), ""]))
     return "\n".join(parts)
 
 

@@ -9,8 +9,9 @@ class OnThisMachine:
     is_controller = False
     disk = None
     clock = None
+    exit_status = None
 
-    def expect_end(self) -> None:
+    def expect_end(self, status: int | None = None) -> None:
         pass
 
     def log_tail(self, lines: int = 20) -> str:

@@ -223,9 +223,18 @@ def end_all(found: Iterable[MarkedProcess], timeout_s: float = 10.0) -> Ended:
         with _pidfd(child.pid, child.started) as descriptor:
             if descriptor is None or _await_exit(descriptor, timeout_s):
                 gone.append(child)
+                remove_attach_socket(child.pid)
             else:
                 left.append((child, f"still there {timeout_s:g} s after SIGKILL"))
     return gone, left
+
+
+def remove_attach_socket(pid: int) -> None:
+    """Remove the socket that a JVM leaves in /tmp if it was killed after another JVM had attached to it.
+
+    Only for a process that has ended: a JVM whose socket is gone prints no thread dump any more.
+    """
+    Path(f"/tmp/.java_pid{pid}").unlink(missing_ok=True)
 
 
 def end_children(which: Callable[[MarkedProcess], bool], timeout_s: float = 10.0) -> Ended:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Final, Protocol
 
 from ackproof.base.errors import BadInput, NodeDied, WaitTimeout
-from ackproof.base.processes import ProcessState, started
+from ackproof.base.processes import ProcessState, remove_attach_socket, started
 from ackproof.base.wait import wait_until
 from ackproof.cluster.clocks import NodeClock
 from ackproof.cluster.disks.node_disk import NodeDisk
@@ -74,7 +74,11 @@ class ProcessNode:
     """Unexpected end of the node's process; None if there was none since the last start."""
     _lock: threading.RLock = field(default_factory=threading.RLock, init=False)
     _child: NodeProcess | None = field(default=None, init=False)
+    exit_status: int | None = field(default=None, init=False)
+    """Exit status of the last process (negative: the signal that ended it); None while there is one."""
     _expected: bool = field(default=False, init=False)
+    _expected_status: int | None = field(default=None, init=False)
+    """Exit status that is expected, whatever else is not."""
     _end_reported: threading.Event = field(default_factory=threading.Event, init=False)
     """Set once the end of its last process was reported."""
 
@@ -103,6 +107,7 @@ class ProcessNode:
             if self.state() is not NodeState.GONE:
                 raise BadInput(f"node {self.id} cannot be started: it is {self.state().value}")
             self._expected = False
+            self._expected_status = self.exit_status = None
             self.death = None
             self._child = child = self.launch()
             self._end_reported.clear()
@@ -115,9 +120,12 @@ class ProcessNode:
     def terminate(self) -> None:
         self._end_by(signal.SIGTERM)
 
-    def expect_end(self) -> None:
+    def expect_end(self, status: int | None = None) -> None:
         with self._lock:
-            self._expected = True
+            if status is None:
+                self._expected = True
+            else:
+                self._expected_status = status
 
     def stop(self, timeout_s: float = 30.0) -> bool:
         """Send SIGTERM, and SIGKILL after `timeout_s`. Return True if it ended in time."""
@@ -134,10 +142,10 @@ class ProcessNode:
         return True
 
     def pause(self) -> None:
-        self._signal(signal.SIGSTOP)
+        self.send_signal(signal.SIGSTOP)
 
     def resume(self) -> None:
-        self._signal(signal.SIGCONT)
+        self.send_signal(signal.SIGCONT)
 
     def await_ready(self, timeout_s: float) -> None:
         self.ready(self, timeout_s)
@@ -146,7 +154,8 @@ class ProcessNode:
         parts = [_tail(self.files.log, lines), _tail(self.files.stdout, lines)]
         return "\n".join(part for part in parts if part)
 
-    def _signal(self, number: signal.Signals) -> None:
+    def send_signal(self, number: signal.Signals) -> None:
+        """Send a signal that does not end the process; do nothing if there is none."""
         with self._lock:
             if self._child is not None:
                 self._child.signal(number)
@@ -161,9 +170,11 @@ class ProcessNode:
 
     def _ended(self, child: NodeProcess, number: int) -> None:
         status = status_text(number)
+        remove_attach_socket(child.pid)
         with self._lock:
             what: NodeEnded | timeline.NodeDied
-            if self._expected:
+            self.exit_status = number
+            if self._expected or number == self._expected_status:
                 what = NodeEnded(pid=child.pid, status=status)
             else:
                 tail = self.log_tail(REPORTED_LINES)

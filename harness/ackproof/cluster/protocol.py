@@ -22,7 +22,8 @@ from ackproof.network.wire import Access, Connection, WireError
 from ackproof.rundir.partition import TopicPartition
 from ackproof.rundir.timeline import NodeDied, NodeEnded, NodeStarted, ProxyDied, Timeline
 
-if TYPE_CHECKING:  # files are checked without what runs proxies
+if TYPE_CHECKING:  # files are checked without what runs proxies, or reaches into JVMs
+    from ackproof.cluster.code_rules import CodeAgent
     from ackproof.network.requests.links import RequestLinks
 
 
@@ -118,8 +119,15 @@ class LocalNode(Node, Protocol):
     def terminate(self) -> None:
         """Send SIGTERM, which begins a controlled shutdown, and return at once."""
 
-    def expect_end(self) -> None:
-        """Until the next start, treat an end of its process as expected: a fault such as a full disk may cause it."""
+    @property
+    def exit_status(self) -> int | None:
+        """Exit status of its last process (negative: the signal that ended it); None while it has one."""
+
+    def expect_end(self, status: int | None = None) -> None:
+        """Until the next start, treat an end of its process as expected: a fault such as a full disk may cause it.
+
+        `status`: only an end with this exit status; None: any.
+        """
 
     def pause(self) -> None:
         """Send SIGSTOP and return at once."""
@@ -212,6 +220,10 @@ class Cluster(ABC):
     def exporters(self) -> Mapping[int, Address]:
         """Return the address of each node's metrics exporter, which bypasses all proxies; empty without metrics."""
         return {}
+
+    def code_agent(self, node_id: int) -> CodeAgent:
+        """Return the agent for rules in the code of a node. Raises `FaultNotConfirmed` if its JVM is out of reach."""
+        raise FaultNotConfirmed(f"the JVM of node {node_id} is out of reach: ackproof did not start it")
 
     @property
     def mesh(self) -> Mesh | None:

@@ -30,6 +30,7 @@ class Need(StrEnum):
     CLIENT_REQUESTS = "requests from clients to brokers"
     DISKS_WHERE_ROOT = "file systems of their own for the nodes' data, where they can be mounted"
     METRICS = "an exporter of metrics in each node"
+    CODE = "rules in the code of the nodes"
 
 
 LINKS: Final = frozenset({Need.BROKER_LINKS, Need.CONTROLLER_LINKS, Need.CLIENT_LINKS})
@@ -78,7 +79,7 @@ class BackendRow:
     files."""
 
 
-_LAID: Final = LINKS | DISKS | {Need.PACKETS, Need.CLOCKS, Need.METRICS} | REQUESTS.keys()
+_LAID: Final = LINKS | DISKS | {Need.PACKETS, Need.CLOCKS, Need.METRICS, Need.CODE} | REQUESTS.keys()
 
 BACKENDS: Final[Mapping[str, BackendRow]] = MappingProxyType(
     {

@@ -1,6 +1,6 @@
 """Loopback addresses of a cluster. Each cluster leases a block, 127.C.x.y::
 
-127.C.1.i        node i: its INTERNAL and CONTROLLER listeners, known to the other nodes as node-i.test; its exporter
+127.C.1.i        node i: its INTERNAL and CONTROLLER listeners, node-i.test for the other nodes; its exporter and agent
 127.C.2.i        node i for clients (EXTERNAL), known by this literal
 127.C.(50+i).j   where node i reaches node j when that directed link goes through a proxy
 127.C.50.j       where clients reach broker j when these links go through proxies
@@ -89,6 +89,10 @@ class Addresses:
         """Return the address of node `node_id`'s metrics exporter."""
         return Address(self.node(node_id), self.exporter_port)
 
+    def code_agent(self, node_id: int) -> Address:
+        """Return the address at which node `node_id` takes rules for its code, once an agent is attached."""
+        return Address(self.node(node_id), self.base_port + 4)
+
     @property
     def internal_port(self) -> int:
         """Port of the INTERNAL listener: replication and requests between brokers."""
@@ -119,6 +123,7 @@ class Addresses:
                 Address(self.node(node_id), self.controller_port),
                 self.client(node_id),
                 self.exporter(node_id),
+                self.code_agent(node_id),
             )
         ]
 
@@ -293,7 +298,7 @@ def _base_ports() -> list[int]:
         lowest = int(_EPHEMERAL.read_text().split()[0])
     except (OSError, ValueError, IndexError):
         lowest = 32768
-    return [port for port in _BASE_PORTS if port + 3 < lowest] or list(_BASE_PORTS)
+    return [port for port in _BASE_PORTS if port + 4 < lowest] or list(_BASE_PORTS)
 
 
 def _require_loopback() -> None:

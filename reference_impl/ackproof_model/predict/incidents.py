@@ -90,7 +90,9 @@ def _bitten(case: Case, events: Sequence[Event]) -> list[tuple[FaultSpec, list[i
         if life is None:
             continue
         nodes = list(life.nodes)
-        if lifelines.fault_event(fault.number, FaultMissed) is not None:
+        # of several nodes, a halt in the code ends those that pass the point
+        certain = fault.ENDS_NODES or not fault.observed(1).kills
+        if not certain or lifelines.fault_event(fault.number, FaultMissed) is not None:
             last = lifelines.fault_events[fault.number][-1].t_ns
             nodes = [
                 node

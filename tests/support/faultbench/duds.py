@@ -17,6 +17,7 @@ from ackproof.base.errors import FaultNotConfirmed
 from ackproof.cluster.disks import file_systems
 from ackproof.faults.injection import SEEN_WITHIN_S, Clients, Injection
 from faultbench.bench import Bench
+from faultbench.code import CODE_DUDS
 from faultbench.dud import Dud as Dud
 from faultbench.planned import leaderless
 from faultbench.request_duds import REQUEST_DUDS
@@ -147,6 +148,7 @@ DUDS: Final[Mapping[str, Mapping[str, Dud]]] = {
             "check to say yes",
         ),
     },
+    "code": CODE_DUDS,
     "crashes": {
         "crash_loop": Dud(
             "crash_loop: {target: follower(t/0), times: 3, up: 200ms}",

@@ -21,6 +21,16 @@ def nothing(real: Callable[..., Any]) -> Callable[..., Any]:
     return lambda *given, **named: None
 
 
+def without_its_act(real: Callable[..., Any]) -> Callable[..., Any]:
+    """A rule that says that it acts, and does nothing."""
+
+    def spoilt(*given: Any) -> str:
+        lines = real(*given).splitlines()
+        return "\n".join("DO NOTHING" if line.startswith("DO ") else line for line in [*lines, ""])
+
+    return spoilt
+
+
 def says(word: object) -> Spoilt:
     """Does nothing, and answers this."""
     return lambda real: lambda *given, **named: word

@@ -18,6 +18,7 @@ from ackproof.cluster.protocol import Cluster, OnNodeEvent
 from ackproof.experiment.backends import BACKENDS, Need
 from ackproof.experiment.kafka import KafkaBuild
 from ackproof.experiment.spec import ClusterSpec
+from ackproof.provision.byteman import byteman_install_jar, byteman_jar
 from ackproof.provision.progress import ProgressSink, ignore
 from ackproof.provision.tools import exporter_jar
 
@@ -65,6 +66,9 @@ def prepare(
     links.require(needs, progress, containers=backend == "docker")
     if Need.METRICS in needs:
         exporter_jar(progress)
+    if Need.CODE in needs:
+        byteman_jar(progress)
+        byteman_install_jar(progress)
     if backend == "process":
         return
     from ackproof.cluster.containers.build import prepare_image

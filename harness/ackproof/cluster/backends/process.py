@@ -9,6 +9,7 @@ from typing import Final
 
 from ackproof.base.processes import Child, RunTag, spawn
 from ackproof.cluster import clocks
+from ackproof.cluster.code_rules import CodeAgent, LocalCodeAgent
 from ackproof.cluster.install import Installation
 from ackproof.cluster.metadata import metadata_of
 from ackproof.cluster.node import ProcessNode
@@ -29,6 +30,11 @@ class ProcessCluster(OwnCluster):
     def _take_addresses(self, node_ids: tuple[int, ...]) -> Addresses:
         self._lease = self._acquire_lease(node_ids)
         return self._lease.addresses
+
+    def code_agent(self, node_id: int) -> CodeAgent:
+        installed = self._builds.get(node_id, self._installed)
+        jars, address = installed.jars, self.layout.addresses.code_agent(node_id)
+        return LocalCodeAgent(self._nodes[node_id], jars.version, jars.classpath, installed.java, address)
 
     def _launch(self, node: ProcessNode) -> Child:
         if (rules := self._installed_on(node).jars.rules) is not None:

@@ -1,0 +1,181 @@
+"""Rules in the code of a running node: Byteman's agent is attached to its JVM when the first rule is due.
+
+The start-up and the command line of a node stay as they are. The agent then listens at one address for the rest of the
+JVM's life; it takes rules as text (LOAD, DELETE, LIST), and answers each request with a text that ends with OK.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import re
+import signal
+import socket
+import subprocess
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from ackproof.base.errors import FaultNotConfirmed, WaitTimeout
+from ackproof.base.wait import wait_until
+from ackproof.cluster.node import ProcessNode
+from ackproof.network.addresses import Address
+from ackproof.provision.byteman import byteman_install_jar, byteman_jar
+from ackproof.provision.java import Java
+
+INSTALLER: Final = "org.jboss.byteman.agent.install.Install"
+HOLD_SUFFIX: Final = ".hold"
+ANSWERS_WITHIN_S: Final = 20.0
+"""Seconds for one answer of the agent. A load rewrites a class: 0.1 to 0.5 s, on a busy machine more."""
+_DUMPED_WITHIN_S: Final = 10.0
+_DUMP_BEGINS: Final = "Full thread dump "
+_DUMP_ENDS: Final = "JNI global refs"
+_BLANK: Final = re.compile(r"\n\s*\n")
+
+
+class CodeAgent(ABC):
+    """The agent in the JVM of one node. `version`: the Kafka release that the node runs. `classpath`: its jars here."""
+
+    def __init__(self, node: ProcessNode, version: str, classpath: Sequence[Path]) -> None:
+        self.node = node
+        self.version = version
+        self.classpath = tuple(classpath)
+
+    # -- added by a backend -------------------------------------------------------------------------------------------
+
+    @abstractmethod
+    def _install(self) -> str:
+        """Attach the agent to the node's JVM; return what the installer said. Raises OSError."""
+
+    @abstractmethod
+    def _ask(self, request: str) -> str:
+        """Send a request to the agent and return its answer; '' if nobody listens."""
+
+    @abstractmethod
+    def output(self) -> str:
+        """Return what the node's JVM has printed so far."""
+
+    # -- rules --------------------------------------------------------------------------------------------------------
+
+    def attach(self) -> None:
+        """Attach the agent if the node's JVM has none. Raises `FaultNotConfirmed`."""
+        if self._ask("VERSION\n"):
+            return
+        try:
+            said = self._install()
+        except (OSError, subprocess.SubprocessError) as error:
+            said = str(error)
+        try:
+            wait_until(lambda: self._ask("VERSION\n"), what="the agent", timeout_s=5.0)
+        except WaitTimeout:
+            shown = " ".join(said.split())[-300:] or "no message"
+            raise FaultNotConfirmed(
+                f"Byteman's agent could not be attached to node {self.node.id}: {shown}"
+            ) from None
+
+    def load(self, name: str, rules: str) -> None:
+        """Load rules as the script `name`. Raises `FaultNotConfirmed` if the agent does not take them."""
+        answer = self._ask(f"LOAD\nSCRIPT {name}\n{rules}ENDSCRIPT\nENDLOAD\n")
+        if "install rule" not in answer or "ERROR" in answer or "EXCEPTION" in answer:
+            raise FaultNotConfirmed(f"node {self.node.id} does not take the rule: {_short(answer)}")
+
+    def delete(self, name: str, rules: str) -> None:
+        """Delete the rules of the script `name`. Raises `FaultNotConfirmed` if the agent still has one."""
+        answer = self._ask(f"DELETE\nSCRIPT {name}\n{rules}ENDSCRIPT\nENDDELETE\n")
+        if not answer or name in self.list():
+            raise FaultNotConfirmed(f"node {self.node.id} does not remove the rule: {_short(answer)}")
+
+    def list(self) -> str:
+        """Return the agent's list of rules, each with the methods that it was put into and its errors."""
+        return self._ask("LIST\n")
+
+    # -- threads that wait at a FIFO ----------------------------------------------------------------------------------
+
+    def hold_threads(self, key: str) -> None:
+        """Make the FIFO `KEY.hold` in the node's folder: who opens it to read waits for `release_threads`."""
+        os.mkfifo(self._fifo(key))
+
+    def release_threads(self, key: str) -> None:
+        """Let all threads go on that wait at a FIFO, and remove it. Call it once no more threads come."""
+        fifo = self._fifo(key)
+        try:
+            # fails where nobody waits
+            os.close(os.open(fifo, os.O_WRONLY | os.O_NONBLOCK))
+        except OSError as error:
+            if error.errno not in (errno.ENXIO, errno.ENOENT):
+                raise
+        fifo.unlink(missing_ok=True)
+
+    def _fifo(self, key: str) -> Path:
+        return self.node.files.folder / f"{key}{HOLD_SUFFIX}"
+
+    # -- the JVM's own view -------------------------------------------------------------------------------------------
+
+    def dump_threads(self) -> tuple[str, ...]:
+        """Return the stack of each thread, as the JVM prints them on SIGQUIT. Raises `FaultNotConfirmed`."""
+        seen = len(self.output())
+        self.node.send_signal(signal.SIGQUIT)
+
+        def dump() -> str | None:
+            begins, found, rest = self.output()[seen:].partition(_DUMP_BEGINS)
+            del begins
+            return rest if found and _DUMP_ENDS in rest else None
+
+        try:
+            text = wait_until(dump, what="the threads", timeout_s=_DUMPED_WITHIN_S, interval_s=0.05)
+        except WaitTimeout:
+            raise FaultNotConfirmed(
+                f"node {self.node.id} printed no thread dump within {_DUMPED_WITHIN_S:g} s"
+            ) from None
+        return tuple(_BLANK.split(text))
+
+
+def _short(answer: str) -> str:
+    return " ".join(answer.split())[-300:] or "no answer"
+
+
+@dataclass(frozen=True)
+class _Listener:
+    address: Address
+    java: Java
+
+
+class LocalCodeAgent(CodeAgent):
+    """The agent in a JVM of this machine. It listens at the node's own leased address."""
+
+    def __init__(
+        self, node: ProcessNode, version: str, classpath: Sequence[Path], java: Java, address: Address
+    ) -> None:
+        super().__init__(node, version, classpath)
+        self._there = _Listener(address, java)
+
+    def _install(self) -> str:
+        jars = f"{byteman_install_jar()}:{byteman_jar()}"
+        host, port = self._there.address
+        command = [str(self._there.java.path), "-XX:-UsePerfData", "-XX:TieredStopAtLevel=1", "-cp", jars]
+        command += [INSTALLER, "-h", host, "-p", str(port), str(self.node.pid)]
+        done = subprocess.run(
+            command, capture_output=True, text=True, timeout=ANSWERS_WITHIN_S * 2, check=False
+        )
+        return done.stdout + done.stderr
+
+    def _ask(self, request: str) -> str:
+        try:
+            with socket.create_connection(self._there.address, 2.0) as link:
+                link.settimeout(ANSWERS_WITHIN_S)
+                link.sendall(request.encode())
+                return _read_answer(link)
+        except OSError:
+            return ""
+
+    def output(self) -> str:
+        return self.node.files.stdout.read_text(encoding="utf-8", errors="replace")
+
+
+def _read_answer(link: socket.socket) -> str:
+    answer = b""
+    while not answer.endswith(b"OK\n") and (more := link.recv(1 << 16)):
+        answer += more
+    return answer.decode("utf-8", "replace")

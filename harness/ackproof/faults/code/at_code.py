@@ -1,0 +1,381 @@
+"""The fault `at_code`: halt, pause, delay or throw where a thread passes a point of Kafka's code.
+
+Byteman's agent only does it. What confirms it knows nothing of the agent: the exit status of a halt, the JVM's own dump
+of its threads for a pause or delay, the node's log for an exception.
+"""
+
+from __future__ import annotations
+
+import re
+import secrets
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import partial
+from typing import Annotated, Final, Literal
+
+from pydantic import ConfigDict, Field
+
+from ackproof.base.errors import FaultNotConfirmed, WaitTimeout
+from ackproof.base.units import Duration
+from ackproof.base.wait import wait_until
+from ackproof.cluster.code_rules import HOLD_SUFFIX, CodeAgent
+from ackproof.cluster.protocol import LocalNode, NodeState
+from ackproof.experiment.backends import Ability, Need
+from ackproof.experiment.base import Spec, Whole, matching
+from ackproof.experiment.experiment import ExperimentSpec
+from ackproof.experiment.exposure import NOTHING, Exposure, Incidents
+from ackproof.experiment.fault import WHERE_IT_RUNS, Complaints, Grip, NodeFault
+from ackproof.experiment.problems import nearest
+from ackproof.experiment.roles import PartitionField
+from ackproof.faults.code.points import POINTS, CodePlace
+from ackproof.faults.injection import Aim, FaultContext, injects
+from ackproof.faults.processes import ProcessInjection
+from ackproof.provision.byteman import check_rules
+
+HALTED: Final = 77
+"""Exit status of a JVM that a rule halts. Kafka uses 0 and 1; an unknown status of a container is 255."""
+PASSED_WITHIN_S: Final = 50.0
+"""Seconds in which the point must be passed often enough."""
+LOOK_EVERY_S: Final = 0.1
+_LOG_LINES: Final = 400
+_STANDS_IN: Final = {
+    "pause_thread": "java.io.FileInputStream.open",
+    "delay": "org.jboss.byteman.rule.helper.Helper.delay",
+}
+"""Frame of a thread that a rule holds."""
+
+_CLASS: Final = re.compile(r"[A-Za-z_$][\w$]*(\.[A-Za-z_$][\w$]*)*\Z")
+_METHOD: Final = re.compile(r"(<init>|[A-Za-z_$][\w$]*)(\([\w$.,\[\] ]*\))?\Z")
+_PLACES: Final = "ENTRY, EXIT, EXCEPTION EXIT, LINE n, or [AFTER] INVOKE, READ, WRITE, SYNCHRONIZE, THROW"
+_AT: Final = re.compile(
+    r"(ENTRY|EXIT|EXCEPTION EXIT|LINE \d+|SYNCHRONIZE|THROW|(AFTER )?(INVOKE|READ|WRITE|SYNCHRONIZE) [^\n]+)\Z"
+)
+_CONDITION: Final = re.compile(r"(?!.*\b(DO|ENDRULE|RULE)\b)[^\n]+\Z")
+
+
+class FreePoint(Spec):
+    """A place in a method of Kafka's, for a point that has no name."""
+
+    model_config = ConfigDict(populate_by_name=True)
+
+    class_name: Annotated[str, matching(_CLASS, "the full name of a class")] = Field(
+        alias="class", description="Full name of the class, such as kafka.cluster.Partition."
+    )
+    method: Annotated[str, matching(_METHOD, "the name of a method, with parameter types if need be")] = (
+        Field(description="Method; with parameter types, only that overload.")
+    )
+    at: Annotated[str, matching(_AT, f"a place as Byteman names it: {_PLACES}")] = Field(
+        "ENTRY", description=f"Place in the method, as Byteman names it: {_PLACES}."
+    )
+    when: Annotated[str, matching(_CONDITION, "a condition of one line, as Byteman takes it")] = Field(
+        "TRUE",
+        description="Only where this condition of Byteman's holds; $0 is the object, $1 the first argument.",
+    )
+
+    def place(self) -> CodePlace:
+        return CodePlace(self.class_name, self.method, self.at, self.when)
+
+
+class AtCode(NodeFault):
+    """The process halts, one thread waits, is delayed or fails where a thread passes a point of the code.
+
+    The rule is loaded when the fault is due. With `halt` and `pause_thread` it acts once, at the pass of number `pass`;
+    with `delay` and `throw` at that pass and all later ones, until it is healed.
+    """
+
+    KIND = "at_code"
+    DONE = "hit at a point of its code"
+    ASKS = frozenset({Ability.PROCESSES})
+    OVER = WHERE_IT_RUNS
+    IN_FORCE_S = PASSED_WITHIN_S + 10.0
+    PER_NODE = Incidents(kills=1)
+    NEEDS = frozenset({Need.CODE})
+    SUMMARY = "Halt the process, or hold, delay or fail a thread, where the code passes a point (Byteman)."
+    HEALING = "remove the rule, let the thread go on, start again what was halted"
+    HOLD_KEY = "for"
+    SHORT = ()
+    NOT_SIMULATED = (
+        "its brokers are no JVMs and have no code to reach into; use the faults of processes and requests"
+    )
+    model_config = ConfigDict(populate_by_name=True)
+
+    point: str | FreePoint = Field(
+        description="A name, or {class, method, at, when}.",
+    )
+    does: Literal["halt", "pause_thread", "delay", "throw"] = Field(
+        alias="do", description="What happens there. halt: the JVM ends at once, as by SIGKILL."
+    )
+    nth: Whole = Field(
+        1,
+        alias="pass",
+        ge=1,
+        le=1_000_000,
+        description="Act at this pass of the point, counted per node and partition.",
+    )
+    partition: PartitionField | None = Field(
+        None,
+        title="Partition",
+        description="Only passes that concern this partition; for a named point of partitions.",
+    )
+    by: Duration = Field(1.0, ge=0.2, le=600, description="With delay: the time for which each pass waits.")
+    exception: Annotated[str, matching(_CLASS, "the full name of a class")] = Field(
+        "org.apache.kafka.common.errors.TimeoutException",
+        description="With throw: class of the exception. It takes a text.",
+    )
+
+    @property
+    def title(self) -> str:
+        """Return the point's name; for one without a name its class and method."""
+        if isinstance(self.point, str):
+            return self.point
+        return f"{self.point.class_name.rpartition('.')[2]}.{self.point.method.partition('(')[0]}"
+
+    @property
+    def course(self) -> tuple[str, ...]:
+        place = f", {self.partition}" if self.partition else ""
+        return (f"{self.does} at {self.title}{place}, pass {self.nth}",)
+
+    def place(self, version: str, mode: str) -> CodePlace | None:
+        """Return the point's place in a release; None if the release has none."""
+        if isinstance(self.point, FreePoint):
+            return self.point.place()
+        return POINTS[self.point].place(version, mode)
+
+    def keeps(self, spec: ExperimentSpec) -> Grip | None:
+        return None  # a role of several nodes: the first that passes
+
+    def observed(self, nodes: int) -> Incidents:
+        return super().observed(nodes) if self.does == "halt" else NOTHING
+
+    def planned(self, exposure: Exposure) -> Incidents:
+        nodes = exposure.aimed_at(self.targets)
+        return self.observed(nodes) if self.does in ("halt", "throw") else exposure.noticed(self.hold, nodes)
+
+    def check(self, spec: ExperimentSpec, say: Complaints) -> None:
+        """Report a point that does not exist in this release, and fields that do not go with it."""
+        if isinstance(self.point, str):
+            self._check_name(self.point, spec, say)
+        elif self.partition is not None:
+            say.report(("partition",), "goes with a named point only; write a condition into when")
+        for field, value, does in (("by", self.by, "delay"), ("exception", self.exception, "throw")):
+            if value != type(self).model_fields[field].default and self.does != does:
+                say.report((field,), f"goes with do: {does} only", key=True)
+
+    def _check_name(self, name: str, spec: ExperimentSpec, say: Complaints) -> None:
+        cluster = spec.cluster
+        if name not in POINTS:
+            say.unknown_value(("point",), "the point", name, POINTS)
+            return
+        point, version = POINTS[name], cluster.kafka.version
+        place = point.place(version, cluster.mode)
+        if place is None and say.sound(("point",), cluster=True):
+            there = [other.name for other in POINTS.values() if other.place(version, cluster.mode)]
+            why = f"Kafka {version} has no point {name} that is known here; it is known from {point.since} on"
+            say.report(("point",), why, nearest(name, there, cutoff=0.0))
+        if place is not None and not place.partition and self.partition is not None:
+            say.report(("partition",), f"the point {name} concerns no single partition")
+        apart = not (cluster.combined or cluster.metadata.broker_controls)
+        if apart and say.sound(("target",), cluster=True):
+            sides = {role_side for role in self.targets for role_side in role.sides()}
+            if (point.side == "controller") not in sides:
+                whom = "controller" if point.side == "controller" else "a broker, such as leader(orders/0)"
+                say.report(("target",), f"the point {name} is passed by {point.side}s only: aim at {whom}")
+
+    def __str__(self) -> str:
+        return f"{self.kind} {', '.join(map(str, self.targets))}"
+
+
+@dataclass(frozen=True)
+class LoadedRule:
+    """The rule of a fault in one process. `key` names its counters, its flag and the threads that wait."""
+
+    agent: CodeAgent
+    pid: int | None
+    place: CodePlace
+    key: str
+    text: str
+
+
+def rule_text(fault: AtCode, place: CodePlace, key: str) -> str:
+    """Return the fault's rule for this place in Byteman's language. It prints one line at its first bite."""
+    count = f'incrementCounter("{key} " + passing)'
+    once = fault.does in ("halt", "pause_thread")
+    conditions = [f"({place.when})", '!passing.startsWith("__")']
+    if fault.partition is not None:
+        conditions.append(f'passing.equals("{fault.partition.topic}-{fault.partition.partition}")')
+    conditions.append(f"{count} {'==' if once else '>='} {fault.nth}")
+    thread = "java.lang.Thread.currentThread().getName()"
+    conditions.append(f'(!flag("{key}") || traceln("{key} passed by " + {thread} + " " + passing))')
+    acts = {
+        "halt": f"java.lang.Runtime.getRuntime().halt({HALTED})",
+        # opening a FIFO waits for a writer: the harness, at the healing
+        "pause_thread": f'new java.io.FileInputStream("{key}{HOLD_SUFFIX}")',
+        "delay": f"delay({round(fault.by * 1000)})",
+        "throw": f'throw new {fault.exception}("{key}")',
+    }
+    where = place.at if place.at.startswith("AFTER ") else f"AT {place.at}"
+    bind = f"{place.bind}, " if place.bind else ""
+    lines = [
+        f"RULE {key}",
+        f"CLASS {place.class_name}",
+        f"METHOD {place.method}",
+        where,
+        f"BIND {bind}passing:String = {place.partition or chr(34) * 2}",
+        f"IF {' && '.join(conditions)}",
+        f"DO {acts[fault.does]}",
+        "ENDRULE",
+    ]
+    return "\n".join([*lines, ""])
+
+
+@injects(AtCode)
+class AtCodeInjection(ProcessInjection[AtCode]):
+    """Load the rule on each node that holds the role, and wait until the first of them passes the point."""
+
+    def __init__(self, fault: AtCode, aim: Aim, context: FaultContext) -> None:
+        super().__init__(fault, aim, context)
+        self._mode = context.cluster.spec.mode
+        self._loaded: dict[int, LoadedRule] = {}
+
+    def inject(self) -> str:
+        with self._lock_nodes():
+            self._require_breakable()
+            for node in self.nodes:
+                self._load(node)
+        return f"rule for {self.fault.title} loaded into {self._name_nodes()}"
+
+    def _load(self, node: LocalNode) -> None:
+        agent = self.context.cluster.code_agent(node.id)
+        place = self.fault.place(agent.version, self._mode)
+        if place is None:
+            raise self.not_confirmed(
+                f"node {node.id} runs Kafka {agent.version}, which has no {self.fault.title}"
+            )
+        key = f"ackproof-{self.fault.number}-{secrets.token_hex(3)}"
+        rule = LoadedRule(agent, node.pid, place, key, rule_text(self.fault, place, key))
+        if isinstance(self.fault.point, FreePoint) and (wrong := check_rules(rule.text, agent.classpath)):
+            raise self.not_confirmed(f"the point does not fit Kafka {agent.version}: {wrong[0]}")
+        if self.fault.does == "pause_thread":
+            agent.hold_threads(key)
+        agent.attach()
+        if self.fault.does == "halt":
+            node.expect_end(HALTED)
+        self._loaded[node.id] = rule
+        agent.load(key, rule.text)
+
+    def confirm(self) -> str:
+        def bitten() -> str | None:
+            self._load_again()
+            return next(filter(None, map(self._look, self.nodes)), None)
+
+        witness = self.wait_for(
+            bitten,
+            f"{self.fault.title} to be passed {self.fault.nth} times",
+            PASSED_WITHIN_S,
+            interval_s=LOOK_EVERY_S,
+            state=self._describe_rules,
+        )
+        if self.fault.does == "halt":
+            self._unload(node for node in self.nodes if node.state() is NodeState.RUNNING)
+        return witness
+
+    def _load_again(self) -> None:
+        """Load the rule into nodes that run another process by now: a rule ends with its JVM."""
+        for node in self.nodes:
+            with self.holds.acting_on(node.id):
+                old = self._loaded[node.id]
+                halted = self.fault.does == "halt" and node.exit_status == HALTED
+                if node.state() is NodeState.RUNNING and node.pid != old.pid and not halted:
+                    self._load(node)
+
+    def _look(self, node: LocalNode) -> str | None:
+        """Return what shows that the rule acted on this node; None if nothing does."""
+        rule = self._loaded[node.id]
+        if self.fault.does == "halt":
+            if node.state() is not NodeState.GONE or node.exit_status != HALTED:
+                return None
+            with self.holds.acting_on(node.id):
+                self.holds.take(node.id, self.fault.number, Grip.DOWN)
+            return f"kernel: node {node.id} is gone, with exit status {HALTED}"
+        if node.state() is not NodeState.RUNNING or f"{rule.key} passed by " not in rule.agent.output():
+            return None
+        if self.fault.does == "throw":
+            found = next((line for line in node.log_tail(_LOG_LINES).splitlines() if _logs(line, rule)), None)
+            return f"log of node {node.id}: {found.strip()[:300]}" if found else None
+        if (thread := _held_thread(rule, self.fault)) is None:
+            return None
+        return f"thread dump of node {node.id}: {thread} stands in {rule.place.method.partition('(')[0]}"
+
+    def _describe_rules(self) -> str:
+        """Return what the agents say of the rules, for a fault that did not take effect."""
+        said = []
+        for node in self.nodes:
+            rule, state = self._loaded[node.id], node.state()
+            listed = rule.agent.list() if state is NodeState.RUNNING else ""
+            passed = f"{rule.key} passed by " in rule.agent.output()
+            word = "acted, and no witness saw it" if passed else "never fired"
+            word = (
+                word if "trigger method" in listed else f"{word}; its class is not loaded, or it does not fit"
+            )
+            said.append(f"node {node.id} is {state.value}, its rule {word}")
+        return "; ".join(said)
+
+    def heal(self) -> str:
+        self._unload(self.nodes)
+        started = self._start_dead_nodes() if self.fault.does == "halt" else ""
+        return f"rule removed from {self._name_nodes()}" + (f"; {started}" if started else "")
+
+    def _unload(self, nodes: Iterator[LocalNode] | tuple[LocalNode, ...]) -> None:
+        """Remove the rule from these nodes, and wake what waits. A process that has ended took its rule along."""
+        for node in nodes:
+            rule = self._loaded.get(node.id)
+            if rule is not None:
+                self._when_free(node, partial(self._unload_one, node, rule))
+
+    def _unload_one(self, node: LocalNode, rule: LoadedRule) -> None:
+        try:
+            if node.state() is NodeState.RUNNING and node.pid == rule.pid:
+                rule.agent.delete(rule.key, rule.text)
+        finally:
+            if self.fault.does == "pause_thread":
+                rule.agent.release_threads(rule.key)
+
+    def confirm_healed(self) -> str:
+        if not self._loaded:
+            return "nothing was done"
+        ready = self._await_ready()
+        seen = []
+        for node in self.nodes:
+            rule = self._loaded[node.id]
+            if node.state() is not NodeState.RUNNING or node.pid != rule.pid:
+                continue
+            try:
+                wait_until(
+                    lambda rule=rule: _held_thread(rule, self.fault) is None,  # type: ignore[misc]
+                    what="the point to be free",
+                    timeout_s=self.fault.by + 10.0,
+                    interval_s=LOOK_EVERY_S * 2,
+                )
+            except WaitTimeout as error:
+                raise FaultNotConfirmed(
+                    f"node {node.id}: a thread still stands at {self.fault.title}"
+                ) from error
+            seen.append(str(node.id))
+        free = f"thread dump of node {', '.join(seen)}: no thread is held; " if seen else ""
+        return free + ready
+
+
+def _logs(line: str, rule: LoadedRule) -> bool:
+    return rule.key in line and f"{rule.key} passed by " not in line
+
+
+def _held_thread(rule: LoadedRule, fault: AtCode) -> str | None:
+    """Return the name of a thread that the rule holds in its method, as the JVM says; None if there is none."""
+    frame = _STANDS_IN.get(fault.does, "")
+    if not frame:
+        return None
+    method = f"{rule.place.class_name}.{rule.place.method.partition('(')[0]}("
+    for stack in rule.agent.dump_threads():
+        if frame in stack and method in stack:
+            return stack.strip().partition("\n")[0].split('"')[1] if '"' in stack else "a thread"
+    return None

@@ -1,0 +1,134 @@
+"""The fault at_code as a file has it, the points per release, and the rule that it becomes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ackproof.experiment.exposure import NOTHING, Incidents
+from ackproof.experiment.problems import InvalidExperiment
+from ackproof.faults.code.at_code import HALTED, AtCode, rule_text
+from ackproof.faults.code.points import POINTS
+from ackproof.plan import load
+from ackproof.plan.cases import cases
+
+FILE = """\
+name: code
+cluster: {{kafka: "{kafka}", brokers: 3, controllers: 1{mode}}}
+topics: {{orders: {{partitions: 2, replication_factor: 3}}}}
+workload: {{duration: 2s, producers: {{rate: 100/s}}}}
+faults:
+  - at_code: {fault}
+    at: 1s
+    for: 1s
+"""
+LINES = ("3.9.2", "4.0.2", "4.1.2", "4.2.1", "4.3.1", "4.4.0")
+
+
+def fault_of(folder: Path, fault: str, *, kafka: str = "4.4.0", mode: str = "", **options: Any) -> AtCode:
+    path = folder / "code.yaml"
+    path.write_text(FILE.format(kafka=kafka, mode=mode, fault=fault))
+    found = cases(load(path, **options))[0].faults[0]
+    assert isinstance(found, AtCode)
+    return found
+
+
+@pytest.mark.parametrize("name", sorted(POINTS))
+def test_every_named_point_can_be_asked_for(tmp_path: Path, name: str) -> None:
+    whom = "controller" if POINTS[name].side == "controller" else "leader(orders/0)"
+    fault = fault_of(tmp_path, f"{{point: {name}, do: halt, target: {whom}, pass: 3}}")
+    assert (fault.title, fault.nth, fault.hold) == (name, 3, 1.0)
+    assert all(POINTS[name].place(version) is not None for version in LINES)
+    assert POINTS[name].place("3.8.1") is None
+    assert POINTS[name].place("5.1.0") == POINTS[name].place("4.4.0")
+
+
+@pytest.mark.parametrize(
+    ("fault", "more", "said"),
+    [
+        ("{point: leader-append, do: halt, target: broker(1)}", {}, "leader-appended"),
+        ("{point: leader-appended, do: stop, target: broker(1)}", {}, "halt"),
+        ("{point: alter-partition, do: halt, target: leader(orders/0)}", {}, "passed by controllers only"),
+        ("{point: leader-appended, do: halt, target: controller}", {}, "passed by brokers only"),
+        (
+            "{point: response-sent, do: halt, target: broker(1), partition: orders/0}",
+            {},
+            "no single partition",
+        ),
+        ("{point: leader-appended, do: halt, target: broker(1), partition: orders/7}", {}, "orders"),
+        ("{point: leader-appended, do: halt, target: broker(1), by: 3s}", {}, "do: delay only"),
+        ("{point: leader-appended, do: halt, target: broker(1), exception: a.B}", {}, "do: throw only"),
+        ("{point: {class: a.B, method: m, at: NOWHERE}, do: halt, target: broker(1)}", {}, "ENTRY, EXIT"),
+        (
+            '{point: {class: a.B, method: m, when: "TRUE\\nDO x"}, do: halt, target: broker(1)}',
+            {},
+            "one line",
+        ),
+        ("{point: {class: 'a b', method: m}, do: halt, target: broker(1)}", {}, "full name of a class"),
+        ("{point: leader-appended, do: halt, target: broker(1)}", {"backend": "attach"}, "out of reach"),
+        ("{point: leader-appended, do: halt, target: broker(1)}", {"backend": "model"}, "no JVMs"),
+    ],
+)
+def test_what_cannot_be_is_refused(tmp_path: Path, fault: str, more: dict[str, str], said: str) -> None:
+    with pytest.raises(InvalidExperiment, match=said):
+        fault_of(tmp_path, fault, **more)
+
+
+def test_a_point_that_the_release_does_not_have_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from dataclasses import replace
+
+    from ackproof.faults.code import at_code
+
+    newer = replace(POINTS["segment-rolled"], places={"4.4": POINTS["segment-rolled"].places["4.1"]})
+    monkeypatch.setattr(at_code, "POINTS", {**POINTS, "segment-rolled": newer})
+    asked = "{point: segment-rolled, do: halt, target: broker(1)}"
+    assert fault_of(tmp_path, asked).title == "segment-rolled"
+    with pytest.raises(InvalidExperiment, match=r"Kafka 4.3.1 has no point segment-rolled.*from 4.4 on"):
+        fault_of(tmp_path, asked, kafka="4.3.1")
+
+
+def test_with_zookeeper_a_broker_decides_isr_changes(tmp_path: Path) -> None:
+    asked = "{point: alter-partition, do: halt, target: controller}"
+    fault = fault_of(tmp_path, asked, kafka="3.9.2", mode=", mode: zookeeper")
+    place = fault.place("3.9.2", "zookeeper")
+    assert place is not None and place.class_name == "kafka.controller.KafkaController"
+
+
+def test_a_rule_acts_at_its_pass_and_never_on_internal_topics(tmp_path: Path) -> None:
+    fault = fault_of(
+        tmp_path,
+        "{point: leader-appended, do: halt, target: leader(orders/1), partition: orders/1, pass: 7}",
+    )
+    place = fault.place("4.4.0", "kraft")
+    assert place is not None
+    rule = rule_text(fault, place, "KEY").splitlines()
+    assert rule[:4] == [
+        "RULE KEY",
+        "CLASS org.apache.kafka.storage.internals.log.UnifiedLog",
+        "METHOD appendAsLeader",
+        "AT EXIT",
+    ]
+    assert '!passing.startsWith("__")' in rule[5] and 'passing.equals("orders-1")' in rule[5]
+    assert 'incrementCounter("KEY " + passing) == 7' in rule[5]
+    assert rule[6] == f"DO java.lang.Runtime.getRuntime().halt({HALTED})"
+
+
+def test_delays_and_exceptions_go_on_until_they_are_healed(tmp_path: Path) -> None:
+    for does, act in (("delay", "delay(1000)"), ("throw", "throw new org.apache.kafka.common.errors.")):
+        asked = f"{{point: {{class: a.B, method: m, at: AFTER INVOKE n}}, do: {does}, target: broker(1)}}"
+        fault = fault_of(tmp_path, asked)
+        place = fault.place("4.4.0", "kraft")
+        assert place is not None
+        rule = rule_text(fault, place, "KEY")
+        assert '" + passing) >= 1 &&' in rule and f"\nDO {act}" in rule and "\nAFTER INVOKE n\n" in rule
+
+
+def test_only_a_halt_is_a_crash(tmp_path: Path) -> None:
+    for does, count in (("halt", Incidents(kills=2)), ("pause_thread", NOTHING), ("throw", NOTHING)):
+        fault = fault_of(tmp_path, f"{{point: leader-appended, do: {does}, target: brokers}}")
+        assert fault.observed(2) == count
+        assert fault.keeps(None) is None  # type: ignore[arg-type]
