@@ -17,6 +17,7 @@ from typing import Final
 from ackproof.base.errors import BadInput, NodeDied, WaitTimeout
 from ackproof.cluster import clocks
 from ackproof.cluster.containers.build import prepare_image
+from ackproof.cluster.containers.code_agent import ContainerCodeAgent
 from ackproof.cluster.containers.container import (
     NODE_FOLDER,
     ContainerProcess,
@@ -166,6 +167,11 @@ class DockerCluster(OwnCluster):
             raise BadInput(
                 f"the image {image} does not start a node ({said}); see what it does: docker run --rm {image}"
             ) from error
+
+    def code_agent(self, node_id: int) -> ContainerCodeAgent:
+        jars = self._builds.get(node_id, self._installed).jars
+        container = self._ground.containers[node_id]
+        return ContainerCodeAgent(self._nodes[node_id], jars.version, jars.classpath, container)
 
     # -- nodes ------------------------------------------------------------------------------------------------------
 

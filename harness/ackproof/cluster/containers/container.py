@@ -138,6 +138,17 @@ class NodeContainer:
         return True
 
     @spoken
+    def run(self, command: Sequence[str]) -> str:
+        """Run a command in the running container, and return its output."""
+        said = self.container.exec_run(list(command)).output
+        return said.decode("utf-8", "replace") if isinstance(said, bytes) else ""
+
+    @spoken
+    def output(self) -> str:
+        """Return what the container has printed so far."""
+        return bytes(self.container.logs()).decode("utf-8", "replace")
+
+    @spoken
     def save_output(self) -> None:
         """Write the container's output so far to `stdout.log` in the node's folder."""
         self._output.write_bytes(self.container.logs())
