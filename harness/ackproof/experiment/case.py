@@ -39,7 +39,8 @@ class Case:
     experiment: ExperimentSpec
     """The experiment of this cell, without a matrix. Its `expect` has the expectations that apply to this case."""
     cell: str = ""
-    """The part of the case's name for settings that vary together; it is their name if the file gives one."""
+    """The part of the case's name that stands for settings that vary together: their name in the file, else their
+    values. Empty if none do."""
     orders: dict[int, tuple[int, ...]] = field(default_factory=dict)
     """Draw of each fault, by the fault's number: all brokers in a random order (see `Role.resolve`)."""
     drawn: dict[int, StormDraw] = field(default_factory=dict)

@@ -76,7 +76,11 @@ def _name_bounds(bounds: object) -> object:
 
 
 def spelt(name: str) -> str:
-    """Return a quantity as `Ask` writes it, so that equal quantities have equal names; any other name unchanged."""
+    """Return the name of a quantity in the form that `str(Ask)` gives it, so that equal quantities have equal
+    names.
+
+    A name that is no quantity is returned unchanged.
+    """
     try:
         return str(parse_ask(name))
     except ValueError:

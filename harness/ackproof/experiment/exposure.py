@@ -138,7 +138,10 @@ class DurationRange:
 
     @classmethod
     def parse(cls, text: str) -> DurationRange:
-        """Parse `0.5s..3s`, or `2s` for a single duration. Raises ValueError."""
+        """Parse `0.5s..3s`, or `2s` for a single duration.
+
+        Raises ValueError for other texts, or if the first end is higher.
+        """
         parts = _DOTS.split(text.strip())
         try:
             ends = [parse_duration(part) for part in parts]
@@ -207,8 +210,10 @@ class Draw:
         return self.more.choice(links)
 
     def request(self, *apis: str) -> tuple[str, str]:
-        """Draw a link, and an API whose requests it carries all the time. `apis`: the APIs to choose from; empty:
-        any."""
+        """Draw a link, in the grammar of a file, and an API whose requests it carries all the time; return both.
+
+        `apis`: names of the APIs to choose from; any API if there are none, or if no link carries one of them.
+        """
         place, cluster = self.other_place(), self.experiment.cluster
         asked = [(f"clients -> leader({place})", "Produce")]
         if self.experiment.workload.consumers.live:

@@ -60,7 +60,11 @@ class Complaints(Protocol):
         """
 
     def unknown_value(self, path: Path, what: str, name: str, valid: Iterable[str]) -> None:
-        """Report a value that names something that does not exist. The nearest of `valid` is suggested."""
+        """Report a value `name` at `path` that names something that does not exist; suggest the nearest of
+        `valid`.
+
+        `what`: the kind of name, for the message, such as `topic`.
+        """
 
 
 class FaultSpec(Spec):
@@ -129,7 +133,7 @@ class FaultSpec(Spec):
 
     @property
     def course(self) -> tuple[str, ...]:
-        """Return the steps in order, one line each, for faults that one line cannot describe."""
+        """Return the fault's steps in order, one line of text each; empty for a fault that one line describes."""
         return ()
 
     @property
@@ -205,11 +209,16 @@ class FaultSpec(Spec):
         return self.observed(exposure.aimed_at(self.targets)) if self.PER_NODE else None
 
     def check(self, spec: ExperimentSpec, say: Complaints) -> None:
-        """Report conflicts with the experiment. Roles and partitions are checked elsewhere, for every fault."""
+        """Report conflicts with the experiment to `say`.
+
+        Roles and partitions are checked elsewhere, for every fault.
+        """
 
     def may_set(self, spec: ExperimentSpec, topic: str) -> Mapping[str, str]:
-        """Return the topic's settings that this fault puts in force for a while. The weakest promise in force
-        counts."""
+        """Return the settings of the topic that this fault puts in force for a while, by name; empty: none.
+
+        A run is judged by the weakest value that was in force at any time.
+        """
         return {}
 
     @property

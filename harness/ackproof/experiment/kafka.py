@@ -191,7 +191,7 @@ class KafkaBuild:
     digest: str | None = None
     """Digest of the files of a build, a patch or an image. It is filled in when a file is read."""
     name: str | None = None
-    """Name in cases, reports and comparisons; by default the text of the file."""
+    """Name in cases, reports and comparisons. None: it is made from `version`, `patch`, `path` and `image`."""
 
     @classmethod
     def field_names(cls) -> tuple[str, ...]:
@@ -310,9 +310,11 @@ Kafka: TypeAlias = Annotated[
 
 
 class BrokerFile(Spec):
-    """A broker file of a team's own (server.properties). `path` is as the experiment has it. `settings` are in
-    `cluster.config` too, unless that gives others. `ignored`: settings that ackproof sets itself or does not keep, by
-    the reason."""
+    """A broker file that a team uses (server.properties). `path`: as the experiment has it.
+
+    `settings`: those of the file; `cluster.config` has them too, except where the experiment sets another value.
+    `ignored`: reason → names of settings that are not taken over: ackproof sets them itself or drops them.
+    """
 
     path: Text
     settings: Config

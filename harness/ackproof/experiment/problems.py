@@ -30,7 +30,10 @@ NOWHERE: Final = Mark(0, 0)
 
 @dataclass(frozen=True, slots=True)
 class ScalarNode:
-    """A single value. `text`: as written in the file. `value`: its meaning."""
+    """A single value. `text`: as written in the file. `value`: its meaning.
+
+    `nodes`, `depth`: as of `ListNode`; both 1.
+    """
 
     value: Scalar
     text: str

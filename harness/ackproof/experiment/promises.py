@@ -34,8 +34,8 @@ class Ruling:
 
     @property
     def foreseen(self) -> Chance:
-        """Return the chance that the class occurs: possible if any excuse applies but PRODUCER_EPOCH, else
-        `chance`."""
+        """Return the chance that a finding occurs, allowed or not: possible if there is an excuse other than
+        PRODUCER_EPOCH, else `chance`."""
         return Chance.POSSIBLE if self._foreseen else self.chance
 
     @property

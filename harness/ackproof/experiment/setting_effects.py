@@ -174,7 +174,8 @@ validate`, and not judged either: brokers pass over it.
 
 
 def markdown() -> str:
-    """Return the text of `docs/settings.md`."""
+    """Return the text of `docs/settings.md`: which settings affect a guarantee, and which part of ackproof judges
+    that."""
     names_by_row: dict[SettingRow, list[str]] = {row: [] for row in rows()}
     refused: dict[str, list[str]] = {}
     names = [*((setting.scope, setting.name) for setting in kafka_settings().values())]

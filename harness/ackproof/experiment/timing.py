@@ -73,7 +73,7 @@ _SCRIPT: Final[Mapping[str, str]] = MappingProxyType(
 
 
 def configured(spec: ClusterSpec, node_id: int) -> dict[str, str]:
-    """Return the settings of a node, without those that depend on its place (addresses, folders)."""
+    """Return the settings of a node, by name, without those for addresses and folders."""
     rack = spec.rack_of(node_id) if node_id in spec.broker_ids else ""
     return {
         **_defaults(spec),
@@ -177,7 +177,8 @@ def _default(cluster: ClusterSpec, name: str) -> str | None:
 
 
 def markdown() -> str:
-    """Return the settings of `chaos` and `script`, in both metadata modes, as a Markdown table."""
+    """Return the table of docs/timing.md as Markdown: each node setting that `timing: chaos` or `timing: script`
+    changes, with its value there and Kafka's default. It includes settings of KRaft and of ZooKeeper mode."""
     columns: list[dict[str, str]] = [{}, {}]
     for column, timing in zip(columns, ("chaos", "script"), strict=True):
         for mode in ("kraft", "zookeeper"):
@@ -194,8 +195,10 @@ _ELECTIONS: Final = 10
 
 
 def recovery_bounds(spec: ExperimentSpec) -> Mapping[str, float]:
-    """Return, for each liveness class, the seconds without progress after which it counts as stuck. Bounds in the
-    file override these."""
+    """Return, for each liveness class, the seconds without progress after which it is counted.
+
+    The experiment's own bounds (`evidence.recovery`) replace those that follow from the time-outs.
+    """
     workload = spec.workload
     zookeeper = spec.cluster.mode == "zookeeper"
     session = _longest_s(spec, "zookeeper.session.timeout.ms" if zookeeper else "broker.session.timeout.ms")

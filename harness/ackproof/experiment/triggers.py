@@ -95,7 +95,10 @@ class Condition:
 
     @property
     def quantity_text(self) -> str:
-        """Return the left side of the condition. For gauges that are no counts, `parse_ask` accepts it."""
+        """Return the left side of the condition, such as `isr(orders/0)`.
+
+        `parse_ask` accepts it, unless the gauge is a count of records (`acked`, `read`).
+        """
         of = self.metric if self.topic is None else f"{self.topic}/{self.partition}"
         words = [of] if self.node is None else [of, f"node {self.node}"]
         return f"{self.gauge}({', '.join(words)})" if of else self.gauge

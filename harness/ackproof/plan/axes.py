@@ -87,7 +87,8 @@ class Matrix:
 
 
 def matrix_of(found: Problems) -> Matrix:
-    """Return the usable part of the matrix. Report problems of the rest."""
+    """Return the matrix of the document in `found` without its unusable parts, and report their problems to
+    `found`."""
     node = found.root.entries.get("matrix")
     entries = node.entries if isinstance(node, MapNode) and found.sound(("matrix",)) else {}
     if len(entries) > MAX_AXES:

@@ -40,10 +40,11 @@ _SECRETS: Final = re.compile("password|secret|jaas|license|credential")
 
 
 def fill_in_builds(file: str, root: MapNode, folder: FilePath) -> MapNode:
-    """Return the experiment with every Kafka and broker file filled in. Paths are relative to `folder`, the folder of
-    the file.
+    """Return the experiment `root` with the version and digest of every Kafka, and the settings of its broker
+    file.
 
-    Raises `InvalidExperiment` with all problems.
+    `file`: its name in messages. Paths in it are relative to its folder `folder`; paths from the command line are
+    relative to the working folder. Raises `InvalidExperiment` with all problems.
     """
     found = Problems(file, root)
 

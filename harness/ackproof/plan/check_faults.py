@@ -299,8 +299,11 @@ def _check_pairs(spec: ExperimentSpec, storm: Storm, body: Path, found: Problems
 
 
 def able_on(spec: ExperimentSpec) -> Callable[[FaultSpec], bool]:
-    """Return a function that returns True if the experiment's backend can inject a fault. It ignores what
-    this machine lacks."""
+    """Return a function that returns False for a fault that the backend `model` cannot simulate.
+
+    On other backends it returns True for every fault: those that they cannot inject were refused when the file
+    was checked.
+    """
 
     def able(fault: FaultSpec) -> bool:
         alone = fault.model_copy(update={"number": 1})

@@ -42,10 +42,10 @@ class Soak:
 
 
 def soaked(file: str, root: MapNode, soak: Soak) -> MapNode:
-    """Return the experiment as one load of whole windows. Each window is as long as the file's load and repeats its
-    faults.
+    """Return the experiment as one load of whole windows.
 
-    Raises `BadInput` if something in the file cannot be repeated window by window.
+    Each window is as long as the load of the file and repeats its faults. `file`: its name in messages. Raises
+    `BadInput` if something in the file cannot be repeated window by window.
     """
     backend = root.entries.get("backend")
     ground = BACKENDS.get(backend.text) if isinstance(backend, ScalarNode) else None
