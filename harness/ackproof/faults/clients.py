@@ -119,7 +119,7 @@ class ClientFault(FaultSpec):
 
     @property
     def lasts(self) -> float:
-        """Return the seconds of the effect: infinite for a kill or fencing, as that client never returns."""
+        """Return the seconds for which the effect lasts; infinite for a kill or fencing: the client never returns."""
         return super().lasts if isinstance(self, PauseClient) else inf
 
     def at_odds(self, first: FaultSpec, spec: ExperimentSpec) -> str:
@@ -210,7 +210,7 @@ class ClientInjection(Injection[ClientT]):
         return [running[name] for name in names]
 
     def await_all(self, what: str, state: Callable[[ClientProcess], bool], within_s: float) -> None:
-        """Wait until `state` is true for each client that was hit. Raises `FaultNotConfirmed`."""
+        """Wait until `state` is true for each client hit. Raises `FaultNotConfirmed` (`waited for client ID WHAT`)."""
         for client in self.hit:
             self.wait_for(
                 partial(state, client),

@@ -84,7 +84,9 @@ class CommandFault(FaultSpec):
         return tuple(f"{name}: {' '.join(words)}" for name, words in self.commands.items())
 
     def check(self, spec: ExperimentSpec, say: Complaints) -> None:
-        """Report braces that probably mean one of our fields. Other braces may belong to a shell or a template."""
+        """Report placeholders that will not be replaced: misspelt ones, such as `{node}` for `{nodes}`, and
+        `{nodes}` without a `target`. All other text in braces is accepted: it may belong to a shell or a
+        template."""
         del spec
         for name, words in self.commands.items():
             for index, word in enumerate(words):

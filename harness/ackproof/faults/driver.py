@@ -72,7 +72,11 @@ class Gauges(Protocol):
 
 
 class FaultDriver:
-    """Driver of all faults of one run, one thread each. `resolve` returns the nodes that hold a role now."""
+    """Driver of all faults of one run, one thread each.
+
+    `resolve(role, fault)` returns the ids of the nodes that hold a role now. `field`: the surroundings that every
+    fault gets.
+    """
 
     def __init__(
         self,

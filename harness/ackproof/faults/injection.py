@@ -166,8 +166,8 @@ class Injection(ABC, Generic[SpecT]):
         error.
 
         `state` and `logs` return what was seen last and the last log lines, for the error. `to_the_end`: keep
-        waiting while the run is being stopped. Raises `FaultNotConfirmed` after `within_s` seconds,
-        `Interrupted`.
+        waiting while the run is being stopped. Raises `FaultNotConfirmed` after `within_s` seconds, `Interrupted`
+        if the run is stopped (unless `to_the_end`).
         """
         stop = None if to_the_end else self.context.stop
         try:
@@ -189,8 +189,9 @@ class Injection(ABC, Generic[SpecT]):
     ) -> T:
         """Call `look` until `good` is true of its result, and return that result.
 
-        Raises `FaultNotConfirmed` after `within_s` seconds, with the last result in its message, and
-        `Interrupted`.
+        `what` completes "waited for …" in the error. `to_the_end`: keep waiting while the run is being stopped.
+        Raises `FaultNotConfirmed` after `within_s` seconds, with the last result in its message, `Interrupted` if
+        the run is stopped (unless `to_the_end`).
         """
         last: list[T] = []
 
@@ -211,8 +212,9 @@ class Injection(ABC, Generic[SpecT]):
     def wait_until_accepted(self, ask: Callable[[], bool], what: str, within_s: float) -> None:
         """Repeat a request until `ask` returns True: Kafka refuses it while another change is in progress.
 
-        `ask` may raise `WireError` or `FaultNotConfirmed` for a refusal. Raises `FaultNotConfirmed` after
-        `within_s` seconds, with the last refusal in its message, and `Interrupted`.
+        `ask` sends the request; it may raise `WireError` or `FaultNotConfirmed` for a refusal. `what` completes
+        "waited for …" in the error. Raises `FaultNotConfirmed` after `within_s` seconds, with the last refusal in
+        its message, and `Interrupted` if the run is stopped.
         """
         said = "nothing"
 
@@ -227,8 +229,10 @@ class Injection(ABC, Generic[SpecT]):
         self.wait_for(is_accepted, what, within_s, state=lambda: said)
 
     def await_ready(self, node: Node) -> None:
-        """Wait until the node answers and, if it is a broker, is registered and unfenced. Raises
-        `FaultNotConfirmed`."""
+        """Wait until the node answers and, if it is a broker, is registered and unfenced.
+
+        Raises `FaultNotConfirmed` after `READY_WITHIN_S` seconds.
+        """
         try:
             node.await_ready(READY_WITHIN_S)
         except WaitTimeout as error:

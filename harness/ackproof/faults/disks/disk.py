@@ -153,10 +153,9 @@ class EmptyDisk(DiskFault):
         return self
 
     def misfits(self, experiment: ExperimentSpec) -> Iterator[tuple[str, str]]:
-        """Return a conflict if the only controller may be hit: the cluster would lose all its metadata.
-
-        Also if a copy is wanted of a simulated disk.
-        """
+        """Yield conflicts, each as a field and a sentence: on the model, a copy to restore, because its disks
+        hold none; and a target that may be the only controller, because the cluster would lose all its
+        metadata."""
         cluster = experiment.cluster
         if self.restore != "nothing" and experiment.backend == "model":
             yield "restore", "disks of the model can be emptied, and hold no copy"
@@ -173,7 +172,8 @@ class EmptyDisk(DiskFault):
 
     @classmethod
     def draw_fields(cls, draw: Draw) -> Mapping[str, Data] | None:
-        """Draw a broker, because two controllers with empty disks could end the cluster."""
+        """Draw the field `target`: any role but controllers, because two controllers with empty disks could end
+        the cluster."""
         target = draw.role()
         return {"target": "broker" if target.startswith("controller") else target}
 

@@ -58,7 +58,7 @@ class FlipBits(PartitionFault):
 
     @classmethod
     def draw_fields(cls, draw: Draw) -> Mapping[str, Data] | None:
-        """Draw a follower, because clients read the records of a leader."""
+        """Draw the field `target`: a follower of some partition, because clients read the records of a leader."""
         place = draw.other_place()
         return {"target": f"follower({place})"}
 

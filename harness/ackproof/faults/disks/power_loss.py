@@ -67,9 +67,11 @@ class PowerLoss(DiskFault):
         return frozenset(kinds[self.how])
 
     def misfits(self, experiment: ExperimentSpec) -> Iterator[tuple[str, str]]:
-        """Return a conflict for `cut` with flush settings, unless `keep` is given.
+        """Yield a conflict (field, sentence) for `cut` with settings that make Kafka fsync, unless `keep` is
+        given.
 
-        A cut uses the recovery point on disk, which is as old as its last checkpoint.
+        A cut removes everything after the recovery point on disk. That may be older than the last fsync, so the
+        cut would remove records that a real power loss leaves.
         """
         flushed = flush_settings(experiment)
         if self.how == "cut" and self.keep is None and flushed:

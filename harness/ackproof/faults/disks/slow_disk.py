@@ -68,12 +68,13 @@ class SlowDisk(LogDirFault):
         return {**(super().draw_fields(draw) or {}), "stall": f"{draw.between(300, 900)}ms"}
 
     def planned(self, exposure: Exposure) -> Incidents:
-        """Count followers that lag because they cannot append; a leader that serves nobody drops all its followers.
+        """Return the followers that may leave the ISR, and the brokers that may be fenced.
 
-        The fault lasts longer than `for`, which counts from the confirmation, and the confirmation waits for a slow
-        write. Brokers are not fenced for a slow disk, because heartbeats write nothing. But a controller that cannot
-        append to the metadata log for a whole session does not learn that another one is active, and a ZooKeeper
-        server answers no ping while a write waits.
+        Followers lag because they cannot append; a leader that serves nobody drops all its followers. The fault
+        lasts longer than `for`, which counts from the confirmation, and the confirmation waits for a slow write.
+        Brokers are not fenced for a slow disk of their own, because heartbeats write nothing. But a controller
+        that cannot append to the metadata log for a whole session does not learn that another one is active, and
+        a ZooKeeper server answers no ping while a write waits.
         """
         cluster, roles = exposure.experiment.cluster, self.target.roles
         stalls_past_session = self.stall * 1000 >= exposure.time_out(exposure.session)
@@ -102,10 +103,12 @@ class SlowDisk(LogDirFault):
 
 
 class Stutter:
-    """Loop that freezes file systems for `stall_s` seconds, then thaws them for a moment.
+    """Loop on a thread that freezes the file systems of nodes for `stall_s` seconds, then thaws them for a
+    moment.
 
-    The loop takes the lock of a node's disk (`acting_on`), so that no other fault unmounts the file system
-    meanwhile: a freeze would then hit the one below. It skips file systems that `others` have broken.
+    Meanwhile it holds `at(node)`, the lock of each node's disk, so that no other fault unmounts a file system: a
+    freeze would then hit the one below. A file system that cannot be frozen ends the loop with `error`, unless
+    `others(node)` says that another fault has broken it.
     """
 
     def __init__(

@@ -198,7 +198,10 @@ class SplitFault(GroupFault):
 
     @classmethod
     def draw_fields(cls, draw: Draw) -> Mapping[str, Data] | None:
-        """Draw a split that separates fewer than half of the brokers from the others."""
+        """Draw the fields of a split between fewer than half of the brokers and the others, silent or not.
+
+        Return None with fewer than three brokers.
+        """
         if draw.experiment.cluster.brokers < 3:
             return None
         return {"groups": [["minority"], ["majority"]], "silent": draw.more.random() < 0.5}

@@ -49,8 +49,8 @@ class ThrottleFault(NamedLinkFault):
         return Throttle(self.rate)
 
     def volume(self) -> tuple[int, int]:
-        """Return the size of a request in bytes, and the number of requests, which together take `VOLUME_S`
-        seconds."""
+        """Return the bytes per request, and the number of requests, that together take `VOLUME_S` seconds at this
+        rate."""
         size = max(OVERHEAD, min(LARGEST, round(self.rate * VOLUME_S)))
         return size, max(1, min(64, round(self.rate * VOLUME_S / size)))
 
@@ -62,7 +62,8 @@ class ThrottleFault(NamedLinkFault):
         return 0.6 * min(VOLUME_S, size * asks / self.rate)
 
     def look(self, mesh: Mesh, link: Link) -> LinkObservation:
-        """Return the fastest of a few probes: a busy machine may be slow once, but a throttled link is never fast."""
+        """Return the fastest of a few probes (`value`: seconds): a busy machine may be slow once, but a throttled
+        link is never fast."""
         size, asks = self.volume()
         best = math.inf
         for _ in range(THIN_LOOKS):
@@ -102,16 +103,17 @@ class DelayFault(NamedLinkFault):
 
     @classmethod
     def draw_fields(cls, draw: Draw) -> Mapping[str, Data] | None:
-        """Draw a delay that is too long to be explained by a busy machine."""
+        """Draw the fault's fields: a link, and a `latency` that is too long to be explained by a busy machine."""
         return {"link": draw.link(), "latency": f"{draw.between(50, 150)}ms"}
 
     def effect(self) -> Effect:
         return Delay(self.latency, self.jitter)
 
     def look(self, mesh: Mesh, link: Link) -> LinkObservation:
-        """Return the shortest of a few round trips, because a busy machine and lost packets only add to them.
+        """Return the shortest of a few round trips (`value`: seconds), as a busy machine and lost packets only
+        add to them.
 
-        If the jitter may cancel the whole delay, return the median.
+        If the jitter may cancel the whole delay, return the median. `value` is infinite if none was answered.
         """
         rounds = [mesh.probe(link, timeout_s=ANSWERS_WITHIN_S + 6 * self.latency) for _ in range(ROUNDS)]
         took = [answer.seconds for answer in rounds if answer.passed]
@@ -147,15 +149,17 @@ class LossFault(NamedLinkFault):
 
     @classmethod
     def draw_fields(cls, draw: Draw) -> Mapping[str, Data] | None:
-        """Draw a share of losses that is small enough for connections to survive."""
+        """Draw the fault's fields: a link, and a `share` of losses that is small enough for connections to survive."""
         return {"link": draw.link(), "share": f"{draw.between(5, 25)}%"}
 
     def effect(self) -> Effect:
         return Loss(self.share)
 
     def look(self, mesh: Mesh, link: Link) -> LinkObservation:
-        """Return the number of retransmitted packets per answer. Late answers prove nothing: another delay or a busy
-        machine has the same effect."""
+        """Probe the link. `value` of the result: retransmitted packets per answer.
+
+        Late answers prove nothing: another delay or a busy machine has the same effect.
+        """
         answer = mesh.probe(link, timeout_s=2.5, asks=LOSS_ASKS)
         asked = f"{answer.answers} of {LOSS_ASKS} questions answered"
         value = answer.resent / max(1, answer.answers)
@@ -186,7 +190,8 @@ class DropLargeFault(NamedLinkFault):
         return min(LARGEST, 2 * self.above)
 
     def at_odds(self, first: FaultSpec, spec: ExperimentSpec) -> str:
-        """Return why large packets cannot be lost: another fault already loses them."""
+        """Return why no large packet can get lost while `first` is in force, because it loses them already; else
+        ''."""
         if why := super().at_odds(first, spec):
             return why
         if not isinstance(first, DropLargeFault) or first.above >= self._large:
@@ -197,7 +202,8 @@ class DropLargeFault(NamedLinkFault):
 
     @classmethod
     def draw_fields(cls, draw: Draw) -> Mapping[str, Data] | None:
-        """Draw a size between the smallest packet that must pass (576 B) and what an Ethernet frame carries."""
+        """Draw the fault's fields: a link, and `above` between 576 B (the smallest packet that every network must
+        pass) and 1500 B (the MTU of Ethernet)."""
         return {"link": draw.link(), "above": f"{draw.between(576, 1500)}B"}
 
     def effect(self) -> Effect:
@@ -224,7 +230,7 @@ class SlowCloseFault(NamedLinkFault):
 
     @classmethod
     def draw_fields(cls, draw: Draw) -> Mapping[str, Data] | None:
-        """Draw a delay that is too long to be explained by a busy machine."""
+        """Draw the fault's fields: a link, and a `delay` that is too long to be explained by a busy machine."""
         return {"link": draw.link(), "delay": f"{draw.between(200, 1000)}ms"}
 
     def effect(self) -> Effect:

@@ -78,8 +78,12 @@ class LinkFault(FaultSpec):
         return isinstance(self.effect(), SILENT)
 
     def at_odds(self, first: FaultSpec, spec: ExperimentSpec) -> str:
-        """Return why this effect cannot be observed: it shows only if something passes, and `first` silences all its
-        links. Silence on top of silence is no conflict."""
+        """Return why this effect cannot be observed while `first` is in force; '' if it can, or if that is
+        uncertain.
+
+        It shows only if something passes, so it cannot be observed if `first` silences all its links. A fault
+        that only silences its links is never at odds with another that does.
+        """
         if isinstance(self.effect(), SILENT) or not (links := self.sure_links(spec)):
             return ""
         silent = first.sure_links(spec) if isinstance(first, LinkFault) and first.keeps_silent else ()

@@ -105,7 +105,8 @@ class ElectUnclean(PartitionOperation):
     SUMMARY = "Make any live replica of a leaderless partition its leader, in sync or not."
 
     def may_set(self, spec: ExperimentSpec, topic: str) -> Mapping[str, str]:
-        """Return the settings that would allow unclean elections: this fault counts as if the topic had them."""
+        """Return the setting that allows unclean elections, if `topic` is the partition's: the fault counts as if
+        the topic had it. Else return nothing."""
         return {UNCLEAN: "true"} if topic == self.partition.topic else {}
 
     def planned(self, exposure: Exposure) -> Incidents:

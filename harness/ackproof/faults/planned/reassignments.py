@@ -78,7 +78,11 @@ class Reassign(Move):
 
     @classmethod
     def draw_fields(cls, draw: Draw) -> Mapping[str, Data] | None:
-        """Draw as many replicas as before, on other brokers or in another order."""
+        """Draw the fault's fields: a partition, and as many replicas as it had, on other brokers or in another
+        order.
+
+        Return None for a cluster of one broker.
+        """
         place = draw.other_place()
         brokers = list(draw.experiment.cluster.broker_ids)
         copies = draw.experiment.topics[place.rpartition("/")[0]].replication_factor

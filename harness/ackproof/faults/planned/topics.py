@@ -89,8 +89,11 @@ class SetConfig(FaultSpec):
         return (frozenset(), 0) if self.broker is None else (frozenset({self.broker}), 1)
 
     def at_odds(self, first: FaultSpec, spec: ExperimentSpec) -> str:
-        """Return why both faults conflict: if they change the same setting of one owner, each would restore the
-        other's value. A change for all brokers has no effect on a broker that has that setting of its own."""
+        """Return why this change conflicts with `first`; '' if it does not.
+
+        Both conflict if they change the same setting of one owner: each would restore the other's value. A change
+        for all brokers also conflicts with one for a single broker, on which it has no effect.
+        """
         both: set[str] = set()
         if isinstance(first, SetConfig) and self.topic == first.topic and self.broker in (None, first.broker):
             both = self.config.keys() & first.config.keys()
@@ -115,7 +118,7 @@ class SetConfig(FaultSpec):
 
     @classmethod
     def draw_fields(cls, draw: Draw) -> Mapping[str, Data] | None:
-        """Draw a setting of a topic that weakens no promise."""
+        """Draw the fault's fields: a topic, and a value of flush.messages, which weakens no promise."""
         topic = draw.other_place().rpartition("/")[0]
         return {"topic": topic, "config": {"flush.messages": str(draw.between(1, 1000))}}
 

@@ -98,8 +98,9 @@ def ask(
 ) -> tuple[int, T]:
     """Send a request to a live broker; if it ends meanwhile, use the next one, or wait for one.
 
-    Return the broker that answered, and its answer. Use it only for requests that may be done twice: a request that
-    was interrupted may have been done. Raises `FaultNotConfirmed` if no broker does it.
+    `do` sends the request over the connection that it gets. Return the broker that answered, and the result of
+    `do`. Use this function only for requests that may be done twice: a request that was interrupted may have been
+    done. Raises `FaultNotConfirmed` if no broker does it within `within_s` seconds, `Refused` for Kafka's errors.
     """
     broken: list[str] = []
 
@@ -180,9 +181,10 @@ def wait_for(
     state: Callable[[], str] | None = None,
     within_s: float = SEEN_WITHIN_S,
 ) -> T:
-    """Wait until `look` returns a true value, and return that value. Raises `FaultNotConfirmed`, `Interrupted`.
+    """Wait until `look` returns a true value, and return that value.
 
-    `what` completes "waited for …"; `state` returns what was seen last; both are for the error's message.
+    `what` completes "waited for …"; `state` returns what was seen last; both are for the error's message. Raises
+    `FaultNotConfirmed` after `within_s` seconds, `Interrupted` if the run is stopped.
     """
     try:
         return wait_until(look, what=what, timeout_s=within_s, state=state, stop=context.stop)

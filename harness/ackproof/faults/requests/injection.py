@@ -67,7 +67,7 @@ class RequestWitness:
     code: int | None = None
     """Expected error code of the answer; None: not checked."""
     least_s: float | None = None
-    """Minimum seconds of the probe, which the control must undercut; None: not measured."""
+    """The probe must take at least this number of seconds, the control fewer; None: not measured."""
     timeout_s: float = ANSWERS_WITHIN_S
     look_after_s: float | None = None
     """Seconds after which to check whether the probe has arrived; None: at the end."""

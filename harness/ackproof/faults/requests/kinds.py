@@ -201,14 +201,17 @@ class AnswerRequest(RequestFault):
 
     @classmethod
     def draw_fields(cls, draw: Draw) -> Mapping[str, Data] | None:
-        """Draw an error after which the client sends the request again."""
+        """Draw the fault's fields: a link, an API, and an error after which the client sends the request again.
+
+        Return None if no link carries requests of such an API.
+        """
         errors = {"Fetch": "FETCH_SESSION_ID_NOT_FOUND", "BrokerHeartbeat": "NOT_CONTROLLER"}
         link, api = draw.request(*errors)
         return {"link": link, "api": api, "error": errors[api]} if api in errors else None
 
     @property
     def must_name_partition(self) -> bool:
-        """Return True if errors of this API belong to partitions: then the probe must name one."""
+        """Return True if this API reports errors for each partition: then the probe must name one."""
         return self.api in OF_PARTITIONS
 
     def rule(self, ways: tuple[str, ...]) -> Rule:

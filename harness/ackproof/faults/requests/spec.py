@@ -156,7 +156,7 @@ class RequestFault(FaultSpec):
 
     @classmethod
     def draw_fields(cls, draw: Draw) -> Mapping[str, Data] | None:
-        """Draw requests that are sent continuously, or their responses."""
+        """Draw the fault's fields: a link and an API that it carries continuously; requests or responses (`side`)."""
         link, api = draw.request()
         return {"link": link, "api": api, "side": draw.more.choice(("request", "response"))}
 
@@ -165,15 +165,15 @@ class RequestFault(FaultSpec):
         return "topic" if self.topic is not None else "partition"
 
     def at_odds(self, first: FaultSpec, spec: ExperimentSpec) -> str:
-        """Return why no request can be hit: `first` already stops these requests or their responses."""
+        """Return why no request can be hit while `first` is in force, because it stops them already; else ''."""
         same = isinstance(first, RequestFault) and (first.link, first.api) == (self.link, self.api)
         if same and isinstance(first, RequestFault) and first.STOPS_ANSWERS:
             return f"leaves no {self.api} over {self.link}"
         return super().at_odds(first, spec)
 
     def planned(self, exposure: Exposure) -> Incidents:
-        """Count incidents as for a fault of links: brokers that miss heartbeats or metadata are fenced,
-        followers that miss fetches leave the ISR. Other APIs cause none."""
+        """Return the incidents that the fault may cause, as for a fault of links: brokers that miss heartbeats or
+        metadata are fenced, followers that miss fetches leave the ISR. Other APIs cause none."""
         source, target = self.link.source, self.link.target
         flows = flows_of(self.link, exposure.experiment.cluster) & APIS[self.api].flows
         if source is None:

@@ -44,7 +44,7 @@ Side: TypeAlias = Literal["request", "response", "both"]
 
 
 class Gate(StrEnum):
-    """Requests that are held at each broker until a step lets one through."""
+    """A class of requests to or from each broker that is held until a step lets one through."""
 
     FETCHES = "fetches"
     METADATA = "metadata"
@@ -57,7 +57,7 @@ class Gate(StrEnum):
 
     @property
     def sides(self) -> tuple[str, ...]:
-        """Return the frames that are held: requests, or responses too."""
+        """Return the frames that are held: requests alone, or requests and responses, as values of `FrameSide`."""
         return ("request", "response") if self in (Gate.FETCHES, Gate.PROPOSALS) else ("request",)
 
 
@@ -318,8 +318,10 @@ class Script(FaultSpec):
         return tuple(Role(RoleKind.BROKER, node=broker) for broker in sorted(ended))
 
     def may_set(self, spec: ExperimentSpec, topic: str) -> Mapping[str, str]:
-        """Return the settings that its steps change. An operator's unclean election counts as if the topic allowed
-        it."""
+        """Return the settings that its steps change, whatever `topic` is.
+
+        An operator's unclean election counts as if the topic allowed it.
+        """
         del spec, topic
         found: dict[str, str] = {}
         for step in self.steps:
@@ -328,7 +330,10 @@ class Script(FaultSpec):
         return found
 
     def observed(self, nodes: int) -> Incidents:
-        """Count the steps that end processes; everything else is in the controllers' log."""
+        """Return the steps that end processes, as incidents; the metadata log shows all others.
+
+        `nodes` has no effect.
+        """
         del nodes
         return self._count(_KILLS)
 
