@@ -52,7 +52,8 @@ _OPTIONAL: Final = (
 def find_ground(need: Need, *, containers: bool = False) -> str:
     """Return in words the tool or right by which this machine meets a need of faults; '' if none is required.
 
-    Raises `BadInput` if the machine cannot meet it. Starts and builds nothing.
+    `containers`: True if the nodes are containers. Raises `BadInput` if the machine cannot meet the need. Starts
+    and builds nothing.
     """
     if need is Need.DISKS:
         if why := refusal():

@@ -93,7 +93,8 @@ def logical_lines(
 ) -> Iterator[tuple[int, str]]:
     """Yield number and text of each entry of a settings file, without comments (`#`, `!`) and blank lines.
 
-    While `continued(entry)` is True, `join` appends the next line to it. The last line is followed by an empty one.
+    While `continued(entry)` is True, `join(entry, next line)` replaces the entry; at the end of the text the next
+    line is ''. The number is that of the entry's first line, from 1.
     """
     lines = iter(enumerate(re.split(r"\r\n|[\r\n]", text), start=1))
     for number, line in lines:

@@ -46,6 +46,7 @@ class NodeEvent:
 
 
 OnNodeEvent = Callable[[NodeEvent], None]
+"""Receiver of node events. It may be called on any thread."""
 
 
 def to_timeline(timeline: Timeline) -> OnNodeEvent:

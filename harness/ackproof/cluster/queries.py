@@ -226,7 +226,7 @@ def read_pages(
 
 
 def first_answering_link(links: Mapping[int, Connection]) -> Connection | None:
-    """Return the first link whose broker answers within `ANSWERS_WITHIN_S`, else the first link."""
+    """Return the first link whose broker answers within `ANSWERS_WITHIN_S`, else the first; None without links."""
     for link in links.values():
         with contextlib.suppress(WireError):
             brokers(link, ANSWERS_WITHIN_S)

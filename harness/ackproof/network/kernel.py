@@ -98,10 +98,10 @@ class PacketRules:
         self._add(rules)
 
     def redirect(self, mark: str, address: Address, to: Address, *, through: Address | None = None) -> None:
-        """Redirect new connections from `address` to `to`, before all earlier rules. Raises `LinkError`.
+        """Redirect new connections for the destination `address` to `to`, before all earlier rules.
 
-        An open connection to `address`, or to `through` if that is given, is reset at its next packet. `mark`: a
-        comment that identifies the rules, for `marks` and `remove`.
+        Raises `LinkError`. An open connection to `address`, or to `through` if that is given, is reset at its
+        next packet. `mark`: a comment that identifies the rules, for `marks` and `remove`.
         """
         self._add(
             [f'{_REDIRECTED} {_match_destination(address)} dnat ip to {to} comment "{mark}"'], first=True

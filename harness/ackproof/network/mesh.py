@@ -132,11 +132,10 @@ class Mesh(Protocol):
         """
 
     def probe(self, link: Link, *, timeout_s: float = 1.0, size: int = 0, asks: int = 1) -> ProbeAnswer:
-        """Connect to `target` as `source` would, and send `asks` requests of at least `size` bytes, one after the
-        other.
+        """Connect to `target` as `source` would, and send `asks` requests of at least `size` bytes, one by one.
 
-        All within `timeout_s` seconds. A failed connection is an answer (`ProbeAnswer.how`). Raises `LinkError`
-        if the source's files have no address of the target.
+        `timeout_s` limits all of it, in seconds. A failed connection is an answer (`ProbeAnswer.how`). Raises
+        `LinkError` if the source's files have no address of the target.
         """
 
     def closing(self, link: Link, *, timeout_s: float) -> float | None:

@@ -96,7 +96,11 @@ class ProxyMesh:
     # -- its life, within that of a cluster -------------------------------------------------------------------------
 
     def start(self, lease_descriptor: int) -> None:
-        """Start the proxies and lay the rules that must exist before any node starts. Raises `LinkError`."""
+        """Start the proxies and lay the rules that must exist before any node starts. Raises `LinkError`.
+
+        `lease_descriptor`: that of the lock on the cluster's addresses (`Lease.descriptor`), which the proxies
+        keep open.
+        """
         self._server.start(lease_descriptor=lease_descriptor)
         self._server.api.add(way for ways in self._ways.values() for way in ways)
 

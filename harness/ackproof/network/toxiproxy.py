@@ -96,7 +96,7 @@ class Toxiproxy:
             raise LinkError(f"Toxiproxy made no proxy for {', '.join(missing)}")
 
     def add_at(self, name: str, host: str, upstream: Address) -> ProxyRoute:
-        """Make a proxy at any free port of `host`."""
+        """Make a proxy at any free port of `host`, and return its route."""
         asked = {"name": name, "listen": f"{host}:0", "upstream": str(upstream), "enabled": True}
         self._call("post", "/proxies", asked)
         proxy = self.proxy(name)
@@ -176,8 +176,11 @@ class LinkServer(ABC):
         """Return True if the server accepts commands. Raises `LinkError` as long as it does not."""
 
     def start(self, *, lease_descriptor: int) -> None:
-        """Start the server, and return when it answers. It holds the lease of the cluster's addresses. Raises
-        `LinkError`."""
+        """Start the server, and return when it answers. Raises `LinkError`.
+
+        `lease_descriptor`: that of the lock on the cluster's addresses (`Lease.descriptor`), which the server
+        keeps open.
+        """
         self._lease_descriptor = lease_descriptor
         self.log.parent.mkdir(parents=True, exist_ok=True)
         self._child = spawn(

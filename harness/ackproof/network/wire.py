@@ -35,7 +35,7 @@ Opener: TypeAlias = Callable[[Address, float], socket.socket]
 
 
 def plain(address: Address, timeout_s: float) -> socket.socket:
-    """Open a TCP connection without encryption or credentials."""
+    """Open a TCP connection without encryption or credentials, within `timeout_s` seconds. Raises OSError."""
     line = socket.create_connection(address, timeout=timeout_s)
     line.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     return line

@@ -36,8 +36,10 @@ def make_cluster(
 ) -> Cluster:
     """Return a cluster that is not yet started.
 
-    `needs`: abilities that its faults require of the backend. `attachment`: address and settings of an existing
-    cluster. Raises `BadInput` for impossible settings, and for a need that this backend or machine cannot meet.
+    `nodes_dir`: folder for the nodes' folders. `tag`: marks of the processes. `on_event`: gets starts and ends of
+    nodes. `installed`: None to find or make the installation. `needs`: abilities that its faults require of the
+    backend. `attachment`: address and settings of an existing cluster. Raises `BadInput` for impossible settings,
+    and for a need that this backend or machine cannot meet.
     """
     if backend == "attach":
         if attachment is None:

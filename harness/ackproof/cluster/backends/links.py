@@ -36,7 +36,10 @@ _EXTERNAL: Final = re.compile(r"^advertised\.listeners=.*EXTERNAL://([^:,\s]+):(
 
 
 def require(needs: Set[Need], progress: ProgressSink = ignore, *, containers: bool = False) -> None:
-    """Find or build the tools that these needs require, before anything starts. Raises `BadInput`."""
+    """Find or build the tools that these needs require, before anything starts. Raises `BadInput`.
+
+    `containers`: True if the nodes are containers, whose links need root, nsenter and nft.
+    """
     find_tools(needs, containers=containers)
     if needs & LINKS:
         toxiproxy_server(progress)
@@ -45,7 +48,8 @@ def require(needs: Set[Need], progress: ProgressSink = ignore, *, containers: bo
 def find_tools(needs: Set[Need], *, containers: bool) -> str:
     """Find the tools that these needs require, and build nothing. Raises `BadInput` if one is missing.
 
-    Return in words where Toxiproxy is; '' if no link is needed.
+    `containers`: True if the nodes are containers, whose links need root, nsenter and nft. Return in words where
+    Toxiproxy is; '' if no link is needed.
     """
     if containers and needs & (LINKS | REQUESTS.keys()):
         if os.geteuid() != 0:
@@ -108,7 +112,8 @@ def wire(
 ) -> MeshWiring:
     """Return the wiring of the mesh: a Toxiproxy server with a route for every link that the needs name.
 
-    Raises `MissingTool` if there is no Toxiproxy server.
+    `pid` returns the process id of a node; None while it has none. Raises `MissingTool` if there is no Toxiproxy
+    server.
     """
     folder = nodes_dir.parent / "links"
     server = ProxyServer(toxiproxy_server(), layout.addresses.proxies, folder=folder, tag=tag)
@@ -126,7 +131,10 @@ def wire(
 def wire_requests(
     layout: Layout, needs: Set[Need], nodes_dir: Path, tag: RunTag, pid: Callable[[int], int | None]
 ) -> RequestWiring:
-    """Return the wiring of the request proxy: a route for every link whose requests a fault can change."""
+    """Return the wiring of the request proxy: a route for every link whose requests a fault can change.
+
+    `pid` returns the process id of a node; None while it has none.
+    """
     proxy = RequestProxy(layout.addresses.requests, folder=nodes_dir.parent / "links", tag=tag)
     broken = frozenset(_named_links(layout, needs))
     ways = {
@@ -229,7 +237,8 @@ class Paths:
     ) -> None:
         """Start the proxies that the needs name, before any node starts. Raises `LinkError`.
 
-        `pid` returns the process id of a node.
+        `pid` returns the process id of a node; None while it has none. `lease_descriptor`: that of the lock on
+        the cluster's addresses, which the proxies keep open.
         """
         if needs & REQUESTS.keys():
             self.requests = self._make_requests(wire_requests(layout, needs, nodes_dir, tag, pid))

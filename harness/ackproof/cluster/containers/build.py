@@ -85,7 +85,8 @@ def build(
 ) -> KafkaImage:
     """Return `ackproof/kafka:VERSION`; make it unless it is there with this recipe (a minute, 480 MB).
 
-    Raises `BadInput` (no such release), `MissingTool`, `ProvisionFailed`, `EngineFailed`.
+    `again`: make it in any case. Raises `BadInput` (no such release), `MissingTool`, `ProvisionFailed`,
+    `EngineFailed`.
     """
     return _make_image(engine, kafka_jars(version, progress), f"{OWN}:{version}", progress, again=again)
 

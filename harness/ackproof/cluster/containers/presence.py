@@ -22,7 +22,7 @@ def listening() -> bool:
 
 
 def refusal() -> OSError | None:
-    """Return why the engine's socket cannot be reached; None if it can, or if the address is no socket."""
+    """Return why the engine's socket cannot be reached; None if it can, or if the address is no Unix socket."""
     address = engine_address()
     if not address.startswith("unix://"):
         return None

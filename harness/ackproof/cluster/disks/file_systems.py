@@ -57,7 +57,10 @@ class DiskError(AckproofError):
 
 @dataclass(frozen=True)
 class FileSystem:
-    """One file system in the file `image`, mounted at `at`. All methods raise `DiskError`."""
+    """An ext4 file system in the file `image`, mounted at `at` through a loop device (root only).
+
+    Methods raise `DiskError` if a tool or an ioctl fails, OSError if a file cannot be opened.
+    """
 
     image: Path
     at: Path
@@ -179,7 +182,10 @@ class FileSystem:
             os.close(filler)
 
     def unfill(self) -> bool:
-        """Remove the file of `fill`, if there is one. A file system that is shut down is mounted again before."""
+        """Remove the file of `fill`; return False if there is none.
+
+        A file system that is shut down is mounted again before.
+        """
         filler = self.at / FILLER
         try:
             filler.unlink()

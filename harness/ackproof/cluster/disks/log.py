@@ -146,13 +146,13 @@ def _bytes(body: bytes, at: int) -> tuple[bytes | None, int]:
 
 
 def varint(data: bytes, at: int) -> tuple[int, int]:
-    """Return a signed (zigzag) varint and the position after it. Raises ValueError."""
+    """Return the signed (zigzag) varint at position `at`, and the position after it. Raises ValueError."""
     raw, at = unsigned_varint(data, at)
     return (raw >> 1) ^ -(raw & 1), at
 
 
 def unsigned_varint(data: bytes, at: int) -> tuple[int, int]:
-    """Return an unsigned varint and the position after it. Raises ValueError."""
+    """Return the unsigned varint at position `at`, and the position after it. Raises ValueError."""
     value = shift = 0
     while True:
         if at >= len(data) or shift > 63:

@@ -114,7 +114,7 @@ class NodeDisk:
         (self.data.parent / OWNER_FILE).unlink(missing_ok=True)
 
     def system_of(self, folder: Path) -> FileSystem | None:
-        """Return the file system that is mounted on a folder."""
+        """Return the file system that is mounted on a folder; None if the node has none of its own there."""
         return next((system for system in self.file_systems if system.at == folder), None)
 
     def partition(self, topic: str, partition: int) -> Path | None:
@@ -160,7 +160,10 @@ def disks_of(
 
 
 def make_all(disks: Iterable[NodeDisk], size: int, owner: str) -> None:
-    """Make and mount the file systems of all nodes, for the run `owner`. After a `DiskError` some may be mounted."""
+    """Make and mount the file systems of all nodes. After a `DiskError` some may be mounted.
+
+    `size`: bytes of each file system. `owner`: id of the run that they belong to.
+    """
     with ThreadPoolExecutor(max_workers=8, thread_name_prefix="disk") as pool:
         list(pool.map(lambda disk: disk.make(size, owner), disks))
 

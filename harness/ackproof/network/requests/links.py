@@ -56,9 +56,11 @@ class RequestLinks:
         self._sight = wiring.sight
 
     def start(self, lease_descriptor: int, on_death: Callable[[str], None]) -> None:
-        """Start the proxy, before any node starts. `on_death` is called if a proxy ends by itself.
+        """Start the proxy, before any node starts. `on_death` is called with the reason if a proxy ends by
+        itself.
 
-        Raises `LinkError`.
+        `lease_descriptor`: that of the lock on the cluster's addresses (`Lease.descriptor`), which the proxy
+        keeps open. Raises `LinkError`.
         """
         self.proxy.start(lease_descriptor=lease_descriptor)
         self.proxy.add(route for ways in self._ways.values() for route in ways)

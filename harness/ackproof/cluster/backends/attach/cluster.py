@@ -207,7 +207,10 @@ class AttachedCluster(Cluster):
         """Do nothing: this backend cannot see the end of a process."""
 
     def controller(self) -> int | None:
-        """Return the quorum's leader, if a broker tells it; in ZooKeeper mode the controller broker."""
+        """Return the quorum's leader as a broker tells it; in ZooKeeper mode the controller broker.
+
+        None if no broker does.
+        """
         for link in self.running_links().values():
             with contextlib.suppress(WireError):
                 return metadata_of(self.spec).controller_seen_by(link)
@@ -217,7 +220,8 @@ class AttachedCluster(Cluster):
         return {broker: node.link for broker, node in self._nodes.items()}
 
     def admin_link(self) -> Connection | None:
-        """Return a link for admin requests: in ZooKeeper mode to the controller if it is known, else to any broker."""
+        """Return a link for admin requests: in ZooKeeper mode to the controller if it is known, else to any
+        broker. None if no broker is known."""
         links = self.running_links()
         controller = self.controller() if self.spec.metadata.broker_controls else None
         return links.get(controller or -1) or queries.first_answering_link(links)

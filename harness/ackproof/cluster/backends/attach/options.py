@@ -17,10 +17,11 @@ from ackproof.cluster.properties import logical_lines
 def attachment(
     bootstrap: str | None, file: Path | None, settings: Sequence[str], backend: str | None = None
 ) -> Attachment | None:
-    """Return address and settings of the cluster, None without `--bootstrap`.
+    """Return address and settings of the cluster; None without `--bootstrap` (`bootstrap` None).
 
-    `file` has lines `key=value` with setting names of librdkafka or of Java clients. `settings` are further ones, which
-    override the file. Raises `BadInput`, whose text never shows a value.
+    `file` has lines `key=value` with setting names of librdkafka or of Java clients. `settings` are further ones,
+    as `key=value`, which override the file. `backend`: the value of `--backend`; None if it was not given. Raises
+    `BadInput` for impossible combinations and settings; its text never shows a value.
     """
     if bootstrap is None:
         if file is not None or settings:
