@@ -49,7 +49,10 @@ def pairs(text: str) -> Iterator[tuple[str, str]]:
 
 
 def check_name(option: str, what: str, name: str, there: Collection[str]) -> str:
-    """Return `name` if it is in `there`. Raises `BadInput` that suggests the most similar name."""
+    """Return `name` if it is in `there`. Raises `BadInput` that suggests the most similar name.
+
+    `option`: the command-line option that has the name; `what`: the kind of name; both are for the message.
+    """
     if name not in there:
         raise BadInput(f"{option}: unknown {what} '{name[:60]}'{hint(name, list(there), 'there are:')}")
     return name
@@ -205,11 +208,11 @@ def explore(
     saved: Path | None = None,
     watch: Callable[[Progress], None] | None = None,
 ) -> Explored:
-    """Search until all wanted classes are found, all states are visited, or a limit is reached.
+    """Search until all wanted classes are found, all states are visited, or a limit is reached (None: no limit).
 
-    `saved`: file of an earlier search, which is continued; an unfinished search is written there. `watch`
-    gets the progress a few times a second. Raises `BadInput` if the file holds another search, or for a class
-    that the world cannot have.
+    `saved`: file of an earlier search, which is continued; an unfinished search is written there. `watch` gets
+    the progress a few times a second. Raises `BadInput` if the file holds another search, or for a class that the
+    world cannot have.
     """
     for name in wanted:
         check_name("--find", "class", name, asked.classes)

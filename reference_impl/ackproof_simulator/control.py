@@ -61,8 +61,11 @@ class Control:
         self.holder = brokers[0] if zookeeper else NOBODY
         """In ZooKeeper mode: the broker that is the controller. `controllers` are the ZooKeeper servers then."""
         self._lost: dict[int, int] = {}
+        """By broker: time in ns since which the active controller has not heard from it."""
         self._told: dict[tuple[int, int], int] = {}
+        """By broker and partition: time in ns at which the newest image arrives there; older ones come before."""
         self._episode = dict.fromkeys(brokers, 0)
+        """By broker: number of its present connection or loss. A scheduled call with an older number is dropped."""
         self.fenced: set[int] = set()
         self.joined: set[int] = set(brokers)
         """Brokers that have registered since their last start."""
@@ -84,6 +87,7 @@ class Control:
 
     @property
     def acting(self) -> int:
+        """Return the node that acts as controller: the quorum's leader, in ZooKeeper mode the controller broker."""
         return self.active if self.holder == NOBODY else self.holder
 
     def reaches(self, broker: int) -> bool:

@@ -36,6 +36,7 @@ SWEEP: Final = "transaction.abort.timed.out.transaction.cleanup.interval.ms"
 AGAIN_NS: Final = 20 * MS
 """Nanoseconds between two checks of markers in flight, and between two attempts to send the others."""
 Step: TypeAlias = Callable[[Transaction], tuple[Transaction, Error]]
+"""Changes a transaction as its coordinator; returns it with the error for the client."""
 Answer: TypeAlias = Callable[[Error, int], None]
 """Called with the error and the current producer epoch; with `NOT_COORDINATOR` if no coordinator answers."""
 NOT_COORDINATOR: Final = Error.NOT_LEADER_OR_FOLLOWER

@@ -46,6 +46,7 @@ FEW: Final = 50
 
 Progress = Callable[[int, int], None]
 Mapper = Callable[[JsonValue, Sequence[Sequence[int]]], Iterable[Sequence[Counts]]]
+"""Runs a case, given as JSON, with chunks of seeds; yields the counts of the runs of each chunk, in any order."""
 
 
 def linger_for(spec: ExperimentSpec, batches: int) -> float:
@@ -197,7 +198,11 @@ def _worst(runs: Sequence[Counts], command: Callable[[int], str]) -> tuple[Worst
 
 @contextmanager
 def over_spark(master: str | None) -> Iterator[Mapper]:
-    """Yield a mapper over a Spark context, which ends with the block. `ackproof` must be installed on its workers."""
+    """Start a Spark context, and yield a function that runs simulations on it; the context ends with the block.
+
+    The function takes a case as JSON and chunks of seeds, and yields the counts of the runs of each chunk.
+    `master`: URL; None for a local master. `ackproof` must be installed on the workers.
+    """
     from ackproof.spark.session import SparkTarget, spark_context
 
     with spark_context(SparkTarget(master), lambda _: None) as context:

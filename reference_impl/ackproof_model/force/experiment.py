@@ -71,7 +71,10 @@ class Ground:
 
 
 def file_text(story: Story, forced: list[Forced], ground: Ground, *, repeat: int = 1) -> str:
-    """Return the text of an experiment file whose script forces the counterexample."""
+    """Return the text of an experiment file whose script forces the counterexample.
+
+    `forced`: the script's steps (`translated`).
+    """
     yaml = YAML(typ="safe", pure=True)
     yaml.default_flow_style = None
     yaml.width = 200
@@ -145,10 +148,10 @@ class Word(StrEnum):
 
 @dataclass(frozen=True)
 class Outcome:
-    """Outcome of a forced counterexample; `why` is a sentence. `number`: step at which Kafka diverged from
-    the model; 0: none.
+    """Outcome of a forced counterexample; `why` is a sentence.
 
-    `model`, `kafka`: both states at that step, as text. `seconds`: length of the run.
+    `number`: step of the counterexample at which the run departed from the model; 0: none, or before the first
+    step. `model`, `kafka`: both states at that step, as text. `seconds`: length of the run.
     """
 
     word: Word
@@ -163,7 +166,10 @@ class Outcome:
 
 
 def outcome_of(story: Story, forced: Sequence[Forced], run: CaseDir) -> Outcome:
-    """Return the outcome of a run of the script. Raises `BadInput` if the run's files cannot be read."""
+    """Return the outcome of a run of the script. `forced`: its steps (`translated`).
+
+    Raises `BadInput` if the run's files cannot be read.
+    """
     events, _ = read_timeline(run.timeline)
     steps = [event.what for event in events if isinstance(event.what, ScriptStep)]
     seconds = max((event.t_ns for event in events), default=0) / 1e9

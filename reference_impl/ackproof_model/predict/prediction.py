@@ -73,10 +73,12 @@ def predict_run(
     *,
     explore: Callable[[Case, CaseDir, int], PredictionFile] | None = None,
 ) -> PredictionFile:
-    """Predict what may happen under the settings of a case and what a run of it showed, from its run directory alone.
+    """Predict what may happen under the settings of a case and what a run of it showed, from its run directory
+    alone.
 
-    `seen`: classes that the run shows; if one is unknown, several times as many states are searched. `explore` answers
-    for the classes that replication decides, within a number of states. Raises `BadInput` for a broken metadata log.
+    `seen`: classes that the run shows; if one is unknown, several times as many states are searched.
+    `explore(case, run, states)` predicts the classes that replication decides, and visits at most that number of
+    states; None: the search of this module. Raises `BadInput` for a broken metadata log.
     """
     explore = explore or _explored_run
     file = explore(case, run, USUAL_STATES)

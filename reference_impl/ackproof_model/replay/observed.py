@@ -233,7 +233,8 @@ class Observed:
         }
 
     def batches(self, replica: Replica) -> pa.Table:
-        """Return the first and last offset and the leader epoch of each batch of one replica, by offset."""
+        """Return the record batches of one replica, sorted by offset, with the columns of
+        `rundir.replicas.BATCHES`."""
         table = self._logs.of_replica(TopicPartition(replica.topic, replica.partition), replica.node)
         return table.sort_by("first_offset")
 

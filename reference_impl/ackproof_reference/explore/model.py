@@ -59,6 +59,7 @@ class Action(NamedTuple):
 Row = tuple[Hashable, ...]
 """A state of the model: one value per cell, in the order of `Model.names`."""
 Move = tuple[Action, Row]
+"""A step as text for readers, and the values of the group's cells after it."""
 
 
 class StoryLine(NamedTuple):

@@ -104,7 +104,11 @@ class StopRun(DownRun[Stop]):
 
 @does(Restart)
 class RestartRun(Virtual[SpecT]):
-    """Restart nodes one after the other, each by a controlled shutdown."""
+    """Restart nodes one after the other, each by a controlled shutdown.
+
+    The next one is shut down as soon as the process of the one before has started, whether that is back in the
+    cluster or not.
+    """
 
     def inject(self) -> str:
         self.must_run()

@@ -107,6 +107,7 @@ class Virtual(Generic[SpecT]):
 
 
 Maker: TypeAlias = Callable[[SpecT, Aim, World], Virtual[Any]]
+"""Class or function that makes the simulation of a fault on the nodes of an aim."""
 _MAKERS: Final[dict[type[FaultSpec], Maker[Any]]] = {}
 
 
