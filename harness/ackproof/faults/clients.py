@@ -304,7 +304,7 @@ class PauseClientInjection(ClientInjection[PauseClient]):
         return "SIGCONT to " + (", ".join(client.id for client in self.hit) or "no client")
 
     def confirm_healed(self) -> str:
-        """Confirm that each client is scheduled again, or has ended since (for example fenced)."""
+        """Confirm that each client is scheduled again, or has ended since; return in words what was seen in /proc."""
         seen = []
         for client in self.hit:
             what = f"client {client.id} (pid {client.pid}) to run again"

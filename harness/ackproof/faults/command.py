@@ -110,7 +110,7 @@ _BRACES: Final = re.compile(r"(?<![${])\{[A-Za-z_]+\}(?!\})")
 
 @dataclass(frozen=True)
 class CommandResult:
-    """A command that was run, with its exit status and output."""
+    """A command that was run: its words joined by blanks, its exit status and its output."""
 
     words: str
     status: int

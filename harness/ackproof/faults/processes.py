@@ -278,7 +278,10 @@ class PauseInjection(ProcessInjection[Pause]):
         return witness
 
     def heal(self) -> str:
-        """Send SIGCONT to nodes that are still stopped. A node that already runs was not paused for its full time."""
+        """Send SIGCONT to nodes that are still stopped; return what was done, in words.
+
+        Raises `FaultNotConfirmed` for a node that already runs, because it was not paused for its full time.
+        """
         woken, resumed, other = [], [], []
         for node in self.nodes:
             with self.holds.acting_on(node.id):

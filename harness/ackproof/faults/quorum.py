@@ -227,7 +227,8 @@ class ControllerRemoval(Injection[RemoveController]):
         return self._listed(False)
 
     def heal(self) -> str:
-        """Add the controllers again, with the directories and endpoints that they had."""
+        """Add the controllers again, with the directories and endpoints that they had; return what was done, in
+        words."""
         for voter in self._removed:
             what = f"controller {voter.node} to be taken in"
             self.wait_until_accepted(partial(self._set_voter, voter, True), what, CHANGED_WITHIN_S)

@@ -165,7 +165,8 @@ class RolloutInjection(ProcessInjection[RolloutT]):
         return self._confirm_new_process(self._done)
 
     def heal(self) -> str:
-        """Restart the other nodes, and start a node whose shutdown took too long."""
+        """Restart the other nodes, and start a node whose shutdown took too long; return the nodes restarted, in
+        words."""
         self._await_shutdowns()
         for node, _ in tuple(self._terminated.values()):
             if node not in self._done:

@@ -94,7 +94,7 @@ class ExpireSessionInjection(Injection[ExpireSession]):
         return "znodes: " + ", ".join(seen)
 
     def heal(self) -> str:
-        """Do nothing: a broker opens a new session as soon as it learns that the old one ended."""
+        """Do nothing, and say so: a broker opens a new session as soon as it learns that the old one ended."""
         return "left to the brokers"
 
     def confirm_healed(self) -> str:

@@ -197,7 +197,10 @@ class LoadedRule:
 
 
 def rule_text(fault: AtCode, place: CodePlace, key: str) -> str:
-    """Return the fault's rule for this place in Byteman's language. It prints one line at its first bite."""
+    """Return the fault's rule for this place in Byteman's language. It prints one line when it first acts.
+
+    `key`: names the rule's counters, its flag and the threads that wait.
+    """
     count = f'incrementCounter("{key} " + passing)'
     once = fault.does in ("halt", "pause_thread")
     conditions = [f"({place.when})", '!passing.startsWith("__")']

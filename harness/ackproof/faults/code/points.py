@@ -205,7 +205,8 @@ POINTS: Final[Mapping[str, CodePoint]] = MappingProxyType({point.name: point for
 
 
 def table() -> Iterator[str]:
-    """Yield the lines of the table of points, in Markdown."""
+    """Yield the lines of a Markdown table of the points: name, meaning, method, and the unit for which passes are
+    counted (node, topic or partition)."""
     yield "| point | a thread is | method | counts per |"
     yield "|---|---|---|---|"
     for point in POINTS.values():

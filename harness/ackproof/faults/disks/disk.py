@@ -83,7 +83,7 @@ class DiskInjection(ProcessInjection[SpecT]):
 def in_sync_again(context: FaultContext, nodes: tuple[LocalNode, ...]) -> str:
     """Wait until these nodes are in the ISR of all their partitions; return what was seen, in words.
 
-    Raises `FaultNotConfirmed`, `Interrupted`.
+    Raises `FaultNotConfirmed` after `BACK_WITHIN_S` seconds, `Interrupted` if the run is stopped.
     """
     if context.case is not None:
         topics = list(context.case.experiment.topics)
@@ -253,7 +253,7 @@ class EmptyDiskInjection(DiskInjection[EmptyDisk]):
 
 
 class FolderContents(NamedTuple):
-    """Number of segments and bytes in some folders."""
+    """Number of segments below some folders, and the bytes of all files there."""
 
     segments: int
     bytes: int
@@ -263,7 +263,7 @@ class FolderContents(NamedTuple):
 
 
 def count_contents(folders: Iterable[Path]) -> FolderContents:
-    """Count the segments below these folders, and the bytes of all files."""
+    """Return the number of segments (`.log` files) below these folders, and the total bytes of all files there."""
     sizes = {path: path.stat().st_size for folder in folders for path in folder.rglob("*") if path.is_file()}
     return FolderContents(sum(path.suffix == ".log" for path in sizes), sum(sizes.values()))
 

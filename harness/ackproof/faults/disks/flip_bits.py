@@ -111,8 +111,8 @@ class FlipBitsInjection(PartitionInjection[FlipBits]):
         return "; ".join(said)
 
     def heal(self) -> str:
-        """Kill the broker, remove the replica, and start the broker, which then replicates. If there is no replica to
-        copy from, flip the bit back."""
+        """Kill the broker, remove the replica, and start the broker, which then replicates; return what was done,
+        in words. If there is no replica to copy from, flip the bit back."""
         touched = [node for node in self.nodes if node.id in self._flipped]
         if not touched:
             return "nothing was flipped"

@@ -183,7 +183,7 @@ class SlowDiskInjection(LogDirInjection[SlowDisk]):
         )
 
     def confirm(self) -> str:
-        """Confirm that writes and fsyncs by the harness wait on that file system.
+        """Confirm that writes and fsyncs on that file system wait; return the seconds measured, in words.
 
         On a busy machine every disk is slow, and single writes are slower than others. So two of four consecutive
         writes must be slow.

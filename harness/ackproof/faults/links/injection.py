@@ -63,8 +63,10 @@ class LinksInjection(Injection[LinksT]):
         return f"{self.effect} on {names(self.links)}"
 
     def confirm(self) -> str:
-        """Confirm the effect on every link whose ends run. A link that another fault had silenced must stay
-        silent."""
+        """Confirm the effect on every link whose ends run; return what the probes saw, in words.
+
+        A link that another fault had silenced must stay silent.
+        """
         seen = on_each(tuple(self._before), self._await_effect) | self._look_at_silent()
         if isinstance(self.effect, SILENT):
             mute = [link for link, look in seen.items() if not look.passes]
@@ -75,7 +77,7 @@ class LinksInjection(Injection[LinksT]):
 
     def heal(self) -> str:
         """Confirm that the effect lasted, probe links whose ends have come back, and lift the effect from all
-        links."""
+        links. Return what was done and last seen, in words."""
         try:
             lasted = self._confirm_lasting()
             there = [link for link in self._vouched if not self._is_away(link)]
@@ -85,7 +87,10 @@ class LinksInjection(Injection[LinksT]):
         return f"mended {names(self.links)}{lasted}{describe_looks(back)}"
 
     def confirm_healed(self) -> str:
-        """Confirm that broken links work again, and that nodes whose links all work take part in the cluster."""
+        """Confirm that broken links work again, and that nodes whose links all work take part in the cluster.
+
+        Return what the probes saw, in words.
+        """
         links = self._await_a_look()
         seen = on_each(links, self._await_mending)
         self._await_ready()

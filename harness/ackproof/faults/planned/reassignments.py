@@ -173,7 +173,7 @@ class MoveInjection(PartitionOperationInjection[MoveT]):
         return "throttle lifted"
 
     def heal(self) -> str:
-        """End this fault's reassignment, and lift its throttle even if that fails."""
+        """End this fault's reassignment, and lift its throttle even if that fails; return what was done, in words."""
         try:
             did = self._end_move() if self._asked else "nothing to undo"
         finally:

@@ -304,7 +304,10 @@ class Recreation(Injection[Recreate]):
         return f"metadata of {views(self.context).name}: no topic {self.fault.topic}"
 
     def heal(self) -> str:
-        """Create the topic again. Clients that request its metadata do not create it."""
+        """Create the topic again; return what was done, in words.
+
+        Clients that request its metadata do not create it.
+        """
         if not self._deleted:
             return "nothing to undo"
         try:

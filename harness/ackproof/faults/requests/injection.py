@@ -140,7 +140,7 @@ class RequestsInjection(Injection[SpecT]):
             raise self.not_confirmed(error) from error
 
     def heal(self) -> str:
-        """Confirm that the rule lasted, and lift it."""
+        """Confirm that the rule lasted, and lift it; return the last probes and the number of frames hit, in words."""
         lasted: Mapping[Link, RequestObservation] = {}
         try:
             if self._bit:
@@ -157,8 +157,8 @@ class RequestsInjection(Injection[SpecT]):
         return f"lifted from {names(self.links)}; until then: {self._describe(lasted)}{hits}"
 
     def confirm_healed(self) -> str:
-        """Confirm that probes pass again, that nodes at the ends take part, and that requests other than probes were
-        hit."""
+        """Confirm that probes pass again, that nodes at the ends take part, and that requests other than probes
+        were hit. Return what was seen, in words."""
         if not self._before:
             return "no rule was laid"
         links = self.wait_for(

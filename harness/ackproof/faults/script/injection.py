@@ -96,7 +96,10 @@ class ScriptInjection(Injection[Script]):
         return f"each was seen on the disks of the controller and of the brokers, at last: {self._seen}"
 
     def heal(self) -> str:
-        """Open all gates. Start brokers that a step has ended, resume those that a step has paused."""
+        """Open all gates. Start brokers that a step has ended, resume those that a step has paused.
+
+        Return what was done, in words.
+        """
         self._gates.open_all()
         woken = []
         mine = {step.broker for step in self.fault.steps if step.action in ENDS}

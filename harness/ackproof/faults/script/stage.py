@@ -56,7 +56,10 @@ class ControllerState:
 
 
 class PartitionObserver:
-    """Observes one partition of a cluster on this machine. `base`: the state at the beginning of the script."""
+    """Observes the partition `place` of a cluster whose nodes' disks are on this machine.
+
+    `base`: the state at the beginning of the script.
+    """
 
     def __init__(self, cluster: Cluster, place: TopicPartition) -> None:
         self._cluster = cluster
@@ -212,8 +215,10 @@ def find_unexpected_decisions(
 
 
 class Gates:
-    """Gates of one script at the request proxy. Methods raise `LinkError` if the proxy does not carry out a
-    request."""
+    """Gates of one script at the request proxy. `laid`: the links with the proxy. `number`: that of the fault.
+
+    Methods raise `LinkError` if the proxy does not carry out a request.
+    """
 
     def __init__(self, laid: RequestLinks, cluster: ClusterSpec, number: int) -> None:
         self._laid = laid
