@@ -12,7 +12,10 @@ class BadInput(AckproofError):
 
 
 class MissingTool(BadInput):
-    """A program must be installed first. The text names it and says how to get it."""
+    """A program must be installed first.
+
+    The text names it (`tool`), its use (`why`), and how to get it (`install`).
+    """
 
     def __init__(self, tool: str, why: str, install: str) -> None:
         self.tool = tool

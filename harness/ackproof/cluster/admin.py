@@ -206,7 +206,10 @@ class Features:
 
 
 def features(connection: Connection, timeout_s: float | None = None) -> Features:
-    """Return feature levels from this node's own copy of the metadata. Raises `WireError`."""
+    """Return feature levels from this node's own copy of the metadata. Raises `WireError`.
+
+    `timeout_s`: limit in seconds; None: the connection's own.
+    """
     for version in (4, 3):  # 4 came with 3.9
         question = Question(
             "ApiVersions", version, client_software_name=CLIENT_ID, client_software_version="1"

@@ -36,7 +36,10 @@ _BLANK: Final = re.compile(r"\n\s*\n")
 
 
 class CodeAgent(ABC):
-    """The agent in the JVM of one node. `version`: the Kafka release that the node runs. `classpath`: its jars here."""
+    """Byteman's agent in the JVM of one node. `version`: the Kafka release that the node runs.
+
+    `classpath`: its jars on this machine.
+    """
 
     def __init__(self, node: ProcessNode, version: str, classpath: Sequence[Path]) -> None:
         self.node = node
@@ -60,7 +63,7 @@ class CodeAgent(ABC):
     # -- rules --------------------------------------------------------------------------------------------------------
 
     def attach(self) -> None:
-        """Attach the agent if the node's JVM has none. Raises `FaultNotConfirmed`."""
+        """Attach the agent if the node's JVM has none. Raises `FaultNotConfirmed` if it does not answer afterwards."""
         if self._ask("VERSION\n"):
             return
         try:
@@ -94,7 +97,10 @@ class CodeAgent(ABC):
     # -- threads that wait at a FIFO ----------------------------------------------------------------------------------
 
     def hold_threads(self, key: str) -> None:
-        """Make the FIFO `KEY.hold` in the node's folder: who opens it to read waits for `release_threads`."""
+        """Make the FIFO `KEY.hold` in the node's folder.
+
+        A thread that opens it for reading waits until `release_threads`.
+        """
         os.mkfifo(self._fifo(key))
 
     def release_threads(self, key: str) -> None:
@@ -114,7 +120,10 @@ class CodeAgent(ABC):
     # -- the JVM's own view -------------------------------------------------------------------------------------------
 
     def dump_threads(self) -> tuple[str, ...]:
-        """Return the stack of each thread, as the JVM prints them on SIGQUIT. Raises `FaultNotConfirmed`."""
+        """Return the stack of each thread, as the JVM prints them on SIGQUIT.
+
+        Raises `FaultNotConfirmed` if it prints none.
+        """
         seen = len(self.output())
         self.node.send_signal(signal.SIGQUIT)
 
@@ -143,7 +152,7 @@ class _Listener:
 
 
 class LocalCodeAgent(CodeAgent):
-    """The agent in a JVM of this machine. It listens at the node's own leased address."""
+    """The agent in a JVM of this machine. `address`: where it listens, at the node's own leased address."""
 
     def __init__(
         self, node: ProcessNode, version: str, classpath: Sequence[Path], java: Java, address: Address

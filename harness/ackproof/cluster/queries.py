@@ -195,14 +195,17 @@ def read_high_watermark(response: Any) -> int | None:  # noqa: ANN401
 
 
 def brokers(connection: Connection, timeout_s: float | None = None) -> frozenset[int]:
-    """Return the ids of the brokers that are registered and unfenced in this broker's view. Raises `WireError`."""
+    """Return the registered, unfenced brokers in this one's view (`timeout_s` None: the connection's).
+
+    Raises `WireError`.
+    """
     return read_brokers(connection.ask(ask_brokers(), timeout_s=timeout_s))
 
 
 def partitions(
     connection: Connection, topics: Iterable[str], timeout_s: float | None = None
 ) -> dict[TopicPartition, PartitionState]:
-    """Return all partitions of these topics, page by page. Raises `WireError`."""
+    """Return all partitions of these topics, page by page (`timeout_s` None: the connection's). Raises `WireError`."""
     wanted = tuple(topics)
     return read_pages(
         connection, wanted, connection.ask(ask_partitions(wanted, connection.access), timeout_s=timeout_s)

@@ -210,7 +210,10 @@ def _action(effect: Effect) -> str:
 
 
 class Namespaces:
-    """Packet rules of one run in the network namespaces of its nodes. `pid` returns the process id of a node."""
+    """Packet rules of one run in the network namespaces of its nodes. `table`: name of the nftables table.
+
+    `pid` returns the process id of a node.
+    """
 
     def __init__(self, table: str, pid: Callable[[int], int | None]) -> None:
         self._table = table

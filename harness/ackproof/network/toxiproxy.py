@@ -157,7 +157,10 @@ class Toxiproxy:
 
 
 class LinkServer(ABC):
-    """Child process that links go through. Call `start`, use it, at last `end`."""
+    """Child process that links go through: the command `argv`, with its output in `log`.
+
+    Call `start`, use it, at last `end`.
+    """
 
     NAME: ClassVar[str]
     """Name of the server in error messages."""

@@ -69,7 +69,10 @@ class Unreachable(WireError):
 
 
 class Refused(WireError):
-    """The node answered with an error. `code` is Kafka's, `reason` its name and message."""
+    """The node answered with an error. `code` is Kafka's, `reason` its name and message.
+
+    `asked`: the request, in words.
+    """
 
     def __init__(self, asked: str, code: int, message: str | None = None) -> None:
         self.code = code

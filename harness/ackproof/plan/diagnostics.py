@@ -105,9 +105,10 @@ def _below(model: type[BaseModel], path: Path) -> tuple[str, ...]:
 
 
 class Problems:
-    """Collects problems by the path of their field. The document's nodes give the position in the file.
+    """Collects problems by the path of their field.
 
-    A path with a problem is marked as broken, so that checks that depend on it are skipped.
+    `root`: the document, whose nodes give the position in the file. `file`: its name in messages. A path with a
+    problem is marked as broken, so that checks that depend on it are skipped.
     """
 
     def __init__(self, file: str, root: MapNode) -> None:

@@ -30,7 +30,11 @@ _TRUTHS: Final[Mapping[str, Scalar]] = {"true": True, "false": False, "null": No
 
 
 class Spanning:
-    """The expectations over repeats of one experiment, matched with its cells."""
+    """The expectations over repeats of one experiment, matched with its cells.
+
+    `names`, `choices`, `cells`: of each cell, its name, its combination of the matrix and its experiment, in the
+    same order.
+    """
 
     def __init__(
         self,

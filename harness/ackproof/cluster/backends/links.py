@@ -211,7 +211,11 @@ CLIENTS_BY_PROXY: Final = frozenset({Need.CLIENT_LINKS, Need.CLIENT_REQUESTS})
 
 
 class Paths:
-    """The mesh of links and the request proxy of a cluster; each None if no fault needs it."""
+    """The mesh of links and the request proxy of a cluster; each None if no fault needs it.
+
+    `make_mesh` and `make_requests` make them from their wiring, as the backend requires. `on_event` gets deaths
+    of proxies.
+    """
 
     def __init__(
         self,

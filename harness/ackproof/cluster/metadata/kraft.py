@@ -86,7 +86,10 @@ class Kraft:
 
 
 class KraftQuorum(MetadataQuorum):
-    """The voters of the KRaft quorum. `addresses`: controller listener of each, by node id."""
+    """The voters of the KRaft quorum. `addresses`: controller listener of each, by node id.
+
+    `runs(node)`: True if the node's process runs.
+    """
 
     def __init__(self, addresses: Mapping[int, Address], runs: Runs) -> None:
         self._links = {node: Connection(address, timeout_s=ASK_S) for node, address in addresses.items()}

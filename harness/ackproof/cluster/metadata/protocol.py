@@ -31,7 +31,10 @@ class NotDecoded(ValueError):
 
 
 class BodyReader:
-    """Reader of an encoded record, front to back. All methods raise ValueError or struct.error beyond its end."""
+    """Reader of an encoded record, front to back, from position `at` of `data`.
+
+    All methods raise ValueError or struct.error beyond its end.
+    """
 
     def __init__(self, data: bytes, at: int = 0) -> None:
         self.data, self.at = data, at

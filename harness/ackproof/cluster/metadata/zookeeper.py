@@ -153,7 +153,10 @@ class Registration:
 
 
 class ZooKeeper(MetadataQuorum):
-    """Client of the servers in ZooKeeper mode. Its session begins with the first question."""
+    """Client of the servers in ZooKeeper mode. `addresses`: of each server, by node id.
+
+    Its session begins with the first request.
+    """
 
     def __init__(self, addresses: Mapping[int, Address]) -> None:
         self.addresses = dict(addresses)

@@ -45,7 +45,10 @@ _SET_DATA, _MULTI, _CLOSE_SESSION = 5, 14, -11
 
 @dataclass(frozen=True)
 class Transaction:
-    """One transaction in a ZooKeeper log."""
+    """One transaction in a ZooKeeper log. `type`: ZooKeeper's operation code (`OpCode`).
+
+    `body`: its record as written. `session`: the session that made it.
+    """
 
     zxid: int
     time_ms: int
@@ -141,8 +144,8 @@ _Json: TypeAlias = dict[str, Any]
 class Change:
     """One change of a znode, or the end of a session (`path` '').
 
-    `data` None: the znode was removed; `version` 0: it was created; else it was set to `data`. `session`: the session
-    that made the change, or that ended.
+    `data` None: the znode was removed; `version` 0: it was created; else it was set to `data`. `session`: the
+    session that made the change, or that ended. `ephemeral`: True if the znode ends with that session.
     """
 
     zxid: int

@@ -65,7 +65,10 @@ class PendingRequest:
 
 
 class ConnectionHalf:
-    """One direction of a proxied connection. `unsent`: bytes that the receiving socket has not accepted yet."""
+    """One direction of a proxied connection, from `source` to `sink`.
+
+    `unsent`: bytes that `sink` has not accepted yet.
+    """
 
     def __init__(self, source: socket.socket, sink: socket.socket) -> None:
         self.source = source

@@ -95,9 +95,9 @@ class AttachedNode:
 
 
 class AttachedCluster(Cluster):
-    """A cluster of somebody else. `attached.json` is written next to `nodes_dir`.
+    """A cluster of somebody else. `attachment`: its address and settings.
 
-    Raises `BadInput` for settings that are not understood.
+    `attached.json` is written next to `nodes_dir`. Raises `BadInput` for settings that are not understood.
     """
 
     def __init__(self, spec: ClusterSpec, attachment: Attachment, nodes_dir: Path) -> None:

@@ -206,7 +206,10 @@ def _client(mechanism: str, settings: Mapping[str, str], token: str) -> Any:  # 
 
 
 class TokenEndpoint:
-    """An OAuth token endpoint. Keeps the newest token while it is valid. Safe to use from several threads."""
+    """An OAuth token endpoint; `settings`: librdkafka's, by name. It keeps the newest token while that is valid.
+
+    Safe to use from several threads.
+    """
 
     def __init__(self, settings: Mapping[str, str]) -> None:
         self._settings = settings
