@@ -26,7 +26,10 @@ OnEvent = Callable[[Event], None]
 
 
 class Recorder:
-    """Collects the timeline and the samples of a simulated run in memory, until the run is over."""
+    """Collects the timeline and the samples of a simulated run in memory, until the run is over.
+
+    `wall_ns`: wall-clock time of its start.
+    """
 
     simulation: Simulation
     """The simulation that is recorded. Set it before the run begins."""

@@ -53,8 +53,13 @@ class Clock:
 
 @dataclass(frozen=True)
 class Timing:
-    """Durations of a simulated cluster, in nanoseconds, from its settings. The constants were measured on
-    real brokers (see the README).
+    """Durations of a simulated cluster, in nanoseconds, from its settings.
+
+    The constants were measured on real brokers (see the README). `fetch_wait`, `fetch_backoff`, `lag_max`:
+    replica.fetch.wait.max.ms, replica.fetch.backoff.ms, replica.lag.time.max.ms. `session`: time without a
+    heartbeat after which a broker is fenced; `heartbeat`: interval of heartbeats. `quorum_timeout`: time without
+    the leader after which a voter begins an election; `quorum_jitter`: range of a random delay added to it.
+    `hop`: fixed latency of a message, one way.
     """
 
     fetch_wait: int

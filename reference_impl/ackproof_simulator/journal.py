@@ -46,7 +46,8 @@ class Change(NamedTuple):
 class Journal:
     """Record of the controller's decisions and of processes. `records`: the metadata log, in offset order.
 
-    `log_dirs`: number of log dirs per broker; a single one is not recorded.
+    `wall_ns`: wall-clock time of the run's start. `log_dirs`: number of log dirs per broker; a single one is not
+    recorded.
     """
 
     def __init__(self, clock: Clock, wall_ns: int, log_dirs: int) -> None:

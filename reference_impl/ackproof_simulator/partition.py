@@ -52,8 +52,10 @@ REQUEST_BYTES = 120
 @dataclass
 class PartitionRun:
     """One simulated partition on all its brokers. `image`: the controller's state; brokers learn of it later.
-    In its methods `at` is the id of a broker.
-    """
+    In its methods `at` is the id of a broker. By broker: `tokens`, number of its newest fetch; `parked`, its fetch
+    that waits at the leader; `caught`, its fetches as the leader sees them; `proposed`, its unanswered ISR proposal.
+    `asked`: by leader, producer and sequence, the produce requests that wait there. `timed`: leaders at which a
+    check for timed-out requests is scheduled."""
 
     topic: str
     number: int
@@ -70,9 +72,7 @@ class PartitionRun:
     proposed: dict[int, AlterPartition] = field(default_factory=dict)
     timed: set[int] = field(default_factory=set)
     own: dict[int, Rules] = field(default_factory=dict)
-    """By broker: rules that differ from the controller's, because of another release or a setting not learned
-    yet.
-    """
+    """By broker: rules that differ from the controller's, for another release or a setting not learned yet."""
     failed: set[int] = field(default_factory=set)
     """Brokers whose log dir with this partition has failed. Only a restart brings them back."""
     folder: int = 0

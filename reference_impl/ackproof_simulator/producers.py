@@ -46,9 +46,10 @@ _RETRIABLE = frozenset(
 class ClientBatch:
     """Records of one producer for one partition, sent together, with their outcome. Times in nanoseconds.
 
-    Its records have seqs `first`, `first + step`, …, `count` in all. `place`: index of the partition.
-    `number`: position among the producer's batches, from 0. `offset`: of the first record, -1 if not
-    acknowledged. `done`: when the outcome was known, -1 before.
+    Its records have seqs `first`, `first + step`, …, `count` in all. `place`: index of the partition. `number`:
+    position among the producer's batches, from 0. `offset`: of the first record, -1 if not acknowledged. `done`:
+    when the outcome was known, -1 before. `sends`: how often it was sent; `tries`: how often it failed and was
+    tried again. `epoch`, `sequence`: producer epoch (-1: no idempotence) and sequence number of its first record.
     """
 
     producer: int
@@ -74,8 +75,12 @@ class ClientBatch:
 
 @dataclass
 class Line:
-    """A producer's queue and requests for one partition. `place`: the partition's index. `leader`: the leader
-    that the producer knows. `flying`: requests in flight, by the batch's number.
+    """A producer's queue and requests for one partition. `place`: the partition's index.
+
+    `leader`: the leader that the producer knows. `flying`: requests in flight, by the batch's number.
+    `next_sequence`, `epoch`: sequence number of the next record, and the producer epoch to which it belongs.
+    `waits_until`: time in ns before which nothing is sent; `armed`: True if a call at that time is scheduled.
+    `asking`: True if a request for metadata is scheduled.
     """
 
     partition: PartitionRun

@@ -23,10 +23,10 @@ IDLE_NS: Final = 500 * MS
 
 
 class Quorum:
-    """The controller quorum (KRaft), or the ZooKeeper ensemble.
+    """The controller quorum (KRaft), or the ZooKeeper ensemble (`zookeeper` True).
 
-    `active`: the active controller, or NOBODY. `elected` is called after each election. `voters` can change
-    with KIP-853.
+    `active`: the active controller, or NOBODY. `elected` is called after each election. `voters` can change with
+    KIP-853.
     """
 
     def __init__(

@@ -184,8 +184,9 @@ class _Renaming:
 
 
 class Admission:
-    """Decides which states a search keeps. It works on packed states; create a new one when the packing
-    changes.
+    """Decides which states a search for the classes `wanted` keeps.
+
+    It works on packed states; create a new one when the packing changes.
     """
 
     def __init__(self, model: Model, cells: Cells, wanted: frozenset[str]) -> None:

@@ -119,7 +119,7 @@ class Cells:
 
 
 class TooNarrowError(Exception):
-    """A cell has more values than its bits can number."""
+    """The cell with index `cell` has more values than its bits can number."""
 
     def __init__(self, cell: int) -> None:
         super().__init__(cell)
@@ -188,7 +188,10 @@ class Row(NamedTuple):
 
 
 class Tables:
-    """All rows of a model with their caches, for one packing of its cells."""
+    """All rows of a model with their caches, for one packing of its cells.
+
+    `broken(class, sentence, state)` is called with each broken invariant.
+    """
 
     def __init__(self, groups: Sequence[Group], cells: Cells, broken: Broken) -> None:
         self.cells, self._broken = cells, broken

@@ -88,7 +88,10 @@ class LogDirRun(DownRun[LogDirFault]):
         return all(node in partition.failed for node in self.nodes for partition in self._lying_there(node))
 
     def heal(self) -> str:
-        """Repair the log dir and restart the broker, which uses the dir again only after a restart."""
+        """Repair the log dir and restart the broker, which uses the dir again only after a restart.
+
+        Return what was done, in words.
+        """
         if self.single:
             return super().heal()
         for node in self.nodes:

@@ -93,7 +93,10 @@ class CancelRun(ReassignRun[CancelReassign]):
         return super().bites() and self.goes_on()
 
     def heal(self) -> str:
-        """Cancel the reassignment. Raises `FaultNotConfirmed` if it is already complete."""
+        """Cancel the reassignment; return what was done, in words.
+
+        Raises `FaultNotConfirmed` if it is already complete.
+        """
         self.partition.throttle = 0
         if not self.goes_on():
             raise FaultNotConfirmed(
