@@ -195,10 +195,7 @@ def read_high_watermark(response: Any) -> int | None:  # noqa: ANN401
 
 
 def brokers(connection: Connection, timeout_s: float | None = None) -> frozenset[int]:
-    """Return the registered, unfenced brokers in this one's view (`timeout_s` None: the connection's).
-
-    Raises `WireError`.
-    """
+    """Return the registered, unfenced brokers in its view (`timeout_s` None: the connection's). Raises `WireError`."""
     return read_brokers(connection.ask(ask_brokers(), timeout_s=timeout_s))
 
 
