@@ -10,7 +10,7 @@ import pytest
 
 from ackproof.judge.coherence.samples import check_changes, check_high_watermarks, check_looks
 from ackproof.judge.facts import Facts
-from ackproof.judge.opinion import Opinion
+from ackproof.judge.opinion import Opinion, Says
 from ackproof.rundir.observed import Pulse, Sample
 from ackproof.rundir.timeline import (
     ClientEnded,
@@ -208,3 +208,25 @@ def test_a_leader_that_started_anew_may_know_less(facts: Facts) -> None:
     facts = watched(facts, _marks(20, 19))
     again = event(NodeStarted(pid=7), 1.5, node=1)
     assert texts(check_high_watermarks(replace(facts, events=(again, *facts.events)))) == []
+
+
+@pytest.mark.parametrize(
+    ("sealed", "later", "says"),
+    [
+        (True, _marks(21, leader_epoch=1), Says.BREAKS),
+        (True, _marks(21, leader_epoch=2), Says.LACKS),
+        (True, [], Says.LACKS),
+        (False, _marks(21, leader_epoch=1), Says.CONTRADICTS),
+    ],
+)
+def test_a_leader_whose_high_watermark_falls_contradicts_itself(
+    facts: Facts, sealed: bool, later: list[Sample], says: Says
+) -> None:
+    """Both answers are one leader's only if its leader epoch is still in force afterwards."""
+    first = [replace(one, leader_epoch=1) for one in _marks(20, 19)]
+    facts = watched(facts, [*first, *(replace(one, t_ns=3 * SECOND) for one in later)])
+    if sealed:
+        facts.run.seal.write_text("{}")
+    else:
+        facts.run.seal.unlink(missing_ok=True)
+    assert [one.says for one in check_high_watermarks(facts)] == [says]

@@ -18,7 +18,7 @@ from typing import Final, NamedTuple, TypeAlias
 from ackproof.clients.contract import EXIT_CLEAN
 from ackproof.experiment.backends import BACKENDS
 from ackproof.judge.facts import Facts
-from ackproof.judge.opinion import Opinion, contradicts, kafka_differs
+from ackproof.judge.opinion import Opinion, breaks, contradicts, kafka_differs
 from ackproof.rundir.metadata import PartitionChanged
 from ackproof.rundir.observed import Sample
 from ackproof.rundir.partition import TopicPartition
@@ -153,7 +153,8 @@ def check_high_watermarks(facts: Facts) -> Iterator[Opinion]:
                 break
         if place.topic not in facts.removed:
             yield from map(differs, _above_all_logs(facts, place, samples, ends[place]))
-            yield from map(differs, _fallen(facts, place, samples))
+            for text, one_leader in _fallen(facts, place, samples):
+                yield (breaks if facts.sealed and one_leader else differs)(text, subject=str(place))
 
 
 def _above_all_logs(
@@ -182,10 +183,14 @@ def _sent_meanwhile(facts: Facts, t_ns: int) -> int:
     return (after[0] if after else facts.audit.audited.produced) - (before[-1] if before else 0)
 
 
-def _fallen(facts: Facts, place: TopicPartition, samples: Sequence[Sample]) -> Iterator[str]:
-    """Check that neither high watermark nor log end falls while a leader leads and its process runs."""
+def _fallen(facts: Facts, place: TopicPartition, samples: Sequence[Sample]) -> Iterator[tuple[str, bool]]:
+    """Check that no high watermark falls while a leader leads, its process runs, and its log is not cut.
+
+    Yield the sentence, and whether a later sample shows the same leader epoch. Then that leader gave both answers,
+    and contradicts itself. Otherwise it may have been elected again between the two requests of the sample.
+    """
     known = [sample for sample in samples if sample.high_watermark >= 0]
-    for before, after in pairwise(known):
+    for number, (before, after) in enumerate(pairwise(known), start=2):
         same_leader = (before.leader, before.leader_epoch) == (after.leader, after.leader_epoch)
         if not same_leader or after.high_watermark >= before.high_watermark:
             continue
@@ -193,11 +198,13 @@ def _fallen(facts: Facts, place: TopicPartition, samples: Sequence[Sample]) -> I
         if any(before.t_ns <= event.t_ns <= after.t_ns for event in events):
             continue
         if after.log_ends.get(after.leader, sys.maxsize) >= before.log_ends.get(before.leader, -1):
-            yield (
+            one_leader = any(later.leader_epoch == after.leader_epoch for later in known[number:])
+            text = (
                 f"{place}: in leader epoch {after.leader_epoch} the high watermark was {before.high_watermark} at "
                 f"{seconds(before.t_ns)} and {after.high_watermark} at {seconds(after.t_ns)}, and the log of its "
                 f"leader, node {after.leader}, was not cut"
             )
+            yield text, one_leader
             return
 
 
