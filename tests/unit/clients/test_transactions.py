@@ -6,8 +6,12 @@ from collections import Counter
 from pathlib import Path
 
 import pyarrow as pa
+import pytest
+from confluent_kafka import KafkaError, KafkaException
 
+from ackproof.clients.contract import ProducerSettings
 from ackproof.clients.journal import read_transactions
+from ackproof.clients.librdkafka.sending import Transactions
 from ackproof.rundir.ledger import read_parts
 from ackproof.rundir.outcome import TxnOutcome
 from ackproof.rundir.schema import TRANSACTIONS
@@ -81,6 +85,73 @@ def test_one_that_is_fenced_says_so_and_comes_back_as_another(load, kafka) -> No
     outcomes = Counter((row["producer"], row["outcome"]) for row in table(load))
     assert outcomes[0, TxnOutcome.FENCED] == 1
     assert outcomes[1, TxnOutcome.COMMITTED] > 0
+
+
+def refused(code: int, *, requires_abort: bool = False) -> KafkaException:
+    return KafkaException(KafkaError(code, txn_requires_abort=requires_abort, retriable=not requires_abort))
+
+
+class FencedClient:
+    """A client library whose commits fail with these errors, one after the other, and whose aborts are fenced."""
+
+    def __init__(self, commits: list[KafkaException]) -> None:
+        self._commits = iter(commits)
+
+    def begin_transaction(self) -> None:
+        pass
+
+    def commit_transaction(self, timeout_s: float) -> None:
+        raise next(self._commits)
+
+    def abort_transaction(self, timeout_s: float) -> None:
+        raise KafkaException(KafkaError(KafkaError._FENCED, fatal=True))
+
+
+@pytest.mark.parametrize(
+    ("commits", "outcome"),
+    [
+        # A record timed out: the library sends no EndTxn.
+        ([refused(KafkaError._TIMED_OUT, requires_abort=True)], TxnOutcome.ABORTED),
+        # EndTxn may have been sent before, or was answered by the coordinator.
+        (
+            [refused(KafkaError._TIMED_OUT), refused(KafkaError._TIMED_OUT, requires_abort=True)],
+            TxnOutcome.FENCED,
+        ),
+        ([refused(KafkaError.INVALID_PRODUCER_ID_MAPPING, requires_abort=True)], TxnOutcome.FENCED),
+        ([KafkaException(KafkaError(KafkaError._FENCED, fatal=True))], TxnOutcome.FENCED),
+        (None, TxnOutcome.ABORTED),
+    ],
+)
+def test_what_the_coordinator_was_never_asked_to_commit_is_aborted(
+    tmp_path: Path, commits: list[KafkaException] | None, outcome: TxnOutcome
+) -> None:
+    log = tmp_path / "transactions.log"
+    settings = ProducerSettings(
+        client="p0",
+        run_id="r",
+        case_dir=str(tmp_path),
+        places=[("t", 0)],
+        origin_ns=0,
+        config={"message.timeout.ms": 1000},
+        producer=7,
+        first_place=0,
+        value_size=100,
+        rate=1.0,
+        chunk_rows=256,
+        transaction_size=5,
+    )
+    transactions = Transactions(
+        FencedClient(commits or []),  # type: ignore[arg-type]
+        log,
+        settings,
+        flush=lambda: None,
+        ending=lambda: False,
+        fatal=lambda error: None,
+    )
+    assert transactions.room(0) == 5
+    transactions.finish(commit=commits is not None)
+    assert [row.outcome for row in read_transactions(log, 7)] == [outcome]
+    assert transactions.gave_up
 
 
 def test_a_log_that_ends_anywhere_is_read(tmp_path: Path) -> None:

@@ -248,6 +248,8 @@ class Transactions:
         self._ending = ending
         self._fatal = fatal
         self._open = False
+        self._asked_commit = True
+        """False if the library refused to commit the last transaction before it asked the coordinator."""
 
     def join(self) -> bool:
         """Register with the coordinator, which fences the id's former producer. Return False if asked to stop first."""
@@ -295,8 +297,8 @@ class Transactions:
             outcome = self._end(self._client.commit_transaction, TxnOutcome.COMMITTED)
         if not commit or outcome is TxnOutcome.ABORTED:
             outcome = self._end(self._client.abort_transaction, TxnOutcome.ABORTED)
-            if outcome is TxnOutcome.UNKNOWN and not commit:
-                outcome = TxnOutcome.ABORTED  # its commit was never requested
+            if not (commit and self._asked_commit):
+                outcome = TxnOutcome.ABORTED  # the coordinator was never asked to commit it
         self._write(f"end {len(self.starts) - 1} {int(outcome)}")
 
     def _end(self, call: Callable[[float], None], good: TxnOutcome) -> TxnOutcome:
@@ -305,12 +307,15 @@ class Transactions:
         ABORTED after a commit call means that the library requires the transaction to be aborted.
         """
         deadline = time.monotonic() + delivery_timeout_s(self._settings.config)
+        asked = False
         while True:
             try:
                 call(_ASK_S)
             except KafkaException as failed:
                 error = failed.args[0]
                 if error.txn_requires_abort() and good is TxnOutcome.COMMITTED:
+                    # An error of the library's own at the first call: it gave a record up, and sends no EndTxn.
+                    self._asked_commit = asked or error.code() >= 0
                     return TxnOutcome.ABORTED
                 self._fatal(error)
                 if error.code() in _FENCED:
@@ -319,6 +324,7 @@ class Transactions:
                 if error.fatal() or not error.retriable() or time.monotonic() > deadline:
                     self.gave_up = error.str()
                     return TxnOutcome.UNKNOWN
+                asked = True
             else:
                 return good
 
