@@ -203,7 +203,7 @@ def stop_together(nodes: list[ProcessNode], timeout_s: float) -> list[int]:
 
 
 def status_text(status: int) -> str:
-    """Return an exit status in words: `exit status 1`, `SIGKILL`."""
+    """Return an exit status in words: `exit status 1`, or `SIGKILL` for a negative status, the number of a signal."""
     if status >= 0:
         return f"exit status {status}"
     try:

@@ -175,8 +175,10 @@ class Flow(StrEnum):
 
 @dataclass(frozen=True)
 class Api:
-    """An API of Kafka. `since`: the first supported release line in which it is sent; '': it is sent in all of
-    them."""
+    """An API of Kafka. `key`: its API key. `flows`: the kinds of connections that carry it.
+
+    `since`: the first supported release line in which it is sent; '': it is sent in all of them.
+    """
 
     name: str
     key: int

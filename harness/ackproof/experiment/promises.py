@@ -166,7 +166,7 @@ def _forgets_ids(spec: ExperimentSpec, configs: list[Mapping[str, str]]) -> str:
 
 
 def rule(anomaly: str, promises: Promises) -> Ruling:
-    """Return the ruling on a class that follows from the settings alone."""
+    """Return the ruling on the anomaly class named `anomaly` that follows from the settings of a topic alone."""
     row = TABLE.get(anomaly)
     if row is None:
         return Ruling(Chance.UNKNOWN, "a class this version does not know")

@@ -251,7 +251,10 @@ class Problems:
         return node
 
     def locate(self, path: Path, *, key: bool = False) -> Mark:
-        """Return the position of `path`; if it is missing, the position of the key of its nearest existing parent."""
+        """Return the position of the value at `path`, or (`key`) of its key.
+
+        If the file does not have it, return the position of the key of its nearest existing parent.
+        """
         node: Node = self.root
         name = self.root.mark
         for part in path:

@@ -138,8 +138,10 @@ class Expecting:
                 self._found.report((*where, name), message)
 
     def place_of(self, where: Path, quantity: str) -> Path:
-        """Return the path of a quantity in the expectation at `where`, with the quantity's name as the file
-        writes it."""
+        """Return the path of a quantity in the expectation at `where`.
+
+        It ends with the name that the file writes for it.
+        """
         node = self._found.node(where)
         written = {spelt(name): name for name in node.entries} if isinstance(node, MapNode) else {}
         return (*where, written.get(quantity, quantity))

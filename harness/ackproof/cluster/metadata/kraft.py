@@ -77,7 +77,8 @@ class Kraft:
         return queries.quorum(broker).leader
 
     def decode(self, folders: Sequence[Path]) -> Iterator[MetadataRecord]:
-        """Decode the longest metadata log of the voters, up to what a majority has."""
+        """Decode the longest metadata log in the voters' data folders, up to the offset that a majority of them
+        has."""
         ends = {folder / FOLDER: log_end(folder / FOLDER) for folder in folders}
         if any(ends.values()):
             bound = committed(list(ends.values()))

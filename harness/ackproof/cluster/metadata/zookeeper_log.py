@@ -111,9 +111,11 @@ def transactions(file: Path) -> Iterator[Transaction]:
 
 
 def decode(folders: Sequence[Path]) -> Iterator[MetadataRecord]:
-    """Decode Kafka's changes that a majority of servers logged (`version-2` folders), by zxid.
+    """Decode Kafka's changes that a majority of servers logged, by zxid. `folders`: the `version-2` folder of
+    each.
 
-    A server that got a snapshot lacks what is in it; another server has that. Raises `NotDecoded` and OSError.
+    A server that got a snapshot lacks what is in it; another server has that. Raises `NotDecoded` for unknown
+    content, and OSError.
     """
     logs: list[dict[int, Transaction]] = []
     for folder in folders:

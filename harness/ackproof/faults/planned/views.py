@@ -145,10 +145,11 @@ def ask_for_one(context: FaultContext, do: Callable[[Connection], None], already
 
 
 def put_back(context: FaultContext, do: Callable[[Connection], T]) -> tuple[int, T]:
-    """Send a request that undoes a fault to a live broker; return the broker that answered, and its answer.
+    """Send a request that undoes a fault to a live broker; return the broker that answered, and the result of
+    `do`.
 
-    It is repeated for `BACK_WITHIN_S`, and for `STOPPED_S` more if the run is stopped. Raises
-    `FaultNotConfirmed`.
+    `do` sends the request over the connection that it gets. It is repeated for `BACK_WITHIN_S` seconds, and for
+    `STOPPED_S` more if the run is stopped. Raises `FaultNotConfirmed` if no broker does it by then.
     """
     try:
         return ask(context, do, BACK_WITHIN_S)

@@ -164,7 +164,8 @@ def _kind(half: str, api: int, version: int) -> Any:  # noqa: ANN401
 
 
 def topic_word(topic: object) -> str:
-    """Return a topic's name, or the digits of its id; '' if it has neither."""
+    """Return a topic as text: `topic` itself if that is its name, 32 hexadecimal digits if it is an id (UUID); ''
+    for none."""
     if isinstance(topic, str):
         return topic
     number = int(getattr(topic, "int", 0))

@@ -255,7 +255,11 @@ class RequestProxy(LinkServer):
         return bytes.fromhex(self._order({"do": "copy", "name": name, "way": way}).copied)
 
     def send(self, way: str, frame: bytes, timeout_s: float) -> bytes:
-        """Send a frame to the end of a route over a connection of its own; return the answer."""
+        """Send a whole frame to the upstream of a route over a connection of its own, and return the frame of its
+        response.
+
+        Raises `LinkError` if none comes; `timeout_s` limits the wait for each part of it.
+        """
         upstream = self._ways[way].upstream
         try:
             with socket.create_connection(upstream, timeout_s) as line:

@@ -76,7 +76,10 @@ class Rule:
 
     @classmethod
     def of_json(cls, data: Mapping[str, object]) -> Rule:
-        """Make a rule from plain data (`asdict`). Raises TypeError, ValueError, KeyError."""
+        """Make a rule from plain data (`asdict`).
+
+        Raises TypeError, ValueError or KeyError for data of another form.
+        """
         words = dict(data)
         words |= {
             "kind": RuleKind(str(words["kind"])),

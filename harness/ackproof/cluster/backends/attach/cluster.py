@@ -227,7 +227,11 @@ class AttachedCluster(Cluster):
         return links.get(controller or -1) or queries.first_answering_link(links)
 
     def create_topics(self, topics: Mapping[str, TopicSpec], timeout_s: float = 30.0) -> None:
-        """Create topics. Raises `BadInput` if one exists already: ackproof writes only to topics that it made."""
+        """Create topics; return when every broker sees all leaders and full ISRs, and leaders answer.
+
+        Raises `BadInput` if one exists already, because ackproof writes only to topics that it made, or for what
+        Kafka refuses; `WaitTimeout`.
+        """
         if there := sorted({place.topic for place in self.topic_state(topics)}):
             raise BadInput(f"{', '.join(there)}: there already, and ackproof writes only into what it made")
         self._made += topics
