@@ -59,7 +59,10 @@ def check_name(option: str, what: str, name: str, there: Collection[str]) -> str
 
 
 def parse_whole_number(name: str, value: str, least: int, most: int) -> int:
-    """Parse a whole number from `least` to `most`. Raises `BadInput`."""
+    """Parse the `value` of the number called `name`.
+
+    Raises `BadInput` unless it is a whole number from `least` to `most`.
+    """
     if not value.isascii() or not value.isdigit() or not least <= int(value) <= most:
         raise BadInput(f"--scope: {name} is a whole number from {least} to {most}, not '{value[:60]}'")
     return int(value)

@@ -145,7 +145,8 @@ class Transaction(NamedTuple):
 def init_producer(transaction: Transaction) -> tuple[Transaction, Error]:
     """Handle InitProducerId: a new epoch fences the previous producer; an open transaction is aborted first.
 
-    While markers are in flight the client must repeat it (CONCURRENT_TRANSACTIONS, here INVALID_TXN_STATE).
+    Return the transaction and the error for the client. While markers are in flight the client must repeat the
+    request (CONCURRENT_TRANSACTIONS, here INVALID_TXN_STATE).
     """
     if transaction.state in DECIDED:
         return transaction, Error.INVALID_TXN_STATE
@@ -162,7 +163,11 @@ def _decide(transaction: Transaction, epoch: int, *, commit: bool) -> Transactio
 
 
 def add_partition(transaction: Transaction, epoch: int, partition: int) -> tuple[Transaction, Error]:
-    """Add a partition to the transaction, before the first record is sent to it (AddPartitionsToTxn)."""
+    """Add a partition to the transaction, before the first record is sent to it (AddPartitionsToTxn).
+
+    Return the transaction and the error for the client: PRODUCER_FENCED for another epoch, INVALID_TXN_STATE
+    while markers are in flight.
+    """
     if epoch != transaction.epoch:
         return transaction, Error.PRODUCER_FENCED
     if transaction.state in DECIDED:
@@ -183,11 +188,11 @@ def verified(transaction: Transaction, epoch: int, partition: int) -> bool:
 
 
 def end_transaction(transaction: Transaction, epoch: int, *, commit: bool) -> tuple[Transaction, Error]:
-    """Decide a transaction (EndTxn). With KIP-890's second part the markers carry the next epoch, which
-    fences late records.
+    """Decide a transaction (EndTxn); return it and the error for the client.
 
-    A repeated request gets the same answer if it has the decided epoch. Without that part any request with
-    the same producer epoch gets it, so one for the next transaction does too.
+    With KIP-890's second part the markers carry the next epoch, which fences late records. A repeated request
+    gets the same answer if it has the decided epoch. Without that part any request with the same producer epoch
+    gets it, so one for the next transaction does too.
     """
     bumps = transaction.version > 1
     again = epoch == transaction.epoch - bumps

@@ -86,6 +86,7 @@ class Connection:
     plain: bool = True
     last: list[int] = field(default_factory=lambda: [0, 0])
     busy: list[int] = field(default_factory=lambda: [0, 0])
+    """Per direction: time in ns until which a limited bandwidth is used up."""
 
     @property
     def opener(self) -> Host:

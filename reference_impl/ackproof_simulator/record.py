@@ -229,7 +229,7 @@ def write_final_read(simulation: Simulation, run: CaseDir) -> None:
 
 
 def write_replicas(simulation: Simulation, run: CaseDir) -> None:
-    """Write the contents of each replica's log, the second witness of the final read."""
+    """Write the contents of each replica's log to `observed/replicas.*`, the second witness of the final read."""
     world = simulation.world
     replicas, rows = [], []
     for partition in world.partitions:

@@ -145,8 +145,9 @@ class World:
         return host
 
     def add_producer(self, slot: int | None = None) -> Producer:
-        """Add a producer with the next free number. `slot`: number of the producer that it replaces, whose
-        transactional id it takes.
+        """Add a producer with the next free number.
+
+        `slot`: number of its transactional id, to take over that of an earlier producer; None: an id of its own.
         """
         spec = self.case.experiment.workload.producers
         written = self.case.experiment.topic_names()

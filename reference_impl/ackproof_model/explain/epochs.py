@@ -173,7 +173,8 @@ class LeaderEpoch:
 def leader_epochs(history: Sequence[Moment], node_ends: Sequence[Event], learns: int) -> list[LeaderEpoch]:
     """Return every leader epoch of a partition that had a leader, oldest first.
 
-    `learns`: longest time in ns until a deposed leader knows its successor (`learns_ns`).
+    `history`: the partition's states, oldest first. `node_ends`: the events at which nodes ended. `learns`:
+    longest time in ns until a deposed leader knows its successor (`learns_ns`).
     """
     found: list[LeaderEpoch] = []
     for number, moment in enumerate(history):

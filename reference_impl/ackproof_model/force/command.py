@@ -35,7 +35,11 @@ _BACKEND: Final = click.option(
 
 @dataclass(frozen=True)
 class Forcing:
-    """Command-line options for forcing counterexamples on real brokers."""
+    """Command-line options for forcing counterexamples on real brokers.
+
+    `kafka`: release, None for the newest of the rules' line. `backend`: None for `process`. `repeat`: number of
+    runs. `out`: folder for the run directories.
+    """
 
     kafka: str | None
     backend: str | None
