@@ -245,7 +245,10 @@ def remove_voter(connection: Connection, voter: Voter) -> None:
 
 
 def add_voter(connection: Connection, voter: Voter) -> None:
-    """Add a controller to the quorum (KIP-853); it must have caught up."""
+    """Add a controller to the quorum (KIP-853).
+
+    Raises `Refused`, for example if it has not caught up with the leader.
+    """
     question = Question(
         "AddRaftVoter",
         0,

@@ -68,7 +68,8 @@ class Clients(Protocol):
         """Let producers that send on demand send by themselves from now on."""
 
     def acked(self, topic: str | None = None, partition: int | None = None) -> int:
-        """Return the number of records acknowledged so far, at most 50 ms old."""
+        """Return the number of records acknowledged so far, at most 50 ms old: of a partition, of a topic
+        (`partition` None), or of all topics (both None)."""
 
     def sent(self) -> int:
         """Return the number of records passed to the producers' libraries so far, at most 50 ms old."""

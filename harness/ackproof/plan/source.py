@@ -84,7 +84,10 @@ def read(path: Path) -> tuple[str, bytes]:
 
 
 def parse(raw: bytes, file: str) -> MapNode:
-    """Return the mapping that `raw` holds. Raises `InvalidExperiment`, and nothing else."""
+    """Return the mapping that `raw` (YAML) holds. `file`: its name in messages.
+
+    Raises `InvalidExperiment`, and nothing else.
+    """
     return _Composer(file, _decode(raw, file)).document()
 
 

@@ -122,7 +122,10 @@ def _fetching(
 
 
 def connection(process: int, under_way: int) -> Group:
-    """Return the group that drops answers to a dead broker, for the cells of its memory and its message."""
+    """Return the group that drops answers to a dead broker.
+
+    `process`, `under_way`: cells (indices) of its memory and of its message in flight.
+    """
     return Group("connection", (process, under_way), _no_connection, at_once=_of_connection)
 
 

@@ -59,9 +59,8 @@ class DownRun(Virtual[SpecT]):
 
 @does(PowerLoss)
 class PowerRun(DownRun[PowerLoss]):
-    """Cut the power: unflushed records are lost, but for a random prefix in the page cache, or the first
-    `keep` records.
-    """
+    """Cut the power of nodes: unflushed records are lost, except a random number of the first of them, or those
+    below offset `keep`."""
 
     def kill(self, node: int) -> None:
         keep, how = self.fault.keep, self.fault.how

@@ -70,7 +70,10 @@ class NodeDisk:
         return tuple(dict.fromkeys((self.metadata_dir, *self.log_dirs)))
 
     def make(self, size: int, run_id: str) -> None:
-        """Make and mount the node's own file systems, if it has any. Raises `DiskError`."""
+        """Make and mount the node's own file systems, if it has any. Raises `DiskError`.
+
+        `size`: bytes of each. `run_id`: the run that they belong to.
+        """
         if not self.file_systems:
             return
         own = os.getpid()
