@@ -231,6 +231,8 @@ def _lacking(spec: ExperimentSpec) -> Iterator[tuple[Path, str, str]]:
     if spec.workload.producers.keys is not None:
         why = "its records have none, and its logs are not compacted"
         yield ("workload", "producers", "keys"), "keys", why
+    if spec.workload.consumers.start == "committed":
+        yield ("workload", "consumers", "start"), "start: committed", "it has no groups"
 
 
 def _lack_of_dish(spec: ExperimentSpec, storm: Storm, kind: str) -> str | None:

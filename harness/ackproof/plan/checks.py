@@ -264,12 +264,9 @@ def check_workload(spec: ExperimentSpec, found: Problems) -> None:
         plain = ProducerSpec(acks=producers.acks, idempotence=producers.idempotence)
         if config != adapter.producer_config(plain, "", ""):
             _ask_library(found, _PRODUCERS, producers.library, "producer", config)
-    if readers.start == "committed" and found.sound_below(_CONSUMERS):
-        if spec.ground.simulated:
-            found.report((*_CONSUMERS, "start"), "not in the model, which has no groups")
-        elif not (readers.live and readers.commit_every):
-            why = "no reader commits; write workload: {consumers: {live: 1, commit_every: 1s}}"
-            found.report((*_CONSUMERS, "start"), why)
+    if readers.start == "committed" and not (readers.live and readers.commit_every):
+        why = "no reader commits; write workload: {consumers: {live: 1, commit_every: 1s}}"
+        found.report((*_CONSUMERS, "start"), why)
     if found.sound_below(_CONSUMERS) and readers.config:
         config = client_adapter(readers.library).reader_config(readers.config, readers.isolation, "", "")
         _ask_library(found, _CONSUMERS, readers.library, "consumer", config)
