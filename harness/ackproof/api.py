@@ -81,7 +81,7 @@ class Run:
 
     @property
     def final_read(self) -> FinalReadFile | None:
-        """Start, end, epoch and position of the final read of every partition. Offsets are the brokers'."""
+        """Whether the final read is complete, why not, and its offsets and epochs per partition (`PartitionRead`)."""
         return _if_there(FinalReadFile, self._files.final_read)
 
     def events(self) -> tuple[Event, ...]:
@@ -97,11 +97,11 @@ class Run:
         return pandas.DataFrame(rows, columns=columns)
 
     def produced(self) -> ds.Dataset:
-        """The ledger of produce calls, one row each; times in nanoseconds since the run's start."""
+        """The ledger of produce calls, one row each (`rundir.schema.PRODUCED`); times in ns since the run's start."""
         return _tables(self._files.produced)
 
     def consumed(self) -> ds.Dataset:
-        """The ledger of records that readers received, live (phase 0) and in the final read (phase 1)."""
+        """The ledger of records that readers received, a row each (`rundir.schema.CONSUMED`); `phase`: `ReadPhase`."""
         return _tables(self._files.consumed)
 
     def findings(self) -> pandas.DataFrame:
@@ -149,9 +149,9 @@ class Run:
         return storage.read_table(self._files.series).to_pandas()
 
     def elections(self) -> pandas.DataFrame:
-        """Elections in the metadata log, a row each; none if that log was not read.
+        """Elections in the metadata log, a row each; no rows if that log was not read.
 
-        `clean`: the new leader was in the ISR, or eligible, until then; None where a gap in the log hides that.
+        `clean`: the new leader was in the ISR, or eligible, until then; None if unknown, because the log has a gap.
         """
         import pandas
 

@@ -124,7 +124,7 @@ class Console:
         self.rich.print(table)
 
     def batch(self, batch: BatchFile, where: str) -> None:
-        """Print the result of a batch: a row per case, the reasons, the path of the report."""
+        """Print the result of a batch: a row per case, the reasons, and `where`, the path of the report."""
         table = Table(box=None, pad_edge=False, header_style="bold")
         table.add_column("case", overflow="fold")
         for name in ("acked", "lost", "duplicate", "indet."):
@@ -261,7 +261,7 @@ class BatchView:
             self._say(text)
 
     def event(self, event: Event) -> None:
-        """Show an event of the running case's timeline, if people are to see events of its kind."""
+        """Show an event of the running case's timeline, if events of its kind are shown (`Narrator.tell`)."""
         line = self._narrator.tell(event)
         if isinstance(event.what, PhaseBegan):
             self._phase = self._phases.get(event.what.phase, event.what.phase)

@@ -33,7 +33,10 @@ _STYLES: Final = ("base.css", "matrix.css", "case.css", "print.css")
 
 @dataclass(frozen=True)
 class RunShown:
-    """Evidence for a claim on its page: the bounds checked in one run, or over the repeats of cases."""
+    """Evidence for a claim on its page: the bounds checked in one run, or over the repeats of cases.
+
+    `run`: its folder; '' over repeats. `spark`: acks per second of that run. `picture`: values over the repeats.
+    """
 
     case: str
     run: str

@@ -48,7 +48,7 @@ class Standing(StrEnum):
 
 @dataclass(frozen=True)
 class Piece:
-    """One piece of evidence: a row of the table."""
+    """One piece of evidence: a row of the table. `what`: its name. `found`: what the run has of it, in words."""
 
     what: str
     standing: Standing

@@ -47,6 +47,7 @@ class Recovery:
     after: tuple[tuple[FaultLife, tuple[tuple[str, Value], ...]], ...]
     """Each fault with its recovery times: (name of the quantity, time)."""
     lanes: Lanes | None
+    """Acknowledged and refused records over time, by partition; None if the run has no series."""
     left_out: int
     """Number of further faults that are not shown."""
 
@@ -195,8 +196,10 @@ is measured for it.
 
 @dataclass(frozen=True)
 class Alert:
-    """Reaction of one metric's alert to one fault, in words. `shown`: when the metric met the condition.
-    `truth`: when the event happened. `late`: the delay between the two.
+    """Reaction of one metric's alert to one fault, in words. Times are from the fault.
+
+    `alert`: metric and condition. `shown`: when the metric met it. `truth`: when the event happened that it is to
+    show; '' if there is none. `late`: the delay between the two; '' if unknown. `why`: why `shown` is not exact.
     """
 
     alert: str
@@ -208,7 +211,7 @@ class Alert:
 
 @dataclass(frozen=True)
 class Alerts:
-    """Alerts of one run whose nodes' metrics were scraped, after each fault."""
+    """Alerts of one run whose nodes' metrics were scraped, after each fault. `lanes`: when each alert was on."""
 
     after: tuple[tuple[FaultLife, tuple[Alert, ...]], ...]
     lanes: Lanes

@@ -21,8 +21,9 @@ MAX_DRAWN: Final = 24
 
 @dataclass(frozen=True)
 class Story:
-    """A counterexample of the prediction: the anomaly classes that it shows, the reason, and its sequence
-    diagram.
+    """A counterexample of the prediction: the anomaly classes that it shows, the reason, and its sequence diagram.
+
+    `drawing`: the diagram as SVG; None if an earlier case has it, or if the report has too many.
     """
 
     anomalies: str
@@ -70,7 +71,7 @@ _NS_PER_MS: Final = 1_000_000
 
 @dataclass(frozen=True)
 class ReferenceRow:
-    """One quantity as predicted, simulated and observed. `differs`: the differences in words, "" if there are none."""
+    """One quantity (`what`) as predicted, simulated and observed. `differs`: the differences in words; "" for none."""
 
     what: str
     predicted: str
@@ -81,7 +82,7 @@ class ReferenceRow:
 
 @dataclass(frozen=True)
 class Reference:
-    """Comparison of one case with its prediction and simulation."""
+    """Comparison of one case with its prediction and simulation. `notes`: sentences on their limits."""
 
     rows: tuple[ReferenceRow, ...]
     notes: tuple[str, ...]

@@ -1,4 +1,6 @@
-"""Causes of what acknowledged records lost: replayed steps (conformance.json), stories of single records (ledgers)."""
+"""Explanations of findings for the report: causes of lost records (conformance.json), stories of single lost records,
+and places of the other copies of duplicates (ledgers).
+"""
 
 from __future__ import annotations
 
@@ -30,10 +32,10 @@ _NOTHING: Final = "no observed step takes them"
 
 @dataclass(frozen=True)
 class Cause:
-    """One observed step that removed acknowledged records. `place`: the partition. `what`: the step or the
-    records, in words. `records`: their number. `why`: the reason in words.
+    """Cause of the loss of acknowledged records: an observed step, or (`unexplained`) that no step explains it.
 
-    `unexplained`: True if no observed step explains their loss.
+    `place`: the partition. `what`: the step or the records, in words. `records`: their number. `why`: the reason in
+    words.
     """
 
     place: str
@@ -46,7 +48,7 @@ class Cause:
 @dataclass(frozen=True)
 class Causes:
     """Causes of the losses of one case, unexplained ones first. `more`: number of causes that are not shown.
-    `more_records`: number of records that they removed. `notes`: further sentences.
+    `more_records`: number of records lost by these. `notes`: further sentences.
     """
 
     shown: tuple[Cause, ...]
@@ -63,7 +65,7 @@ def causes_of(case: CaseView) -> Causes | None:
     if replay is None:
         return None
     if case.untold:
-        # What is not there was not looked for.
+        # The final read is incomplete: a record that it lacks is no proof of loss, so such classes are left out.
         replay = replay.model_copy(update={"classes": (), "intervals": ()})
     found = sorted(_all(replay), key=lambda cause: (not cause.unexplained, -cause.records))
     notes = tuple(_notes(replay))

@@ -36,7 +36,7 @@ MAP_COLUMNS: Final = SPANS
 
 @dataclass(frozen=True)
 class CellFacts:
-    """A cell of the matrix with the texts that stand in it."""
+    """A cell of the matrix, with the facts of each of its repeats, for the texts that stand in it."""
 
     cell: Cell
     facts: tuple[CaseFacts, ...]
@@ -132,7 +132,13 @@ class LogMap:
 
 @dataclass(frozen=True)
 class CasePage:
-    """The section of one case in the report."""
+    """The section of one case in the report. None: the report has nothing to show of this kind.
+
+    `spark`: acks per second. `picture`, `findings`: embedded data of the chart and of the findings. `ranges_total`:
+    number of all ranges, also those that are not shown. `settings`: the resolved case as JSON, cut off if
+    `settings_cut`. `environment`: (name, value) of what differs from other cases. `opened`: True if the section is
+    unfolded at first.
+    """
 
     facts: CaseFacts
     reference: Reference | None

@@ -219,7 +219,8 @@ def add_reordered(
 ) -> None:
     """Add the findings of class reordered: a higher seq of the same producer has a lower offset.
 
-    `above`: the spans of the records above the range, by producer.
+    `match`: the produced rows of a range of seqs, with the offsets at which the final read has them. `above`: lowest
+    and highest offsets of the records with higher seqs, by producer (`SPANS`).
     """
     produced, there = match.produced, np.flatnonzero(match.present)
     if not len(there):
@@ -245,9 +246,9 @@ def add_reordered(
 def recount_reordered(
     place: TopicPartition, produced: Rows, reads: RangeReads, above: Rows, findings: FindingsWriter
 ) -> None:
-    """Add the findings of class reordered of one range, now compared with the records of the ranges above it.
+    """Add the findings of class reordered of one range of seqs, now compared with the records of higher ranges.
 
-    `above`: the spans of these ranges, by producer.
+    `above`: lowest and highest offsets of these records, by producer (`SPANS`).
     """
     add_reordered(place, _ProducedMatch(produced, reads), above, findings)
 

@@ -232,11 +232,12 @@ class FindingsWriter:
 
 @dataclass(frozen=True)
 class Handover:
-    """Rows that a bucket hands on because it cannot decide on them alone (`ackproof.audit.shares`).
+    """Rows of one partition that its task cannot judge alone; they go to the share that has everything about these
+    records (`ackproof.audit.shares`).
 
-    What they are depends on `about`. identities: those that the bucket produced, in order, with True where
-    its final rows have them intact. unmatched: distinct final rows of identities that it did not produce.
-    transactions: totals of each transaction in a range.
+    `about` says what `rows` holds. identities: the records produced to `place`, by producer and seq; column `present`
+    is True if the final read found it intact there. unmatched: distinct rows of the final read at `place` whose record
+    was not produced there. transactions: one row per transaction, with counts (`shares.TRANSACTION_PARTS`).
     """
 
     place: TopicPartition

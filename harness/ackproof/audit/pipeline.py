@@ -69,6 +69,7 @@ from ackproof.rundir.windows import WindowFile
 from ackproof.spark.job import Edge, Key, Progress
 
 Edges = Callable[[], Edge]
+"""Starts Spark at the first call; returns what runs jobs on it."""
 
 
 @dataclass

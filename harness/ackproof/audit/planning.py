@@ -89,7 +89,7 @@ def plan_units(ledger: Ledger, target: AuditTarget, limits: Limits, doubted: fro
 
 
 def bucket_units(planned: Plan, target: AuditTarget, splits: Iterable[SplitResult]) -> list[BucketUnit]:
-    """Return one unit per bucket of a large directory, after mixed row groups were split."""
+    """Return one unit per bucket of a large directory, after mixed row groups were split. `splits`: their results."""
     spilled: dict[TopicPartition, list[tuple[Stream, Spilled]]] = defaultdict(list)
     for split in splits:
         for place, stream, where in split.found:
@@ -122,11 +122,11 @@ def group_tasks(units: Sequence[AnyUnit], limits: Limits, cores: int) -> list[li
 
 
 def count_tasks(count: int, cores: int) -> int:
-    """Return how many tasks `count` tasks are merged into, for `cores` cores on other machines. 0 cores: no
-    merging.
+    """Return the number of tasks that are left of `count` small tasks after merging. `cores`: number of cores on other
+    machines; 0: nothing is merged.
 
-    Scheduling a task of 0.1 s costs a third of that, and each disturbance of its worker delays it fully. So
-    up to three become one, as long as each core gets four tasks and at least ten are left.
+    Spark needs 0.03 s to schedule a task of 0.1 s. So up to three become one, as long as each core gets four tasks
+    and at least ten are left.
     """
     together = min(_TOGETHER, count // max(_FEWEST, _A_CORE * cores)) if cores else 1
     return math.ceil(count / max(1, together))
@@ -258,7 +258,8 @@ def cut_ranges(
 ) -> list[KeyRange]:
     """Cut a bucket into at most `count` ranges of about equal cost, in ascending order of the key.
 
-    `led_by`: the stream whose row groups locate rows best. `multiple`: borders are multiples of this number.
+    `led_by`: stream whose row groups decide the borders; all streams decide if it is None or has no rows. `multiple`:
+    borders are multiples of this number.
     """
     spans = [
         (source, min(low for low, _ in found), max(high for _, high in found))

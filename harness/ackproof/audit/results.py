@@ -80,8 +80,8 @@ def build_audit_file(counted: Tally, reasons: tuple[str, ...], digests: Mapping[
 
 
 def publish(outputs: Outputs, counted: Tally, file: AuditFile) -> AuditFile:
-    """Write the series and then `audit.json`, return what was written, and remove older files that these
-    replace.
+    """Write the series and then `audit.json`, and remove older files that these replace. Return the content of
+    `audit.json`: `file` with the names of the published files.
 
     Raises OSError.
     """

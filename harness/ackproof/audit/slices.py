@@ -5,7 +5,8 @@
 
 A walk unit follows each reader through a range of read_seq, in the order of reading. Its gaps are offsets that a reader
 skipped between two successive reads. Slice units need these gaps, and send lost and skipped records to place units,
-through Spark's shuffle. A place unit audits a range of offsets. (Elsewhere, `place` is a topic partition.)
+through Spark's shuffle. A place unit audits a range of offsets. (Elsewhere, `place` is a topic partition.) A share is
+the input of one task after the shuffle; offset ranges are shares too, from number `places` on.
 
 Each unit counts one range of its key. Together they count the same as `audit_bucket`, which reads a bucket as a whole.
 """
@@ -332,7 +333,8 @@ def _split_by_offset(unit: SliceUnit, lost: Rows, skipped: Rows) -> Iterator[tup
 
 
 def do_places(unit: PlaceUnit, given: Sequence[PlaceInput]) -> Tally | Trouble:
-    """Audit one range of offsets, with the lost and skipped records that slices sent (`given`)."""
+    """Audit one range of offsets. `given`: its lost and skipped records, from each slice. Errors of files are returned
+    as `Trouble`."""
     target, place = unit.target, unit.place
     findings = target.findings(unit.name("places"))
     try:

@@ -103,10 +103,10 @@ def run_units(
 def count_units(
     edge: Edge, units: Sequence[Counting], places: Mapping[Key, PlaceUnit], limits: Limits
 ) -> list[Message]:
-    """Audit directories, buckets and slices of hot buckets, then, after a shuffle, shares and ranges of
-    offsets.
+    """Audit directories, buckets and slices of hot buckets, then, after a shuffle, shares and ranges of offsets.
 
-    `places`: unit of each range of offsets, by its key in the shuffle. Returns all counts and troubles.
+    `places`: unit of each range of offsets, by its key in the shuffle. Returns the counts (`Tally`, `SliceResult`) of
+    all units, or a `Trouble` for each that failed.
     """
     if not units:
         return []

@@ -130,6 +130,7 @@ class SplitUnit(_PieceUnit):
     """Row groups with several partitions, to split by partition."""
 
     number: int
+    """Position among the split units of the directory, which names its output files."""
 
 
 @dataclass(frozen=True)
@@ -206,7 +207,8 @@ class Trouble:
 
 
 def do_split(unit: SplitUnit) -> SplitResult | Trouble:
-    """Split row groups by partition into files of the audited directory."""
+    """Split row groups by partition into temporary files of the audited directory. Errors of files are returned as
+    `Trouble`."""
     gathered: dict[tuple[TopicPartition, Stream], list[Rows]] = defaultdict(list)
     try:
         for piece in unit.pieces:
@@ -253,7 +255,7 @@ def do_bucket(unit: BucketUnit) -> Iterator[tuple[int, Share] | tuple[None, Tall
 
 
 def do_directory(unit: DirectoryUnit) -> Tally | Trouble:
-    """Audit a small directory in one task."""
+    """Audit a small directory in one task. Errors of files are returned as `Trouble`."""
     target = unit.target
     buckets: dict[TopicPartition, BucketRows] = defaultdict(BucketRows)
     found: dict[TopicPartition, tuple[BucketRows, BucketAudit]] = {}

@@ -31,7 +31,7 @@ HEAD: Final = 8
 def listen(obey: Callable[[bytes], None] = lambda _: None) -> threading.Event:
     """Watch the control pipe in a thread. The returned event is set when the client is to stop, also by SIGTERM.
 
-    `obey` takes all other commands, on that thread.
+    `obey` is called on that thread with each other command, one byte (`SEND`, `FREE`).
     """
     stop = threading.Event()
     control_fd = int(os.environ[CONTROL_FD])

@@ -77,7 +77,7 @@ class ClientAdapter(Protocol):
     def producer_config(
         self, spec: ProducerSpec, bootstrap: str, client: str, transactional_id: str = ""
     ) -> dict[str, ConfigValue]:
-        """Return the configuration of one producer, whose id is `client`.
+        """Return the configuration of one producer, whose id is `client`. `transactional_id` "": no transactions.
 
         Raises `BadInput` if the experiment gives a setting that only the harness may set.
         """
@@ -92,9 +92,11 @@ class ClientAdapter(Protocol):
         final: bool = False,
         group: str = "",
     ) -> dict[str, ConfigValue]:
-        """Return the configuration of one reader; `group`: the client whose group it commits for, '' its own.
+        """Return the configuration of one reader, whose id is `client`.
 
-        Raises `BadInput` for a setting that the harness makes.
+        `extra`: the experiment's settings. `isolation`: its isolation.level. `final`: it does the final read. `group`:
+        id of the client whose group it commits for; '': its own. Raises `BadInput` if the experiment gives a setting
+        that only the harness may set.
         """
 
     def objection(
@@ -103,7 +105,7 @@ class ClientAdapter(Protocol):
         """Return why the library refuses a configuration; None if it accepts it. Connects to no broker."""
 
     def resend_after_s(self, config: Mapping[str, ConfigValue]) -> float:
-        """Return the age in seconds below which a record cannot have been sent twice; 0: it may at any age."""
+        """Return the age in seconds below which a record cannot have been sent twice; 0: it can at any age."""
 
     def delivery_timeout_s(self, config: Mapping[str, ConfigValue]) -> float:
         """Return the seconds after which the library reports a record as failed if it has no acknowledgement."""

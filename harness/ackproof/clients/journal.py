@@ -166,7 +166,10 @@ class Converter:
         self._thread.start()
 
     def finish(self) -> None:
-        """Convert the remaining chunks, after the last delivery report. Raises the error of the thread, if any."""
+        """End the thread and convert the remaining chunks. Call it after the last delivery report.
+
+        Raises the error with which the thread ended, if any.
+        """
         self._stop.set()
         self._thread.join()
         if self.error is not None:

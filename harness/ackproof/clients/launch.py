@@ -54,8 +54,8 @@ class Handle:
     """Number of bytes of its events file that are copied into the timeline."""
 
     def count(self, topic: str | None, partition: int | None) -> int:
-        """Return the records acknowledged (producer) or read (reader) so far. `topic`, `partition`: None for
-        all.
+        """Return the number of records acknowledged (producer) or read (reader) so far. `topic` None: of all
+        topics. `partition` None: of all its partitions.
         """
         if topic is None:
             return self.counters.total()
@@ -117,7 +117,7 @@ class Handle:
 
 
 def client_of(settings: ProducerSettings | ReaderSettings) -> Client:
-    """Return the client as `case.json` lists it."""
+    """Return the client with these settings in the form in which `case.json` lists it."""
     topics = tuple(dict.fromkeys(place.topic for place in settings.places))
     if isinstance(settings, ProducerSettings):
         return Client(
@@ -153,7 +153,7 @@ def verify_config(
 def start_client(
     settings: ProducerSettings | ReaderSettings, tag: RunTag, hidden: Mapping[str, str]
 ) -> Handle:
-    """Start a client of a run. Its settings file, counters and output are in its folder.
+    """Start a client process of a run and return its handle. Its settings file, counters and output are in its folder.
 
     `hidden`: library settings with secrets, which no file may hold.
     """

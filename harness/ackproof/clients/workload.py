@@ -153,7 +153,7 @@ class Workload:
         salvage(self.run)
 
     def kill(self, client_id: str) -> int | None:
-        """SIGKILL one client and salvage what it left; nothing replaces it.
+        """SIGKILL one client and convert its journal into the ledger; nothing replaces it.
 
         Return how many attempts of a producer have no outcome, None for a reader.
         """
@@ -189,7 +189,7 @@ class Workload:
         return self.start_another(self._by_id[client_id].client.kind, client_id)
 
     def start_another(self, kind: str, after: str | None = None) -> str:
-        """Start a further client of a kind. It replaces the client `after`, if given. Return its id."""
+        """Start a further producer or reader (`kind`). It replaces the client `after`, if given. Return its id."""
         with self._lock:
             return (self._start_producer if kind == "producer" else self._start_reader)(after).client.id
 
@@ -211,9 +211,9 @@ class Workload:
             return self._by_id[client_id].fenced
 
     def successor(self, client_id: str) -> str | None:
-        """Return the client that replaced this one last, or this one if none has.
+        """Return the id of the client that now stands for this one: its last replacement, or itself.
 
-        None while it is gone by a fault and nothing has replaced it yet.
+        None if that client was killed by a fault and is not replaced yet.
         """
         with self._lock:
             while (later := self._successors.get(client_id)) is not None:
@@ -243,7 +243,7 @@ class Workload:
             raise ClientDied(self._failure)
 
     def assigned(self, kind: str) -> tuple[TopicPartition, ...]:
-        """Return the partitions of each client of a kind. A reader has all of them: it joins no group (README.md)."""
+        """Return the partitions of every "producer" or "reader" (`kind`). All clients of a kind have the same ones."""
         return self.written if kind == "producer" else self.places
 
     @property
@@ -258,15 +258,15 @@ class Workload:
         return self._next_reader
 
     def acked(self, topic: str | None = None, partition: int | None = None) -> int:
-        """Return the records acknowledged so far: of all, a topic or a partition. It lags by at most 50 ms."""
+        """Return how many records are acknowledged so far; None: of all topics, or of all partitions of the topic."""
         return sum(handle.count(topic, partition) for handle in self._handles("producer"))
 
     def read(self, topic: str | None = None, partition: int | None = None) -> int:
-        """Return the records that all live readers together have read so far: of all, a topic or a partition."""
+        """Return how many records all live readers have read so far; None: of all topics, or all partitions."""
         return sum(handle.count(topic, partition) for handle in self._handles("reader"))
 
     def sent(self) -> int:
-        """Return the records that producers have given to their library so far. It lags by at most 50 ms."""
+        """Return how many records producers have given to their library so far. It lags by at most 50 ms."""
         return sum(handle.counters.sent for handle in self._handles("producer"))
 
     def counters(self, client_id: str) -> SharedCounters:

@@ -38,7 +38,7 @@ class _Machine(NamedTuple):
 
 
 class PulseRecorder(Watcher):
-    """Writes one `Pulse` per second to `path`."""
+    """Writes one `Pulse` per second to `path`. `counts` returns the totals so far."""
 
     NAME = "pulse"
     DOES = "watching the machine"

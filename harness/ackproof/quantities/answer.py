@@ -40,8 +40,8 @@ def answered(
 ) -> Answer:
     """Compare the answer of a run to a question with the bound that an experiment demands.
 
-    `known` may adjust the measured value first, for example widen it for a starved machine; not used for a
-    state.
+    `known` adjusts the measured value before the comparison, for example widens it for a starved machine; it is not
+    called for a state. Without evidence, `Answer.holds` is None.
     """
     if ask.quantity.state is not None:
         try:

@@ -230,7 +230,7 @@ class Watched(NamedTuple):
 
 
 Found: TypeAlias = Mapping[str, Watched]
-"""Successes and gaps by the name of the partition, reader or cluster."""
+"""Gaps, and the time of observation, by the name of the partition, reader or cluster."""
 
 
 def _require_gaps(found: Found, nothing: str, place: TopicPartition | None) -> Found:

@@ -126,12 +126,12 @@ class Evidence:
 
     @cached_property
     def metadata(self) -> list[MetadataRecord]:
-        """Records of the metadata log; empty if it could not be read."""
+        """Records of the metadata log; empty if the run did not read it. Raises `BadInput` for a broken file."""
         return list(read_metadata(self.run.metadata_log)) if self.run.metadata_log.exists() else []
 
     @cached_property
     def metadata_log(self) -> MetadataLog:
-        """Metadata log by partition, and what is missing from it."""
+        """Metadata log by partition, and what is missing from it. Raises `BadInput` for a broken file."""
         return MetadataLog.from_records(
             self.metadata, simulated=self.backend == "model", kraft=not self.zookeeper
         )
@@ -216,7 +216,7 @@ class Evidence:
 
     @cached_property
     def starts(self) -> Mapping[str, CommittedStart]:
-        """Start of each live reader that started at committed offsets; others are left out. Raises as `read_starts`."""
+        """Start of each live reader that started at committed offsets; others are left out. Raises `BadInput`."""
         told = {reader: read_starts(self.run.starts(reader)) for reader in self._readers}
         return {reader: lines[0] for reader, lines in told.items() if lines}
 

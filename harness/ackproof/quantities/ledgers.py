@@ -42,7 +42,7 @@ _NEVER: Final = np.iinfo(np.int64).max
 
 
 class Stamps:
-    """Times of events, in ns: of each 10 ms, only the first and the last are kept."""
+    """Times of events, in ns since the run began: of each 10 ms, only the first and the last are kept."""
 
     def __init__(self) -> None:
         self._loose: list[tuple[Ints, Ints]] = []
@@ -126,7 +126,7 @@ class Tally:
     outcomes: Counter[int] = field(default_factory=Counter)
     errors: Counter[int] = field(default_factory=Counter)
     latencies: Counter[int] = field(default_factory=Counter)
-    """Number of latencies in each bucket (`_bucket`)."""
+    """Number of latencies in each bucket of a logarithmic histogram (`_bucket`)."""
     longest_ns: int = -1
     at_work: bool = False
     """True if a record was sent or reported within that time, so that a failure would have shown."""

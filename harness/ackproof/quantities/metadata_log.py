@@ -25,7 +25,9 @@ class MetadataLog:
 
     @classmethod
     def from_records(cls, records: Sequence[MetadataRecord], *, simulated: bool, kraft: bool) -> MetadataLog:
-        """Index the records of `observed/metadata.jsonl`. `kraft`: False in ZooKeeper mode."""
+        """Index the records of `observed/metadata.jsonl`. `simulated`: the model wrote them, without a `LogEnded`.
+        `kraft`: False in ZooKeeper mode.
+        """
         lives: dict[TopicPartition, list[list[PartitionChanged]]] = defaultdict(list)
         gone: set[TopicPartition] = set()
         for record in records:

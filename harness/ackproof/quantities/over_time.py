@@ -72,8 +72,9 @@ class Observations:
 def over_time(evidence: Evidence, ask: Ask, bound: Bound) -> Answer:
     """Compare an expectation on a state (`ask`, `bound`) with the observations of a run.
 
-    Over several partitions or subjects, the first one that is wrong decides, else the first one that is
-    unknown. Raises `Unknown` if the run has no samples of the partitions that the question is about.
+    Over several partitions or subjects, the first that breaks the expectation decides, else the first that is unknown;
+    otherwise the expectation holds. Raises `Unknown` if the run has no samples of the partitions that the question is
+    about.
     """
     state = ask.quantity.state
     assert state is not None

@@ -29,10 +29,10 @@ Event: TypeAlias = Callable[[Evidence, FaultLife, Ask], Value]
 
 
 def between(life: FaultLife, after_ns: float, until_ns: float) -> Value:
-    """Return the seconds from the beginning of a fault to an event between `after_ns` and `until_ns`, as a
-    range.
+    """Return the seconds from the beginning of a fault to an event, between two bounds.
 
-    The fault began between its request and its confirmation. The range covers that, too.
+    The event was between `after_ns` and `until_ns`, in ns since the run began. The fault began between its request and
+    its confirmation; the bounds cover that, too.
     """
     confirmed = life.asked if life.confirmed is None else life.confirmed
     return Value(max(0.0, (after_ns - confirmed) / 1e9), max(0.0, (until_ns - life.asked) / 1e9))
@@ -41,8 +41,8 @@ def between(life: FaultLife, after_ns: float, until_ns: float) -> Value:
 def not_until(life: FaultLife, last_ns: float, what: str, end: str = "the last observation") -> Value:
     """Return the time from a fault to an event that did not happen before observation ended: no upper bound.
 
-    `last_ns`: end of the observation. `what`: the sentence that stays true until then, such as `nothing was
-    refused`. `end`: what ended the observation, for the same sentence.
+    `last_ns`: end of the observation, in ns since the run began. `what`: the sentence that stays true until then, such
+    as `nothing was refused`. `end`: what ended the observation, for the same sentence.
     """
     seen = between(life, last_ns, last_ns)
     return Value(seen.low, math.inf, f"{what} until {last_ns / 1e9:.3f} s of the run, {end}", never=True)

@@ -33,11 +33,11 @@ def _row(told: ViewerAnswer, place: TopicPartition) -> PartitionView | None:
 def each_place(
     observe: Callable[[Evidence, Ask, TopicPartition], Observations], evidence: Evidence, ask: Ask
 ) -> Mapping[str, Observations]:
-    """Return the observations of each partition that a broker described or that the case has, by the question
-    about it.
+    """Return the observations of each partition that a broker described or that the case has. The keys are texts of
+    `ask` with the partition, such as `isr(orders/0)`.
 
-    Covers only the partition that `ask` names, if it names one. Raises `Unknown` if there is no partition, or
-    no round of requests.
+    Covers only the partition that `ask` names, if it names one. `observe` returns those of one partition. Raises
+    `Unknown` if there is no partition, or no round of requests.
     """
     described = {
         TopicPartition(one.topic, one.partition)
@@ -52,8 +52,8 @@ def each_place(
 
 
 def observations_of_rounds(evidence: Evidence, number: Callable[[BrokerRound], float | None]) -> Observations:
-    """Return one observation per round of requests to the brokers. Rounds for which `number` is None are left
-    out.
+    """Return one observation per round of requests to the brokers: what `number` returns for it. Rounds for which it
+    returns None are left out.
 
     Raises `Unknown` if the run has no rounds.
     """

@@ -118,7 +118,7 @@ def student(confidence: float, freedom: float) -> float:
 
 
 def ends(values: Sequence[Value], count: int) -> tuple[Moments, Moments]:
-    """Return the moments of the low ends of the values, and of their high ends."""
+    """Return the moments of the low ends of the values, and of their high ends, as if there were `count` values."""
     return Moments.from_numbers([one.low for one in values], count), Moments.from_numbers(
         [one.high for one in values], count
     )

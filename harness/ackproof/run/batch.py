@@ -31,7 +31,7 @@ from ackproof.rundir.timeline import Event
 
 
 def run_batch(planned_batch: PlannedBatch, watcher: BatchWatcher) -> Batch:
-    """Run the planned cases; audit, judge and report them.
+    """Run the planned cases; audit, judge and report them. Return the batch; `watcher` receives its progress.
 
     A KeyboardInterrupt is recorded in `batch.json` and raised again. Raises `BadInput` before anything is
     left on disk (a missing tool, an unknown version), and if every case was refused for something that the
@@ -210,7 +210,7 @@ class PreparedCase:
             self._error = error
 
     def go(self) -> None:
-        """Wait until the case is prepared, run it, end it. Raises as `CaseRun` does."""
+        """Wait until the case is prepared, run it, end it. Raises `AckproofError` if the run cannot be completed."""
         self._events.release()
         try:
             with self._stack:

@@ -65,7 +65,7 @@ SHOW_EVERY_S = 0.2
 
 
 def run_case(case: Case, run: CaseDir, options: CaseOptions, watcher: Watcher) -> None:
-    """Run one case and leave its run directory. Raises as `CaseRun` does."""
+    """Run one case and leave its run directory. Raises `AckproofError` if the run cannot be completed."""
     with CaseRun(case, run, options, watcher) as one:
         one.prepare()
         one.go()

@@ -104,7 +104,9 @@ class ClientWatch:
             self._older = self._snapshot(now_s)
 
     def done(self, now_s: float) -> bool:
-        """Return True once each client has made progress since the healing, is stuck, or cannot be judged."""
+        """Return True once each client has made progress since the healing, is stuck, or cannot be judged. `now_s`:
+        seconds on the clock of `mark`.
+        """
         if self._off:
             return True
         lagging = self._lagging(now_s)
@@ -117,7 +119,7 @@ class ClientWatch:
         return all(one.stuck or one.given_up for one in self._suspects.values())
 
     def stuck(self, now_s: float) -> list[Unrecovered]:
-        """Return an entry for each client that is stuck on any partition."""
+        """Return an entry for each stuck client, over all its stuck partitions. `now_s`: on the clock of `mark`."""
         places: dict[str, list[TopicPartition]] = defaultdict(list)
         for (client, place), suspect in self._suspects.items():
             if suspect.stuck:

@@ -52,7 +52,8 @@ class CaseResult:
 
     @property
     def counts(self) -> dict[str, int]:
-        """Number of findings by class, if the final read allows counting them, and of ledger rows by outcome."""
+        """Number of findings by class (`AuditFile.counts_to_show`) and of ledger rows by outcome; empty without an
+        audit."""
         if self.audit is None:
             return {}
         final: FinalReadFile | None = None

@@ -109,7 +109,9 @@ class RecoveryWatch:
         """Partition → size of its ISR, for partitions whose ISR was not full at the last observation."""
 
     def wait(self, stop: Event | None = None, clients: Sequence[Unrecovered] = ()) -> RecoveryFile:
-        """Look until everything has recovered or is stuck. Return what is stuck, and the `clients` stuck under load."""
+        """Look until everything has recovered or is stuck, or `stop` is set. Return what is stuck, and `clients`, which
+        were stuck under load.
+        """
         began = time.monotonic()
         with suppress(WaitTimeout):
             wait_until(
@@ -129,7 +131,9 @@ class RecoveryWatch:
         )
 
     def look(self, now_s: float) -> bool:
-        """Ask the cluster for its state once. Return True if nothing is left that may still recover."""
+        """Ask the cluster for its state once. Return True if nothing is left that may still recover. `now_s`: seconds
+        on a monotonic clock.
+        """
         current = {
             (found.anomaly, found.topic, found.partition, found.node): (found, mark)
             for found, mark in self._find_troubles()

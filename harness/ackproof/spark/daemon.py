@@ -14,8 +14,8 @@ from pathlib import Path
 
 
 def without_zips(path: list[str], home: Path) -> list[str]:
-    """Return the module search path without the zips in `home`/python/lib. It is unchanged unless the
-    remaining path has the same pyspark and py4j.
+    """Return the module search path without the zips in `home`/python/lib, from which imports are slow. `home`:
+    Spark's folder. The path is returned unchanged if the rest of it lacks the same pyspark and py4j.
     """
     rest = [entry for entry in path if Path(entry).parent != home / "python" / "lib"]
     found = PathFinder.find_spec("pyspark", rest)

@@ -70,11 +70,11 @@ def _defaults() -> dict[str, str]:
 def spark_settings(
     given: Mapping[str, str], folder: Path, java_options: Callable[[], str], *, sql: bool = False
 ) -> dict[str, str]:
-    """Return the settings for Spark: the given ones, and ours where neither they nor spark-defaults.conf set
-    one.
+    """Return the settings for Spark: the given ones, and ackproof's where neither they nor spark-defaults.conf set one.
 
-    Within spark-submit, or with PYSPARK_SUBMIT_ARGS, returns the given ones alone. `sql`: remote executors
-    run SQL operators in their JVMs, not only Python tasks.
+    `folder`: for Spark's temporary files. `java_options` returns further options of the driver's JVM; it is called only
+    if the user set none. `sql`: remote executors run SQL operators in their JVMs, not only Python tasks. Within
+    spark-submit, or with PYSPARK_SUBMIT_ARGS, the given settings are returned alone.
     """
     if {"PYSPARK_GATEWAY_PORT", "PYSPARK_SUBMIT_ARGS"} & os.environ.keys():
         return dict(given)
@@ -158,8 +158,7 @@ def own_folder() -> Path:
 
 @contextmanager
 def driver_environment(java: Java, folder: Path, *, local: bool) -> Iterator[Path]:
-    """Make spark-submit use our spark-env.sh, which sources the user's. Yield the file to which the JVM's
-    output goes.
+    """Make spark-submit use a spark-env.sh in `folder`, which sources the user's. Yield the path of the JVM's log.
 
     The script marks the JVM so that `ackproof clean` finds it, selects the Java that was found, and keeps the
     JVM's output out of ours. `local`: True for a local master.
@@ -218,8 +217,8 @@ def archive_path(java: Java) -> Path:
 
 
 def discard_archive(settings: Mapping[str, str], progress: Progress) -> bool:
-    """Remove the class-data archive that the settings name: a JVM failed to start from it. Return False if
-    they name none of ours.
+    """Remove the class-data archive that the settings name, because a JVM failed to start from it. Return False if
+    they name no archive of ackproof.
     """
     found = re.search(r"-XX:SharedArchiveFile=(\S+)", settings.get("spark.driver.extraJavaOptions", ""))
     if found is None or not found[1].startswith(str(cache_root())):

@@ -161,7 +161,7 @@ class Book:
         offset: int | None,
         resend_after_s: float,
     ) -> None:
-        """Record a delivery report. `code`: error code, 0 for none. `error`: its text.
+        """Record a delivery report. `code`: error code, 0 for none. `error`: its text. `offset` None: none reported.
 
         `resend_after_s`: age in seconds from which librdkafka may have sent the record twice.
         """

@@ -50,14 +50,16 @@ class Finding:
 
 @dataclass(frozen=True)
 class Evidence:
-    """Findings of the audit. `copies`: number of records with each content that the final read found."""
+    """Findings of the audit. `copies`: content (topic, key, value) → number of records with it in the final read."""
 
     findings: tuple[Finding, ...]
     copies: Mapping[Content, int]
 
 
 def gather(cluster: KafkaCluster, book: Book, audit: Audit, settle_s: float) -> Evidence:
-    """Wait until the cluster is at rest, read everything back, write both ledgers, audit them.
+    """Wait until the cluster is at rest, at most `settle_s` seconds; read everything back, write both ledgers, audit.
+
+    `audit`: audits a run directory.
 
     Raises `EvidenceMissing` if the read or the audit is incomplete, `AuditFailed` if it could not count.
     """

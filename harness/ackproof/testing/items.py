@@ -147,8 +147,8 @@ class PluginSession:
     _has_spark: bool = field(default=False, init=False)
 
     def installed(self, build: KafkaBuild) -> Installation:
-        """Return the installation of a Kafka build, provisioned once per session. Raises as
-        `ackproof.provision` does.
+        """Return the installation of a Kafka build, provisioned once per session. Raises `AckproofError` if that
+        fails, for example `MissingTool`.
         """
         if build not in self._installed:
             with own_warnings():

@@ -85,8 +85,8 @@ class Group:
         return [*self.values.get(asked, ()), *self.unknown]
 
     def add(self, name: str, told: Mapping[Asked, Value]) -> None:
-        """Add a measured repeat with its values. If only some repeats have a quantity, the others get an
-        unknown value, because omitting it would bias the mean.
+        """Add a measured repeat, called `name`, with its values. If only some repeats have a quantity, the others
+        get an unknown value, because omitting it would bias the mean.
         """
         for asked in {**self.values, **told}:
             mine = self.values.setdefault(asked, [_untold(one) for one in self.names])

@@ -111,7 +111,7 @@ def context(highest: Rows, again: Rows) -> tuple[Rows, Rows]:
 
 
 def last_reads(live: Rows) -> Rows:
-    """Return the last read of each reader, in its newest assignment."""
+    """Return the last row of each reader: its last read in its newest assignment."""
     rows = live.sorted_by("reader", "assignment", "read_seq")
     starts = group_starts([rows["reader"]])
     ends = np.append(starts[1:], len(rows)) - 1 if len(starts) else starts

@@ -61,7 +61,7 @@ def _command(module: str, settings: Path) -> list[str]:
 def producer_config(
     spec: ProducerSpec, bootstrap: str, client: str, transactional_id: str = ""
 ) -> dict[str, ConfigValue]:
-    """Return librdkafka's configuration of one producer, whose id is `client`.
+    """Return librdkafka's configuration of one producer, whose id is `client`. `transactional_id` "": no transactions.
 
     Raises `BadInput` if the experiment gives a setting that only the harness may set.
     """
@@ -110,9 +110,11 @@ def reader_config(
     final: bool = False,
     group: str = "",
 ) -> dict[str, ConfigValue]:
-    """Return the configuration of one reader; `group`: the client whose group it commits for, '' its own.
+    """Return librdkafka's configuration of one reader, whose id is `client`.
 
-    Raises `BadInput` for a setting that the harness makes.
+    `extra`: the experiment's settings. `isolation`: its isolation.level. `final`: it does the final read. `group`: id
+    of the client whose group it commits for; '': its own. Raises `BadInput` if the experiment gives a setting that only
+    the harness may set.
     """
     from ackproof.experiment.settings import Scope
 

@@ -43,10 +43,10 @@ class Sender:
     """Sender of one producer's records. Record seq goes to partition `places[(seq + first_place) %
     len(places)]`.
 
-    `serve(seconds)` serves delivery reports for at most this time. `ending` returns True if nothing more is
-    to be sent. `failed` gets errors of produce calls. `tombstone_callback` returns the delivery callback of a
-    tombstone, given the value that it would have had. Records that get timestamps or keys are sent one by
-    one: the library takes neither timestamps nor headers in batches.
+    `serve(seconds)` serves delivery reports for at most this time. `ending` returns True if nothing more is to be sent.
+    `failed` is called with each error of a produce call. `tombstone_callback` returns the delivery callback of a
+    tombstone, given the value that it would have had. Records that get timestamps or keys are sent one by one: the
+    library takes neither timestamps nor headers in batches.
     """
 
     def __init__(

@@ -98,7 +98,7 @@ def check_committed_offsets(facts: Facts) -> Iterator[Opinion]:
 
 def check_committed_starts(facts: Facts) -> Iterator[Opinion]:
     """Yield a break for each reader that started at committed offsets which were not granted last, or below which
-    lie records that no reader of the group was handed.
+    lie records that no earlier reader of the group was handed.
 
     Nothing is yielded where commits may be missing, or where a replaced coordinator may have answered with older
     offsets.
