@@ -13,7 +13,8 @@ import pyarrow.parquet as pq
 import pytest
 from crc32c import crc32c
 
-from ackproof.judge.checks.logs import ComparedBatches, check_logs, compare
+from ackproof.judge.checks.contents import ComparedBatches, compare
+from ackproof.judge.checks.logs import check_logs
 from ackproof.judge.facts import Facts
 from ackproof.judge.opinion import Says
 from ackproof.observe.replica_logs import LogDir, collect_replica_logs

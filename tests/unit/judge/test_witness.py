@@ -263,6 +263,57 @@ def test_where_all_logs_begin_too_late_records_were_deleted(judged: Judged) -> N
     )
 
 
+NOTHING: Any = _read_of(0, start=60, end=70) | EXPIRES
+
+
+def test_offsets_that_no_log_has_and_the_reader_did_not_get_fail(judged: Judged) -> None:
+    (found,) = [one for one in judged(HOLE, HOLE, HOLE, **NOTHING).opinions if one.kind == "breaks"]
+    assert found.proven
+    assert found.text.startswith(
+        "orders/0: none of the logs of nodes 1, 2, 3 has offset 60, and the final reader got no record from there to "
+        "offset 69"
+    )
+
+
+@pytest.mark.parametrize(
+    ("logs", "changes"),
+    [
+        pytest.param(
+            (HOLE,) * 3, NOTHING | {"fault": "truncate_segment: {target: leader(orders/0)}"}, id="a fault"
+        ),
+        pytest.param((HOLE,) * 3, _read_of(3, start=60, end=70) | EXPIRES, id="the reader got records there"),
+        pytest.param((HOLE, None, HOLE), NOTHING, id="a log was not seen"),
+    ],
+)
+def test_offsets_that_no_log_has_stay_open(
+    judged: Judged, logs: tuple[Any, ...], changes: dict[str, Any]
+) -> None:
+    assert "breaks" not in {one.kind for one in judged(*logs, **changes).opinions}
+
+
+@pytest.mark.parametrize(
+    ("second", "verdict", "reason"),
+    [
+        (
+            CUT,
+            Verdict.FAIL,
+            "orders/0: the leader answered the end offset 100, and the logs of nodes 1, 2, 3, all that are in sync, "
+            "end at 60",
+        ),
+        (GOOD, Verdict.INCONCLUSIVE, "the final read is incomplete: "),
+    ],
+)
+def test_an_end_offset_that_no_log_reaches_fails_though_no_reader_gets_there(
+    judged: Judged, second: bytes, verdict: Verdict, reason: str
+) -> None:
+    unfinished = _read(complete=False, position=60).model_copy(
+        update={"complete": False, "reasons": ("orders/0: the reader came to 60 of 100",)}
+    )
+    said = judged(CUT, second, CUT, final=unfinished)
+    assert said.verdict is verdict
+    assert said.reasons[0].startswith(reason)
+
+
 def test_where_no_isr_was_seen_no_log_is_a_witness(judged: Judged) -> None:
     said = judged(GOOD, GOOD, GOOD, isr=())
     assert said.verdict is Verdict.INCONCLUSIVE

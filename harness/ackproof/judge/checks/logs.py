@@ -10,19 +10,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from typing import NamedTuple
 
-import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from ackproof.judge.checks.contents import ComparedBatches, compare
 from ackproof.judge.facts import Facts
 from ackproof.judge.opinion import Opinion, agrees, breaks, contradicts, lacks, not_judged
 from ackproof.rundir.documents import PartitionRead
-from ackproof.rundir.ledger import FinalRows
-from ackproof.rundir.outcome import ReadPhase
 from ackproof.rundir.partition import TopicPartition
-from ackproof.rundir.payload import COMMIT_MARKER, UNKNOWN_CONTENT
-from ackproof.rundir.payload_bulk import content_hashes
 from ackproof.rundir.replicas import LogBatches, Replica
 from ackproof.rundir.timeline import fault_name
 
@@ -96,8 +91,8 @@ def check_logs(facts: Facts) -> Iterator[Opinion]:
     for read in final.partitions:
         if read.topic not in facts.case.experiment.topics:
             continue  # the coherence of the final read names it
-        if not read.complete or facts.may_compact(read.topic):
-            continue  # the former is a lack of its own; of the latter each replica may have compacted another part
+        if facts.may_compact(read.topic):
+            continue  # each replica may have compacted another part
         place = read.place
         logs = _Logs(
             read,
@@ -107,6 +102,9 @@ def check_logs(facts: Facts) -> Iterator[Opinion]:
             bool(facts.log_starts) or facts.may_expire(place),
             facts.logs,
         )
+        if not read.complete:  # a lack of its own
+            yield from _ends_that_no_log_reaches(logs)
+            continue
         yield from _compare_logs(facts, logs)
         if place in committed:
             yield from _compare_committed(facts, logs, committed[place])
@@ -158,7 +156,25 @@ def _compare_logs(facts: Facts, logs: _Logs) -> Iterator[Opinion]:
     rows = {node: logs.rows(node, start, read.end) for node in whole}
     differing = list(_differences(logs, rows))
     yield from differing
-    doubts = [*_holes(name, start, read.end, rows), *_beyond(logs, whole)]
+    holes = _holes(start, read.end, rows)
+    lost = (
+        len(whole) == len(present)
+        and not holes.keys() & damaged.keys()
+        and _hole_in_all(facts, logs, holes, rows)
+    )
+    if lost:
+        yield _proves(
+            f"{name}: none of the logs of {_nodes(sorted(rows))} has offset {lost[0]}, and the final reader got no "
+            f"record from there to offset {lost[1] - 1}: a broker leaves no offset out of a log that is not compacted",
+            subject=name,
+            numbers={"offset": lost[0], "offsets": lost[1] - lost[0]},
+        )
+    doubts = [
+        f"{name}: the log of node {node} lacks offset {hole[0]}, and the final read ends at {read.end}"
+        for node, hole in holes.items()
+        if not lost
+    ]
+    doubts += _beyond(logs, whole)
     doubts += _wrong_counts(name, read, start, rows)
     doubts += _broken_checksums(logs, rows)
     best = min(whole, key=lambda node: (node in damaged, node))
@@ -171,7 +187,7 @@ def _compare_logs(facts: Facts, logs: _Logs) -> Iterator[Opinion]:
             compared, name, f"the final reader read other records than the log of node {best} holds"
         )
     yield from map(lacks_here, doubts)
-    if not differing and not doubts and not odd and len(whole) == len(present):
+    if not (differing or lost or doubts or odd) and len(whole) == len(present):
         unknown = f"; the records of {compared.unknown} batches could not be read" if compared.unknown else ""
         alike = f"{name}: the logs of {_nodes(sorted(rows))} agree up to {read.end}"
         yield agrees_here(f"{alike} and hold what the final read has{unknown}", numbers={"offset": read.end})
@@ -242,18 +258,55 @@ def _later_starts(name: str, read: PartitionRead, logs: Mapping[int, Replica]) -
             )
 
 
-def _holes(name: str, start: int, end: int, rows: Mapping[int, Sequence[_Batch]]) -> Iterator[str]:
-    """Yield a sentence for each log that lacks an offset that was read. Brokers leave offsets out only by
-    compaction.
+def _holes(start: int, end: int, rows: Mapping[int, Sequence[_Batch]]) -> dict[int, tuple[int, int]]:
+    """Return the first range of offsets that each log lacks, from `start` to before `end`. Logs without one are
+    missing.
     """
+    holes = {}
     for node, mine in sorted(rows.items()):
         expected = start
         for row in mine:
             if row.first_offset > expected:
+                holes[node] = expected, row.first_offset
                 break
             expected = row.last_offset + 1
-        if expected < end:
-            yield f"{name}: the log of node {node} lacks offset {expected}, and the final read ends at {end}"
+        else:
+            if expected < end:
+                holes[node] = expected, end
+    return holes
+
+
+def _hole_in_all(
+    facts: Facts, logs: _Logs, holes: Mapping[int, tuple[int, int]], rows: Mapping[int, Sequence[_Batch]]
+) -> tuple[int, int] | None:
+    """Return the hole that all logs have, if the ledger has all rows of the final reader, and none in it. Else None."""
+    if len(set(holes.values())) != 1 or holes.keys() != rows.keys():
+        return None
+    ((start, end),) = set(holes.values())
+    try:
+        offsets = facts.final_rows.read_partition(logs.place)["offset"]
+    except (OSError, pa.ArrowException):
+        return None  # the audit names a part that cannot be read
+    inside = pc.and_(pc.greater_equal(offsets, start), pc.less(offsets, end))
+    return None if len(offsets) != logs.read.records or pc.any(inside).as_py() else (start, end)
+
+
+def _ends_that_no_log_reaches(logs: _Logs) -> Iterator[Opinion]:
+    """Yield an opinion if the leader answered an end offset that no in-sync log on disk reaches, so that no reader
+    can.
+    """
+    read, present = logs.read, [one for one in logs.replicas if one.node in logs.in_sync]
+    if not present or len(present) != len(logs.in_sync) or logs.damaged_by:
+        return
+    if any(one.reason or one.rest or one.log_end >= read.end for one in present):
+        return
+    yield _proves(
+        f"{logs.place}: the leader answered the end offset {read.end}, and the logs of "
+        f"{_nodes([one.node for one in present])}, all that are in sync, end at "
+        f"{max(one.log_end for one in present)}",
+        subject=str(logs.place),
+        numbers={"end": read.end, "log_end": max(one.log_end for one in present)},
+    )
 
 
 def _beyond(logs: _Logs, whole: Mapping[int, Replica]) -> Iterator[str]:
@@ -297,103 +350,3 @@ def _broken_checksums(logs: _Logs, rows: Mapping[int, Sequence[_Batch]]) -> Iter
 
 def _nodes(numbers: Sequence[int]) -> str:
     return ("node " if len(numbers) == 1 else "nodes ") + ", ".join(map(str, numbers))
-
-
-# -- contents of batches --------------------------------------------------------------------------------------------
-
-
-class ComparedBatches(NamedTuple):
-    """Numbers of batches of a replica's log, by how they compare with the records of the final read.
-
-    `same`: batches with the same contents. `other`: batches that differ.
-    """
-
-    same: int
-    other: int
-    first: int
-    """First offset of the first batch that differs; -1 if none does."""
-    unknown: int
-    """Number of batches whose records could not be read, or that reach beyond the end of the read."""
-    agreed: int = 0
-    """Number of the differing batches for which a live reader got the same records as the final reader."""
-
-
-def compare(
-    read: FinalRows,
-    place: TopicPartition,
-    log: pa.Table,
-    start: int,
-    end: int,
-    *,
-    committed: bool = False,
-    summed: int | None = None,
-) -> ComparedBatches:
-    """Compare a replica's batches with the final read of a partition, which covers the offsets `start` …
-    `end` - 1.
-
-    `log`: the batches, as rows of `replicas.BATCHES`. `committed`: compare with the read at read_committed,
-    which has nothing of aborted transactions. `summed`: content sum of all rows of the read, from the audit;
-    None: not known. If the log has the same sum, the rows are not read.
-    """
-    log = log.sort_by("first_offset")
-    holds = _committed_contents(log) if committed else log["content"].to_numpy()
-    log = log.append_column("holds", pa.array(holds))
-    log = log.filter(pc.and_(pc.invert(log["control"]), pc.greater_equal(log["last_offset"], start)))
-    inside = pc.and_(pc.greater_equal(log["first_offset"], start), pc.less(log["last_offset"], end))
-    known = pc.and_(inside, pc.not_equal(log["holds"], UNKNOWN_CONTENT)).to_numpy()
-    first = log["first_offset"].to_numpy()
-    if known.all() and int(log["holds"].to_numpy().sum()) == summed:
-        return ComparedBatches(len(first), 0, -1, 0)
-    phase, live = ReadPhase.FINAL, ReadPhase.LIVE
-    if committed:
-        phase, live = ReadPhase.FINAL_COMMITTED, ReadPhase.LIVE_COMMITTED
-    try:
-        sums = _sum_contents(read, place, phase, first)
-        differs = known & (sums != log["holds"].to_numpy().view(np.uint64))
-        agreed = 0
-        if differs.any():
-            agreed = int((differs & (sums != 0) & (sums == _sum_contents(read, place, live, first))).sum())
-    except (OSError, pa.ArrowException):
-        return ComparedBatches(0, 0, -1, len(first))  # the audit names a part that cannot be read
-    return ComparedBatches(
-        same=int((known & ~differs).sum()),
-        other=int(differs.sum()),
-        first=int(first[np.argmax(differs)]) if differs.any() else -1,
-        unknown=int((~known).sum()),
-        agreed=agreed,
-    )
-
-
-def _sum_contents(
-    read: FinalRows, place: TopicPartition, phase: ReadPhase, first: npt.NDArray[np.int64]
-) -> npt.NDArray[np.uint64]:
-    """Return the sum of the record contents that were read of each batch. `first`: first offset of each
-    batch, ascending.
-    """
-    sums = np.zeros(len(first) + 1, np.uint64)  # the last one: before all batches
-    rows = read.read_partition(place, phase).select(["offset", "producer", "seq", "intact"])
-    if phase in (ReadPhase.LIVE, ReadPhase.LIVE_COMMITTED):
-        # Several readers read the same, and one that went back reads it again.
-        rows = rows.group_by(rows.column_names).aggregate([]).sort_by("offset")
-    if rows.num_rows:
-        offsets, *identity = (rows[name].to_numpy() for name in rows.column_names)
-        position = np.searchsorted(first, offsets, side="right") - 1
-        # A reader gets a batch in one go: so there are few runs of rows of one batch, whatever their order.
-        runs = np.flatnonzero(np.diff(position, prepend=position[0] - 1))
-        np.add.at(sums, position[runs], np.add.reduceat(content_hashes(offsets, *identity), runs))
-    return sums[:-1]
-
-
-def _committed_contents(log: pa.Table) -> npt.NDArray[np.int64]:
-    """Return the content of each batch, in order of offsets; 0 where the next marker of its producer aborts it."""
-    holds: npt.NDArray[np.int64] = log["content"].to_numpy().copy()
-    next_marker: dict[int, int] = {}
-    columns = (log[name].to_pylist() for name in ("producer_id", "control", "transactional"))
-    for position, (producer_id, control, transactional) in reversed(
-        list(enumerate(zip(*columns, strict=True)))
-    ):
-        if control:
-            next_marker[producer_id] = holds[position]
-        elif transactional and (marker := next_marker.get(producer_id, UNKNOWN_CONTENT)) != COMMIT_MARKER:
-            holds[position] = UNKNOWN_CONTENT if marker == UNKNOWN_CONTENT else 0
-    return holds
