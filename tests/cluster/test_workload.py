@@ -9,6 +9,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
+import pyarrow.parquet as pq
 import pytest
 
 from ackproof.base.processes import RunTag
@@ -17,12 +18,14 @@ from ackproof.clients.final_read import ends_of, final_read
 from ackproof.clients.final_readers import FinalReadOrder
 from ackproof.clients.workload import Workload
 from ackproof.cluster.backends.process import ProcessCluster
+from ackproof.experiment.kafka import DEFAULT
 from ackproof.experiment.spec import ConsumerSpec, ProducerSpec, TopicSpec, WorkloadSpec
 from ackproof.rundir.clock import RunClock
 from ackproof.rundir.documents import FinalReadFile
 from ackproof.rundir.layout import CaseDir
-from ackproof.rundir.ledger import read_parts
+from ackproof.rundir.ledger import parts, read_parts
 from ackproof.rundir.outcome import Outcome
+from ackproof.rundir.parts import ClientLibrary
 from ackproof.rundir.schema import CONSUMED, PRODUCED
 from ackproof.rundir.timeline import Event, Timeline, read_timeline
 
@@ -90,6 +93,7 @@ class Runs:
     clusters: Clusters
     folder: Path
     stack: ExitStack
+    client: str = "librdkafka"
 
     def __call__(
         self, *, partitions: int = 2, live: int = 1, topic: dict[str, str] | None = None, **producer: object
@@ -102,7 +106,8 @@ class Runs:
         tag = RunTag(secrets.token_hex(8), self.folder, run.path)
         timeline = self.stack.enter_context(Timeline(run.timeline, RunClock.start()))
         spec = WorkloadSpec(
-            producers=ProducerSpec.model_validate(producer), consumers=ConsumerSpec(live=live)
+            producers=ProducerSpec.model_validate({"client": self.client, **producer}),
+            consumers=ConsumerSpec.model_validate({"client": self.client, "live": live}),
         )
         workload = Workload(spec, topics, cluster.bootstrap, timeline, tag)
         self.stack.callback(workload.abort)
@@ -110,11 +115,14 @@ class Runs:
         return Run(cluster, workload, run, timeline, tag)
 
 
-@pytest.fixture
-def load(clusters: Clusters, tmp_path: Path) -> Iterator[Runs]:
-    """``load(partitions=…, live=…, topic=config, **fields of ProducerSpec)``: a cluster with a load on it."""
+@pytest.fixture(params=["librdkafka", pytest.param("java", marks=pytest.mark.nightly)])
+def load(clusters: Clusters, tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Runs]:
+    """``load(partitions=…, live=…, topic=config, **fields of ProducerSpec)``: a cluster with a load on it.
+
+    Producers and live readers are of one library, each in turn.
+    """
     with ExitStack() as stack:
-        yield Runs(clusters, tmp_path, stack)
+        yield Runs(clusters, tmp_path, stack, request.param)
 
 
 def identities(rows: list[dict]) -> set[tuple[int, int]]:
@@ -152,6 +160,20 @@ def all_as_sent(run: Run, produced: dict[tuple[int, int], dict], *, readers: tup
 
 @pytest.mark.parametrize("idempotence", [pytest.param(False, marks=pytest.mark.nightly), True])
 def test_a_leader_is_killed_under_acks_all(load: Runs, idempotence: bool) -> None:
+    lose_leader_under_acks_all(load, idempotence)
+
+
+def test_java_clients_lose_their_leader(clusters: Clusters, tmp_path: Path) -> None:
+    """The one of the tests with Java clients that runs with every push."""
+    with ExitStack() as stack:
+        run = lose_leader_under_acks_all(Runs(clusters, tmp_path, stack, "java"), idempotence=True)
+    every = [path for ledger in (run.run.produced, run.run.consumed) for path in parts(ledger)]
+    own = [path for path in every if "client=f" not in str(path)]
+    library = {ClientLibrary.read(pq.read_metadata(path)) for path in own}
+    assert library == {ClientLibrary("java", DEFAULT)}
+
+
+def lose_leader_under_acks_all(load: Runs, idempotence: bool) -> Run:
     run = load(rate="2000/s", idempotence=idempotence)
     run.until_acked(1000)
     leader = partition_of(run.cluster, "orders").leader
@@ -170,6 +192,7 @@ def test_a_leader_is_killed_under_acks_all(load: Runs, idempotence: bool) -> Non
     if idempotence:
         assert all(row["outcome"] == Outcome.ACKED for row in produced.values())
         all_as_sent(run, produced, readers=("r0",))
+    return run
 
 
 @pytest.mark.nightly

@@ -14,11 +14,13 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple, Protocol, Self, TypeAlias, cast
 
+from ackproof.base.errors import BadInput
 from ackproof.rundir.guarantees import LIBRARIES, LIBRDKAFKA
 from ackproof.rundir.partition import TopicPartition
 from ackproof.rundir.parts import SHARE, ClientLibrary
 
 if TYPE_CHECKING:
+    from ackproof.experiment.settings import Scope
     from ackproof.experiment.spec import ProducerSpec
 
 ConfigValue: TypeAlias = str | int | float | bool
@@ -65,14 +67,20 @@ class ClientAdapter(Protocol):
     Durations are in seconds. A configuration has the library's own setting names.
     """
 
-    def installed_library(self) -> ClientLibrary:
-        """Return the library that clients will load, with its version."""
+    def installed_library(self, release: str = "") -> ClientLibrary:
+        """Return the library that clients will load, with its version. Make it ready, which may take seconds.
 
-    def producer_command(self, settings: Path) -> list[str]:
-        """Return the command line of a producer with this settings file."""
+        `release`: the one that the experiment names (`experiment.client.ClientChoice`); '' for none.
+        """
 
-    def reader_command(self, settings: Path) -> list[str]:
-        """Return the command line of a reader with this settings file."""
+    def writes_ledger(self) -> bool:
+        """Return True if clients write the parts of their ledger; False if the harness makes these of journals."""
+
+    def producer_command(self, settings: ProducerSettings, path: Path) -> list[str]:
+        """Return the command line of a producer with these settings, which are in the file `path`."""
+
+    def reader_command(self, settings: ReaderSettings, path: Path) -> list[str]:
+        """Return the command line of a reader with these settings, which are in the file `path`."""
 
     def producer_config(
         self, spec: ProducerSpec, bootstrap: str, client: str, transactional_id: str = ""
@@ -119,6 +127,15 @@ def client_adapter(library: str) -> ClientAdapter:
     if library not in LIBRARIES:
         raise KeyError(library)
     return cast(ClientAdapter, import_module(f"ackproof.clients.{library}.adapter"))
+
+
+def allowed_settings(scope: Scope, extra: Mapping[str, str]) -> Mapping[str, str]:
+    """Return the settings `extra` of an experiment. Raises `BadInput` for one that only the harness may set."""
+    from ackproof.experiment.settings import refusal
+
+    if refused := [why for name in extra if (why := refusal(scope, name)) is not None]:
+        raise BadInput(f"workload.{scope}s.config: {'; '.join(refused)}")
+    return extra
 
 
 def hide(settings: Mapping[str, str]) -> int:

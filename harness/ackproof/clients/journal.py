@@ -28,7 +28,13 @@ import numpy as np
 import numpy.typing as npt
 
 from ackproof.base.errors import AckproofError
-from ackproof.clients.contract import CHUNK_ROWS, SETTINGS, TRANSACTIONS_LOG, ProducerSettings
+from ackproof.clients.contract import (
+    CHUNK_ROWS,
+    SETTINGS,
+    TRANSACTIONS_LOG,
+    ProducerSettings,
+    ReaderSettings,
+)
 from ackproof.clients.parts import FreeMemory
 from ackproof.rundir.layout import CaseDir, client_folder
 from ackproof.rundir.outcome import Outcome, TxnOutcome
@@ -250,6 +256,7 @@ def salvage(run: CaseDir, client: str | None = None) -> tuple[list[Path], list[s
     folders = [run.journal / client] if client is not None else sorted(run.journal.glob("*/"))
     for folder in folders:
         if folder.is_dir():
+            _salvage_reads(run, folder, written, refused)
             _salvage_journal(run, folder, written, refused)
     for ledger in (run.produced, run.consumed):
         for folder in ledger.glob("client=*" if client is None else client_folder(client)):
@@ -279,10 +286,34 @@ def _salvage_journal(run: CaseDir, folder: Path, written: list[Path], refused: l
             chunk.unlink(missing_ok=True)
             if part is not None:
                 written.append(part)
-    if not chunk_files(folder):
+    if not any(folder.glob("*.rows")):
         for leftover in folder.iterdir():
             leftover.unlink(missing_ok=True)
         folder.rmdir()
+
+
+def _salvage_reads(run: CaseDir, folder: Path, written: list[Path], refused: list[str]) -> None:
+    """Salvage the journal of a reader, if it has one (`reads`)."""
+    from ackproof.clients.reads import read_files, read_rows, write_reads
+
+    if not (chunks := read_files(folder)):
+        return
+    path = run.clients / folder.name / SETTINGS
+    try:
+        settings = ReaderSettings.read(path)
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        refused.append(f"{path}: {error}")
+        return
+    ledger = run.consumed / client_folder(settings.client)
+    for index, chunk in chunks:
+        try:
+            rows, _ = read_rows(chunk, index)
+            part = write_reads(settings, ledger, index, rows, index * settings.flush_rows)
+        except TornJournal as error:
+            refused.append(str(error))
+            continue
+        chunk.unlink(missing_ok=True)
+        written += [part] if part is not None else []
 
 
 def _salvage_chunk(

@@ -24,6 +24,7 @@ from ackproof.clients.contract import (
     hide,
 )
 from ackproof.rundir.documents import Client
+from ackproof.rundir.guarantees import LIBRDKAFKA
 from ackproof.rundir.layout import CaseDir
 from ackproof.rundir.timeline import ClientReset, Note, Timeline
 
@@ -125,6 +126,8 @@ def client_of(settings: ProducerSettings | ReaderSettings) -> Client:
             kind="producer",
             producer=settings.producer,
             topics=topics,
+            library=settings.library,
+            library_version=settings.library_version,
             keys=settings.keys,
             tombstone_every=settings.tombstone_every,
             stamps=settings.stamps,
@@ -134,6 +137,8 @@ def client_of(settings: ProducerSettings | ReaderSettings) -> Client:
         kind="reader" if settings.ends is None else "final",
         reader=settings.reader,
         topics=topics,
+        library=settings.library,
+        library_version=settings.library_version,
         isolation=settings.isolation,
     )
 
@@ -145,6 +150,11 @@ def verify_config(
     hidden: Mapping[str, str],
 ) -> None:
     """Raise `BadInput` if the library refuses a configuration together with the hidden settings."""
+    if hidden and library != LIBRDKAFKA:
+        raise BadInput(
+            f"workload.{kind}s.client: the security settings of this cluster have librdkafka's names, which {library} "
+            "does not read; use client: librdkafka"
+        )
     why = client_adapter(library).objection(kind, {**config, **hidden})
     if why is not None:
         raise BadInput(f"workload.{kind}s: {library} refuses the settings: {why}")
@@ -164,9 +174,9 @@ def start_client(
     settings.write(path)
     adapter = client_adapter(settings.library)
     command = (
-        adapter.producer_command(path)
+        adapter.producer_command(settings, path)
         if isinstance(settings, ProducerSettings)
-        else adapter.reader_command(path)
+        else adapter.reader_command(settings, path)
     )
     counters = SharedCounters(folder / "counters", len(settings.places), create=True)
     reading, writing = os.pipe()

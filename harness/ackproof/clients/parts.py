@@ -34,7 +34,7 @@ _COLUMNS: Final[Mapping[str, npt.DTypeLike]] = {
     "read_ns": np.int64,
     "timestamp_ms": np.int64,
 }
-_PHASES: Final = {
+PHASES: Final = {
     (False, False): ReadPhase.LIVE,
     (True, False): ReadPhase.FINAL,
     (False, True): ReadPhase.LIVE_COMMITTED,
@@ -87,7 +87,7 @@ class PartWriter:
 
     def __init__(self, folder: Path, settings: ReaderSettings, origins: list[str]) -> None:
         self._folder, self._settings, self._origins = folder, settings, origins
-        self._phase = _PHASES[settings.ends is not None, settings.committed]
+        self._phase = PHASES[settings.ends is not None, settings.committed]
         self._queue: queue.Queue[RowBuffer | None] = queue.Queue(_WAITING_BUFFERS)
         self._written: queue.SimpleQueue[RowBuffer] = queue.SimpleQueue()
         self._error: Exception | None = None

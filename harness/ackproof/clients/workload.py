@@ -24,14 +24,16 @@ from ackproof.clients.contract import (
     Rotation,
     client_adapter,
 )
-from ackproof.clients.journal import salvage
+from ackproof.clients.conversion import JournalConverter
 from ackproof.clients.launch import Handle, start_client, verify_config
+from ackproof.clients.settings import SettingsMaker
+from ackproof.experiment.kafka import DEFAULT, KafkaBuild
 from ackproof.experiment.spec import TopicSpec, WorkloadSpec
 from ackproof.rundir.documents import Client
 from ackproof.rundir.layout import CaseDir
 from ackproof.rundir.partition import TopicPartition
 from ackproof.rundir.timeline import ClientDied as ClientDiedEvent
-from ackproof.rundir.timeline import ClientEnded, ClientStarted, Timeline
+from ackproof.rundir.timeline import ClientEnded, ClientStarted, Note, Timeline
 
 _WATCH_EVERY_S: Final = 0.02
 _MARGIN_S: Final = 15.0
@@ -45,7 +47,7 @@ class Workload:
     `topics` must exist on the cluster before `start`. `timeline` receives the clients' events. `seed` decides at which
     partition producers begin. `hidden`: library settings with secrets, which no file may hold. `readers_tell`: readers
     report from which brokers they fetch. `on_demand`: after one record for each partition producers send a record for
-    each `ask_for_record`, until `free`.
+    each `ask_for_record`, until `free`. `kafka`: the cluster's, whose release a Java client has that names none.
     """
 
     def __init__(
@@ -60,6 +62,7 @@ class Workload:
         hidden: Mapping[str, str] | None = None,
         readers_tell: bool = False,
         on_demand: bool = False,
+        kafka: KafkaBuild = KafkaBuild(DEFAULT),  # noqa: B008 - it is immutable
         rotation: Rotation = WHOLE,
     ) -> None:
         self.spec = spec
@@ -71,14 +74,23 @@ class Workload:
             TopicPartition(name, number) for name in topics for number in range(topics[name].partitions)
         )
         self.written = tuple(place for place in self.places if place.topic in written)
-        self._seed = seed
-        self._rotation = rotation
         self._timeline = timeline
-        self._readers_tell = readers_tell
-        self._on_demand = on_demand
         self._hidden = dict(hidden or {})
-        self._producer_adapter = client_adapter(spec.producers.library)
-        self._reader_adapter = client_adapter(spec.consumers.library)
+        self._maker = SettingsMaker(
+            spec=spec,
+            places=self.places,
+            written=self.written,
+            bootstrap=bootstrap,
+            run_id=tag.run_id,
+            case_dir=self.run.path,
+            clock=timeline.clock,
+            seed=seed,
+            kafka=kafka,
+            rotation=rotation,
+            readers_tell=readers_tell,
+            on_demand=on_demand,
+        )
+        self._journals = JournalConverter(self.run, self._journalling)
         self._watch_stop = threading.Event()
         self._watcher: threading.Thread | None = None
         # shared by the watching thread and the callers, under the lock
@@ -99,14 +111,12 @@ class Workload:
         Raises `BadInput` for settings that a library refuses, `ClientDied` with the client's output, `WaitTimeout`.
         """
         producers, readers = self.spec.producers, self.spec.consumers
-        config = self._producer_adapter.producer_config(producers, self.bootstrap, "p0")
-        verify_config(producers.library, "producer", config, self._hidden)
+        verify_config(producers.library, "producer", self._maker.producer_config("p0"), self._hidden)
         if readers.live:
-            first = readers.config_of(0)
-            config = self._reader_adapter.reader_config(first, readers.isolation, self.bootstrap, "r0")
-            verify_config(readers.library, "consumer", config, self._hidden)
+            verify_config(readers.library, "consumer", self._maker.reader_config(0), self._hidden)
         for ledger in (self.run.produced, self.run.consumed):
             ledger.mkdir(parents=True, exist_ok=True)
+        self._journals.start()
         with self._lock:
             for _ in range(readers.live):
                 self._start_reader()
@@ -134,8 +144,8 @@ class Workload:
         """
         with self._lock:
             self._stopping = True
-        adapter = self._producer_adapter
-        flush_s = adapter.delivery_timeout_s(adapter.producer_config(self.spec.producers, "", ""))
+        adapter = client_adapter(self.spec.producers.library)
+        flush_s = adapter.delivery_timeout_s(self._maker.producer_config(""))
         self._stop_all("producer", flush_s + _MARGIN_S)
         self._stop_all("reader", _MARGIN_S)
         self._end_watch()
@@ -150,7 +160,7 @@ class Workload:
                 handle.child.kill()
                 self._note_end(handle)
         self._end_watch()
-        salvage(self.run)
+        self._journals.salvage()
 
     def kill(self, client_id: str) -> int | None:
         """SIGKILL one client and convert its journal into the ledger; nothing replaces it.
@@ -163,7 +173,7 @@ class Workload:
             handle.child.kill()
             self._note_end(handle)
             # a journal that cannot be salvaged leaves the ledger incomplete; so does a client that does not close
-            _, refused = salvage(self.run, client_id)
+            _, refused = self._journals.salvage(client_id)
             if not refused and not handle.expected:
                 handle.client = handle.client.model_copy(update={"killed": True})
         if handle.client.kind != "producer":
@@ -241,6 +251,8 @@ class Workload:
         """Raise `ClientDied` if a client has ended by itself; the harness notices that within 20 ms."""
         if self._failure:
             raise ClientDied(self._failure)
+        if self._journals.error is not None:
+            raise self._journals.error
 
     def assigned(self, kind: str) -> tuple[TopicPartition, ...]:
         """Return the partitions of every "producer" or "reader" (`kind`). All clients of a kind have the same ones."""
@@ -278,64 +290,27 @@ class Workload:
         with self._lock:
             return [handle for handle in self._by_id.values() if kind in (None, handle.client.kind)]
 
+    def _journalling(self) -> list[ProducerSettings | ReaderSettings]:
+        """Return the settings of the running clients whose ledgers the harness writes."""
+        return [
+            handle.settings
+            for handle in self._handles()
+            if handle.status is None and not client_adapter(handle.settings.library).writes_ledger()
+        ]
+
     def _start_producer(self, after: str | None = None) -> Handle:
-        spec, number = self.spec.producers, self._next_producer
+        number = self._next_producer
         self._next_producer += 1
         slot = number if after is None else self._slots[after]
         name = f"p{number}"
         self._slots[name] = slot
-        settings = ProducerSettings(
-            client=name,
-            run_id=self.tag.run_id,
-            case_dir=str(self.run.path.absolute()),
-            places=self.assigned("producer"),
-            origin_ns=self._timeline.clock.origin_ns,
-            config=self._producer_adapter.producer_config(
-                spec, self.bootstrap, name, self.transactional_id(name)
-            ),
-            library=spec.library,
-            library_version=self._producer_adapter.installed_library().version,
-            producer=number,
-            first_place=(self._seed + number) % len(self.written),
-            value_size=spec.value_size,
-            rate=None if spec.rate is None else spec.rate / spec.count,
-            chunk_rows=self._rotation.chunk_rows,
-            transaction_size=spec.transaction_size or 0,
-            abort_share=spec.abort_share,
-            on_demand=self._on_demand,
-            keys=spec.keys or 0,
-            stamps_from_ns=self._timeline.clock.offset_ns,
-            tombstone_every=spec.tombstone_every or 0,
-        )
-        return self._launch(settings, after)
+        return self._launch(self._maker.producer(number, self.transactional_id(name)), after)
 
     def _start_reader(self, after: str | None = None) -> Handle:
-        spec, number, name = self.spec.consumers, self._next_reader, f"r{self._next_reader}"
+        number, name = self._next_reader, f"r{self._next_reader}"
         self._next_reader += 1
         slot = self._slots[name] = number if after is None else self._slots[after]
-        group = f"r{slot}" if spec.start == "committed" else name
-        settings = ReaderSettings(
-            client=name,
-            process=name,
-            run_id=self.tag.run_id,
-            case_dir=str(self.run.path.absolute()),
-            places=self.assigned("reader"),
-            origin_ns=self._timeline.clock.origin_ns,
-            config=self._reader_adapter.reader_config(
-                spec.config_of(number), spec.isolation, self.bootstrap, name, group=group
-            ),
-            library=spec.library,
-            library_version=self._reader_adapter.installed_library().version,
-            tells=self._readers_tell,
-            reader=number,
-            isolation=spec.isolation,
-            commit_s=spec.commit_every,
-            from_committed=spec.start == "committed",
-            committed=self.spec.producers.transaction_size is not None and spec.isolation == "read_committed",
-            flush_s=self._rotation.flush_s,
-            flush_rows=self._rotation.flush_rows,
-        )
-        return self._launch(settings, after)
+        return self._launch(self._maker.reader(number, slot), after)
 
     def _launch(self, settings: ProducerSettings | ReaderSettings, after: str | None) -> Handle:
         handle = self._by_id[settings.client] = start_client(settings, self.tag, self._hidden)
@@ -356,6 +331,9 @@ class Workload:
         status = handle.child.poll()
         if status is None or handle.status is not None:
             return
+        if status in (EXIT_CLEAN, EXIT_RESET) and not handle.killed:
+            for why in self._journals.close_ledger(handle.settings):
+                self._timeline.add(Note(note=why), client=handle.client.id)
         handle.status = status
         handle.release()
         handle.copy_events(self._timeline)
@@ -376,6 +354,7 @@ class Workload:
 
     def _end_watch(self) -> None:
         self._watch_stop.set()
+        self._journals.finish()
         if self._watcher is not None:
             self._watcher.join()
 
@@ -397,4 +376,4 @@ class Workload:
                     self.kill(handle.client.id)
         for handle in handles:
             if handle.status not in (EXIT_CLEAN, EXIT_RESET):
-                salvage(self.run, handle.client.id)
+                self._journals.salvage(handle.client.id)

@@ -28,6 +28,7 @@ class Scope(StrEnum):
 
 
 _CODE: Final = "a file holds data and no code"
+_BYTES: Final = "keys and values are bytes"
 _SECRET: Final = "a run directory would keep it; what lets clients in comes from --client-config"
 KEPT: Final = "a run directory would keep it"
 _PLAIN_TEXT: Final = "it talks to the nodes without encryption or credentials"
@@ -69,6 +70,11 @@ _RESERVED: Final[tuple[tuple[str, ...], ...]] = (
     ("producer consumer", "it tells its clients apart by it", "client.id"),
     ("producer consumer", _SECRET, "sasl.", "ssl.", "security.", "enable.ssl.", "enable.sasl."),
     ("producer consumer", _CODE, "plugin.library.paths", "logger", "error_cb", "stats_cb", "throttle_cb"),
+    ("producer consumer", _CODE, "interceptor.classes", "metric.reporters", "config.providers"),
+    ("producer", "the harness chooses each partition", "partitioner.class"),
+    ("producer", "it decides for how long a call may block", "max.block.ms"),
+    ("producer", _BYTES, "key.serializer", "value.serializer"),
+    ("consumer", _BYTES, "key.deserializer", "value.deserializer"),
     ("producer consumer", _CODE, "oauth_cb", "on_delivery", "on_commit", "partitioner_cb"),
     ("producer", f"{_FIELD}acks", "acks", "request.required.acks"),
     ("producer", f"{_FIELD}idempotence", "enable.idempotence"),
@@ -88,7 +94,7 @@ _RESERVED: Final[tuple[tuple[str, ...], ...]] = (
     ("consumer", "readers assign their partitions themselves", "enable.auto.offset.store"),
     ("consumer", "readers need it as it is", "enable.partition.eof"),
 )
-"""Rows of scopes, reason and names. Settings of clients are those of librdkafka."""
+"""Rows of scopes, reason and names. Settings of clients are those of librdkafka and of the Java client."""
 RESERVED: Final[Mapping[Scope, Mapping[str, str]]] = {
     scope: {name: why for scopes, why, *names in _RESERVED if scope in scopes.split() for name in names}
     for scope in Scope

@@ -7,15 +7,15 @@ file is being written (`ackproof.plan.schema`).
 from __future__ import annotations
 
 import re
-from typing import Annotated, ClassVar, Final, Literal, TypeAlias
+from typing import Annotated, Final, Literal, TypeAlias
 
 from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema, field_validator, model_validator
 
 from ackproof.base.units import Duration, Rate, Size, wrong
 from ackproof.experiment.base import Config, Flag, Spec, Text, Whole, matching
+from ackproof.experiment.client import ClientChoice, ClientField
 from ackproof.experiment.kafka import DEFAULT, KRAFT, MODES, BrokerFileField, Kafka, KafkaBuild, MetadataMode
 from ackproof.experiment.roles import FIRST_CONTROLLER, Members
-from ackproof.rundir.guarantees import LIBRDKAFKA
 
 Acks: TypeAlias = Literal["0", "1", "all"]
 
@@ -211,22 +211,23 @@ class TopicSpec(Spec):
 class ProducerSpec(Spec):
     """The producers, each a process of its own."""
 
-    library: ClassVar[str] = LIBRDKAFKA
-    """Name of the producers' client library in `rundir.guarantees`."""
-
+    client: ClientField = Field(
+        default_factory=ClientChoice,
+        description="Client library of the producers: librdkafka, java, or {java: RELEASE}.",
+    )
     count: Whole = Field(1, ge=1, le=100, description="How many producers.")
     acks: AcksField = Field("all", description="Whose acknowledgement counts: 0, 1 or all.")
     idempotence: Flag = Field(
         False, description="enable.idempotence: no duplicates, no reordering by retries."
     )
     retries: Whole | None = Field(
-        None, ge=0, le=2**31 - 1, description="Retries of a batch; without it librdkafka's default."
+        None, ge=0, le=2**31 - 1, description="Retries of a batch; without it the client's default."
     )
     in_flight: Whole | None = Field(
         None,
         ge=1,
         le=1_000_000,
-        description="Requests in flight per connection; without it librdkafka's default.",
+        description="Requests in flight per connection; without it the client's default.",
     )
     linger: Duration = Field(0.005, le=900, description="How long a batch waits for more records.")
     batch_size: Size | None = Field(None, ge=1, le=2**31 - 1, description="Most bytes of a batch.")
@@ -260,14 +261,22 @@ class ProducerSpec(Spec):
     transaction_timeout: Duration = Field(
         10.0, ge=1, le=900, description="After how long the coordinator aborts an open transaction."
     )
-    config: Config = Field(default_factory=dict, description="Further settings of librdkafka.")
+    config: Config = Field(default_factory=dict, description="Further settings of the client library.")
+
+    @property
+    def library(self) -> str:
+        """Name of the producers' client library in `rundir.guarantees`."""
+        return self.client.library
 
 
 class ConsumerSpec(Spec):
     """The live readers, each a process of its own; the final read takes place in any case."""
 
-    library: ClassVar[str] = LIBRDKAFKA
-
+    client: ClientField = Field(
+        default_factory=ClientChoice,
+        description="Client library of the live readers: librdkafka, java, or {java: RELEASE}. The final read is "
+        "always by librdkafka.",
+    )
     live: Whole = Field(0, ge=0, le=100, description="How many readers read while the load goes on.")
     isolation: Literal["read_uncommitted", "read_committed"] = Field(
         "read_uncommitted", description="isolation.level of the live readers."
@@ -285,7 +294,12 @@ class ConsumerSpec(Spec):
         description="Where a reader starts: at the beginning of each log, or at the committed offset of its group, if "
         "it has one. A reader that replaces a killed one takes over its group.",
     )
-    config: Config = Field(default_factory=dict, description="Further settings of librdkafka.")
+    config: Config = Field(default_factory=dict, description="Further settings of the client library.")
+
+    @property
+    def library(self) -> str:
+        """Name of the readers' client library in `rundir.guarantees`."""
+        return self.client.library
 
     def config_of(self, reader: int) -> Config:
         """Return the settings of one reader (counted from 0), including its rack."""

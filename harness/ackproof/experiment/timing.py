@@ -210,10 +210,10 @@ def recovery_bounds(spec: ExperimentSpec) -> Mapping[str, float]:
     transaction = workload.producers.transaction_timeout
     aborts = _longest_s(spec, "transaction.abort.timed.out.transaction.cleanup.interval.ms")
     # On a connection that broke silently, a client retries after these times: a fetch, and a produce request.
-    fetched = _socket_timeout_s(workload.consumers, _library_s(workload.consumers, "socket.timeout.ms"))
+    fetched = _request_wait_s(workload.consumers)
     request = workload.producers.request_timeout or _library_s(workload.producers, "request.timeout.ms")
     # A request waits for the broker at most as long as the longer of the two, whichever the library uses.
-    request = max(request, _socket_timeout_s(workload.producers, request))
+    request = max(request, _request_wait_s(workload.producers, request))
     leader = controller + session
     if any(map(elects_uncleanly, (spec.cluster.config, *(topic.config for topic in spec.topics.values())))):
         leader += _longest_s(spec, "unclean.leader.election.interval.ms")
@@ -236,9 +236,16 @@ def _library_s(clients: ProducerSpec | ConsumerSpec, name: str) -> float:
     return LIBRARIES[clients.library].timeouts_ms[name] / 1e3
 
 
-def _socket_timeout_s(clients: ProducerSpec | ConsumerSpec, default: float) -> float:
-    name = "socket.timeout.ms"
-    return float(clients.config[name]) / 1e3 if name in clients.config else default
+def _request_wait_s(clients: ProducerSpec | ConsumerSpec, default: float | None = None) -> float:
+    """Return how long any request of these clients waits. `default`: None for the library's, if the file gives none.
+
+    librdkafka has socket.timeout.ms for this, the Java client request.timeout.ms.
+    """
+    there = LIBRARIES[clients.library].timeouts_ms
+    name = "socket.timeout.ms" if "socket.timeout.ms" in there else "request.timeout.ms"
+    if name in clients.config:
+        return float(clients.config[name]) / 1e3
+    return _library_s(clients, name) if default is None else default
 
 
 def _longest_s(spec: ExperimentSpec, name: str) -> float:

@@ -32,6 +32,7 @@ from ackproof.plan.check_faults import check_fault, check_observed, check_on_mod
 from ackproof.plan.diagnostics import Problems, describe
 from ackproof.plan.doubts import check_meetings, look_for_doubts
 from ackproof.plan.soaking import check_soak
+from ackproof.rundir.guarantees import LIBRDKAFKA
 from ackproof.rundir.payload import smallest_size
 
 _ORDER: Final[Path] = ("cluster", "start_order")
@@ -255,6 +256,7 @@ def check_workload(spec: ExperimentSpec, found: Problems) -> None:
     check_settings(found, (*_CONSUMERS, "config"), Scope.CONSUMER)
     _check_producers(spec, found)
     _check_keys(spec, found)
+    _check_clients(spec, found)
     # Settings that were refused above are not passed to the library.
     producers, readers = spec.workload.producers, spec.workload.consumers
     if found.sound_below(_PRODUCERS):
@@ -262,7 +264,7 @@ def check_workload(spec: ExperimentSpec, found: Problems) -> None:
         config = adapter.producer_config(producers, "", "", "p" if producers.transaction_size else "")
         # No library refuses acks and idempotence alone, and loading a library takes long.
         plain = ProducerSpec(acks=producers.acks, idempotence=producers.idempotence)
-        if config != adapter.producer_config(plain, "", ""):
+        if producers.library != LIBRDKAFKA or config != adapter.producer_config(plain, "", ""):
             _ask_library(found, _PRODUCERS, producers.library, "producer", config)
     if readers.start == "committed" and not (readers.live and readers.commit_every):
         why = "no reader commits; write workload: {consumers: {live: 1, commit_every: 1s}}"
@@ -298,6 +300,23 @@ def _objection(
 ) -> str | None:
     """Return the library's objection to these settings; None if it accepts them. Cached: many cells have the same."""
     return client_adapter(library).objection(kind, dict(config))
+
+
+def _check_clients(spec: ExperimentSpec, found: Problems) -> None:
+    """Report what another client library than librdkafka cannot do."""
+    producers, readers = spec.workload.producers, spec.workload.consumers
+    sides = ((_PRODUCERS, producers.client, True), (_CONSUMERS, readers.client, readers.live > 0))
+    for path, client, used in sides:
+        where: Path = (*path, "client")
+        if client.library == LIBRDKAFKA or not used or not found.sound(where, ("backend",)):
+            continue
+        if spec.ground.simulated:
+            found.report(where, "the clients of the model behave as librdkafka does; leave it out")
+        elif spec.soak is not None:
+            found.report(where, "a soak audits what its clients write every second: use librdkafka")
+        elif path == _CONSUMERS and spec.observe.brokers:
+            why = f"{client.library} does not tell from whom it fetches, as observe.brokers asks"
+            found.report(where, f"{why}: use librdkafka, or leave that out")
 
 
 def _check_producers(spec: ExperimentSpec, found: Problems) -> None:

@@ -7,6 +7,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Final
 
+from ackproof.experiment.client import JAVA
 from ackproof.experiment.kafka import ELR
 from ackproof.experiment.problems import Data, ListNode, MapNode, Node, Path, ScalarNode, nearest, path_text
 from ackproof.experiment.settings import TOPIC_SETTINGS
@@ -21,11 +22,12 @@ _MAPS: Final = ("config", "broker_config", "features")
 def may_be_at(path: Path, node: Node) -> bool:
     """Return True if a matrix may vary the setting at `path` by a value like `node`.
 
-    A single value may be at every path; a list only at `assignment`, a mapping only where a Kafka build or a
-    broker file is expected.
+    A single value may be at every path; a list only at `assignment`, a mapping only where a Kafka build, a
+    broker file or a client library is expected.
     """
     if isinstance(node, MapNode):
         read = path in (("cluster", "kafka"), ("cluster", "settings_from"))
+        read |= path[0] == "workload" and path[2:] == ("client",)
         return read or (path[0] == "faults" and path[2:] == ("upgrade", "to"))
     return isinstance(node, ScalarNode) or path[-1] == "assignment"
 
@@ -52,6 +54,8 @@ def label_of(node: Node) -> str:
             for row in node.items
             if isinstance(row, ListNode)
         )
+    if isinstance(release := node.entries.get(JAVA), ScalarNode):
+        return f"{JAVA}-{release.text}"
     name = node.entries.get("name", node.entries.get("path"))
     return name.text if isinstance(name, ScalarNode) else "build"
 

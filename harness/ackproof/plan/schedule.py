@@ -8,6 +8,7 @@ from typing import Final
 
 from ackproof.base.units import duration_text, rate_text
 from ackproof.experiment.case import Case, cell_of
+from ackproof.experiment.client import ClientChoice
 from ackproof.experiment.experiment import ExperimentSpec
 from ackproof.experiment.fault import FaultSpec, trigger_text
 from ackproof.experiment.roles import DRAWN, RoleKind, minority_of
@@ -19,6 +20,7 @@ from ackproof.plan.cases import pairs_of
 from ackproof.plan.matrix import Plan
 from ackproof.plan.paths import value_text
 from ackproof.rundir.documents import group_timings
+from ackproof.rundir.guarantees import LIBRDKAFKA
 from ackproof.rundir.timeline import fault_name
 
 PAIR_S: Final = 15.0
@@ -68,10 +70,21 @@ def _draw(case: Case, fault: FaultSpec) -> str:
     return "; ".join(draws)
 
 
+def _by_client(experiment: ExperimentSpec, client: ClientChoice) -> str:
+    """Return the client library and its release as ` (java 4.4.0)`; '' for librdkafka, the usual one."""
+    if client.library == LIBRDKAFKA:
+        return ""
+    return f" ({client.library} {client.release_for(experiment.cluster.kafka)})"
+
+
 def describe(case: Case) -> list[str]:
     """Return the case as lines of text: id and seed, cluster and workload, each fault, expectations."""
     experiment = case.experiment
-    cluster, producers = experiment.cluster, experiment.workload.producers
+    cluster, producers, readers = (
+        experiment.cluster,
+        experiment.workload.producers,
+        experiment.workload.consumers,
+    )
     controllers = "combined" if cluster.combined else f"{cluster.controllers} controller(s)"
     racks = cluster.members.rack_text
     ground = f"Kafka {cluster.kafka}, {cluster.brokers} broker(s), {controllers}, {experiment.backend}"
@@ -91,8 +104,8 @@ def describe(case: Case) -> list[str]:
         *([f"  racks: {racks}{'' if cluster.rack_aware else '; Kafka is not told'}"] if racks else []),
         f"  timing: {timing_name(experiment)}",
         f"  topics (partitions × replicas): {topics}",
-        f"  load: {producers.count} producer(s), acks={producers.acks}, {_pace(case)}, "
-        f"{experiment.workload.consumers.live} live reader(s){_start(experiment)}, "
+        f"  load: {producers.count} producer(s){_by_client(experiment, producers.client)}, acks={producers.acks}, "
+        f"{_pace(case)}, {readers.live} live reader(s){_by_client(experiment, readers.client)}{_start(experiment)}, "
         f"at least {duration_text(experiment.workload.duration)} and until all faults have healed",
     ]
     for fault in case.faults:

@@ -36,8 +36,9 @@ _LOOSE: Final = 1 << 16
 """Number of gathered bins at which bins of equal time are merged."""
 _MANTISSA: Final = 11
 _LIVE: Final = (int(ReadPhase.LIVE), int(ReadPhase.LIVE_COMMITTED))
-_TAKEN_BACK: Final = (-152, -151)
-"""librdkafka's _PURGE_QUEUE and _PURGE_INFLIGHT: the producer itself took the record back, with its transaction."""
+_TAKEN_BACK: Final = (-152, -151, -1002)
+"""librdkafka's _PURGE_QUEUE and _PURGE_INFLIGHT, and the Java client's TransactionAbortedException
+(`clients/java/guarantees.txt`): the producer itself took the record back, with its transaction."""
 _NEVER: Final = np.iinfo(np.int64).max
 
 

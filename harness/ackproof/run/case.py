@@ -23,6 +23,7 @@ from ackproof.base.wait import interrupts_wait, wait_until
 from ackproof.clients.contract import WHOLE
 from ackproof.clients.final_read import ends_of, final_read
 from ackproof.clients.final_readers import FinalReadOrder
+from ackproof.clients.settings import describe_clients
 from ackproof.clients.workload import Workload
 from ackproof.cluster.backends.choice import make_cluster
 from ackproof.cluster.metadata import write_metadata_log
@@ -142,7 +143,7 @@ class CaseRun:
         self.cluster = cluster
         cluster.start()
         cluster.create_topics(self.spec.topics)
-        self.environment = cluster.environment()
+        self.environment = {**cluster.environment(), **describe_clients(self.spec)}
 
     def go(self) -> None:
         """Run all phases after `start`: load, healing, drain, final read, end. Call `prepare` first."""
@@ -193,6 +194,7 @@ class CaseRun:
             hidden=self._hidden,
             readers_tell=self.spec.observe.brokers,
             on_demand=any(fault.SENDS for fault in self.case.faults),
+            kafka=self.spec.cluster.kafka,
             rotation=WHOLE if self.soak is None else self.soak.rotation,
         )
         self.workload.start()

@@ -74,7 +74,7 @@ class Client(Document):
     """One client process of a run.
 
     `producer`, `reader`: its number in the ledgers; None for a client of the other kind. `isolation`: None
-    for producers and in files of older versions.
+    for producers and in older files. `library`, `library_version`: its client library; '' in older files.
     """
 
     id: str
@@ -83,6 +83,8 @@ class Client(Document):
     reader: int | None = None
     topics: tuple[str, ...] = ()
     isolation: Literal["read_uncommitted", "read_committed"] | None = None
+    library: str = ""
+    library_version: str = ""
     keys: int = 0
     """Number of keys of a producer's records, 0 for none. Every `tombstone_every`-th record of a key is a tombstone
     (`payload.Keys`)."""

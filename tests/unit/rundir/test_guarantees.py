@@ -9,7 +9,9 @@ import pytest
 from confluent_kafka import KafkaError, libversion
 
 from ackproof.clients.contract import ClientAdapter, client_adapter
+from ackproof.clients.java import adapter as java_adapter
 from ackproof.clients.librdkafka import adapter as librdkafka_adapter
+from ackproof.experiment.client import JAVA
 from ackproof.rundir.anomalies import TABLE
 from ackproof.rundir.anomaly_terms import RuledBy
 from ackproof.rundir.guarantees import LIBRARIES, LIBRDKAFKA, Holds, markdown
@@ -24,7 +26,7 @@ def test_the_page_is_that_of_the_tables() -> None:
 
 def test_every_library_has_an_adapter() -> None:
     """Its folder is all that registers it; mypy compares the module with the protocol."""
-    adapters: dict[str, ClientAdapter] = {LIBRDKAFKA: librdkafka_adapter}
+    adapters: dict[str, ClientAdapter] = {LIBRDKAFKA: librdkafka_adapter, JAVA: java_adapter}
     assert {name: client_adapter(name) for name in LIBRARIES} == adapters
     with pytest.raises(KeyError):
         client_adapter("none")
@@ -45,10 +47,11 @@ def test_the_codes_are_those_of_the_library() -> None:
     ("anomaly", "idempotence", "retries", "acks"),
     list(product(RULED, (False, True), (False, True), ("0", "1", "all"))),
 )
+@pytest.mark.parametrize("library", sorted(LIBRARIES))
 def test_every_setting_of_a_producer_has_a_row(
-    anomaly: str, idempotence: bool, retries: bool, acks: str
+    anomaly: str, idempotence: bool, retries: bool, acks: str, library: str
 ) -> None:
-    row = LIBRARIES[LIBRDKAFKA].guarantee(anomaly, idempotence=idempotence, retries=retries, acks=acks)
+    row = LIBRARIES[library].guarantee(anomaly, idempotence=idempotence, retries=retries, acks=acks)
     assert row.holds is not Holds.REFUTED
     assert bool(row.excuses) is (row.holds is Holds.EXCEPT)
 

@@ -7,13 +7,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Literal
 
-from ackproof.base.errors import BadInput
-from ackproof.clients.contract import ConfigValue
+from ackproof.clients.contract import ConfigValue, ProducerSettings, ReaderSettings, allowed_settings
 from ackproof.rundir.guarantees import LIBRARIES, LIBRDKAFKA
 from ackproof.rundir.parts import ClientLibrary
 
 if TYPE_CHECKING:
-    from ackproof.experiment.settings import Scope
     from ackproof.experiment.spec import ProducerSpec
 
 PRODUCER_MODULE: Final = "ackproof.clients.librdkafka.producer"
@@ -37,21 +35,26 @@ _JITTER: Final = 0.2
 back-off's defaults in milliseconds."""
 
 
-def installed_library() -> ClientLibrary:
-    """Return librdkafka with the version that the installed confluent-kafka contains."""
+def installed_library(release: str = "") -> ClientLibrary:
+    """Return librdkafka with the version that the installed confluent-kafka contains, which is the only one."""
     from confluent_kafka import libversion
 
     return ClientLibrary(LIBRDKAFKA, str(libversion()[0]))
 
 
-def producer_command(settings: Path) -> list[str]:
-    """Return the command line of a producer process that reads this settings file."""
-    return _command(PRODUCER_MODULE, settings)
+def writes_ledger() -> bool:
+    """Return True: producers and readers write the parts of their ledger themselves."""
+    return True
 
 
-def reader_command(settings: Path) -> list[str]:
-    """Return the command line of a reader process that reads this settings file."""
-    return _command(READER_MODULE, settings)
+def producer_command(settings: ProducerSettings, path: Path) -> list[str]:
+    """Return the command line of a producer process that reads the settings file `path`."""
+    return _command(PRODUCER_MODULE, path)
+
+
+def reader_command(settings: ReaderSettings, path: Path) -> list[str]:
+    """Return the command line of a reader process that reads the settings file `path`."""
+    return _command(READER_MODULE, path)
 
 
 def _command(module: str, settings: Path) -> list[str]:
@@ -98,7 +101,7 @@ def producer_config(
         config["batch.size"] = spec.batch_size
     if spec.request_timeout is not None:
         config["request.timeout.ms"] = _milliseconds(spec.request_timeout)
-    return {**config, **_allowed(Scope.PRODUCER, spec.config)}
+    return {**config, **allowed_settings(Scope.PRODUCER, spec.config)}
 
 
 def reader_config(
@@ -134,7 +137,7 @@ def reader_config(
         "fetch.wait.max.ms": 100,
         "fetch.error.backoff.ms": 50,
     }
-    return {**config, **_allowed(Scope.CONSUMER, extra)}
+    return {**config, **allowed_settings(Scope.CONSUMER, extra)}
 
 
 def objection(kind: Literal["producer", "consumer"], config: Mapping[str, ConfigValue]) -> str | None:
@@ -181,12 +184,3 @@ def request_wait_s(config: Mapping[str, ConfigValue]) -> float:
 
 def _milliseconds(seconds: float) -> int:
     return max(1, round(seconds * 1000))
-
-
-def _allowed(scope: Scope, extra: Mapping[str, str]) -> Mapping[str, str]:
-    """Return the settings `extra`. Raises `BadInput` for a refused one, also if validation was skipped."""
-    from ackproof.experiment.settings import refusal
-
-    if refused := [why for name in extra if (why := refusal(scope, name)) is not None]:
-        raise BadInput(f"workload.{scope}s.config: {'; '.join(refused)}")
-    return extra

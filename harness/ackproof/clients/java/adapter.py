@@ -1,0 +1,240 @@
+"""Configurations and commands of Java clients: an implementation of `clients.contract.ClientAdapter`."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, Literal
+
+from ackproof.base.errors import BadInput
+from ackproof.clients.contract import ConfigValue, ProducerSettings, ReaderSettings, allowed_settings
+from ackproof.experiment.client import JAVA
+from ackproof.rundir.guarantees import LIBRARIES, definite_codes
+from ackproof.rundir.layout import CaseDir
+from ackproof.rundir.parts import ClientLibrary
+
+if TYPE_CHECKING:
+    from ackproof.experiment.spec import ProducerSpec
+
+PROPERTIES: Final = "client.properties"
+"""The settings file of a Java client, made from its `settings.json`."""
+_FAIL_OVER: Final[dict[str, ConfigValue]] = {
+    # refresh metadata often: a client finds a new leader soon also where the former one is silent
+    "metadata.max.age.ms": 500,
+    "reconnect.backoff.ms": 50,
+    "reconnect.backoff.max.ms": 200,
+    "enable.metrics.push": "false",
+}
+_BUFFER_BYTES: Final = 64 << 20
+_BLOCK_MS: Final = 2000
+"""Longest time in ms for which a call of a producer blocks before it looks whether it is to stop."""
+_OWN: Final = "ackproof."
+_WHOLE: Final = ("INT", "LONG", "SHORT")
+
+
+def _read_table() -> Mapping[str, Mapping[str, str]]:
+    lines = Path(__file__).with_name("settings.txt").read_text(encoding="ascii").splitlines()
+    rows = [line.split() for line in lines if not line.startswith("#")]
+    return {
+        kind: {name: type_ for of, name, type_ in rows if of == kind} for kind in ("producer", "consumer")
+    }
+
+
+_SETTINGS: Final = _read_table()
+"""Type of each setting that the Java client knows, by kind of client and name."""
+
+
+def installed_library(release: str = "") -> ClientLibrary:
+    """Return the Java client of this release. Fetch its jars and make its archive if the cache lacks them."""
+    from ackproof.clients.java.runtime import client_archive, client_jars
+    from ackproof.provision.java import find_java
+
+    client_archive(release, find_java())
+    return ClientLibrary(JAVA, client_jars(release).version)
+
+
+def writes_ledger() -> bool:
+    """Return False: the client writes a journal alone, and the harness makes the ledger of it."""
+    return False
+
+
+def producer_command(settings: ProducerSettings, path: Path) -> list[str]:
+    """Return the command line of a producer. Write its properties next to its settings file."""
+    from ackproof.clients.java.runtime import client_command
+
+    once = not math.isclose(resend_after_s(settings.config), 0.0)
+    definite = sorted(definite_codes(JAVA)) if once else []
+    own = {
+        **_common(settings, settings.chunk_rows),
+        "producer": settings.producer,
+        "first_place": settings.first_place,
+        "value_size": settings.value_size,
+        "rate": settings.rate or 0,
+        "on_demand": settings.on_demand,
+        "keys": settings.keys,
+        "tombstone_every": settings.tombstone_every,
+        "stamps_from_ns": settings.stamps_from_ns if settings.stamps else 0,
+        "transaction_size": settings.transaction_size,
+        "abort_share": settings.abort_share,
+        "delivery_ns": round(delivery_timeout_s(settings.config) * 1e9),
+        "definite": " ".join(map(str, definite)),
+    }
+    file = _write(path, own, settings.config)
+    buffer = int(settings.config.get("buffer.memory", _BUFFER_BYTES))
+    return client_command("producer", file, settings.library_version, buffer)
+
+
+def reader_command(settings: ReaderSettings, path: Path) -> list[str]:
+    """Return the command line of a live reader. Write its properties next to its settings file."""
+    from ackproof.clients.java.runtime import client_command
+
+    commit_ns = 0 if settings.commit_s is None else round(settings.commit_s * 1e9)
+    own = {"commit_ns": commit_ns, "from_committed": settings.from_committed}
+    file = _write(path, {**_common(settings, settings.flush_rows), **own}, settings.config)
+    return client_command("reader", file, settings.library_version)
+
+
+def _common(settings: ProducerSettings | ReaderSettings, chunk_rows: int) -> dict[str, ConfigValue]:
+    return {
+        "run_id": settings.run_id,
+        "origin_ns": settings.origin_ns,
+        "places": " ".join(map(str, settings.places)),
+        "journal": str(CaseDir(Path(settings.case_dir)).journal / settings.client),
+        "chunk_rows": chunk_rows,
+    }
+
+
+def _write(path: Path, own: Mapping[str, ConfigValue], config: Mapping[str, ConfigValue]) -> Path:
+    lines = {**{f"{_OWN}{name}": value for name, value in own.items()}, **config}
+    file = path.with_name(PROPERTIES)
+    file.write_text(
+        "".join(f"{name}={_escape(str(value))}\n" for name, value in lines.items()), encoding="utf-8"
+    )
+    return file
+
+
+def _escape(value: str) -> str:
+    """Return a value as `java.util.Properties` reads it: without these, a leading space and a backslash are lost."""
+    escaped = value.replace("\\", "\\\\")
+    return f"\\{escaped}" if escaped.startswith(" ") else escaped
+
+
+def producer_config(
+    spec: ProducerSpec, bootstrap: str, client: str, transactional_id: str = ""
+) -> dict[str, ConfigValue]:
+    """Return the Java client's configuration of one producer, whose id is `client`.
+
+    Raises `BadInput` if the experiment gives a setting that only the harness may set.
+    """
+    from ackproof.experiment.settings import Scope
+
+    linger_ms, delivery_ms = round(spec.linger * 1000), max(1, round(spec.delivery_timeout * 1000))
+    config: dict[str, ConfigValue] = {
+        **_FAIL_OVER,
+        "bootstrap.servers": bootstrap,
+        "client.id": f"ackproof-{client}",
+        "acks": spec.acks,
+        "enable.idempotence": "true" if spec.idempotence else "false",
+        "linger.ms": linger_ms,
+        "compression.type": spec.compression,
+        "buffer.memory": _BUFFER_BYTES,
+        "max.block.ms": _BLOCK_MS,
+    }
+    if transactional_id:
+        transaction_ms = round(spec.transaction_timeout * 1000)
+        delivery_ms = min(delivery_ms, transaction_ms)
+        config["transactional.id"] = transactional_id
+        config["transaction.timeout.ms"] = transaction_ms
+        # a call that ends early makes a transaction unusable: let it block as long as a record may be tried
+        config["max.block.ms"] = delivery_ms
+    config["delivery.timeout.ms"] = delivery_ms
+    usual_ms = LIBRARIES[JAVA].timeouts_ms["request.timeout.ms"]
+    # the Java client wants delivery.timeout.ms >= linger.ms + request.timeout.ms
+    config["request.timeout.ms"] = (
+        max(1, min(usual_ms, delivery_ms - linger_ms))
+        if spec.request_timeout is None
+        else max(1, round(spec.request_timeout * 1000))
+    )
+    if spec.retries is not None:
+        config["retries"] = spec.retries
+    if spec.in_flight is not None:
+        config["max.in.flight.requests.per.connection"] = spec.in_flight
+    if spec.batch_size is not None:
+        config["batch.size"] = spec.batch_size
+    return {**config, **allowed_settings(Scope.PRODUCER, spec.config)}
+
+
+def reader_config(
+    extra: Mapping[str, str],
+    isolation: str,
+    bootstrap: str,
+    client: str,
+    *,
+    final: bool = False,
+    group: str = "",
+) -> dict[str, ConfigValue]:
+    """Return the Java client's configuration of one live reader, whose id is `client`. `extra`: settings of the file.
+
+    `group`: the client whose group it commits for, '' its own.
+
+    Raises `BadInput` for a setting that only the harness may set, and for a final reader: that is librdkafka's.
+    """
+    from ackproof.experiment.settings import Scope
+
+    if final:
+        raise BadInput("the final read is always by librdkafka")
+    config: dict[str, ConfigValue] = {
+        **_FAIL_OVER,
+        "bootstrap.servers": bootstrap,
+        "client.id": f"ackproof-{client}",
+        "group.id": f"ackproof-{group or client}",  # for commits alone: readers assign themselves their partitions
+        "enable.auto.commit": "false",
+        "auto.offset.reset": "none",
+        "isolation.level": isolation,
+        "fetch.max.wait.ms": 100,
+        "max.poll.records": 1000,
+    }
+    return {**config, **allowed_settings(Scope.CONSUMER, extra)}
+
+
+def objection(kind: Literal["producer", "consumer"], config: Mapping[str, ConfigValue]) -> str | None:
+    """Return why the Java client refuses a configuration, None if it accepts it. It starts no JVM.
+
+    The Java client itself ignores an unknown setting; here it is refused, as librdkafka does.
+    """
+    known = _SETTINGS[kind]
+    for name, value in config.items():
+        if name not in known:
+            return f'the Java {kind} has no setting "{name}"'
+        text = str(value).strip()
+        if known[name] in _WHOLE and not text.removeprefix("-").isdecimal():
+            return f'"{name}" is a whole number, not "{text}"'
+        if known[name] == "BOOLEAN" and text.lower() not in ("true", "false"):
+            return f'"{name}" is true or false, not "{text}"'
+    if kind == "consumer":
+        return None
+    delivery, request = int(config["delivery.timeout.ms"]), int(config["request.timeout.ms"])
+    if delivery < (parts := int(config["linger.ms"]) + request):
+        return f'"request.timeout.ms" and linger.ms are {parts} together, more than delivery.timeout.ms, {delivery}'
+    return None
+
+
+def resend_after_s(config: Mapping[str, ConfigValue]) -> float:
+    """Return infinity if a record is sent once at most, else 0: it may be sent twice at any age.
+
+    With retries=0 and no idempotence the Java client sends again only what was refused as MESSAGE_TOO_LARGE, which was
+    not appended (Sender.completeBatch, Sender.canRetry).
+    """
+    idempotent = str(config["enable.idempotence"]).lower() == "true"
+    return math.inf if not idempotent and str(config.get("retries", "")) == "0" else 0.0
+
+
+def delivery_timeout_s(config: Mapping[str, ConfigValue]) -> float:
+    """Return the seconds after which the Java client reports a record as failed (delivery.timeout.ms)."""
+    return float(config["delivery.timeout.ms"]) / 1000
+
+
+def request_wait_s(config: Mapping[str, ConfigValue]) -> float:
+    """Return the longest time in seconds that a request may wait to be answered (request.timeout.ms)."""
+    return float(config["request.timeout.ms"]) / 1000

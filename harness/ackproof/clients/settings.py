@@ -1,0 +1,130 @@
+"""The settings of each client process of a run, from what the experiment says of producers and live readers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ackproof.clients.contract import (
+    ClientSettings,
+    ConfigValue,
+    ProducerSettings,
+    ReaderSettings,
+    Rotation,
+    client_adapter,
+)
+from ackproof.experiment.client import ClientChoice
+from ackproof.experiment.experiment import ExperimentSpec
+from ackproof.experiment.kafka import KafkaBuild
+from ackproof.experiment.spec import WorkloadSpec
+from ackproof.rundir.clock import RunClock
+from ackproof.rundir.partition import TopicPartition
+
+
+def describe_clients(spec: ExperimentSpec) -> dict[str, str]:
+    """Return the client library and version of producers and of live readers, for `environment` of `case.json`.
+
+    It makes them ready: a Java client's jars are fetched and its archive is made before the load begins.
+    """
+    sides = {"client of producers": spec.workload.producers.client}
+    if spec.workload.consumers.live:
+        sides["client of readers"] = spec.workload.consumers.client
+    kafka = spec.cluster.kafka
+    return {
+        name: " ".join(client_adapter(one.library).installed_library(one.release_for(kafka)))
+        for name, one in sides.items()
+    }
+
+
+@dataclass(frozen=True)
+class SettingsMaker:
+    """Settings of the clients of one run. `places`: all partitions; `written`: those that producers write to.
+
+    `seed` decides at which place producers begin. `kafka`: the cluster's, whose release a Java client has that names
+    none. The other fields are those of `ClientSettings` and `Workload`.
+    """
+
+    spec: WorkloadSpec
+    places: tuple[TopicPartition, ...]
+    written: tuple[TopicPartition, ...]
+    bootstrap: str
+    run_id: str
+    case_dir: Path
+    clock: RunClock
+    seed: int
+    kafka: KafkaBuild
+    rotation: Rotation
+    readers_tell: bool
+    on_demand: bool
+
+    def producer_config(self, name: str, transactional_id: str = "") -> dict[str, ConfigValue]:
+        """Return the library's configuration of the producer `name`."""
+        adapter = client_adapter(self.spec.producers.library)
+        return adapter.producer_config(self.spec.producers, self.bootstrap, name, transactional_id)
+
+    def reader_config(self, number: int, group: str = "") -> dict[str, ConfigValue]:
+        """Return the library's configuration of a live reader, counted from 0. `group`: as `ClientAdapter` has it."""
+        spec = self.spec.consumers
+        adapter = client_adapter(spec.library)
+        return adapter.reader_config(
+            spec.config_of(number), spec.isolation, self.bootstrap, f"r{number}", group=group
+        )
+
+    def producer(self, number: int, transactional_id: str) -> ProducerSettings:
+        """Return the settings of a producer. `transactional_id`: '' for none."""
+        spec, name = self.spec.producers, f"p{number}"
+        config = self.producer_config(name, transactional_id)
+        return ProducerSettings(
+            **self._common(name, spec.client, self.written, config),
+            producer=number,
+            first_place=(self.seed + number) % len(self.written),
+            value_size=spec.value_size,
+            rate=None if spec.rate is None else spec.rate / spec.count,
+            chunk_rows=self.rotation.chunk_rows,
+            transaction_size=spec.transaction_size or 0,
+            abort_share=spec.abort_share,
+            on_demand=self.on_demand,
+            keys=spec.keys or 0,
+            stamps_from_ns=self.clock.offset_ns,
+            tombstone_every=spec.tombstone_every or 0,
+        )
+
+    def reader(self, number: int, slot: int) -> ReaderSettings:
+        """Return the settings of a live reader. `slot`: number of the first of those that it replaces."""
+        spec, name = self.spec.consumers, f"r{number}"
+        group = f"r{slot}" if spec.start == "committed" else name
+        return ReaderSettings(
+            **self._common(name, spec.client, self.places, self.reader_config(number, group)),
+            process=name,
+            tells=self.readers_tell,
+            reader=number,
+            isolation=spec.isolation,
+            commit_s=spec.commit_every,
+            from_committed=spec.start == "committed",
+            committed=self.spec.producers.transaction_size is not None and spec.isolation == "read_committed",
+            flush_s=self.rotation.flush_s,
+            flush_rows=self.rotation.flush_rows,
+        )
+
+    def _common(
+        self,
+        name: str,
+        choice: ClientChoice,
+        places: tuple[TopicPartition, ...],
+        config: dict[str, ConfigValue],
+    ) -> Mapping[str, Any]:
+        """Return the fields that all clients have, for the constructor of their settings."""
+        library = client_adapter(choice.library).installed_library(choice.release_for(self.kafka))
+        common = ClientSettings(
+            client=name,
+            run_id=self.run_id,
+            case_dir=str(self.case_dir.absolute()),
+            places=places,
+            origin_ns=self.clock.origin_ns,
+            config=config,
+            library=library.name,
+            library_version=library.version,
+        )
+        return vars(common)
