@@ -308,13 +308,12 @@ def _check_clients(spec: ExperimentSpec, found: Problems) -> None:
     sides = ((_PRODUCERS, producers.client, True), (_CONSUMERS, readers.client, readers.live > 0))
     for path, client, used in sides:
         where: Path = (*path, "client")
-        if client.library == LIBRDKAFKA or not used or not found.sound(where, ("backend",)):
-            continue
-        if spec.ground.simulated:
+        checked = client.library != LIBRDKAFKA and used and found.sound(where, ("backend",))
+        if checked and spec.ground.simulated:
             found.report(where, "the clients of the model behave as librdkafka does; leave it out")
-        elif spec.soak is not None:
+        elif checked and spec.soak is not None:
             found.report(where, "a soak audits what its clients write every second: use librdkafka")
-        elif path == _CONSUMERS and spec.observe.brokers:
+        elif checked and path == _CONSUMERS and spec.observe.brokers:
             why = f"{client.library} does not tell from whom it fetches, as observe.brokers asks"
             found.report(where, f"{why}: use librdkafka, or leave that out")
 

@@ -74,8 +74,7 @@ class Client(Document):
     """One client process of a run.
 
     `producer`, `reader`: its number in the ledgers; None for a client of the other kind. `isolation`: None
-    for producers and in older files. `library`, `library_version`: its client library; '' in older files.
-    """
+    for producers and in older files. `library`, `library_version`: its client library; '' in older files."""
 
     id: str
     kind: Literal["producer", "reader", "final"]

@@ -17,7 +17,7 @@ import org.apache.kafka.common.serialization.ByteArrayDeserializer;
 final class ReaderProcess {
     private static final int WORDS = 8, ROW = 64; // of the journal: clients/reads.py
     private static final Duration POLL = Duration.ofMillis(50), ASK = Duration.ofMillis(500);
-    private static final long DRAIN_NS = 5_000_000_000L, QUIET_NS = 400_000_000L, STUCK_NS = 1_500_000_000L;
+    private static final long DRAIN_NS = 5_000_000_000L, QUIET_NS = 400_000_000L, STUCK_NS = 1_500_000_000L, RETRY_NS = 100_000_000L;
 
     private final Harness harness;
     private final KafkaConsumer<byte[], byte[]> consumer;
@@ -184,10 +184,11 @@ final class ReaderProcess {
         committing = true;
         consumer.commitAsync(offsets, (committed, error) -> {
             committing = false;
-            if (error != null) commitAt = System.nanoTime();
+            if (error != null) commitAt = System.nanoTime() + RETRY_NS;
+            boolean wrapped = error instanceof RetriableCommitFailedException && error.getCause() != null;
             try {
                 harness.append("commits.jsonl", "%s,\"done_ns\":%d,\"error\":\"%s\"}".formatted(
-                    line, Harness.now(), error == null ? "" : Errors.forException(error).name()));
+                    line, Harness.now(), error == null ? "" : Errors.forException(wrapped ? error.getCause() : error).name()));
             } catch (IOException full) {
                 throw new java.io.UncheckedIOException(full);
             }
