@@ -77,7 +77,7 @@ def main(arguments: Sequence[str]) -> int:
 
 def _catalogue() -> list[Path]:
     folder = ROOT / "experiments"
-    return [*folder.glob("*.yaml"), *(folder / "reports").glob("*.yaml")]
+    return [*folder.glob("*.yaml"), *(folder / "reports").glob("*.yaml"), *(folder / "points").glob("*.yaml")]
 
 
 def _backends() -> list[str]:

@@ -24,6 +24,7 @@ faults:
     at: 1s
     for: 1s
 """
+EXPERIMENTS = Path(__file__).parents[3] / "experiments" / "points"
 LINES = ("3.9.2", "4.0.2", "4.1.2", "4.2.1", "4.3.1", "4.4.0")
 
 
@@ -132,3 +133,9 @@ def test_only_a_halt_is_a_crash(tmp_path: Path) -> None:
         fault = fault_of(tmp_path, f"{{point: leader-appended, do: {does}, target: brokers}}")
         assert fault.observed(2) == count
         assert fault.keeps(None) is None  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("file", sorted(EXPERIMENTS.glob("*.yaml")), ids=lambda file: file.stem)
+def test_an_experiment_is_named_by_its_point(file: Path) -> None:
+    first = cases(load(file))[0].faults[0]
+    assert isinstance(first, AtCode) and first.point == file.stem
