@@ -89,7 +89,7 @@ class Run:
         return tuple(read_timeline(self._files.timeline)[0])
 
     def timeline(self) -> pandas.DataFrame:
-        """The events as a table, a row each; the column `detail` holds mappings."""
+        """The events, a row each: t_ns (since the run's start), wall_ns, kind, fault, node, …, detail (a mapping)."""
         import pandas
 
         columns = [name for name in Event.model_fields if name != "what"]
@@ -97,21 +97,21 @@ class Run:
         return pandas.DataFrame(rows, columns=columns)
 
     def produced(self) -> ds.Dataset:
-        """The ledger of produce calls, one row each (`rundir.schema.PRODUCED`); times in ns since the run's start."""
+        """Ledger of produce calls, a row each (`rundir.schema.PRODUCED`), ns since the run's start. `BadInput` if
+        empty.
+        """
         return _tables(self._files.produced)
 
     def consumed(self) -> ds.Dataset:
-        """The ledger of records that readers received, a row each (`rundir.schema.CONSUMED`); `phase`: `ReadPhase`."""
+        """Ledger of records that readers got, a row each (`rundir.schema.CONSUMED`). `BadInput` if it is empty."""
         return _tables(self._files.consumed)
 
     def findings(self) -> pandas.DataFrame:
-        """Findings, a row for each counted unit: class, topic, partition, offset, … Raises `BadInput` before
-        an audit.
-        """
+        """Findings, a row per counted unit: class, topic, partition, offset, … Raises `BadInput` before an audit."""
         return _tables(self._files.findings, self._files.finding_parts).to_table().to_pandas()
 
     def spark(self, session: SparkSession) -> Mapping[str, DataFrame]:
-        """Make temporary views of its tables in a session, classic or Connect; return their DataFrames by name.
+        """Make temporary views of this run's tables in a session, classic or Connect; return their DataFrames by name.
 
         Tables, if the run has them: produced, consumed, transactions, findings, series, timeline, samples, pulse,
         metrics, batches. Views of these names are replaced. Asking for a missing one raises `BadInput` with the reason.
@@ -119,10 +119,10 @@ class Run:
         return _views(session, {self.directory.name: self.directory})
 
     def quantities(self) -> pandas.DataFrame:
-        """Every quantity of docs/quantities.md, a row each.
+        """Every quantity of docs/quantities.md, a row for each partition ('': all together) and window ('': whole run).
 
-        Columns: quantity, partition ('' all), window ('' the whole run), unit, `low` and `high` (equal: known exactly;
-        infinite: cut or unknown, see `why`; of a state: least and greatest seen), `timing` of a time.
+        The value is between `low` and `high`; `why` says the reason if one is infinite. For a state they are the least
+        and the greatest number seen. `timing`: name of the time-outs that a time was measured under.
         """
         import pandas
 
@@ -169,7 +169,7 @@ class Run:
 
 @dataclass(frozen=True)
 class Batch:
-    """The folder of one batch: its runs, with one audit and one report."""
+    """The folder of one batch. Its tables lack runs that have no such table; `BadInput` if no run has one."""
 
     directory: Path
 

@@ -50,7 +50,8 @@ class BucketRows:
 class ReadOrder:
     """Reads of a bucket (or of a range of it), each compared with the previous read of the same reader.
 
-    `walks`: by stream of reads. `totals`: numbers of reads.
+    `walks`: by stream of reads. `totals`: numbers of reads of live readers, of the final read and of the final read
+    at read_committed, by their names in `audit.json`.
     """
 
     walks: Mapping[Stream, ReadWalk]
@@ -129,8 +130,9 @@ def audit_bucket(
 ) -> BucketAudit:
     """Run all passes over the rows of one bucket, except the one that builds its series.
 
-    Findings are added to `findings`. `keys`: by producer, for producers whose records have keys. `removal`:
-    what may have removed records. Raises `Rejected` (invalid rows), `UnreadablePart` and OSError.
+    Findings are added to `findings`. `commits` compares reads with the outcomes of transactions. `keys`: by
+    producer, for producers whose records have keys. `removal`: what may have removed records. `stamps`: timestamps
+    that the records may have; None: any. Raises `Rejected` (invalid rows), `UnreadablePart` and OSError.
     """
     read, live = follow_bucket_reads(place, rows, findings), live_rows(rows)
     reads = RangeReads(

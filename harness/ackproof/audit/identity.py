@@ -90,7 +90,12 @@ class IdentityPass:
 
 
 class _ProducedMatch:
-    """Produced rows by producer and seq, each matched with its copies in the final read."""
+    """Produced rows by producer and seq, each matched with its copies in the final read.
+
+    `found`: for each of `copies` the index of its produced row, -1 if it has none. `own`: indices of the intact
+    copies that have one; `of` and `at`: the produced row and the offset of each of these. By produced row:
+    `lowest`, the lowest offset of its copies; `present`, True if it has a copy.
+    """
 
     def __init__(self, produced: Rows, reads: RangeReads) -> None:
         """Raises `Rejected` if an identity was produced twice."""
@@ -125,9 +130,10 @@ def audit_identities(
 ) -> IdentityPass:
     """Audit the identities of one bucket, or of a range of them.
 
-    `rows`: the produced rows. `keys`: by producer, for producers whose records have keys. `removal`: what may
-    have removed records. `order`: writer of the findings of class reordered, by default `findings`. `stamps`:
-    timestamps that the records may have; None: any. Raises `Rejected` if an identity was produced twice.
+    `rows`: the produced rows. `commits` compares reads with the outcomes of transactions. `keys`: by producer, for
+    producers whose records have keys. `removal`: what may have removed records. `order`: writer of the findings of
+    class reordered, by default `findings`. `stamps`: timestamps that the records may have; None: any. Raises
+    `Rejected` if an identity was produced twice.
     """
     match, add = _ProducedMatch(rows, reads), partial(findings.add, place)
     produced, copies, present = match.produced, match.copies, match.present

@@ -87,8 +87,8 @@ class Share:
 
 
 def cut_shares(message: Handover, count: int) -> Iterator[tuple[int, Share]]:
-    """Cut the rows that a bucket hands on by a hash. Yields (share number in 0 … count - 1, rows for that
-    share).
+    """Distribute the rows that a bucket hands on over `count` shares, by a hash of the producer and of the block of
+    seqs (or transaction). Yields (share number in 0 … count - 1, rows for that share).
     """
     place, rows = message.place, message.rows
     if message.about == "identities":

@@ -104,7 +104,7 @@ class SliceUnit(BucketRange):
     live_gaps: SpilledParts
     committed_gaps: SpilledParts
     places: int
-    """Number of the bucket's first offset range among the shares; the ranges follow each other."""
+    """Number in the shuffle of the bucket's first offset range. The other ranges have the numbers that follow."""
     borders: tuple[int, ...]
     """Start offset of each offset range of the bucket but the first."""
 
@@ -216,7 +216,7 @@ def cut_bucket(
 ) -> tuple[Tally, list[SliceUnit], list[PlaceUnit]]:
     """Cut a bucket into slice units and place units, once all of its walk units are done. Raises OSError.
 
-    `places`: share number of its first offset range. The tally counts findings at the borders between walk
+    `places`: number in the shuffle of its first offset range. The tally counts findings at the borders between walk
     units.
     """
     walked = sorted(walked, key=lambda result: result.of.number)
@@ -268,7 +268,8 @@ def do_slice(
 ) -> Iterator[tuple[int, Share | PlaceInput] | tuple[None, SliceResult | Trouble]]:
     """Audit one range of seqs and one of times.
 
-    Yields (share number, message) for tasks after the shuffle, then (None, counts or trouble).
+    Yields (number in the shuffle, message): the contributions to shares, and the lost and skipped records by offset
+    range. Last it yields (None, counts or trouble).
     """
     target, place = unit.target, unit.place
     findings, order = (target.findings(unit.name(step)) for step in ("slice", "order"))
@@ -372,7 +373,9 @@ def split_reordered(slices: Sequence[SliceResult]) -> tuple[list[OrderUnit], lis
 
 
 def do_order(unit: OrderUnit) -> Tally | Trouble:
-    """Count the reordered records of a range of seqs again, with the spans of higher ranges."""
+    """Count the reordered records of a range of seqs again, compared with the offsets of higher ranges. Errors of
+    files are returned as `Trouble`.
+    """
     findings = unit.target.findings(unit.of.name("order"))
     try:
         recount_reordered(unit.of.place, *_load_identities(unit.of), unit.above, findings)

@@ -141,6 +141,7 @@ class BucketUnit(_PieceUnit):
     """Number of the bucket, in order of partitions."""
     place: TopicPartition
     spilled: tuple[tuple[Stream, Spilled], ...]
+    """Rows that were split out of mixed row groups: the stream, and where they are."""
 
     @property
     def rows(self) -> int:
@@ -282,7 +283,10 @@ def do_directory(unit: DirectoryUnit) -> Tally | Trouble:
 
 
 def do_share(target: AuditTarget, number: int, given: Sequence[Share]) -> Tally | Trouble:
-    """Audit one share of a directory's identities for the classes that no bucket can decide alone (`shares`)."""
+    """Audit one share of a directory's identities for the classes that no bucket can decide alone (`shares`).
+
+    `number`: of the share. `given`: contributions of all buckets to it.
+    """
     findings = target.findings(f"share-{number}")
     try:
         unledgered = resolve_share(given, target.open_producers, findings, target.deleted)
@@ -314,7 +318,9 @@ def _tally(
 
 
 def write_series(target: AuditTarget, unit: str, tables: Sequence[pa.Table]) -> list[str]:
-    """Write the series of a unit. Return the name of its file, or nothing without tables. Raises OSError."""
+    """Write the series of a unit. Return the name of its file in a list, which is empty without tables. Raises
+    OSError.
+    """
     if not tables:
         return []
     path = target.outputs.unfinished("series", unit)

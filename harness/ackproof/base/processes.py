@@ -197,11 +197,10 @@ def find_children(run_id: str | None = None) -> list[MarkedProcess]:
 
 
 def end_all(found: Iterable[MarkedProcess], timeout_s: float = 10.0) -> Ended:
-    """SIGKILL processes and wait until they have ended, at most `timeout_s` seconds for each. All are killed
-    first.
+    """SIGKILL processes and wait until they have ended, at most `timeout_s` seconds for each. All are killed first.
 
-    Returns the processes that have ended, and those that have not, each with the reason. A process that has
-    already ended gets no signal, even if its pid was reused.
+    Returns two lists: the processes that have ended, and (process, reason) for each that has not. A process that
+    has already ended gets no signal, even if its pid was reused.
     """
     gone: list[MarkedProcess] = []
     left: list[tuple[MarkedProcess, str]] = []
@@ -240,8 +239,8 @@ def remove_attach_socket(pid: int) -> None:
 def end_children(which: Callable[[MarkedProcess], bool], timeout_s: float = 10.0) -> Ended:
     """Kill all marked processes that `which` accepts, and those that they start meanwhile, until none is found.
 
-    Looks at most five times. Returns the processes that have ended, and those that have not, each with the
-    reason. `timeout_s` limits the wait for each.
+    Looks at most five times. Returns two lists: the processes that have ended, and (process, reason) for each that
+    has not. `timeout_s` limits the wait for each.
     """
     gone: list[MarkedProcess] = []
     left: dict[tuple[int, int], tuple[MarkedProcess, str]] = {}
@@ -264,7 +263,9 @@ def started(pid: int) -> int | None:
 
 
 def process_state(pid: int, start: int) -> ProcessState:
-    """Return the state of the process with this pid and start time. It is "stopped" only if all its threads are."""
+    """Return the state of the process with this pid and start time. It is "stopped" only if all its threads are,
+    and "gone" if another process has the pid by now.
+    """
     fields = _stat(_PROC / str(pid))
     if fields is None or int(fields[19]) != start:
         return "gone"

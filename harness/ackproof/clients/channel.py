@@ -57,7 +57,11 @@ class Events:
         self._origin_ns = origin_ns
 
     def add(self, kind: str, *, topic: str = "", partition: int = -1, **detail: str | int | float) -> None:
-        """Append one event as one line, in a single write: a killed client leaves at most one torn line."""
+        """Append one event as one line, in a single write: a killed client leaves at most one torn line.
+
+        `kind`: a kind of timeline event, to which `detail` belongs. `topic` '', `partition` -1: the event concerns
+        none.
+        """
         line = json.dumps(
             {
                 "t_ns": time.monotonic_ns() - self._origin_ns,

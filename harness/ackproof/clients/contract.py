@@ -188,11 +188,14 @@ class ProducerSettings(ClientSettings):
     """
 
     producer: int
+    """Number that identifies the producer in ledgers and records."""
     first_place: int
     value_size: int
+    """Bytes of each record's value."""
     rate: float | None
     """This producer's own records per second; None: full speed."""
     chunk_rows: int
+    """Rows of a part of the ledger."""
     transaction_size: int = 0
     """Records of a transaction; 0: no transactions."""
     abort_share: float = 0.0
@@ -223,6 +226,7 @@ class ReaderSettings(ClientSettings):
     """
 
     reader: int
+    """Number that identifies the reader in ledgers."""
     isolation: Isolation
     commit_s: float | None = None
     """Interval in seconds at which a live reader commits its positions; None: never."""
@@ -244,6 +248,7 @@ class ReaderSettings(ClientSettings):
     """Index of this process among the `shares` processes of one reader. Each has its own partitions and name."""
     shares: int = 1
     process: str = ""
+    """Name of this process, which differs among the processes of one reader."""
 
     @property
     def first_read_seq(self) -> int:

@@ -61,7 +61,9 @@ class End:
     def unrest(self, isr_size: int, *, hanging: bool = False) -> str:
         """Return why the partition is not at rest, '' if it is.
 
-        `hanging`: a hanging transaction holds back its last stable offset, so that offset is not compared.
+        It is at rest if its leader answered, `isr_size` replicas are in the ISR (all, if there are fewer), and high
+        watermark, last stable offset and log end are equal. `hanging`: a hanging transaction holds back the last
+        stable offset, which is then not compared.
         """
         if not self.is_known:
             return "no answer from a leader"
@@ -82,10 +84,11 @@ Ends = Callable[[Sequence[TopicPartition]], Mapping[TopicPartition, End]]
 
 
 def ends_of(cluster: Cluster) -> Ends:
-    """Return a function that reads the end of each of these partitions: offsets from leaders, ISRs from the
+    """Return a function that reads the ends of the partitions that it gets: offsets from leaders, ISRs from the
     metadata.
 
-    It leaves out a partition while its leader and the metadata disagree about the leader epoch.
+    Its result lacks a partition while no leader answers, or while leader and metadata disagree about the leader
+    epoch.
     """
 
     def look(places: Sequence[TopicPartition]) -> Mapping[TopicPartition, End]:
@@ -157,7 +160,8 @@ def final_read(
 ) -> FinalReadFile:
     """Do the final read, write `observed/final-read.json`, and return it.
 
-    `read` replaces the reader processes. An incomplete read is no exception: the result has the reasons. Raises
+    `ends` is called for the state of partitions. `read` is called in place of reader processes, with the start and
+    end offsets of `order.places`. An incomplete read is no exception: the result has the reasons. Raises
     `Interrupted` if `stop` is set. The reader processes are ended in any case.
     """
     watches = {place: _Watch() for place in order.places}

@@ -36,8 +36,8 @@ _WORTH_A_PROCESS: Final = 500_000
 class FinalReadOrder:
     """Partitions to read, and time limits.
 
-    `isr_sizes`: the awaited ISR size by topic. `settle_s` limits the wait for rest, `idle_s` a read without progress,
-    `read_s` the whole read.
+    `reader`: number of the reader in the ledgers. `isr_sizes`: the awaited ISR size by topic. `settle_s` limits the
+    wait for rest, `idle_s` a read without progress, `read_s` the whole read.
     """
 
     places: tuple[TopicPartition, ...]
@@ -83,8 +83,9 @@ class FinalReadOrder:
 class ReadOutcome:
     """Result of a reader. Offsets and counts are in the order of the partitions that it was given.
 
-    `positions`: offset reached in each partition; below its end if the read gave up. `problems`: by partition
-    name. `reasons`: why the whole read failed. `records`: records read from each partition; empty if unknown.
+    `positions`: offset reached in each partition; below its end if the read gave up. `problems`: partition, as text
+    → why it could not be read. `reasons`: why the whole read failed. `records`: records read from each partition;
+    empty if unknown.
     """
 
     positions: tuple[int, ...]

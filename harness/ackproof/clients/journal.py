@@ -211,8 +211,9 @@ def produced_rows(
 ) -> ProducedRows:
     """Return the ledger rows of a chunk: those that were sent.
 
-    A row without a report is indeterminate, with done_ns -1 and offset -1. `starts`: the first seq of each transaction
-    of a transactional producer; a seq before the first is in none, -1.
+    `first_seq`: seq of the first row of `matrix`, which has the columns SENT, DONE, OFFSET, RESULT. A row without a
+    report is indeterminate, with done_ns -1 and offset -1. `starts`: the first seq of each transaction of a
+    transactional producer; a seq before the first is in none, -1.
     """
     from ackproof.rundir.ledger import ProducedRows
 
@@ -333,7 +334,9 @@ def _salvage_chunk(
 
 
 def read_chunk(path: Path, index: int) -> tuple[int, Matrix]:
-    """Return the first seq of a chunk's file, and the rows that are in it completely. Raises `TornJournal`."""
+    """Return the first seq of a chunk's file, and a matrix of the rows that are in it completely (columns SENT,
+    DONE, OFFSET, RESULT). Raises `TornJournal`.
+    """
     try:
         raw = path.read_bytes()
     except OSError as error:

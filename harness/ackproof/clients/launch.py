@@ -51,6 +51,7 @@ class Handle:
     fenced: str = ""
     """The library's message when the producer was fenced, '' before."""
     status: int | None = None
+    """Exit status of the process once it has ended (negative: the signal that ended it); None before."""
     _copied: int = 0
     """Number of bytes of its events file that are copied into the timeline."""
 

@@ -68,7 +68,9 @@ class RowBuffer:
         self.used = rows.stop
 
     def rows(self, settings: ReaderSettings, phase: ReadPhase, origins: Sequence[str]) -> ConsumedRows:
-        """Return the buffered rows as the ledger's writer takes them."""
+        """Return the buffered rows as the ledger's writer takes them. `phase`: phase of all of them. `origins`:
+        topic names, to which the column `origin` holds indices.
+        """
         from ackproof.rundir.ledger import ConsumedRows
 
         return ConsumedRows(

@@ -56,7 +56,7 @@ class NodeFiles:
 
 @dataclass(eq=False, repr=False)
 class ProcessNode:
-    """One node. `launch` starts a process for it; `ready` waits until it takes part in the cluster."""
+    """One node. `launch` starts a process for it. `ready(node, seconds)` waits until it takes part in the cluster."""
 
     id: int
     name: str
@@ -273,7 +273,9 @@ class Watcher:
         self._thread.start()
 
     def watch(self, child: NodeProcess, on_end: OnEnd) -> None:
-        """Call `on_end` when the process has ended, which may be before this returns."""
+        """Call `on_end(child, exit status)` on the watcher's thread when the process has ended, which may be before
+        this method returns. A negative status is the number of a signal.
+        """
         with self._lock:
             self._new.append((child, on_end))
         os.eventfd_write(self._wake, 1)

@@ -47,10 +47,9 @@ class PartitionState:
 
 @dataclass(frozen=True, slots=True)
 class PartitionEnds:
-    """Offsets of a partition from its leader; -1: unknown.
+    """Offsets of a partition from its leader; -1: unknown. `leader_epoch`: just after the offsets were read.
 
-    `start` is the log start offset, `log_end` the leader's own log end offset (asked as a debugging replica),
-    `leader_epoch` the epoch in which all of them were seen.
+    `start` is the log start offset, `log_end` the leader's own log end offset (asked as a debugging replica).
     """
 
     leader: int
@@ -121,7 +120,8 @@ def ask_offsets(
 ) -> Question:
     """Return a ListOffsets request for the LATEST or EARLIEST offset (`what`) of each partition.
 
-    `replica`: the replica id that the request carries.
+    `replica`: CONSUMER, or DEBUGGING_REPLICA, to which every replica answers with its own log end. With `isolation`
+    READ_COMMITTED the LATEST offset is the last stable one.
     """
     by_topic: dict[str, list[tuple[int, int, int]]] = {}
     for topic, partition in partitions:
@@ -257,10 +257,10 @@ def merge_views(
 def partition_ends_at(
     leader: int, connection: Connection, places: Iterable[TopicPartition]
 ) -> dict[TopicPartition, PartitionEnds]:
-    """Return offsets of these partitions from broker `leader`, in one exchange.
+    """Ask broker `leader`, to which `connection` leads, for the offsets of these partitions, in one exchange.
 
-    Partitions that it does not lead in its own view are missing. This view is asked for last, so the offsets belong to
-    the leader epoch that it has, or to an older epoch whose log ended no later. Raises `WireError`.
+    Partitions that it does not lead are missing. The leader epoch is read last: if it changes meanwhile, `leader_epoch`
+    is the new one, and offsets may be those of the old one, whose log ended no later. Raises `WireError`.
     """
     wanted = sorted(places)
     starts, highs, stables, log_ends, view = connection.ask_all(

@@ -139,7 +139,7 @@ class NodeContainer:
 
     @spoken
     def run(self, command: Sequence[str]) -> str:
-        """Run a command in the running container, and return its output."""
+        """Run a command in the running container, and return its output (both streams), whatever its exit status."""
         said = self.container.exec_run(list(command)).output
         return said.decode("utf-8", "replace") if isinstance(said, bytes) else ""
 

@@ -263,7 +263,7 @@ def decode(folder: Path) -> Iterator[MetadataRecord]:
 
 
 def levels_in(checkpoint: Path) -> dict[str, int]:
-    """Return the feature levels of a formatted checkpoint: by default those of its release.
+    """Return the feature levels by name that a formatted checkpoint puts in force.
 
     Raises `NotDecoded` for an unknown record, and OSError.
     """

@@ -167,7 +167,8 @@ class ZooKeeper(MetadataQuorum):
     # -- its servers --------------------------------------------------------------------------------------------
 
     def serves(self, node_id: int) -> bool:
-        """Return True if the server is standalone, leads or follows, and our session (if any) goes on.
+        """Return True if the server is standalone, leads or follows. If this client has a session, it must be
+        connected, too.
 
         Raises `Unreachable` without an answer.
         """

@@ -114,7 +114,9 @@ class AttachedCluster(Cluster):
     # -- life -------------------------------------------------------------------------------------------------------
 
     def start(self) -> None:
-        """Find the brokers. Raises `BadInput` if none answers, accepts us, or is new enough."""
+        """Find the brokers. Raises `BadInput` if no broker answers, because of the address or the credentials, or
+        if the first that answers is older than Kafka 2.7.
+        """
         answer, known = self._ask_first()
         self._access = Access(self._opener, describes_partitions=_DESCRIBE in known, connect_s=CONNECT_S)
         racks = {row.node_id: row.rack for row in answer.brokers}
@@ -311,7 +313,10 @@ def facts_of(metadata: Any, links: Mapping[int, Connection], *, zookeeper: bool)
 
 
 def release_of(levels: Mapping[str, tuple[int, int]]) -> str:
-    """Return the release line whose brokers support these levels of metadata.version; '' without levels."""
+    """Return in words the release line whose brokers support these levels of metadata.version; '' without levels.
+
+    `levels`: lowest and highest supported level by feature name.
+    """
     highest = levels.get(METADATA, (0, 0))[1]
     line = next((one for one in reversed(LINES) if one.features[METADATA][1] <= highest), None)
     name = f"before {LINES[0]}" if line is None else f"{line}"
