@@ -26,6 +26,7 @@ from ackproof.judge.retention import SETTINGS, retention
 from ackproof.plan.cases import case_from_json
 from ackproof.quantities.evidence import Evidence
 from ackproof.rundir.anomalies import Anomaly
+from ackproof.rundir.clock import STEP_NS
 from ackproof.rundir.documents import CaseFile, FinalReadFile
 from ackproof.rundir.layout import CaseDir
 from ackproof.rundir.ledger import ledger_rows
@@ -148,9 +149,11 @@ class _Topic:
 
     def _clocks(self) -> Iterator[_Clock]:
         """Yield the clock offsets of every broker: each may lead and delete, and followers take over its log
-        start.
+        start. The machine's clock, if it was set during the run, is one that may have been ahead.
         """
-        yield from (_Clock(broker, -math.inf, self._last, 0.0) for broker in self._spec.cluster.broker_ids)
+        moved = self._evidence.wall.moved_ns
+        ahead = moved if STEP_NS < moved < math.inf else 0.0
+        yield from (_Clock(broker, -math.inf, self._last, ahead) for broker in self._spec.cluster.broker_ids)
         for fault in self._spec.faults:
             life = self._evidence.faults.get(fault.number)
             if fault.clock_shift and life is not None:

@@ -231,6 +231,31 @@ def test_a_clock_that_jumps(facts: Facts, by: float, topic: dict[str, str], unti
     assert ("by the clock of broker 1 (fault 1)" in found.expired_why) is (until is not None and by > 0)
 
 
+@pytest.mark.parametrize(
+    ("ahead_s", "topic", "until"),
+    [
+        pytest.param(8 * 86_400, {}, 100, id="by 8 days, at Kafka's own week"),
+        pytest.param(6 * 86_400, {}, None, id="by 6 days, at Kafka's own week"),
+        pytest.param(3_590, {"retention.ms": "3600000"}, 90, id="by nearly what it keeps"),
+        pytest.param(
+            0.09, {"retention.ms": "100050"}, None, id="not set: the clocks were read one after the other"
+        ),
+    ],
+)
+def test_a_clock_of_the_machine_that_was_set(
+    facts: Facts, ahead_s: float, topic: dict[str, str], until: int | None
+) -> None:
+    wall_ns = 1_700_000_000 * SECOND
+    times = ((0, 0), (100 * SECOND, round(ahead_s * SECOND)))
+    events = tuple(
+        facts.events[0].model_copy(update={"t_ns": t_ns, "wall_ns": wall_ns + t_ns + ahead})
+        for t_ns, ahead in times
+    )
+    found = _one(replace(facts, events=events, wall_ns=wall_ns), _faulty(facts.case, **topic))
+    assert found.expired_until_ns == (-1 if until is None else until * SECOND)
+    assert found.may_expire is (until is not None)
+
+
 def test_policies_that_change(facts: Facts) -> None:
     change = SetConfig.model_construct(
         number=1,

@@ -129,27 +129,43 @@ def _different_ends(facts: Facts, final: FinalReadFile) -> Iterator[str]:
 
 
 def _first_offset(facts: Facts, read: PartitionRead) -> Iterator[Opinion]:
-    """Check that a log without retention begins at offset 0: nothing of a run is old enough to be deleted."""
+    """Check that a log without retention begins at offset 0: nothing of a run is old enough to be deleted.
+
+    The logs on disk are the second witness: they begin there too, or hold records that brokers no longer serve.
+    """
     if read.topic not in facts.case.experiment.topics or BACKENDS[facts.backend].foreign:
         return
     deleted = facts.log_starts.get(read.place, 0)
     if read.complete and read.start > deleted and not facts.may_expire(read.place):
         in_sync = facts.in_sync.get(read.place, ())
         starts = {replica.node: replica.log_start for replica in facts.replicas_of.get(read.place, ())}
-        spared = not any(fault.rots(read.place) for fault in facts.case.faults)
-        if in_sync and spared and all(starts.get(node) == read.start for node in in_sync):
-            yield breaks(
-                f"{read.place}: the logs of all in-sync replicas begin at {read.start}, as the final read does, and no "
-                "setting deletes records",
-                subject=str(read.place),
-                numbers={"offset": read.start},
+        begins = {starts.get(node, -1) for node in in_sync}
+        text = f"{read.place}: the final read begins at {read.start}, and no setting deletes records"
+        if begins == {read.start}:
+            text = (
+                f"{read.place}: the logs of all in-sync replicas begin at {read.start}, as the final read does, and "
+                "no setting deletes records"
+            )
+        elif begins and 0 <= min(begins) <= max(begins) < read.start:
+            text = (
+                f"{read.place}: the logs of all in-sync replicas hold records from offset {max(begins)} on, brokers "
+                f"serve them from {read.start}, and no setting deletes records"
             )
         else:
-            yield lacks(
-                f"{read.place}: the final read begins at {read.start}, and no setting deletes records"
-            )
+            begins = set()
+        says = breaks if begins and _keeps_all(facts, read.place) else lacks
+        yield says(text, subject=str(read.place), numbers={"offset": read.start})
     if read.complete and read.records < 0 and facts.sealed:
         yield lacks(f"{read.place}: nobody counted the records of the final reader")
+
+
+def _keeps_all(facts: Facts, place: TopicPartition) -> bool:
+    """Return True if nothing but a broker can have moved the start of a partition's log.
+
+    Others are a fault that damages the log, a command of the user, and a soak, which deletes what it has audited.
+    """
+    others = any(fault.rots(place) or fault.kind == "command" for fault in facts.case.faults)
+    return not others and not facts.windows
 
 
 # -- logs on disk ---------------------------------------------------------------------------------------------------

@@ -1,0 +1,58 @@
+"""Batches that a broker wrote damaged: the checksum does not hold on disk, and no fault damages disks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pyarrow.compute as pc
+
+from ackproof.experiment.backends import Ability
+from ackproof.judge.facts import Facts
+from ackproof.judge.opinion import Opinion, breaks
+from ackproof.rundir.partition import TopicPartition
+
+
+def check_damaged_batches(facts: Facts) -> Iterator[Opinion]:
+    """Check the CRC-32C of each batch on disk. Leaders and followers verify it before they append a batch
+    (UnifiedLog.analyzeAndValidateRecords), so a broker damaged what it wrote.
+
+    A second log is the witness: it ends where the batch begins, because a follower refuses it, or has the same damage.
+    The last batch of a log says nothing: it may still have been written while the log was read.
+    """
+    if facts.replicas is None or any(
+        Ability.DISKS in fault.ASKS or fault.kind == "command" for fault in facts.case.faults
+    ):
+        return
+    damaged = facts.batches.filter(~pc.field("sound")).sort_by("first_offset")
+    columns = ("topic", "partition", "node", "first_offset", "last_offset", "crc")
+    found: set[tuple[TopicPartition, int]] = set()
+    for topic, partition, node, first, last, crc in zip(
+        *(damaged[name].to_pylist() for name in columns), strict=True
+    ):
+        place = TopicPartition(topic, partition)
+        later = facts.logs.of_replica(place, node).filter(pc.field("first_offset") > last)
+        witness = _witness(facts, place, node, first, crc) if later.num_rows else ""
+        if witness and (place, node) not in found:
+            found.add((place, node))
+            yield breaks(
+                f"{place}: the checksum of the batch at offset {first} in the log of node {node} does not hold, "
+                f"{witness}, and no fault damages disks",
+                proven=True,
+                subject=str(place),
+                numbers={"offset": first, "node": node},
+            )
+
+
+def _witness(facts: Facts, place: TopicPartition, node: int, offset: int, crc: int) -> str:
+    """Return what the log of a node other than `node` shows of a damaged batch, as part of a sentence; '' if
+    nothing.
+    """
+    same = (pc.field("first_offset") == offset) & (pc.field("crc") == crc) & ~pc.field("sound")
+    for replica in facts.replicas_of.get(place, ()):
+        if replica.node == node or replica.reason:
+            continue
+        if replica.log_end == offset:
+            return f"the log of node {replica.node} ends there"
+        if facts.logs.of_replica(place, replica.node).filter(same).num_rows:
+            return f"that of node {replica.node} has the same damage"
+    return ""

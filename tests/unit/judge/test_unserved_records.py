@@ -1,0 +1,157 @@
+"""Logs on disk that show what brokers no longer serve, or wrote damaged; and what others may have done to them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ackproof.judge import judge_case
+from ackproof.observe.replica_logs import LogDir, collect_replica_logs
+from ackproof.rundir.documents import CaseFile, FinalReadFile, VerdictFile
+from ackproof.rundir.layout import CaseDir
+from ackproof.rundir.outcome import Verdict
+from broker_files import batch
+
+from .conftest import EXPERIMENT, WHOLE, in_sync
+
+KILL = "kill: {target: leader(orders/0)}"
+ROT = "truncate_segment: {target: follower(orders/0)}"
+COMMAND = "command: {inject: [x], check: [x], heal: [x]}"
+FIRST, SECOND = batch(0, [b"x"] * 60), batch(60, [b"y"] * 40, epoch=1)
+GOOD = FIRST + SECOND
+SHORT = (60, SECOND)
+
+
+def _damage(data: bytes) -> bytes:
+    return data[:-9] + bytes([data[-9] ^ 1]) + data[-8:]
+
+
+BAD_FIRST, BAD_LAST = _damage(FIRST) + SECOND, FIRST + _damage(SECOND)
+Log = bytes | tuple[int, bytes]
+Judged = Callable[..., VerdictFile]
+
+
+@pytest.fixture
+def judged(make_run: Callable[..., CaseDir], tmp_path: Path) -> Judged:
+    """Judges a run with three replicas of 100 records in two batches, each a log or its base offset and a log.
+
+    `start`: from where brokers serve them. `clock_set_s`: by so much the machine's clock was set before the end.
+    """
+
+    def judge(
+        *logs: Log,
+        start: int = 0,
+        fault: str = KILL,
+        config: str = "",
+        clock_set_s: float = 0,
+        isr: bool = True,
+    ) -> VerdictFile:
+        (one,) = WHOLE.partitions
+        read = one.model_copy(update={"start": start, "end": 100, "position": 100, "records": 100 - start})
+        run = make_run(
+            experiment=EXPERIMENT.format(min_insync=2, producers="acks: all", expect="")
+            .replace("{min.insync.replicas: 2}", f"{{min.insync.replicas: 2{config}}}")
+            .replace(KILL, fault)
+            .replace("restart_after", "for" if fault == COMMAND else "restart_after"),
+            final=FinalReadFile(complete=True, partitions=(read,)),
+            audit={"records": {"produced": 100, "acked": 100, "consumed_final": 100 - start}},
+        )
+        log_dirs = [LogDir(number, tmp_path / str(number)) for number in range(1, len(logs) + 1)]
+        for log_dir, log in zip(log_dirs, logs, strict=True):
+            base, data = log if isinstance(log, tuple) else (0, log)
+            (log_dir.path / "orders-0").mkdir(parents=True)
+            (log_dir.path / "orders-0" / f"{base:020d}.log").write_bytes(data)
+        collect_replica_logs(log_dirs, ["orders"], run, "ab" * 8)
+        if not isr:
+            run.samples.write_text(f"{replace(in_sync('orders', 0), isr=()).line()}\n")
+        _set_clock(run, round(clock_set_s * 1e9))
+        return judge_case(run)
+
+    return judge
+
+
+def _set_clock(run: CaseDir, ahead_ns: int) -> None:
+    """Write when the run began by the wall clock, and set that ahead before the last event."""
+    lines = [json.loads(line) for line in run.timeline.read_text().splitlines()]
+    began_ns = 1_700_000_000_000_000_000
+    for line in lines:
+        line["wall_ns"] = began_ns + line["t_ns"]
+    lines[-1]["wall_ns"] += ahead_ns
+    run.timeline.write_text("".join(f"{json.dumps(line)}\n" for line in lines))
+    CaseFile.load(run.case_json).model_copy(update={"wall_ns": began_ns}).save(run.case_json)
+
+
+def test_records_on_all_disks_that_nobody_serves_are_lost_to_clients(judged: Judged) -> None:
+    said = judged(GOOD, GOOD, GOOD, start=60)
+    text = (
+        "orders/0: the logs of all in-sync replicas hold records from offset 0 on, brokers serve them from 60, and no "
+        "setting deletes records"
+    )
+    assert said.verdict is Verdict.FAIL
+    assert text in said.reasons
+
+
+def test_where_all_is_served_nothing_is_said(judged: Judged) -> None:
+    assert judged(GOOD, GOOD, GOOD).verdict is Verdict.PASS
+
+
+def test_where_one_log_begins_later_the_disks_disagree(judged: Judged) -> None:
+    assert judged(GOOD, SHORT, GOOD, start=60).verdict is Verdict.INCONCLUSIVE
+
+
+@pytest.mark.parametrize("logs", [(GOOD, GOOD, GOOD), (SHORT, SHORT, SHORT)])
+@pytest.mark.parametrize(
+    "changes",
+    [
+        pytest.param({"fault": COMMAND}, id="a command may delete records"),
+        pytest.param({"fault": ROT}, id="a fault damaged the log"),
+        pytest.param({"clock_set_s": 8 * 86_400}, id="by the clock records are a week old"),
+        pytest.param({"isr": False}, id="nobody knows who was in sync"),
+        pytest.param({"config": ", retention.bytes: 10"}, id="retention by size"),
+        pytest.param({"config": ", retention.ms: 100"}, id="retention by age"),
+    ],
+)
+def test_what_others_may_have_deleted_is_not_held_against_kafka(
+    judged: Judged, logs: tuple[Log, ...], changes: dict[str, Any]
+) -> None:
+    assert judged(*logs, start=60, **changes).verdict is not Verdict.FAIL
+
+
+def test_a_clock_that_was_set_by_less_than_retention_excuses_nothing(judged: Judged) -> None:
+    assert judged(GOOD, GOOD, GOOD, start=60, clock_set_s=86_400).verdict is Verdict.FAIL
+
+
+@pytest.mark.parametrize(
+    ("logs", "witness"),
+    [
+        ((BAD_FIRST, b"", GOOD), "the log of node 2 ends there"),
+        ((BAD_FIRST, GOOD, BAD_FIRST), "that of node 3 has the same damage"),
+    ],
+)
+def test_a_batch_written_damaged_proves_itself(judged: Judged, logs: tuple[Log, ...], witness: str) -> None:
+    said = judged(*logs)
+    assert (said.verdict, said.reasons[0]) == (
+        Verdict.FAIL,
+        "orders/0: the checksum of the batch at offset 0 in the log of node 1 does not hold, "
+        f"{witness}, and no fault damages disks",
+    )
+
+
+@pytest.mark.parametrize(
+    ("logs", "fault"),
+    [
+        pytest.param((BAD_FIRST, GOOD, GOOD), KILL, id="no other log shows it"),
+        pytest.param((BAD_LAST, BAD_LAST, BAD_LAST), KILL, id="the last one may be in writing"),
+        pytest.param((BAD_FIRST, GOOD, BAD_FIRST), ROT, id="a fault damaged a log"),
+        pytest.param((BAD_FIRST, GOOD, BAD_FIRST), COMMAND, id="a command may damage logs"),
+    ],
+)
+def test_a_checksum_that_others_may_break_proves_nothing(
+    judged: Judged, logs: tuple[Log, ...], fault: str
+) -> None:
+    assert judged(*logs, fault=fault).verdict is Verdict.INCONCLUSIVE
