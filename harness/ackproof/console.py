@@ -81,8 +81,8 @@ class Console:
 
     @contextmanager
     def show_progress(self, what: str) -> Iterator[Callable[[str], None]]:
-        """Show progress on standard error. Yield a function that sets the text: shown live on a terminal,
-        else every 10 s.
+        """Show progress on standard error, beginning with the text `what`. Yield a function that replaces the text:
+        shown live on a terminal, else every 10 s.
         """
         console, newest = self._errors, what
         if console.is_terminal:

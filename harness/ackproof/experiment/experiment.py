@@ -76,8 +76,7 @@ def _name_bounds(bounds: object) -> object:
 
 
 def spelt(name: str) -> str:
-    """Return the name of a quantity in the form that `str(Ask)` gives it, so that equal quantities have equal
-    names.
+    """Return the name of a quantity in its standard spelling, so that equal quantities have equal names.
 
     A name that is no quantity is returned unchanged.
     """

@@ -32,7 +32,7 @@ NOWHERE: Final = Mark(0, 0)
 class ScalarNode:
     """A single value. `text`: as written in the file. `value`: its meaning.
 
-    `nodes`, `depth`: as of `ListNode`; both 1.
+    `nodes` and `depth` are 1, as for an empty list.
     """
 
     value: Scalar
@@ -44,7 +44,9 @@ class ScalarNode:
 
 @dataclass(slots=True)
 class ListNode:
-    """A list. `nodes` and `depth` are its size and depth with all aliases followed."""
+    """A list. `nodes`: number of nodes in it, itself and the targets of aliases included. `depth`: levels of nesting;
+    1 for an empty list.
+    """
 
     mark: Mark = START
     items: list[Node] = field(default_factory=list)
@@ -54,7 +56,9 @@ class ListNode:
 
 @dataclass(slots=True)
 class MapNode:
-    """A mapping. `entries`: values by the text of their key. `keys`: the nodes of the keys."""
+    """A mapping. `entries`: values by the text of their key. `keys`: the nodes of the keys. `nodes` and `depth` are
+    counted as in a list; keys count as nodes.
+    """
 
     mark: Mark = START
     entries: dict[str, Node] = field(default_factory=dict)

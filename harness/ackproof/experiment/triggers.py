@@ -97,7 +97,7 @@ class Condition:
     def quantity_text(self) -> str:
         """Return the left side of the condition, such as `isr(orders/0)`.
 
-        `parse_ask` accepts it, unless the gauge is a count of records (`acked`, `read`).
+        It names a quantity (`parse_ask` accepts it), unless the gauge is a count of records (`acked`, `read`).
         """
         of = self.metric if self.topic is None else f"{self.topic}/{self.partition}"
         words = [of] if self.node is None else [of, f"node {self.node}"]
@@ -223,8 +223,8 @@ class Frame(Spec):
 def surely_fires(trigger: Trigger, fate: Callable[[int], bool | Trigger]) -> bool:
     """Return True if a fault that has not begun will certainly begin. A time always comes; a state may not.
 
-    `fate(number)`: what is known of the fault that an `after:` refers to: its trigger as long as it waits;
-    afterwards False if it failed, else True.
+    `fate(number)`: what is known of the fault that an `after:` refers to: its trigger while it waits, False if it
+    failed, else True.
     """
     if not isinstance(trigger, ChainTrigger):
         return isinstance(trigger, TimeTrigger) or trigger.at_latest is not None

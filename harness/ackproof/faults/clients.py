@@ -48,7 +48,7 @@ _CLIENT: Final = re.compile(r"(producer|reader)(?:(s)|\(([0-9]{1,9})\))?\Z")
 
 @dataclass(frozen=True)
 class ClientSelector:
-    """Selects all clients, or one: by `number`, or drawn (`number` None, `every` False)."""
+    """Selects clients of one kind: all (`every`), the one with this `number`, or one at random (neither)."""
 
     kind: ClientKind
     number: int | None = None

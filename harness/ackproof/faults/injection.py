@@ -59,7 +59,9 @@ class Clients(Protocol):
         """Return the producer's own message that it was fenced; '' while it is not."""
 
     def successor(self, client_id: str) -> str | None:
-        """Return the id of the client that replaced this one; None while a killed client has no successor."""
+        """Return the id of the client that now stands for this one: its last replacement, or itself if nothing
+        replaced it. None while a killed client has no successor.
+        """
 
     def ask_for_record(self, client_id: str) -> None:
         """Ask a producer that sends on demand for one more record. Raises OSError if it has ended."""

@@ -329,7 +329,9 @@ def awaits_a_count(lives: Lives) -> bool:
 
 
 def followers(lives: Lives, first: Life) -> list[Life]:
-    """Return the faults whose time counts from the last step of `first`: its request or its confirmation."""
+    """Return the faults with a trigger `after:` on `first` that its last step starts. While `first` is asked for,
+    these are the faults that it drew as a storm; later all others.
+    """
     return [
         life
         for life in lives.values()

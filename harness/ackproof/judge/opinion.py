@@ -9,7 +9,7 @@ from functools import partial
 
 
 class Says(Enum):
-    """Meaning of an opinion for the verdict."""
+    """Kind of an opinion: its meaning for the verdict."""
 
     CONTRADICTS = "contradicts"
     """Two files of the run cannot both be true, so nothing can be built on either."""
@@ -52,11 +52,11 @@ agrees = partial(Opinion, Says.AGREES)
 
 
 def kafka_differs(*, sealed: bool) -> Callable[..., Opinion]:
-    """Return the function that makes an opinion where two statements of Kafka differ: `contradicts`, or
-    `lacks` if sealed.
+    """Return the function that makes an opinion where two statements of Kafka differ: `contradicts`, or `lacks` if
+    sealed. Its arguments are those of `Opinion` after `says`.
 
-    Kafka states facts in answers, in samples and on disk, and a broken broker can make them differ. The files
-    of a sealed run are those that it wrote: the question stays open, and a class that proves itself is still
-    FAIL. In other runs somebody may have changed a file.
+    Kafka states facts in answers, in samples and on disk, and a broken broker can make them differ. The files of a
+    sealed run are those that it wrote: the question stays open, and a class that proves itself is still FAIL. In
+    other runs somebody may have changed a file.
     """
     return lacks if sealed else contradicts

@@ -138,11 +138,11 @@ def _ask(checks: Sequence[Check], facts: Facts) -> Iterator[Opinion]:
 
 
 def combined(opinions: Sequence[Opinion]) -> tuple[Verdict, tuple[str, ...]]:
-    """Combine opinions into a verdict and its reasons. The first of these rules that applies decides:
+    """Combine opinions into a verdict and its reasons (texts of opinions). The first of these rules that applies
+    decides:
 
-    A contradiction in the evidence: INCONCLUSIVE. A break that proves itself: FAIL. Missing evidence:
-    INCONCLUSIVE. A break: FAIL. An open question: INCONCLUSIVE. Otherwise PASS. A break that does not decide
-    still is among the reasons.
+    Any `contradicts`: INCONCLUSIVE. A `breaks` that is proven: FAIL. Any `lacks`: INCONCLUSIVE. Any `breaks`: FAIL.
+    Any `open`: INCONCLUSIVE. Otherwise PASS. The reasons of the first and the third rule include every `breaks`.
     """
     contradicting = _texts(opinions, Says.CONTRADICTS)
     proven = tuple(one.text for one in opinions if one.says is Says.BREAKS and one.proven)

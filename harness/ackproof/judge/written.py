@@ -28,7 +28,8 @@ from ackproof.rundir.seal import SealFile, find_changes
 
 
 def not_as_written(run: CaseDir) -> tuple[str, ...]:
-    """Return a reason for each file that is missing, doubled, torn or of another run; () if there is none.
+    """Return a reason for each file of a sealed run that is missing, new, changed or of another run, and for numbers
+    of the audit that do not fit the files; () if there is none.
 
     A run without a seal (of an older version) is only checked for files that cannot be parsed.
     """

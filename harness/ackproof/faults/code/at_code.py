@@ -187,7 +187,10 @@ class AtCode(NodeFault):
 
 @dataclass(frozen=True)
 class LoadedRule:
-    """The rule of a fault in one process. `key` names its counters, its flag and the threads that wait."""
+    """The rule of a fault in one process. `key` names its counters, its flag and the threads that wait.
+
+    `pid`: process into which it was loaded. `text`: the rule in Byteman's language.
+    """
 
     agent: CodeAgent
     pid: int | None

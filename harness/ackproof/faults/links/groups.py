@@ -28,7 +28,11 @@ _FROM: Final = list(get_args(From))
 
 
 def links_between(nodes: Iterable[int], away: From, spec: ClusterSpec) -> Iterator[Link]:
-    """Yield all links, in both directions, between these nodes and those that `away` names."""
+    """Yield all links between these nodes and others, in both directions (from clients only to the nodes).
+
+    `away`: the others, which are `clients`, `brokers`, `controllers`, `peers` (nodes of the same kind), or `all` of
+    these.
+    """
     for node in nodes:
         if away in ("clients", "all"):
             yield Link(CLIENTS, node)

@@ -59,12 +59,18 @@ class LinkFault(FaultSpec):
         raise NotImplementedError
 
     def links(self, holders: Holders, spec: ClusterSpec) -> Iterator[Link]:
-        """Return the links between the nodes that the fault is aimed at; some may not exist."""
+        """Return the links between the nodes that the fault is aimed at; some may not exist.
+
+        `holders`: ids of the nodes that hold each role of the fault.
+        """
         raise NotImplementedError
 
     def links_there(self, holders: Holders, spec: ClusterSpec) -> tuple[Link, ...]:
         """Return the links that exist, sorted. Raises `FaultNotConfirmed` if there is none, or a node is on two
-        sides."""
+        sides.
+
+        `holders`: ids of the nodes that hold each role of the fault.
+        """
         return existing_links(self, self.links(holders, spec), spec)
 
     @property

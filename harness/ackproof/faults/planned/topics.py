@@ -84,8 +84,9 @@ class SetConfig(FaultSpec):
                 say.report(("config", name), why, key=True)
 
     def reach(self, spec: ExperimentSpec) -> tuple[frozenset[int], int]:
-        """Return the broker whose settings change, because only it accepts that change; no node for topics and all
-        brokers."""
+        """Return (id of the broker whose settings change, 1), because only this broker accepts the change. Return (no
+        id, 0) for settings of a topic or of all brokers.
+        """
         return (frozenset(), 0) if self.broker is None else (frozenset({self.broker}), 1)
 
     def at_odds(self, first: FaultSpec, spec: ExperimentSpec) -> str:

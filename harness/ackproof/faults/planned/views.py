@@ -126,8 +126,9 @@ def ask(
 def ask_for_one(context: FaultContext, do: Callable[[Connection], None], already: int) -> int:
     """Send a request that must be done only once to a live broker, and return the broker that did it.
 
-    If the broker ends meanwhile, `do` is sent again to another one. `already`: Kafka's error code that says that
-    the interrupted request had been done. Raises `FaultNotConfirmed` if no broker does it.
+    `do` sends the request over the connection that it gets. If the broker ends meanwhile, it is called again for
+    another broker. `already`: Kafka's error code that says that the interrupted request had been done. Raises
+    `FaultNotConfirmed` if no broker does it, `Refused` for other errors of Kafka.
     """
     tried = False
 

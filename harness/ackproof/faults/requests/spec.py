@@ -115,7 +115,9 @@ class RequestFault(FaultSpec):
         return None if self.topic is None else (self.topic, -1)
 
     def rule(self, ways: tuple[str, ...]) -> Rule:
-        """Return the request proxy's rule for the routes `ways`. The caller adds partitions to it."""
+        """Return the request proxy's rule for the routes with the names `ways`. The caller adds the partitions that
+        `place` asks for.
+        """
         raise NotImplementedError
 
     @property

@@ -1,4 +1,6 @@
-"""Actions of a script: what each step does, and the effect that it waits for."""
+"""Actions of a script: a fault that leads brokers through steps one at a time, while proxies (gates) hold all other
+requests of the APIs concerned. Each action does one step and waits for its effect.
+"""
 
 from __future__ import annotations
 

@@ -47,9 +47,13 @@ class Gate(StrEnum):
     """A class of requests to or from each broker that is held until a step lets one through."""
 
     FETCHES = "fetches"
+    """Fetch requests of a follower to other brokers, and their responses."""
     METADATA = "metadata"
+    """Fetch requests of a broker to the controllers: it reads the metadata log."""
     PROPOSALS = "proposals"
+    """AlterPartition requests of a leader, and their responses."""
     HEARTBEATS = "heartbeats"
+    """BrokerHeartbeat requests."""
 
     @property
     def api(self) -> Api:

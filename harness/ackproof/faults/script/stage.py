@@ -182,7 +182,9 @@ class PartitionObserver:
 def find_unexpected_decisions(
     records: Sequence[MetadataRecord], place: TopicPartition, fenced: Collection[int]
 ) -> Iterator[tuple[str, int, str]]:
-    """Yield decisions in these records that a script must account for: subject, broker (0: none), words.
+    """Yield (subject, broker, words) for each decision in these records that a script must account for. Subject
+    `partition`: about the observed partition `place`, with broker 0. Subject `broker`: about the registration or
+    fencing of this broker.
 
     `fenced`: brokers that were fenced before these records. A broker that shut down is fenced, and again when its
     session ends: that second decision is ignored.
@@ -277,7 +279,9 @@ class Gates:
         return False
 
     def deliver(self, broker: int) -> tuple[str, ...]:
-        """Bring the Fetch of a broker that was set aside to where it was sent; return the partitions' errors."""
+        """Send the broker's Fetch of which `set_aside` keeps a copy to the node that it was meant for. Return the
+        names of Kafka's errors in the response, one for each partition that has an error.
+        """
         way, frame = self._aside.pop(broker)
         answer = self._laid.proxy.send(way, frame, _DELIVERED_WITHIN_S)
         try:

@@ -59,10 +59,12 @@ class _Commits:
 
 
 def check_committed_offsets(facts: Facts) -> Iterator[Opinion]:
-    """Yield a break for each group whose committed offsets are not those of its last granted commits, at the
-    coordinator or in a replica's log of `__consumer_offsets`.
+    """Check the committed offsets of each group when the run was over. Yields an opinion of kind `breaks` if
+    OffsetFetch, or a replica's log of `__consumer_offsets`, has something else than the group's last confirmed
+    commits.
 
-    Missing evidence if the coordinator runs and gave no answer. Not judged where a fault may have removed commits.
+    Yields `lacks` if the coordinator runs and gave no answer, `not judged` where a fault may have removed commits,
+    else `agrees`.
     """
     file = facts.committed
     if file is None:
@@ -97,11 +99,11 @@ def check_committed_offsets(facts: Facts) -> Iterator[Opinion]:
 
 
 def check_committed_starts(facts: Facts) -> Iterator[Opinion]:
-    """Yield a break for each reader that started at committed offsets which were not granted last, or below which
-    lie records that no earlier reader of the group was handed.
+    """Check the committed offsets at which readers started. Yields an opinion of kind `breaks` for a reader if
+    OffsetFetch answered something else than the group's last confirmed commit, or if records below that offset were
+    given to no earlier reader of the group.
 
-    Nothing is yielded where commits may be missing, or where a replaced coordinator may have answered with older
-    offsets.
+    Yields nothing where commits may be missing, or where a replaced coordinator may have answered with older offsets.
     """
     for reader, start in sorted(facts.starts.items()):
         if facts.committed is None or _why_not_judged(facts.case, start.t_ns):

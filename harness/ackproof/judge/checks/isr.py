@@ -49,8 +49,8 @@ class _Behind(NamedTuple):
 
 
 def check_acks_in_isr(facts: Facts) -> Iterator[Opinion]:
-    """Yield a break for each partition where the log of a replica in the controller's ISR ended below an offset that
-    had been acknowledged with acks=all.
+    """Yield an opinion of kind `breaks` for each partition where the log of a replica in the controller's ISR ended
+    below an offset that had been acknowledged with acks=all.
 
     Nothing is yielded in ZooKeeper mode, for simulated or foreign clusters, or if a fault shifts a clock.
     """
@@ -145,8 +145,8 @@ _COPY = ("first_offset", "last_offset", "leader_epoch", "crc")
 
 
 def check_left_replicas(facts: Facts) -> Iterator[Opinion]:
-    """Yield missing evidence for each replica out of the ISR whose log differs from that of an in-sync one below the
-    high watermark of its last sample in the ISR.
+    """Compare the log of each replica that left the ISR with the log of a replica in it, below the high watermark of
+    the last sample that shows the former in the ISR. Yields an opinion of kind `lacks` for each that differs.
 
     A replica in the ISR holds every record below the high watermark, and never removes one by itself. Not compared:
     records that a later leader did not have (truncations of the replay), and nodes whose disk a fault hit. Raises

@@ -81,7 +81,8 @@ class _Logs(NamedTuple):
 
 def check_logs(facts: Facts) -> Iterator[Opinion]:
     """Compare the replicas' logs on disk with each other and with the final read, except for compacted topics. Yields
-    opinions on differences, unread logs, and partitions that agree. Raises `BadInput` for broken files.
+    `breaks` for what only a broker can have done wrong, `lacks` for other differences and unread logs, and `agrees`
+    for partitions without any. Raises `BadInput` for broken files.
     """
     final, replicas = facts.final_read, facts.replicas
     if final is None or replicas is None:

@@ -16,7 +16,10 @@ from ackproof.rundir.model import ClassExplained, ConformanceFile
 
 
 def check_replay(facts: Facts) -> Iterator[Opinion]:
-    """Yield a break for a forbidden step of the replay and for losses that it does not explain; else agreement."""
+    """Yield an opinion of kind `breaks` for a forbidden step of the replay and for losses that no observed step
+    explains; `lacks` if records were read that must be gone; `not judged` for what was not replayed; `agrees` for
+    allowed steps and explained losses.
+    """
     replay = facts.replay
     for reason in replay.not_replayed:
         yield _not_judged(reason)

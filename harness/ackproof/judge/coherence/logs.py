@@ -29,8 +29,10 @@ from ackproof.rundir.replicas import Replica
 
 
 def check_final_read(facts: Facts) -> Iterator[Opinion]:
-    """Yield an opinion where the final read contradicts itself, the case or the samples. A partition without a sample
-    after the load is missing evidence."""
+    """Check the final read against itself, the case and the samples. Yields `contradicts` for what cannot both be
+    true; `lacks` instead, in a sealed run, where Kafka answered in two ways; `breaks` if the logs of all in-sync
+    replicas begin too late and no setting deletes records; `lacks` for a partition without a sample after the load.
+    """
     final = facts.final_read
     if final is None:
         return
@@ -180,7 +182,8 @@ _COVERED: Final = [
 
 
 def check_disks(facts: Facts) -> Iterator[Opinion]:
-    """Yield an opinion for each log on disk that differs from its batches, the metadata log or copies of its batches.
+    """Check the logs on disk. Yields `contradicts` for each log that does not fit its batches or the metadata log.
+    Yields `contradicts` (`lacks` in a sealed run) for copies of a batch that differ.
 
     Raises `BadInput` for broken files.
     """
@@ -272,8 +275,8 @@ _OffsetSpans: TypeAlias = dict[tuple[TopicPartition, int], tuple[int, int]]
 
 
 def check_reader_epochs(facts: Facts) -> Iterator[Opinion]:
-    """Yield an opinion for each partition and leader epoch of which the final read has offsets that no log on disk has
-    for this epoch.
+    """Yield `contradicts` (`lacks` in a sealed run) for each partition and leader epoch of which the final read has
+    offsets that no log on disk has for this epoch.
     """
     if facts.replicas is None or facts.final_read is None:
         return

@@ -248,7 +248,9 @@ _TRANSACTION: Final = ["producer", "txn"]
 
 
 def check_transactions(facts: Facts) -> Iterator[Opinion]:
-    """Yield an opinion where transactions do not fit their produced rows, or if too many outcomes are unknown."""
+    """Yield `contradicts` where transactions do not fit their produced rows, and `lacks` if no transaction is known
+    to be committed or too many outcomes are unknown.
+    """
     if facts.case.experiment.workload.producers.transaction_size is None:
         return
     try:

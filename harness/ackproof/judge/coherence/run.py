@@ -119,8 +119,9 @@ def _replication_factors(facts: Facts) -> Iterator[str]:
 
 
 def check_metadata_log(facts: Facts) -> Iterator[Opinion]:
-    """Yield an opinion if the metadata log is missing, incomplete or out of order, or if a partition change skips an
-    epoch."""
+    """Yield `lacks` if the metadata log or its end is missing; `contradicts` if records are missing or out of order,
+    or if a partition change skips an epoch (`lacks` in ZooKeeper mode).
+    """
     backend = BACKENDS[facts.backend]
     if backend.foreign:
         return

@@ -135,7 +135,9 @@ def _uncounted_records(facts: Facts) -> Iterator[str]:
 
 
 def check_high_watermarks(facts: Facts) -> Iterator[Opinion]:
-    """Yield an opinion where sampled high watermarks and log ends do not fit each other or the logs on disk."""
+    """Yield `contradicts` (`lacks` in a sealed run) where sampled high watermarks and log ends do not fit each other
+    or the logs on disk. Yields `breaks` in a sealed run if the high watermark of one leader in one epoch fell.
+    """
     differs = kafka_differs(sealed=facts.sealed)
     ends: dict[TopicPartition, int] = defaultdict(int)
     for place, replicas in facts.replicas_of.items():
@@ -212,7 +214,9 @@ def _fallen(facts: Facts, place: TopicPartition, samples: Sequence[Sample]) -> I
 
 
 def check_leader_epochs(facts: Facts) -> Iterator[Opinion]:
-    """Yield an opinion for each partition with a sampled leader, leader epoch or ISR that no controller decided."""
+    """Yield `contradicts` (`lacks` in a sealed run) for each partition with a sampled leader, leader epoch or ISR
+    that no controller decided.
+    """
     if not facts.decided_of:
         return
     differs = kafka_differs(sealed=facts.sealed)
