@@ -104,7 +104,8 @@ class Ledger:
     open_producers: frozenset[int] = frozenset()
     """Producers in `case.json` without a valid `_END`."""
     deleted: dict[tuple[LedgerKind, str], list[tuple[int, int, int]]] = field(default_factory=dict)
-    """First, last and rows of parts that were deleted during the run, by ledger and client."""
+    """First row number, last row number and number of rows of each part that was deleted during the run, by
+    ledger and client."""
     producers: dict[str, int] = field(default_factory=dict)
     """Numbers of producers by client, from `case.json`."""
     keys: dict[int, Keys] = field(default_factory=dict)

@@ -15,7 +15,7 @@ _DENSE = 24
 
 
 class Lookup:
-    """Finds the index of a value in an ascending array of distinct int64 keys, by table or by bisection."""
+    """Finds the index of a value in `keys`, an ascending array of distinct int64 numbers."""
 
     def __init__(self, keys: Ints) -> None:
         self._keys = keys
@@ -51,7 +51,10 @@ class Lookup:
 
 
 class Identities:
-    """Finds the index of an identity (producer, seq) among distinct ones, given in ascending order."""
+    """Finds the index of an identity (producer, seq) among distinct ones.
+
+    `producer`, `seq`: parallel arrays of these identities in ascending order.
+    """
 
     def __init__(self, producer: Array, seq: Ints) -> None:
         starts = group_starts([producer])
@@ -79,7 +82,7 @@ class Identities:
         return keys
 
     def find(self, producer: Array, seq: Ints) -> Ints:
-        """Return the index of each of these identities; -1 if it is unknown."""
+        """Return the index of each of these identities (parallel arrays); -1 if it is unknown."""
         if not len(self._producers) or not len(seq):
             return np.full(len(seq), -1, dtype=np.int64)
         known: Bools
@@ -106,12 +109,11 @@ class Identities:
 
 
 def highest_over(values: Ints, after: Ints, before: Ints, height: Ints) -> Ints:
-    """Return for each value the greatest `height` of the open intervals (after, before) that contain it.
+    """Return for each value the greatest `height` of the open intervals (after, before) that contain it; the
+    least int64 if no interval contains it.
 
-    The least int64 if no interval contains it. `values` must ascend; `after`, `before` and `height` are
-    parallel. An interval marks two overlapping blocks of 2^k values, and the blocks are halved from the
-    longest to the shortest (a sparse table read backwards), so intervals and values are never paired one by
-    one.
+    `values` must ascend; `after`, `before` and `height` are parallel: element i of each belongs to interval i. It
+    takes (intervals + values) · log(values) steps: a sparse table, read backwards.
     """
     none = np.iinfo(np.int64).min
     low = np.searchsorted(values, after, side="right")
@@ -149,10 +151,10 @@ def are_covered(values: Ints, gaps: Sequence[Ints]) -> Bools:
 
 @dataclass(frozen=True)
 class NumberRuns:
-    """An immutable set of numbers a·`stride` + `rest`, stored as runs of consecutive a: `first[i]` …
-    `last[i]`.
+    """An immutable set of numbers a·`stride` + `rest`, stored as runs of consecutive a: `first[i]` … `last[i]`,
+    both included.
 
-    Runs ascend and are never adjacent. Millions of consecutive seqs take a few words.
+    Runs ascend and are never adjacent, so millions of consecutive seqs take one run.
     """
 
     stride: int = 1

@@ -58,12 +58,16 @@ def is_constant(column: Array) -> bool:
 
 
 def constant_column(value: object, type_: str, length: int) -> Array:
-    """Return a column of `length` rows that repeats one value and takes the memory of a single one."""
+    """Return a column of `length` rows that repeats one value and takes the memory of a single one.
+
+    `type_`: numpy type, such as `i8`.
+    """
     return np.broadcast_to(np.asarray(value, dtype=type_), (length,))
 
 
 def squeeze(column: Array) -> Array:
-    """Return the column, as a view of one value if all values are equal."""
+    """Return the column unchanged, or, if all values are equal, a view of the same length that stores only one
+    value."""
     if (
         len(column) > 1
         and not is_constant(column)
@@ -128,7 +132,7 @@ class Rows:
 
 
 def empty_rows(schema: Schema) -> Rows:
-    """Return a table of length 0 with the columns and types of the schema."""
+    """Return a table of length 0 with the columns of the schema (numpy type by column name)."""
     return Rows({name: np.empty(0, dtype=type_) for name, type_ in schema.items()}, 0)
 
 
@@ -146,10 +150,10 @@ def concat_rows(pieces: Iterable[Rows], schema: Schema) -> Rows:
 def join_places(
     given: Sequence[tuple[TopicPartition, Rows]], schema: Schema
 ) -> tuple[list[TopicPartition], Ints, Rows]:
-    """Join rows of several partitions into one table.
+    """Join rows of several partitions into one table, in the given order.
 
-    Returns the distinct partitions in ascending order, the index of its partition for each row, and the
-    table.
+    Returns the distinct partitions that have rows, in ascending order; for each row of the table the index of its
+    partition in them; and the table. `schema`: type by column, for a table without rows.
     """
     places = sorted({place for place, rows in given if len(rows)})
     numbers = np.array([places.index(place) if len(rows) else 0 for place, rows in given], np.int64)

@@ -56,7 +56,8 @@ NO_TRANSACTIONS = TransactionFiles()
 
 @dataclass(frozen=True)
 class TransactionFates:
-    """Number and outcome of the transaction of each row, and the time (ns) at which its commit was requested.
+    """Number and outcome (`TxnOutcome`) of each row's transaction, and the time at which its commit was
+    requested, in ns since the run's start (-1: never, or not recorded).
 
     A row outside transactions has a negative number and counts as committed.
     """
@@ -148,8 +149,8 @@ class TransactionTable:
         self.files = files
 
     def fates(self, produced: Rows) -> tuple[TransactionFates | None, int]:
-        """Return the outcome of each row's transaction (None if no row belongs to one), and the number of
-        rows whose transaction the table lacks.
+        """Return the fates of the rows' transactions (None if no row belongs to one), and the number of rows
+        whose transaction the table lacks: their outcome is UNKNOWN.
 
         Raises `Rejected` and `UnreadablePart`.
         """

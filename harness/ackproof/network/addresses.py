@@ -136,8 +136,8 @@ def node_name(node_id: int) -> str:
 def hosts_file(viewer: int, own_address: str, peers: Mapping[int, str]) -> str:
     """Return the text of `viewer`'s hosts file (`-Djdk.net.hosts.file`), which replaces the resolver of its JVM.
 
-    It names localhost, the machine (a JVM asks for it), the node itself at its real address, and each peer at the
-    address where this node shall look for it.
+    It names localhost, the machine (a JVM asks for it), the node itself at `own_address`, and each peer at the
+    address where this node shall look for it: `peers` has these addresses by node id.
     """
     lines = ["127.0.0.1 localhost"]
     machine = socket.gethostname()

@@ -212,7 +212,7 @@ def _action(effect: Effect) -> str:
 class Namespaces:
     """Packet rules of one run in the network namespaces of its nodes. `table`: name of the nftables table.
 
-    `pid` returns the process id of a node.
+    `pid` returns the process id of a node, by its id; None while it has no process.
     """
 
     def __init__(self, table: str, pid: Callable[[int], int | None]) -> None:
@@ -234,14 +234,17 @@ class Namespaces:
             return known[1]
 
     def run_in(self, node: int, act: Callable[[], T]) -> T:
-        """Call `act` in the namespace of a node, and return its result. Raises `LinkError`."""
+        """Call `act` in the network namespace of a node, and return its result.
+
+        Raises `LinkError` if the node has no process or its namespace cannot be entered, and what `act` raises.
+        """
         pid = self._pid(node)
         if pid is None:
             raise LinkError(f"node {node} has no process")
         return run_in_namespace(pid, act)
 
     def end(self) -> None:
-        """Remove all rules; those of a node that has ended went with its namespace."""
+        """Remove the rules in all namespaces. A namespace that has ended with its node has taken its rules along."""
         with self._lock:
             for node, (pid, rules) in self._known.items():
                 if self._pid(node) == pid:

@@ -44,7 +44,7 @@ class BlackHole:
 
 @dataclass(frozen=True)
 class Reset:
-    """A connection is reset as soon as it carries something."""
+    """A connection is reset as soon as it carries data."""
 
     def __str__(self) -> str:
         return "reset"
@@ -93,7 +93,7 @@ class DropLarge:
 
 @dataclass(frozen=True)
 class SlowClose:
-    """The end of a connection arrives `delay` seconds late."""
+    """The end of a connection (FIN) arrives `delay` seconds late."""
 
     delay: float
 

@@ -66,10 +66,10 @@ class PeerView(Protocol):
 
 @dataclass(frozen=True)
 class MeshWiring:
-    """Parts of a mesh.
+    """Parts of a mesh. `server`: runs the proxies. `sight`: the addresses that the nodes use.
 
-    `ways`: the proxies of each link on `server`; `sight`: the addresses that the nodes use; `table`: name of the
-    run's nftables table.
+    `table`: name of the run's nftables table. `ways`: by link, the routes of its proxies; the route at which a
+    node looks for its peer comes first.
     """
 
     server: ProxyServer
@@ -252,10 +252,11 @@ class ProxyMesh:
 
 
 class KernelMesh(ProxyMesh):
-    """Mesh of nodes with network namespaces of their own: packet rules redirect a link to a proxy while it is broken.
+    """Mesh of nodes with network namespaces of their own: packet rules redirect a link to a proxy while it is
+    broken.
 
-    `relay_host`: where these proxies listen for nodes. `behind`: returns the upstream of a link's proxy; None for the
-    address where the node listens.
+    `relay_host`: where these proxies listen for nodes. `behind(link, address)` returns where a link's proxy
+    connects to, if not to `address`, where the node listens; None: there.
     """
 
     def __init__(

@@ -43,10 +43,11 @@ def plain(address: Address, timeout_s: float) -> socket.socket:
 
 @dataclass(frozen=True)
 class Access:
-    """Parameters for connecting to a cluster. `connect_s`: longest wait in seconds for a new connection.
+    """Parameters for connecting to a cluster.
 
-    `describes_partitions`: True if brokers support DescribeTopicPartitions. Without it Metadata is asked, which has
-    no eligible leader replicas (ELR).
+    `opener(address, seconds)` returns a connected, blocking socket, or raises OSError. `connect_s`: longest wait
+    in seconds for a new connection. `describes_partitions`: True if brokers support DescribeTopicPartitions.
+    Without it Metadata is asked, which has no eligible leader replicas (ELR).
     """
 
     opener: Opener = plain
@@ -69,9 +70,9 @@ class Unreachable(WireError):
 
 
 class Refused(WireError):
-    """The node answered with an error. `code` is Kafka's, `reason` its name and message.
+    """The node answered with an error. `code`: Kafka's error code.
 
-    `asked`: the request, in words.
+    `reason`: its name, with the node's `message` if there is one. `asked`: the request, in words.
     """
 
     def __init__(self, asked: str, code: int, message: str | None = None) -> None:
@@ -87,13 +88,17 @@ def error_name(code: int) -> str:
 
 
 def check(asked: str, code: int, message: str | None = None) -> None:
-    """Raise `Refused` if `code` is an error code, not 0 (NONE). `asked`: what was asked for, for its text."""
+    """Raise `Refused` if `code` is an error code, not 0 (NONE).
+
+    `asked` (the request, in words) and `message` (the node's own, if any) go into its text.
+    """
     if code:
         raise Refused(asked, code, message)
 
 
 class Question:
-    """Request in a fixed version: its name in Kafka's protocol ("DescribeQuorum"), and its fields by name.
+    """Request in a fixed version: its name in Kafka's protocol ("DescribeQuorum"), and its fields by
+    kafka-python's names.
 
     A row of an array is a tuple in the order of Kafka's schema, or the value if it has only one field.
     """
@@ -110,7 +115,9 @@ class Question:
         return bytes(request.encode(header=True, framed=True))
 
     def decode(self, frame: bytes, correlation: int) -> Any:  # noqa: ANN401 — kafka-python's messages are untyped
-        """Decode the response in a frame (without its length). Raises `Unreachable` if it answers another request."""
+        """Return the response in a frame (without its length) as kafka-python's message, whose attributes are its
+        fields. `correlation`: id of the request. Raises `Unreachable` if it answers another request or cannot be
+        read."""
         response, body = message(f"{self.name}Response"), io.BytesIO(frame)
         try:
             header = response.parse_header(body, version=self.version)
@@ -142,8 +149,10 @@ class Connection(AbstractContextManager["Connection"]):
         self._correlation = 0
 
     def ask(self, question: Question, *, timeout_s: float | None = None) -> Any:  # noqa: ANN401
-        """Send a request, and return the response. Raises `Unreachable` after `timeout_s` seconds (default: the
-        connection's)."""
+        """Send a request, and return the response as `Question.decode` does.
+
+        Raises `Unreachable` after `timeout_s` seconds (default: the connection's).
+        """
         return self.ask_all([question], timeout_s=timeout_s)[0]
 
     def ask_all(self, questions: Sequence[Question], *, timeout_s: float | None = None) -> list[Any]:
@@ -197,9 +206,9 @@ class Connection(AbstractContextManager["Connection"]):
 
 
 def ask_over(line: socket.socket, question: Question, deadline: float) -> Any:  # noqa: ANN401
-    """Send a request over an open socket, and return the response. `deadline`: in seconds of `time.monotonic`.
+    """Send a request over an open socket, and return the response as `Question.decode` does.
 
-    Raises `Unreachable`, OSError.
+    `deadline`: in seconds of `time.monotonic`. Raises `Unreachable`, OSError.
     """
     line.settimeout(_remaining_s(deadline))
     line.sendall(question.encode(0))
@@ -238,7 +247,7 @@ _LOADING: Final = threading.RLock()
 
 @cache
 def kafka_python(module: str) -> ModuleType:
-    """Import a module of kafka-python, without its deprecation warnings. The library is untyped."""
+    """Import the module `kafka.<module>` of kafka-python, without its deprecation warnings. The library is untyped."""
     with _LOADING, warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)
         return import_module(f"kafka.{module}")
@@ -246,7 +255,10 @@ def kafka_python(module: str) -> ModuleType:
 
 @cache
 def message(name: str) -> Any:  # noqa: ANN401 — kafka-python is untyped
-    """Return the class of a message of Kafka's protocol, such as `DescribeQuorumRequest`, as kafka-python makes it."""
+    """Return kafka-python's class for a message of Kafka's protocol, such as `DescribeQuorumRequest`.
+
+    A message that kafka-python lacks is made from ackproof's own schemas.
+    """
     for group in _GROUPS:
         if (found := vars(kafka_python(f"protocol.{group}")).get(name)) is not None:
             return found

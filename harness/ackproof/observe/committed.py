@@ -152,10 +152,12 @@ def _read_log(folder: Path, log: OffsetsLog) -> OffsetsLog:
 
 
 def replay_offsets(paths: Sequence[Path]) -> tuple[int, dict[OffsetKey, int]]:
-    """Return the log end, and the committed offsets that these segments of one replica amount to.
+    """Return the log end offset (-1 without a batch), and the committed offsets by (group, topic, partition),
+    according to one replica's log of `__consumer_offsets`. `paths`: its segments in order.
 
-    Offsets of a transaction count from its commit marker on, if no later record of the same key was appended meanwhile.
-    Raises OSError, ValueError and `struct.error`, also for a compressed log (offsets.topic.compression.codec).
+    Offsets of a transaction count from its commit marker on, if no later record of the same key was appended
+    meanwhile. Raises OSError, ValueError and `struct.error`, also for a compressed log
+    (offsets.topic.compression.codec).
     """
     newest: dict[OffsetKey, tuple[int, int]] = {}
     pending: dict[int, dict[OffsetKey, tuple[int, int]]] = {}

@@ -206,7 +206,11 @@ _CODECS: Final = {1: "gzip", 2: "snappy", 3: "lz4", 4: "zstd"}
 
 
 class BatchContents:
-    """Reads the batches of one run's logs. Copies of a batch (equal offsets and checksum) are read once."""
+    """Reads the batches in the logs of run `run_id`. Copies of a batch (equal offsets and checksum) are read
+    once.
+
+    `topics`: names of the topics that records may have been produced to.
+    """
 
     def __init__(self, run_id: str, topics: Sequence[str]) -> None:
         # Beginning of our records: no key (length -1, encoded as 1) or a short one, the value's length, the value.

@@ -275,7 +275,11 @@ class MergedViews:
     def merge(
         self, answered: Mapping[int, Mapping[TopicPartition, PartitionState]]
     ) -> dict[TopicPartition, PartitionState]:
-        """Return the newest view of each partition. `answered`: views by broker id, of one sample."""
+        """Return, for each partition, the newest view among these answers.
+
+        A partition is left out if an earlier call returned a newer view of it. `answered`: views by broker id, of
+        one sample.
+        """
         self._look += 1
         best: dict[TopicPartition, _View] = {}
         for broker, states in answered.items():

@@ -62,8 +62,8 @@ class Scraper(Watcher):
     def fresh(self, metric: Metric, node: int | None) -> float | None:
         """Return the metric in the newest round, of one node or (None) of all combined.
 
-        Return None if there was no round in the last `FRESH_S` seconds, if no such node has the metric, or if
-        a live node that may have it did not answer (as in `quantities/scrapes.py`).
+        Return None if there was no round in the last `FRESH_S` seconds, if no such node has the metric, or if a
+        live node that may have it did not answer.
         """
         t_ns, metrics = self._newest
         if not t_ns or self._timeline.clock.now() - t_ns > FRESH_S * 1e9:
@@ -133,8 +133,11 @@ def _ask(exporter: Address, clock: RunClock) -> tuple[int, Mapping[str, float] |
 
 
 def parse_scrape(text: str) -> Mapping[str, float] | None:
-    """Return the metrics of an answer in Prometheus' format; None if it is in another format, or the exporter
-    failed."""
+    """Return the value of each metric in a scrape in Prometheus' format, by ackproof's name (`METRICS`); metrics
+    without a value are missing.
+
+    Returns None if the text has another format, or the exporter failed.
+    """
     from prometheus_client.parser import text_string_to_metric_families
 
     try:

@@ -64,8 +64,11 @@ ReplyT = TypeVar("ReplyT")
 
 
 class BrokerPoller(Watcher, Generic[ReplyT]):
-    """A watcher that asks all brokers, and the metadata quorum, at once, each over its own connection and by its own
-    thread. A broker that has not answered gets no further request."""
+    """A watcher that asks all brokers, and the metadata quorum, at once, each over its own connection and by its
+    own thread.
+
+    A broker gets no further request before it has answered, or `GIVE_UP_AFTER_S` seconds have passed.
+    """
 
     def __init__(self, cluster: Cluster, topics: Iterable[str], timeline: Timeline) -> None:
         super().__init__(timeline)

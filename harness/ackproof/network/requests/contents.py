@@ -73,9 +73,10 @@ def read_partitions(api: int, version: int, frame: memoryview) -> frozenset[Part
 def read_fetched_partitions(
     version: int, frame: memoryview, before: frozenset[PartitionKey] | None
 ) -> frozenset[PartitionKey] | None:
-    """Return the partitions of a fetch session (KIP-227) after this Fetch request, given those before it.
+    """Return the partitions of a fetch session (KIP-227) after the Fetch request `frame`.
 
-    `before` or the result None: unknown, until a full request lists them. Raises `UnreadableFrame`.
+    `before`: those before it; None: unknown. Returns None as long as the partitions are unknown: until a full
+    request lists them. Raises `UnreadableFrame`.
     """
     asked = _decoded("Request", _FETCH, version, frame)
     named = frozenset(place for place, *_ in _rows(asked.topics, version))
@@ -125,7 +126,7 @@ def put_error(
 def read_error(api: str, version: int, frame: bytes) -> int | None:
     """Return the error code of a framed response: of its top, else of its first group or partition.
 
-    None if it has no error code, or cannot be read.
+    `api`: the API's name, such as `Fetch`. None if the response has no error code, or cannot be read.
     """
     if (at := error_offset(api, version)) is not None:
         return int(struct.unpack_from(">h", frame, at)[0]) if len(frame) >= at + 2 else None
@@ -138,7 +139,10 @@ def read_error(api: str, version: int, frame: bytes) -> int | None:
 
 
 def read_partition_errors(api: str, frame: bytes, answer: bytes) -> list[int]:
-    """Return the error codes of the partitions in the framed answer to a framed request. Raises `UnreadableFrame`."""
+    """Return the error code of each partition in `answer`, in its order. `frame`: the request.
+
+    Both are framed; `api`: the API's name. Raises `UnreadableFrame`.
+    """
     version = struct.unpack_from(">h", frame, 6)[0]
     said = _decoded("Response", _keys()[api], version, memoryview(answer))
     errors = (_one_of(row, version, _ERRORS) for *_, row in _rows(said, version))
@@ -319,9 +323,9 @@ ANSWERABLE: Final = tuple(_LAYOUTS)
 
 
 def error_bodies(api: str, code: int) -> dict[int, bytes]:
-    """Return the bytes after the correlation id in a response with this error, by the request's version.
+    """Return the bytes after the correlation id of a response with error `code`, by version of the request.
 
-    Raises KeyError for an API that is not in `ANSWERABLE`.
+    `api`: the API's name. Raises KeyError for an API that is not in `ANSWERABLE`.
     """
     versions, flexible, rest = _LAYOUTS[api]
     bodies = {version: struct.pack(">ih", 0, code) + rest(version) for version in versions}
@@ -331,6 +335,7 @@ def error_bodies(api: str, code: int) -> dict[int, bytes]:
 
 
 def error_offset(api: str, version: int) -> int | None:
-    """Return the byte offset of a framed response's top-level error; None if there is none or it is unknown."""
+    """Return the byte offset of the top-level error in a framed response; None if there is none or it is unknown.
+    `api`: the API's name."""
     versions, flexible, _ = _LAYOUTS.get(api, (range(0), 0, None))
     return 12 + (version >= flexible) if version in versions else None

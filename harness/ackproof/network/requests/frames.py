@@ -149,9 +149,9 @@ they replace the frame."""
 class FrameStream(Generic[FrameHead]):
     """One direction of a connection, frame by frame. It keeps only bytes that are undecided or must wait.
 
-    `read` finds the head of a frame, `decide` decides about it (again after a `STOP`), `forward` takes what is passed
-    on and must be done with it when it returns. Bytes that are no frames are passed on unread from there on:
-    `unframed` says why.
+    `read` returns the header of the frame with which some bytes begin (None: too few bytes). `decide(header,
+    frame)` decides about it, again after a `STOP`. `forward` takes the bytes to pass on, and must be done with
+    them when it returns. Bytes that are no frames are passed on unread from there on: `unframed` says why.
     """
 
     def __init__(

@@ -64,7 +64,10 @@ _OF_ANOTHER_CLUSTER: Final = b"\1\0" + bytes([len(_TEXT) + 1]) + _compact(_TEXT)
 
 
 class NamedPartition(NamedTuple):
-    """Partition that a request names. `topic_id`: 32 hexadecimal digits; APIs name the topic by its name or its id."""
+    """Partition that a request names.
+
+    Both names of the topic are needed: some APIs send `topic`, others `topic_id` (32 hexadecimal digits).
+    """
 
     topic: str
     topic_id: str
@@ -164,11 +167,10 @@ _BODIES: Final[Mapping[str, tuple[int, bool, bytes]]] = MappingProxyType(
 
 
 def make_question(api: str, *, size: int = 0, named: NamedPartition | None = None) -> bytes:
-    """Return a framed, harmless request of this API, with a client id of at least `size` bytes (up to some
-    32,000).
+    """Return a framed, harmless request of the API with the name `api`.
 
-    `named`: the partition that it names; None: none. Raises KeyError for an API that has no such request, or for
-    a partition where the API's request names none.
+    Its client id has at least `size` bytes (up to some 32,000). `named`: the partition that it names; None: none.
+    Raises KeyError for an API that has no such request, or for a partition where the API's request names none.
     """
     version, flexible, body = _BODIES[api]
     name = PROBE.ljust(size, b".")

@@ -127,7 +127,8 @@ class Relay:
     # -- the loop -----------------------------------------------------------------------------------------------------
 
     def serve(self, descriptor: int, events: int, serve: Callable[[int], None]) -> None:
-        """Call `serve` whenever the descriptor has one of these epoll events; `events` 0: stop watching it."""
+        """Call `serve` with the mask of epoll events whenever the descriptor has one of `events`; `events` 0:
+        stop watching it."""
         before = self._wanted.get(descriptor, 0)
         if events == before:
             return
@@ -151,7 +152,8 @@ class Relay:
         self.trouble = self.trouble or why
 
     def turn(self, longest_s: float = -1.0) -> None:
-        """Serve pending events; wait at most `longest_s` seconds for one (below 0: without limit)."""
+        """Wait for events, at most `longest_s` seconds (below 0: without limit) and no longer than until the next
+        timer; then handle all events and timers that are due."""
         if self._timers:
             soon = max(0.0, self._timers[0][0] - time.monotonic())
             longest_s = soon if longest_s < 0 else min(soon, longest_s)
