@@ -68,7 +68,11 @@ case that an `include` adds has no option of any axis."""
 
 @dataclass(frozen=True)
 class Matrix:
-    """The settings that the matrix of a file varies, and the combinations that it selects."""
+    """The settings that the matrix of a file varies, and the combinations that it selects.
+
+    `choices`: each combination, as an option per axis and then an option per `include`; None: that axis or
+    `include` does not apply.
+    """
 
     paths: tuple[Path, ...]
     """Paths of all settings that vary."""
@@ -87,8 +91,8 @@ class Matrix:
 
 
 def matrix_of(found: Problems) -> Matrix:
-    """Return the matrix of the document in `found` without its unusable parts, and report their problems to
-    `found`."""
+    """Return the matrix of the document `found.root`, without its unusable parts, and report their problems to
+    `found`. A file without a matrix has one combination."""
     node = found.root.entries.get("matrix")
     entries = node.entries if isinstance(node, MapNode) and found.sound(("matrix",)) else {}
     if len(entries) > MAX_AXES:

@@ -201,8 +201,7 @@ def pairs_of(experiment: ExperimentSpec) -> Deal | None:
     """Distribute all pairs of fault kinds over the repeats; None if the experiment has no storm with `pairs:
     all`.
 
-    The result has one share of pairs for each repeat, and the pairs that are refused. It does not depend on the
-    seed.
+    The result has a share of the pairs for each repeat, and the refused pairs. It does not depend on the seed.
     """
     storm = pair_storm_of(experiment)
     return None if storm is None else deal(storm, experiment, able_on(experiment))

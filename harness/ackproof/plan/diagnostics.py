@@ -135,11 +135,8 @@ class Problems:
             self.problems.append(problem)
 
     def complain(self, path: Path, message: str, suggestion: str | None = None, *, key: bool = False) -> None:
-        """Add a problem with the value at `path` (with `key`: with the field's name), unless one is there
-        already.
-
-        A problem of one of its parents counts as one too.
-        """
+        """Add a problem with the value at `path` (with `key`: with the field's name), unless `path` or one of its
+        parents has a problem already. The other parameters are those of `report`."""
         if self.sound(path):
             self.report(path, message, suggestion, key=key)
 
@@ -152,7 +149,10 @@ class Problems:
     def problem(
         self, path: Path, message: str, suggestion: str | None = None, *, key: bool = False, part: Path = ()
     ) -> Problem:
-        """Return a problem of the field at `path`, with its position in the file."""
+        """Return the problem that `report` would add for these arguments, with its position in the file.
+
+        Nothing is added.
+        """
         mark, where = self.locate(path + part, key=key), shorten(path_text(path), 250)
         meant = suggestion and shorten(suggestion, 300)
         return Problem(self.file, mark.line, mark.column, where, shorten(message, 500), meant)
@@ -275,7 +275,7 @@ def _child(node: Node | None, part: str | int) -> Node | None:
 
 
 def describe(node: Node | None) -> str:
-    """Return a node in words, to complete "expected …, not …"."""
+    """Return a node in words, to complete "expected …, not …". None: the file has no value there."""
     match node:
         case None:
             return "nothing"
@@ -300,7 +300,8 @@ def ordered(error: ValidationError) -> list[ErrorDetails]:
 
 
 def path_of(detail: ErrorDetails) -> Path:
-    """Return the path of an error in the grammar of a file, in which bounds are siblings of `given`."""
+    """Return the path of a pydantic error as the experiment file has it: without the fields `bounds` and
+    `over_repeats`, whose content a file writes beside `given`."""
     path = tuple(part for part in detail["loc"] if part != "[key]")
     at = _BOUNDS_AT.get(path[0], len(path)) if path else 0
     return path[:at] + path[at + 1 :] if path[at : at + 1] in (("bounds",), ("over_repeats",)) else path

@@ -140,7 +140,7 @@ class Expecting:
     def place_of(self, where: Path, quantity: str) -> Path:
         """Return the path of a quantity in the expectation at `where`.
 
-        It ends with the name that the file writes for it.
+        Its last part is the quantity's name as the file spells it, or `quantity` if the file does not have it.
         """
         node = self._found.node(where)
         written = {spelt(name): name for name in node.entries} if isinstance(node, MapNode) else {}

@@ -195,7 +195,10 @@ def value_at(data: Data, path: Path) -> Data:
 
 
 def leaves(data: Mapping[str, Data], above: Path = ()) -> list[Path]:
-    """Return the paths of all single values in the data of an experiment."""
+    """Return the paths of all single values in the data of an experiment that a matrix may vary.
+
+    `above`: path of `data` in the experiment.
+    """
     found: list[Path] = []
     for name, value in data.items():
         path: Path = (*above, name)

@@ -59,10 +59,10 @@ def read_experiment(found: Problems) -> ExperimentSpec | None:
 
 
 def reread(name: str, data: dict[str, Data]) -> ExperimentSpec:
-    """Return a resolved cell as it was planned. Raises `InvalidExperiment`.
+    """Return the experiment of a planned cell from its stored data. `name`: name of the document in messages.
 
-    It was checked when it was planned. Settings that this version refuses are accepted, because the case ran with
-    them.
+    Raises `InvalidExperiment`. It was checked when it was planned. Settings that this version refuses are
+    accepted, because the case ran with them.
     """
     found = Problems(name, root_of(data))
     spec = read_experiment(found)

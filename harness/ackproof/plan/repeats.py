@@ -56,8 +56,10 @@ class Spanning:
         )
 
     def match(self) -> tuple[OverRepeats, ...]:
-        """Return the expectations, each with its cells. Reports expectations that apply to no cell, and those
-        that need more than one repeat."""
+        """Return the expectations over repeats, each with the names of its cells.
+
+        Reports expectations that apply to no cell, and those that need more than one repeat.
+        """
         return tuple(
             one
             for where, expectation in self._expecting.every()

@@ -29,7 +29,8 @@ STORAGE_TOOL = "kafka.tools.StorageTool"
 def jvm_flags(heap_bytes: int = 256 << 20) -> list[str]:
     """Return JVM flags of a small node.
 
-    They set this largest heap, the serial collector, only the first compiler tier, and no performance data file.
+    They set the largest heap (`heap_bytes`), the serial collector, only the first compiler tier, and no
+    performance data file.
     """
     megabytes = max(1, heap_bytes >> 20)
     return [
@@ -43,7 +44,8 @@ def jvm_flags(heap_bytes: int = 256 << 20) -> list[str]:
 
 
 def node_flags(heap_bytes: int) -> list[str]:
-    """Return JVM flags of a Kafka node: `jvm_flags`, the young generation's size, and an exit on OutOfMemoryError."""
+    """Return JVM flags of a Kafka node: those of `jvm_flags`, the size of the young generation, and an exit on
+    OutOfMemoryError."""
     return [
         *jvm_flags(heap_bytes),
         # Room for all that a start allocates: fewer collections, 6 % less CPU until the node is up.
@@ -162,8 +164,9 @@ Settings = dict[str, str | int | float | bool]
 def warm_up(bootstrap: str, *, leader: int, follower: int) -> None:
     """Use a cluster as clients do, so that nodes load the classes that belong into their archive.
 
-    Create a topic, produce (plain, compressed, in a transaction), read in a group, commit. `leader` leads one
-    partition and follows in the other. Raises `ProvisionFailed` if the cluster fails.
+    Create a topic with two partitions, produce (plain, compressed, in a transaction), read in a group, commit.
+    `bootstrap`: address of the cluster. `leader`, `follower`: ids of two brokers; each leads one of the
+    partitions. Raises `ProvisionFailed` if the cluster fails.
     """
     from confluent_kafka import Consumer, KafkaException, Producer
     from confluent_kafka.admin import AdminClient

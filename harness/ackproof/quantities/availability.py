@@ -170,9 +170,7 @@ class Gap(NamedTuple):
         return self.end == math.inf
 
     def overlaps(self, begin: float, end: float) -> bool:
-        """Return True if the gap overlaps this time (ns). A gap whose end was not observed overlaps all later
-        times.
-        """
+        """Return True if the gap overlaps this time (ns). A gap whose end was not observed overlaps all later ones."""
         return self.begin < end and begin < self.end
 
     def part(self, begin: float, end: float) -> Gap:
@@ -241,7 +239,7 @@ def _require_gaps(found: Found, nothing: str, place: TopicPartition | None) -> F
 
 
 def unproduced(evidence: Evidence, place: TopicPartition | None) -> Found:
-    """Return the gaps between acknowledgements, by partition; of `place` alone unless it is None.
+    """Return the gaps between acknowledgements, by partition (`orders/0`); of `place` alone unless it is None.
 
     Raises `Unknown` if nothing was sent to it.
     """
@@ -258,7 +256,7 @@ def unproduced(evidence: Evidence, place: TopicPartition | None) -> Found:
 
 
 def unread(evidence: Evidence, place: TopicPartition | None) -> Found:
-    """Return the gaps between records that any live reader got, by partition; of `place` alone unless it is
+    """Return the gaps between reads by any live reader, by partition (`orders/0`); of `place` alone unless it is
     None.
 
     Raises `Unknown` without a live reader, and if there is no partition to read.
@@ -327,7 +325,7 @@ def _not_handed(
 
 
 def uncommitted(evidence: Evidence, place: TopicPartition | None) -> Found:
-    """Return the gaps between offset commits that the group coordinator accepted, by reader.
+    """Return the gaps between offset commits that the group coordinator accepted, by the reader's client id.
 
     With a `place`, only commits that contain this partition count. Raises `Unknown` if no reader tried one.
     """
@@ -353,11 +351,12 @@ def _between_commits(told: Sequence[OffsetCommit], load_ends: float) -> list[Gap
 
 
 def undescribed(evidence: Evidence, place: TopicPartition | None) -> Found:
-    """Return the gaps between rounds in which some broker answered a Metadata request.
+    """Return the gaps between rounds in which some broker answered a Metadata request: one entry, for the
+    cluster.
 
-    With a `place`, an answer counts only if it names a leader of this partition. The time from the beginning
-    of the load to the first round, and from the last round to the end of the load, may be a gap or not.
-    Raises `Unknown` without rounds.
+    With a `place`, an answer counts only if it names a leader of this partition. The time from the beginning of
+    the load to the first round, and from the last round to the end of the load, may be a gap or not. Raises
+    `Unknown` without rounds.
     """
     rounds, found, failed = rounds_of(evidence), list[Gap](), list[BrokerRound]()
     before = min(evidence.load_begins, rounds[0].t_ns)

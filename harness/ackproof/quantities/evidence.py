@@ -288,8 +288,9 @@ class Evidence:
         return tuple((begin, end) for begin, end in cut if begin < end)
 
     def confirmed_fault(self, number: int | None) -> tuple[FaultLife, int]:
-        """Return the times of a fault, and the time at which it was confirmed. Raises `Unknown` if it never
-        was.
+        """Return the times of a fault, and the time in ns at which it was confirmed.
+
+        Raises `Unknown` if it never was, or if `number` is None.
         """
         life = self.faults.get(number or 0)
         if life is None or life.confirmed is None:

@@ -90,7 +90,8 @@ class PartitionOperations:
     waiting_ns: int = -1
     """Latest time at which a never acknowledged attempt was sent or reported as failed; -1: there is none."""
     begun_ns: int = _NEVER
-    """Send time of the first record that was acknowledged, or that failed or stayed unreported."""
+    """Send time of the first record that was acknowledged, or that failed or stayed unreported; the greatest
+    int64: there is none."""
     last_offset: int = -1
     """Highest offset that was acknowledged (in transactions: committed), or that a reader got in the newest
     leader epoch; -1: unknown.

@@ -247,7 +247,7 @@ class Value:
 
     @classmethod
     def unknown(cls, why: str) -> Value:
-        """Return a value without bounds."""
+        """Return a value without bounds. `why`: reason why the number is unknown."""
         return cls(-math.inf, math.inf, why)
 
     @classmethod

@@ -39,8 +39,10 @@ Groups = Sequence[Sequence[Value]]
 class Decision:
     """Result of comparing an interval with a demand.
 
-    `holds`: None if the interval is on both sides of a bound. `enough`: number of repeats of each case that
-    would likely decide, if they were like these; None: no number up to `MOST` would.
+    `holds`: True or False if the interval is inside or outside the demanded range; None if it reaches over a
+    bound, or if an early look has too few repeats for a mean. `enough`: number of repeats of each case that would
+    likely decide, if they were like these; None: no number up to `MOST` would, or it is decided, or no number of
+    repeats bounds a maximum.
     """
 
     estimate: Estimate
@@ -49,7 +51,11 @@ class Decision:
 
 
 def decide(demand: Demand, groups: Groups, confidence: float = CONFIDENCE) -> Decision:
-    """Compare the statistic of these repeats, with its interval, with the demanded range."""
+    """Compare the statistic of these repeats, with its confidence interval, with the demanded range.
+
+    `groups`: the values of one case, or of the two cases that the demand compares, in its order. `confidence`: of
+    the interval, 0 … 1.
+    """
     found = _estimated(demand, groups, confidence)
     holds = _holds(demand, found) if _may_decide(demand, min(map(len, groups)), confidence) else None
     enough = None if holds is not None or demand.statistic.is_max else _enough(demand, groups, confidence)
@@ -114,10 +120,11 @@ def _counts(first: int) -> Iterator[int]:
 
 
 def looks(first: int, most: int) -> list[tuple[int, float]]:
-    """Return the numbers of repeats after which a decision is tried, each with the confidence that it requires.
+    """Return the looks from `first` to `most` repeats, as (number of repeats, required confidence), ascending.
 
-    A test that is repeated until it decides is wrong more often than its confidence says. So an early look decides only
-    with near certainty, and the last look has the remaining risk: all together err no more often than a single test.
+    A test that is repeated until it decides is wrong more often than its confidence says. So an early look
+    decides only with near certainty, and the last look has the remaining risk: all together err no more often
+    than a single test.
     """
     counts = [first]
     while counts[-1] < most:

@@ -54,11 +54,11 @@ def spread_of(values: Sequence[Value]) -> Spread | None:
 def estimate(
     values: Sequence[Value], statistic: Statistic, confidence: float = CONFIDENCE, *, as_if: int | None = None
 ) -> Estimate:
-    """Estimate a statistic of these values (at least one), with its interval.
+    """Estimate a statistic of these values (at least one), with its interval at this confidence (0 … 1).
 
-    Mean: Student's t; there is no interval for one value, or for few equal ones. Quantile: exact, by ranks,
-    for any distribution. Maximum: that of these repeats, without an interval. `as_if`: assumed number of such
-    values.
+    Mean: Student's t; there is no interval for one value, or for few equal ones. Quantile: exact, by ranks, for
+    any distribution. Maximum: that of these repeats, without an interval. `as_if`: assumed number of such values,
+    to predict the interval of more repeats; None: as many as there are.
     """
     if statistic.is_max:
         seen = longest(list(values))
@@ -118,7 +118,8 @@ def student(confidence: float, freedom: float) -> float:
 
 
 def ends(values: Sequence[Value], count: int) -> tuple[Moments, Moments]:
-    """Return the moments of the low ends of the values, and of their high ends, as if there were `count` values."""
+    """Return the moments of the values' lower bounds, and those of their upper bounds, as if there were `count`
+    values."""
     return Moments.from_numbers([one.low for one in values], count), Moments.from_numbers(
         [one.high for one in values], count
     )
