@@ -133,7 +133,10 @@ class Batch:
         self.document().save(self.directory.batch_json)
 
     def conclude(self, planned: Sequence[PlannedCase], step: Step, *, simulate: bool = False) -> None:
-        """Audit these cases as one job, judge each, and write the results into `batch.json`."""
+        """Audit these cases as one job, judge each, and write the results into `batch.json`.
+
+        `step` is called with the name of each long step. `simulate`: also simulate each case, for the report.
+        """
         failed = {one.run for one in planned if one.error is not None}
         results = conclude([one.run for one in planned], step, failed=failed, simulate=simulate)
         for one, result in zip(planned, results, strict=True):
@@ -199,7 +202,11 @@ def lay_out(planned: PlannedBatch) -> Batch:
 
 
 def new_batch(out: Path, title: str, seed: int, command: str) -> Batch:
-    """Make an empty batch in a new folder, even if two batches of one name start in the same second."""
+    """Make an empty batch in a new folder of `out`, named by the time and `title`; a second one in the same
+    second gets another name. `command`: the command line that repeats the batch.
+
+    Raises `BadInput` if the folder cannot be made.
+    """
     name = safe_name(title)[:80]
     stamped = f"{time.strftime('%Y%m%dT%H%M%SZ', time.gmtime())}-{name}"
     try:

@@ -60,7 +60,11 @@ Waiter: TypeAlias = Callable[[Callable[[], bool], float], None]
 
 
 def await_clients(clients: ClientWatch, wait: Waiter) -> list[Unrecovered]:
-    """Let the load go on until each client made progress after the healing or is stuck; return the stuck ones."""
+    """Let the load go on until each client made progress after the healing or is stuck; return the stuck ones.
+
+    `wait(condition, bound_s)` lets the load go on until `condition` returns True; it raises `WaitTimeout` after
+    `bound_s` seconds.
+    """
     with suppress(WaitTimeout):
         wait(lambda: clients.done(time.monotonic()), clients.patience_s)
     return clients.stuck(time.monotonic())

@@ -96,13 +96,16 @@ def _result(run: CaseDir, not_audited: str | None, *, judged: bool) -> CaseResul
 
 
 def judge_run(run: CaseDir) -> None:
-    """Write the verdict of an audited run: INCONCLUSIVE if its files were changed, else by running the stages."""
+    """Write the verdict of an audited run. If its files were changed since its end: INCONCLUSIVE.
+
+    Else replay and predict it first (`run_stages`).
+    """
     if judge_unwritten(run) is None:
         run_stages(run)
 
 
 def run_stages(run: CaseDir) -> None:
-    """Call the functions of `STAGES` on an audited run directory, in order."""
+    """Write `conformance.json`, `prediction.json` and `verdict.json` of an audited run, in this order."""
     for derive in STAGES:
         derive(run)
 

@@ -22,8 +22,9 @@ class Simulator(Protocol):
     """A cluster in virtual time, for `backend: model` and `--simulate`."""
 
     def run_case(self, case: Case, run: CaseDir, replay: str, tell: Callable[[Event], None]) -> object:
-        """Simulate the case. Write the same run directory as a run on brokers. `replay`: command that repeats the
-        case.
+        """Simulate the case. Write the same run directory as a run on brokers.
+
+        `replay`: command that repeats the case. `tell` is called with each event of the timeline.
         """
 
     def simulate_beside(self, run: CaseDir) -> None:
@@ -81,7 +82,10 @@ def find_soak(case: Case) -> SoakLoad | None:
 
 
 def require_extensions(cases: Iterable[Case], *, simulate: bool) -> None:
-    """Raise `MissingTool` before anything is started if these cases need a package that is not installed."""
+    """Raise `MissingTool` if these cases need a package that is not installed.
+
+    `simulate`: True if they are also to be simulated. Call it before anything is started.
+    """
     for case in cases:
         find_soak(case)
         simulate |= case.experiment.ground.simulated

@@ -143,7 +143,10 @@ def plan_here(
     repeat: int | None = None,
     soak: Soak | None = None,
 ) -> Plan:
-    """Load a file, with `backend: auto` resolved on this machine."""
+    """Read and check an experiment file, with `backend: auto` resolved on this machine.
+
+    The parameters override those of the file, as in `plan.load`. Raises `InvalidExperiment`, `BadInput`.
+    """
     plan = load(file, settings, backend=backend, repeat=repeat, soak=soak)
     if plan.spec.backend != "auto":
         return plan
@@ -199,7 +202,10 @@ def _check_at_most(planned: PlannedBatch, at_most: int, warn: Callable[[str], No
 def plan_cases(
     options: BatchOptions, warn: Callable[[str], None] = lambda _: None
 ) -> list[tuple[Path, Case]]:
-    """Return the cases of `plan_batch`, in the order of the matrix."""
+    """Return the cases of `plan_batch`, each with its file, in the order of the matrix.
+
+    `warn` is called with warnings.
+    """
     return list(plan_batch(options, warn).cases)
 
 
@@ -249,8 +255,9 @@ def _only(found: list[tuple[Path, Case]], wanted: Sequence[str]) -> list[tuple[P
 
 
 def command_of(options: BatchOptions, seed: int, only: str | None = None, file: Path | None = None) -> str:
-    """Return the command that repeats this batch. `only`: repeat this case alone. `file`: its experiment
-    file.
+    """Return the command that repeats this batch with `seed`. `only`: repeat only the case with this id.
+
+    `file`: repeat only this experiment file; None: those of the options.
     """
     files = [str(file)] if file is not None else [str(path) for path in options.files]
     words = ["ackproof", "run", *files, "--seed", str(seed)]

@@ -78,7 +78,10 @@ class CaseOptions:
 
 
 class Gauges:
-    """Gauges that triggers of faults compare: clients' counters, samples, and metrics if they are scraped."""
+    """Gauges that triggers of faults compare: the clients' counters, the newest samples, and metrics.
+
+    `scraper`: None if the run scrapes no metrics.
+    """
 
     def __init__(self, clients: Workload, sampler: Sampler, scraper: Scraper | None = None) -> None:
         self.acked = clients.acked

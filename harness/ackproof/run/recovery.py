@@ -59,9 +59,10 @@ def recover(
     stop: Event | None = None,
     clients: Sequence[Unrecovered] = (),
 ) -> FinalReadOrder:
-    """Watch the cluster recover, and write `recovery.json`, with the clients that were found stuck under load.
+    """Watch the cluster recover, and write `recovery.json`. `clients`: clients that were found stuck under load.
 
-    Return `order` with the partitions added for which the final read must not wait.
+    `stop`: ends the watch when it is set. Return `order` with the partitions added for which the final read must
+    not wait.
     """
     watch = RecoveryWatch(
         cluster,
@@ -83,8 +84,9 @@ def recover(
 class RecoveryWatch:
     """Watches a cluster without load until everything has recovered or is stuck.
 
-    `bounds`: seconds without progress after which something counts as stuck, by liveness class. `settle_s`:
-    the same for what has no class.
+    `bounds`: seconds without progress after which something counts as stuck, by liveness class. `settle_s`: the
+    same for what has no class. `ends` asks brokers for the offsets of partitions; `node_logs`: folder of the
+    nodes' logs, which are searched for reasons.
     """
 
     def __init__(

@@ -30,7 +30,8 @@ class RunClock:
 
     @property
     def offset_ns(self) -> int:
-        """Time of the wall clock in ns when CLOCK_MONOTONIC was 0, as of the start of the run."""
+        """Difference in ns that turns a CLOCK_MONOTONIC time into wall-clock time, if nobody set the clock since
+        the start."""
         return self.wall_ns - self.origin_ns
 
     def now(self) -> int:
@@ -41,8 +42,8 @@ class RunClock:
 class WallClock:
     """The wall clock, by which Kafka dates what it writes, against a run's times.
 
-    `began_ns`: its time when the run began. `moved_ns`: how far it was seen to be off later, because somebody set it or
-    the machine slept; infinite if that is not known.
+    `began_ns`: its time when the run began. `moved_ns`: greatest difference from the run's clock that was seen
+    later, because somebody set it or the machine slept; infinite if that is not known.
     """
 
     began_ns: int

@@ -139,8 +139,8 @@ class UnplacedLoss(Document):
 class ElectionSeen(Document):
     """An observed election.
 
-    `observed`: the new leader. `reference`: the leader that the reference implementation elects in that
-    state. -1: none. `offset`: of its record in the metadata log.
+    `observed`: the new leader. `reference`: the leader that the reference implementation elects in that state.
+    -1: none. `cause`: the step of the controller, in words. `offset`: of its record in the metadata log.
     """
 
     topic: str

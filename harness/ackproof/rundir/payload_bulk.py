@@ -41,11 +41,10 @@ Bytes = npt.NDArray[np.uint8]
 
 
 class BulkEncoder:
-    """Encodes values of one producer in bulk. It sends to partitions round-robin: seq goes to partition (seq
-    + first) % n.
+    """Encodes values of one producer in bulk.
 
-    `places`: the n partitions. `size`: length of every value in bytes. Raises ValueError if it is too small
-    for one of the topics.
+    It sends to the n partitions `places` round-robin: seq goes to `places[(seq + first) % n]`. `size`: length of
+    every value in bytes. Raises ValueError if it is too small for one of the topics.
     """
 
     def __init__(
@@ -131,7 +130,8 @@ class Decoded:
 class BulkDecoder:
     """Decodes lists of values of one run, with the same result as `payload.decode` for every value.
 
-    `origins`: topic names seen so far. Names that are given to the constructor are decoded fast.
+    `topics`: names of topics that values are likely to state; these are decoded fast. `origins`: names seen so
+    far.
     """
 
     def __init__(self, run_id: str, topics: Sequence[str] = ()) -> None:

@@ -20,8 +20,10 @@ EVER = (1 << 63) - 1
 
 @dataclass(frozen=True, slots=True)
 class Removal:
-    """Settings and requests that may have removed records of one partition. Each `…_why` names the setting or
-    the request; '' if there is none.
+    """Settings and requests that may have removed records of one partition.
+
+    Each `…_why` names the setting or the request; '' if there is none. Times are in ns since the run's start;
+    `NEVER` (-1): it did not happen. `EVER`: any offset.
     """
 
     topic: str

@@ -124,7 +124,7 @@ class FaultFailed(EventDetail):
 
 
 class FaultMissed(EventDetail):
-    """A fault that a storm drew found nothing to break, or did not bite."""
+    """A fault that a storm drew found nothing to break, or had no effect."""
 
     KIND = EventKind.FAULT_MISSED
     reason: str = ""

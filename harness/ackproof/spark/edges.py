@@ -21,8 +21,9 @@ if TYPE_CHECKING:
 
 
 class RddEdge:
-    """Runs jobs on a classic SparkContext. If its workers are remote, our code is sent to them; nothing else
-    is changed.
+    """Runs jobs on a classic SparkContext: called with a job, it returns the job's messages.
+
+    If the workers are remote, our code is sent to them; nothing else is changed.
     """
 
     def __init__(self, context: SparkContext, tell: Progress) -> None:
@@ -79,7 +80,10 @@ _PLAIN = "message binary"
 
 
 class FrameEdge:
-    """Runs jobs on a Spark Connect session. Our code is sent to its workers; nothing else is changed."""
+    """Runs jobs on a Spark Connect session: called with a job, it returns the job's messages.
+
+    Our code is sent to the workers; nothing else is changed.
+    """
 
     cores_elsewhere = 0  # unknown: a Connect server does not tell
 

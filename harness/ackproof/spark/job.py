@@ -41,8 +41,9 @@ class Job(Generic[Group, Message]):
 
 
 class Edge(Protocol):
-    """Runs jobs on Spark, classic or Connect, and returns their messages. Raises `AuditFailed` if Spark dies;
-    Ctrl-C cancels the job.
+    """Runs jobs on Spark, classic or Connect: called with a job, it returns the job's messages.
+
+    Raises `AuditFailed` if Spark dies; Ctrl-C cancels the job.
     """
 
     @property
@@ -109,9 +110,10 @@ def await_job(
     what: str,
     tell: Progress,
 ) -> T:
-    """Run a job in the background and return its result. An interrupt calls `cancel` and is raised again.
+    """Call `job` in the background and return its result. An interrupt calls `cancel` and is raised again.
 
-    `done` returns the numbers of finished and of all tasks. `tell` gets messages on the progress of `what`.
+    `done` returns the numbers of finished and of all tasks. `tell` gets messages on the progress; they begin with
+    `what`, the name of the job.
     """
     future = run_in_background(job, "spark-job")
     reported_at, reported = time.monotonic(), (0, 0)

@@ -193,8 +193,8 @@ def _start_context(
 class SparkStart:
     """Starts Spark in another thread while this one imports the audit.
 
-    That thread imports nothing of the audit: two threads that import one package from different ends can meet
-    a half-loaded module.
+    `given`: a session to use and not to close; None: a new one. That thread imports nothing of the audit: two
+    threads that import one package from different ends can meet a half-loaded module.
     """
 
     def __init__(self, where: SparkTarget, progress: Progress, given: SparkSession | None) -> None:

@@ -68,7 +68,10 @@ class Attempt:
 
 
 class Read(NamedTuple):
-    """One record that a reader received."""
+    """One record that a reader received. `assignment`: number of the reader's assignment at that time.
+
+    `leader_epoch`: -1 unknown. `read_ns`: ns since the run's start.
+    """
 
     assignment: int
     topic: str
@@ -96,8 +99,10 @@ class ProducerBook:
 
 
 class Book:
-    """Attempts and reads of all clients of a test. `changes`: a counter that rises with each change that
-    could alter an audit.
+    """Attempts and reads of all clients of a test.
+
+    `origin_ns`: monotonic time in ns from which their times count. `changes`: a counter that rises with each
+    change that could alter an audit.
     """
 
     def __init__(self, run_id: str, origin_ns: int) -> None:
@@ -194,17 +199,18 @@ Headers: TypeAlias = "Mapping[str, HeaderValue] | Iterable[tuple[str, HeaderValu
 def encode(
     run_id: str, producer: int, seq: int, topic: str, partition: int, key: bytes | None, value: bytes | None
 ) -> bytes:
-    """Return the value of the header `ackproof` for one record: its identity, and a checksum over key and
-    value too.
-    """
+    """Return the value of the header `ackproof` for one record: its identity (producer, seq, topic, partition),
+    and a checksum over that, `key` and `value`."""
     name = topic.encode()
     front = _FRONT.pack(_MAGIC, run_bytes(run_id), producer, seq, partition, len(name)) + name
     return front + _CRC.pack(_checksum(front, key, value))
 
 
 def decode(run_id: str, header: bytes, key: bytes | None, value: bytes | None) -> Identity:
-    """Return the identity in a header; `NOBODY` if it cannot be decoded, `FOREIGN` if it belongs to another
-    run.
+    """Return the identity in a record's header `ackproof`.
+
+    Its checksum covers `key` and `value`; if it does not match, `intact` is False. Returns `NOBODY` for a header
+    that cannot be decoded, `FOREIGN` for an intact one of another run.
     """
     if len(header) < _FRONT.size + _CRC.size:
         return NOBODY
@@ -227,7 +233,8 @@ def decode(run_id: str, header: bytes, key: bytes | None, value: bytes | None) -
 def identity_of(
     run_id: str, headers: list[tuple[str, HeaderValue]] | None, key: bytes | None, value: bytes | None
 ) -> Identity:
-    """Return the identity of a record by its headers; `FOREIGN` if it has no header `ackproof`."""
+    """Return the identity of a record by its headers (`decode` of the header `ackproof`); `FOREIGN` if it has no
+    such header."""
     for name, header in headers or ():
         if name == HEADER:
             return decode(run_id, header, key, value) if isinstance(header, bytes) else NOBODY

@@ -334,7 +334,7 @@ class AuditedConsumer(AuditedClient[Consumer]):
         )
 
     def poll(self, *args: Any, **options: Any) -> Message | None:  # noqa: ANN401 — as the consumer takes it
-        """Return a message, as `Consumer.poll` does, and record the read."""
+        """Return a message and record the read; None after the time-out of `Consumer.poll`."""
         if (message := self._real.poll(*args, **options)) is not None:
             self._take(message)
         return message

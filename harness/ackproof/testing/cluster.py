@@ -48,6 +48,9 @@ _LOG_TAIL: Final = 100_000
 class KafkaCluster:
     """A running cluster. `bootstrap`: its bootstrap servers. `run`: the run directory with logs, timeline and
     ledgers.
+
+    `target` in its methods: a role such as `leader(orders/0)`, a node id, or several ids. They return the ids of
+    the nodes, and raise `AckproofError` if the effect cannot be confirmed.
     """
 
     def __init__(
@@ -133,9 +136,8 @@ class KafkaCluster:
         assignment: Iterable[Iterable[int]] | None = None,
         config: Mapping[str, str | int | float | bool] | None = None,
     ) -> None:
-        """Create a topic with fields as in experiment files. Returns when every partition has a leader and a
-        full ISR.
-        """
+        """Create a topic with fields as in experiment files; return when all partitions have a leader and a full
+        ISR."""
         said: dict[str, object] = {"config": dict(config or {})}
         if assignment is not None:
             said["assignment"] = [list(replicas) for replicas in assignment]
@@ -148,17 +150,17 @@ class KafkaCluster:
         self.topics[name] = topic
 
     def leader(self, topic: str, partition: int = 0) -> int:
-        """Return the current leader of a partition (`orders`, 0 or `orders/0`); -1 if it has none."""
+        """Return the id of the leader of a partition (`orders`, 0 or `orders/0`); -1 if it has none."""
         return self._state(topic, partition).leader
 
     def isr(self, topic: str, partition: int = 0) -> tuple[int, ...]:
-        """Return the current in-sync replicas of a partition, sorted."""
+        """Return the ids of the in-sync replicas of a partition (`orders`, 0 or `orders/0`), sorted."""
         return tuple(sorted(self._state(topic, partition).isr))
 
     def await_leader(
         self, topic: str, partition: int = 0, *, other_than: int = -1, timeout_s: float = 30.0
     ) -> int:
-        """Wait until the partition has a leader other than `other_than`, and return it. Raises `WaitTimeout`."""
+        """Wait until the partition has a leader other than `other_than`; return its id. Raises `WaitTimeout`."""
 
         def look() -> int | None:
             leader = self.leader(topic, partition)
@@ -167,7 +169,7 @@ class KafkaCluster:
         return wait_until(look, what=f"a leader of {topic}", timeout_s=timeout_s, stop=self._stop)
 
     def await_isr(self, topic: str, size: int | None = None, *, timeout_s: float = 60.0) -> None:
-        """Wait until each partition of `orders` (or `orders/0` alone) has an ISR of this size.
+        """Wait until each partition of the topic `orders` (or only `orders/0`) has an ISR of `size` replicas.
 
         Default size: all replicas. Raises `WaitTimeout`.
         """

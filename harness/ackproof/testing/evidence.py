@@ -122,7 +122,11 @@ def _attempt(book: Book, producer: int, seq: int) -> Attempt | None:
 
 
 class FinalReader:
-    """Final reader in this process. `reads` and `copies` collect all records that `read` found."""
+    """Final reader of the partitions `places`, in this process.
+
+    `reads` and `copies` collect all records that `read` found. `book`: the test's, which decodes the records'
+    identities.
+    """
 
     def __init__(self, places: Sequence[TopicPartition], bootstrap: str, book: Book) -> None:
         self.reads: list[Read] = []

@@ -76,7 +76,10 @@ _OF_THE_TEST: Final = (AttributeError, BadInput, ImportError, NameError, SyntaxE
 
 
 def note_end(item: pytest.Item, report: pytest.TestReport, error: BaseException | None) -> None:
-    """Add the nodes' warnings to the report of a failed test, and remember whether the test passed."""
+    """Remember whether the test passed; if it failed, add the nodes' warnings to its report.
+
+    `error`: what the test raised; with an error of the test's own code, such as NameError, nothing is added.
+    """
     item.stash[PASSED] = not report.failed
     if not report.failed or isinstance(error, _OF_THE_TEST):
         return

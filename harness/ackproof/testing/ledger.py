@@ -72,9 +72,9 @@ class Ledger:
     def gave_up(
         self, value: str | bytes | None, *, key: str | bytes | None = None, topic: str | None = None
     ) -> None:
-        """Declare that the code under test told its caller that this record was not delivered.
+        """Declare that the code under test told its caller that this record was not delivered: it may be missing.
 
-        Without `key` or `topic`: a record with this value and any key or topic.
+        `value` None: a tombstone. Without `key` or `topic`: a record with this value and any key or topic.
         """
         self._given_up.append((as_bytes(value), as_bytes(key), topic))
 
