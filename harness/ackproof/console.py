@@ -272,7 +272,9 @@ class BatchView:
             self._say("    " + line)
 
     def live(self, acked: int, read: int, isr: str) -> None:
-        """Show the numbers of acknowledged and of read records of the running case so far, and its ISRs."""
+        """Show the numbers of acknowledged and of read records of the running case so far, and its ISRs (`isr`, in
+        words).
+        """
         self._set_status(f"{self._case}  {self._phase}  {acked:,} acked  {read:,} read  ISR {isr}")
 
     def _set_status(self, text: str) -> None:

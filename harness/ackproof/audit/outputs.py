@@ -117,7 +117,9 @@ class DeletedRecords:
     """Producer → seqs of the attempts that the audits of these windows have counted."""
 
     def has(self, producer: Ints, seq: Ints) -> Bools:
-        """Return True for each of these attempts that was audited in a deleted window."""
+        """Return True for each of these attempts that was audited in a deleted window. `producer` and `seq` have one
+        number for each attempt.
+        """
         return are_in_runs(self.attempts, producer, seq)
 
 

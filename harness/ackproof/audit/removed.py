@@ -203,7 +203,9 @@ class SupersededRecords:
         self._of = {producer: _LastOfKey(own, producer, produced, copies) for producer, own in keys.items()}
 
     def among(self, rows: Rows) -> Bools:
-        """Return a mask: True for each of these rows (producer, seq, offset) that is superseded."""
+        """Return a mask: True for each of these rows that is superseded. `rows` has the columns producer, seq and
+        offset.
+        """
         found = np.zeros(len(rows), dtype=np.bool_)
         for producer, last in self._of.items():
             own = rows["producer"] == producer

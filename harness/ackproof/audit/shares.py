@@ -76,7 +76,11 @@ class Block:
 
 @dataclass(frozen=True)
 class Share:
-    """Contribution of one bucket to one share."""
+    """Contribution of one bucket to one share.
+
+    `blocks`, `sparse`: the identities that the bucket produced. `unmatched`: final rows that the bucket did not
+    produce. `transactions`: totals of transactions in it.
+    """
 
     place: TopicPartition
     blocks: tuple[Block, ...] = ()
@@ -187,8 +191,8 @@ class IdentityRegister:
         return sparse.take(np.flatnonzero(~np.repeat(moved, ends - starts)))
 
     def find(self, producer: Array, seq: Ints) -> tuple[Bools, Bools]:
-        """Return two masks over these identities: was it produced, and did the bucket that produced it read
-        it intact?
+        """Return two masks over these identities: was it produced, and did the bucket that produced it read it
+        intact? `producer` and `seq` have one number for each identity.
         """
         at = self._sparse.find(producer, seq)
         produced = at >= 0
@@ -345,10 +349,11 @@ def _by_transaction(rows: Rows) -> tuple[Rows, Ints]:
 
 
 def add_torn(given: Sequence[tuple[TopicPartition, Rows]], findings: FindingsWriter) -> None:
-    """Add findings of torn transactions. Each names the first missing acked record.
+    """Add findings of torn transactions. Each names the first missing acked record. `given`: totals of transactions
+    in each bucket (`TRANSACTION_PARTS`).
 
-    A transaction is torn if the final read at read_committed lacks acked records of it, although it is
-    committed or the read has others of its records.
+    A transaction is torn if the final read at read_committed lacks acked records of it, although it is committed or
+    the read has others of its records.
     """
     places, place, rows = join_places(given, TRANSACTION_PARTS)
     if not len(rows):

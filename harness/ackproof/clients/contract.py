@@ -62,7 +62,7 @@ WHOLE: Final = Rotation()
 
 
 class ClientAdapter(Protocol):
-    """Functions of a client library's adapter. The module `librdkafka.adapter` implements them.
+    """Functions of a client library's adapter. The modules `librdkafka.adapter` and `java.adapter` implement them.
 
     Durations are in seconds. A configuration has the library's own setting names.
     """

@@ -71,7 +71,11 @@ class JournalConverter:
         return refused
 
     def salvage(self, client: str | None = None) -> tuple[list[Path], list[str]]:
-        """Turn what a client left into parts, as `journal.salvage` does, while this thread does nothing."""
+        """Turn what a client left (None: what every client left) into parts, while this thread does nothing. The
+        clients must not run any more.
+
+        Return the parts that were written, and the journal files that could not be read, each with the reason.
+        """
         with self._lock:
             return salvage(self._run, client)
 

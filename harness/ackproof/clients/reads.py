@@ -59,7 +59,9 @@ def read_files(folder: Path) -> list[tuple[int, Path]]:
 
 
 def read_rows(path: Path, index: int) -> tuple[Rows, bool]:
-    """Return the rows of a chunk that are whole, and whether it is full. Raises `TornJournal`."""
+    """Return the rows of a chunk that are whole, as an array of type `ROW`, and whether the chunk is full. Raises
+    `TornJournal`.
+    """
     try:
         raw = path.read_bytes()
     except OSError as error:
@@ -78,9 +80,11 @@ def read_rows(path: Path, index: int) -> tuple[Rows, bool]:
 def write_reads(
     settings: ReaderSettings, ledger: Path, index: int, rows: Rows, first_read: int
 ) -> Path | None:
-    """Write the rows of a chunk as a part of the ledger. Return its path; None without rows, or if it exists.
+    """Write the rows of a chunk, of type `ROW`, as a part of the ledger. Return its path; None without rows, or if it
+    exists.
 
-    Raises `TornJournal` if a row names a partition that the reader does not have.
+    `ledger`: the client's folder in the ledger. `first_read`: `read_seq` of the first row. Raises `TornJournal` if a
+    row names a partition that the reader does not have.
     """
     if not len(rows) or part_path(ledger, index).exists():
         return None

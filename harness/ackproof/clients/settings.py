@@ -60,12 +60,14 @@ class SettingsMaker:
     on_demand: bool
 
     def producer_config(self, name: str, transactional_id: str = "") -> dict[str, ConfigValue]:
-        """Return the library's configuration of the producer `name`."""
+        """Return the library's configuration of the producer `name`. `transactional_id` '': no transactions."""
         adapter = client_adapter(self.spec.producers.library)
         return adapter.producer_config(self.spec.producers, self.bootstrap, name, transactional_id)
 
     def reader_config(self, number: int, group: str = "") -> dict[str, ConfigValue]:
-        """Return the library's configuration of a live reader, counted from 0. `group`: as `ClientAdapter` has it."""
+        """Return the library's configuration of a live reader, counted from 0. `group`: id of the client whose group
+        it commits for; '': its own.
+        """
         spec = self.spec.consumers
         adapter = client_adapter(spec.library)
         return adapter.reader_config(
@@ -73,7 +75,7 @@ class SettingsMaker:
         )
 
     def producer(self, number: int, transactional_id: str) -> ProducerSettings:
-        """Return the settings of a producer. `transactional_id`: '' for none."""
+        """Return the settings of a producer, counted from 0. `transactional_id` '': no transactions."""
         spec, name = self.spec.producers, f"p{number}"
         config = self.producer_config(name, transactional_id)
         return ProducerSettings(
@@ -92,7 +94,10 @@ class SettingsMaker:
         )
 
     def reader(self, number: int, slot: int) -> ReaderSettings:
-        """Return the settings of a live reader. `slot`: number of the first of those that it replaces."""
+        """Return the settings of a live reader, counted from 0. `slot`: number of the first reader that it stands
+        for, by itself or over others; its own if it replaces none. A reader that starts at committed offsets uses
+        that reader's group.
+        """
         spec, name = self.spec.consumers, f"r{number}"
         group = f"r{slot}" if spec.start == "committed" else name
         return ReaderSettings(

@@ -83,7 +83,9 @@ def with_features(
 def jars_by_label(
     builds: Iterable[KafkaBuild], ready: Mapping[KafkaBuild, Installation]
 ) -> dict[str, Mapping[str, str]]:
-    """Return SHA-256 by file name of the jars of each build that is ready, by its label."""
+    """Return, by the label of each build that is ready, the SHA-256 of its jars by file name. `ready`: installations
+    by build.
+    """
     return {build.label: ready[build].jars.digests for build in builds if ready.get(build)}
 
 

@@ -109,7 +109,7 @@ class LocalNode(Node, Protocol):
         """Its wall clock; None if the cluster was not made for setting clocks."""
 
     def log_tail(self, lines: int = 20) -> str:
-        """Return the last lines of its log and of its output."""
+        """Return the last lines of its log and of its output, at most `lines` of each."""
 
     def start(self) -> None:
         """Start a process for it and return at once. Raises `BadInput` if it has one."""
@@ -290,7 +290,9 @@ class Cluster(ABC):
 
     @abstractmethod
     def admin_link(self) -> Connection | None:
-        """Return a connection to a broker that accepts changes: any that runs, or the controller if only it does."""
+        """Return a connection to a broker that accepts changes: in KRaft mode any that runs, in ZooKeeper mode the
+        controller. None if there is none.
+        """
 
     @abstractmethod
     def create_topics(self, topics: Mapping[str, TopicSpec], timeout_s: float = 30.0) -> None:

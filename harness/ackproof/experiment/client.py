@@ -30,7 +30,8 @@ class ClientChoice:
     def release_for(self, kafka: KafkaBuild) -> str:
         """Return the release of the Java client for a cluster that runs `kafka`; '' for librdkafka.
 
-        Without one of its own it is the cluster's. A build that is no release gets the newest known one of its line.
+        It is the client's own `release`; without one, the cluster's. A build that is no release gets the newest known
+        one of its line.
         """
         if self.library != JAVA or self.release:
             return self.release

@@ -49,7 +49,11 @@ class Ruling:
 
 @dataclass(frozen=True)
 class Promises:
-    """The settings that decide what may happen to the records of one topic."""
+    """The settings that decide what may happen to the records of one topic. `acks`: 0, 1 or all, as text.
+
+    `retry_possible`: retries are on and idempotence is off, so that a record may be appended twice. `min_insync`:
+    effective min.insync.replicas. `unclean_election`: True if a replica outside of the ISR may become leader.
+    """
 
     acks: str
     idempotence: bool

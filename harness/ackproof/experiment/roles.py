@@ -106,8 +106,9 @@ class Members:
     def in_racks(
         cls, brokers: Sequence[int], controllers: Sequence[int], racks: Sequence[str], own: Sequence[str]
     ) -> Members:
-        """Return members whose racks are assigned round-robin. `own`: racks of the controllers; empty: the same as
-        brokers."""
+        """Return members with these ids of `brokers` and `controllers`. `racks` are assigned to them round-robin.
+        `own`: racks of the controllers; empty: the same as brokers.
+        """
         by_node: dict[int, str] = {}
         # A combined node gets its rack as a broker.
         for nodes, names in ((controllers, own or racks), (brokers, racks)):

@@ -68,7 +68,9 @@ class Gauges(Protocol):
         """Return the newest sample of a partition; None if there is none."""
 
     def metric(self, name: str, node: int | None) -> float | None:
-        """Return the newest scraped value of one node, or of all nodes combined; None if it is unknown."""
+        """Return the newest scraped value of the metric `name` at one node, or of all nodes combined (`node` None);
+        None if it is unknown.
+        """
 
 
 class FaultDriver:

@@ -276,7 +276,9 @@ def find_factory(kind: type[FaultSpec]) -> InjectionFactory[Any] | None:
 
 
 def make_injection(fault: FaultSpec, aim: Aim, context: FaultContext) -> Injection[Any]:
-    """Return the injection of `fault` on the nodes of `aim`."""
+    """Return the injection of `fault` on the nodes of `aim`. Raises `FaultNotConfirmed` if its kind has no injection
+    (a storm).
+    """
     maker = find_factory(type(fault))
     if maker is None:
         raise FaultNotConfirmed(f"{fault.kind} has no injection")

@@ -123,7 +123,8 @@ def _escape(value: str) -> str:
 def producer_config(
     spec: ProducerSpec, bootstrap: str, client: str, transactional_id: str = ""
 ) -> dict[str, ConfigValue]:
-    """Return the Java client's configuration of one producer, whose id is `client`.
+    """Return the Java client's configuration of one producer, whose id is `client`. `transactional_id` '': no
+    transactions.
 
     Raises `BadInput` if the experiment gives a setting that only the harness may set.
     """
@@ -174,11 +175,11 @@ def reader_config(
     final: bool = False,
     group: str = "",
 ) -> dict[str, ConfigValue]:
-    """Return the Java client's configuration of one live reader, whose id is `client`. `extra`: settings of the file.
+    """Return the Java client's configuration of one live reader, whose id is `client`.
 
-    `group`: the client whose group it commits for, '' its own.
-
-    Raises `BadInput` for a setting that only the harness may set, and for a final reader: that is librdkafka's.
+    `extra`: the experiment's settings. `isolation`: its isolation.level. `group`: id of the client whose group it
+    commits for; '': its own. Raises `BadInput` for a setting that only the harness may set, and for a `final` reader:
+    that is librdkafka's.
     """
     from ackproof.experiment.settings import Scope
 

@@ -53,9 +53,11 @@ def client_jars(release: str) -> KafkaJars:
 
 @cache
 def client_archive(release: str, java: Java) -> Path | None:
-    """Return the class-data archive of a client, which starts in a third of the time with it. It is made once.
+    """Return the class-data archive of a client of this release, which starts in a third of the time with it. It is
+    made once.
 
     None if this Java shares no class data, or does not use the archive that it made: the client then starts slowly.
+    Raises `AckproofError` if the client that writes the archive does not start or end.
     """
     jars = client_jars(release)
     if not java.sharing:
@@ -84,7 +86,9 @@ def client_archive(release: str, java: Java) -> Path | None:
 def client_command(
     role: str, settings: Path, release: str, buffer_bytes: int = _BUFFERS_MB << 20
 ) -> list[str]:
-    """Return the command line of a client with this settings file. `buffer_bytes`: size of a producer's buffer."""
+    """Return the command line of a client of this release with this settings file. `role`: `producer` or `reader`.
+    `buffer_bytes`: size of a producer's buffer.
+    """
     java = find_java()
     archive = client_archive(release, java)
     flags = [*_FLAGS, f"-Xmx{_HEAP_MB + (buffer_bytes >> 20)}m"]

@@ -213,7 +213,8 @@ def log_end(replica: Path) -> int:
 
 
 def checkpoint(log_dir: Path, name: str = RECOVERY_POINT) -> dict[TopicPartition, int]:
-    """Return the offsets in an offset checkpoint file of a log dir, by partition; empty if there is no such file.
+    """Return the offsets in the offset checkpoint file `name` of a log dir, by partition; empty if there is no such
+    file.
 
     Invalid lines are skipped.
     """

@@ -42,14 +42,16 @@ class Owner(Document):
 
 
 def log_dirs(spec: ClusterSpec, data: str, *, broker: bool) -> tuple[str, ...]:
-    """Return the log dirs of a node with its data at `data`. An isolated controller has one."""
+    """Return the log dirs of a node with its data at `data`. An isolated controller (`broker` False) has one."""
     if spec.log_dirs == 1 or not broker:
         return (data,)
     return tuple(f"{data}/log-{number}" for number in range(1, spec.log_dirs + 1))
 
 
 def metadata_dir(spec: ClusterSpec, data: str, *, broker: bool) -> str:
-    """Return the folder of the metadata log: its own if there are several log dirs, so that it outlives each."""
+    """Return the folder of the metadata log of a node with its data at `data`. A broker with several log dirs has one
+    of its own for it, so that the log outlives each of them.
+    """
     return data if spec.log_dirs == 1 or not broker else f"{data}/metadata"
 
 

@@ -100,7 +100,7 @@ class KraftQuorum(MetadataQuorum):
         return queries.quorum_leader(self._links[node_id], ASK_S / 2) >= 0
 
     def controller(self) -> int | None:
-        """Return the leader with the newest epoch among the voters' answers."""
+        """Return the leader with the newest epoch among the answers of voters that run; None if none answers."""
         leads = []
         for node_id, link in self._links.items():
             if self._runs(node_id):

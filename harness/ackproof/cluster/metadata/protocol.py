@@ -116,7 +116,7 @@ class Metadata(Protocol):
         """Return the KRaft voters or ZooKeeper servers at these addresses. `runs` tells if a node's process runs."""
 
     def controller_seen_by(self, broker: Connection) -> int | None:
-        """Return the active controller in this broker's view. Raises `WireError`."""
+        """Return the active controller in this broker's view; None if it knows none. Raises `WireError`."""
 
     def decode(self, folders: Sequence[Path]) -> Iterator[MetadataRecord]:
         """Decode the metadata changes that a majority of the servers have logged, from the servers' data folders.

@@ -136,7 +136,9 @@ class AtCode(NodeFault):
         return (f"{self.does} at {self.title}{place}, pass {self.nth}",)
 
     def place(self, version: str, mode: str) -> CodePlace | None:
-        """Return the point's place in a release; None if the release has none."""
+        """Return the point's place in a release in a metadata mode (`kraft` or `zookeeper`); None if the release has
+        none.
+        """
         if isinstance(self.point, FreePoint):
             return self.point.place()
         return POINTS[self.point].place(version, mode)

@@ -49,7 +49,9 @@ class CodePoint:
     in_zookeeper: CodePlace | None = None
 
     def place(self, version: str, mode: str = "kraft") -> CodePlace | None:
-        """Return the point's place in a release; None if the release has no such point, as far as known."""
+        """Return the point's place in a release in a metadata mode (`kraft` or `zookeeper`); None if the release has
+        no such point, as far as known.
+        """
         line = numbers(version)[:2]
         if mode == "zookeeper" and self.in_zookeeper is not None:
             return self.in_zookeeper if line >= numbers(FIRST_LINE) else None

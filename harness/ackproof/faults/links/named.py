@@ -161,8 +161,9 @@ class FlapInjection(LinksInjection[FlapFault]):
         return self._describe(seen)
 
     def heal(self) -> str:
-        """End the flapping, after a probe of the links that no other fault silences any more; return what was
-        done, in words."""
+        """End the flapping, after a probe of the links that no other fault silences any more; return what was done,
+        in words. Raises `FaultNotConfirmed` if the flapping had failed.
+        """
         flaps = self._thread.ident is not None
         try:
             free = [link for link in self._vouched if flaps and not self._excuse(link)]

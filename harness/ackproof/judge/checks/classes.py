@@ -230,10 +230,11 @@ def ruling(
     promises: Promises,
     expects: Sequence[ExpectSpec],
 ) -> Ruling:
-    """Return whether a class is forbidden on one topic, with the reason.
+    """Return whether the class `anomaly` is forbidden on one topic, with the reason.
 
-    The prediction decides if there is one; else the promises of the settings; else the experiment's
-    expectations.
+    The settings (`promises`) alone decide classes that are not `RuledBy.LOSS`. Of the others, the prediction decides.
+    Without one the settings decide; but if one of `expects` bounds the class, the ruling is unknown, unless the
+    settings forbid the class and no bound demands it.
     """
     usual, row = rule(anomaly, promises), TABLE.get(anomaly)
     if row is None or row.ruled_by is not RuledBy.LOSS:

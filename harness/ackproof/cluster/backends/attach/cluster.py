@@ -276,11 +276,10 @@ _SETTINGS: Final = (
 
 
 def facts_of(metadata: Any, links: Mapping[int, Connection], *, zookeeper: bool) -> dict[str, str]:  # noqa: ANN401
-    """Return what the brokers say of the cluster, as text by name: cluster id, brokers, release, features,
-    settings.
+    """Return what the brokers say of the cluster, as text by name: cluster id, brokers, release, features, settings.
 
-    `metadata`: a Metadata response; `links`: a connection to each broker. `not told` lists the requests that were
-    refused.
+    `metadata`: a Metadata response; `links`: a connection to each broker; `zookeeper`: True in ZooKeeper mode, where
+    no quorum is asked. `not told` lists the requests that were refused.
     """
     told: dict[str, dict[int, str]] = {}
     refused: dict[str, None] = {}
