@@ -98,7 +98,7 @@ class PacketRules:
         self._add(rules)
 
     def redirect(self, mark: str, address: Address, to: Address, *, through: Address | None = None) -> None:
-        """Redirect new connections for the destination `address` to `to`, before all earlier rules.
+        """Redirect new connections for `address` to `to`, by a rule that comes before all earlier rules.
 
         Raises `LinkError`. An open connection to `address`, or to `through` if that is given, is reset at its
         next packet. `mark`: a comment that identifies the rules, for `marks` and `remove`.

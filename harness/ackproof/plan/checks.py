@@ -239,10 +239,7 @@ def _check_names_of_topics(spec: ExperimentSpec, found: Problems) -> None:
 
 def check_settings(found: Problems, path: Path, scope: Scope) -> None:
     """Report settings in the mapping at `path` that ackproof sets itself, and values that must be numbers and are
-    not.
-
-    `scope`: what the settings are for: nodes, topics, producers or consumers.
-    """
+    not. `scope`: kind of the settings."""
     node = found.node(path)
     for name, value in node.entries.items() if isinstance(node, MapNode) else ():
         if (why := refusal(scope, name)) is not None:

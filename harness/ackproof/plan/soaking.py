@@ -42,7 +42,7 @@ class Soak:
 
 
 def soaked(file: str, root: MapNode, soak: Soak) -> MapNode:
-    """Return the experiment as one load of whole windows.
+    """Return the experiment with its load repeated for the duration of the soak, rounded to whole windows.
 
     Each window is as long as the load of the file and repeats its faults. `file`: its name in messages. Raises
     `BadInput` if something in the file cannot be repeated window by window.

@@ -1,4 +1,4 @@
-"""Evaluation of one expectation on one quantity of one run."""
+"""Evaluation of one expectation on one quantity of one run, and all quantities of a run as rows."""
 
 from __future__ import annotations
 

@@ -229,7 +229,10 @@ class SparkStart:
 
 
 def train_archive(archive: str) -> None:
-    """Run a job of two groups in a JVM that writes its class-data archive at exit. Call it in a separate process."""
+    """Run a small job in a JVM that writes its class-data archive to the path `archive` at exit.
+
+    Call it in a separate process.
+    """
     import psutil
 
     from ackproof.spark.edges import RddEdge
