@@ -59,10 +59,11 @@ def predict(
     machine: bool,
     forcing: Forcing | None,
 ) -> int:
-    """Say what each case may lose: each anomaly class possible, impossible or unknown, before anything runs.
+    """Predict, before anything runs, which anomaly classes are possible, impossible or unknown in each case.
 
-    Exit code 254 when an expectation demands to see what is impossible. With --force the stories of --story are forced
-    on real brokers; then that of `ackproof force`, the gravest of them.
+    Exit code 254 if an expectation demands to see an impossible class. With --force the counterexamples of
+    --story are forced on real brokers, and the exit code is the gravest of those that `ackproof force` would
+    have.
     """
     from ackproof.base.errors import BadInput
     from ackproof.console import Console
@@ -253,10 +254,11 @@ def explore(
     machine: bool,
     forcing: Forcing | None,
 ) -> int:
-    """Look at every interleaving of a small world, and tell the shortest way to a loss.
+    """Search all interleavings of a small model, and print the shortest counterexample for each class.
 
-    Exit code 0 when there is an answer (a story, or none to be told), 2 when a limit left it open. With --force that of
-    `ackproof force` for each story, the gravest of them.
+    Exit code 0 if there is an answer (a counterexample, or none exists), 2 if a limit left it open. With --force
+    the counterexamples are forced on real brokers, and the exit code is the gravest of those that `ackproof
+    force` would have.
     """
     from ackproof.console import Console
     from ackproof.rundir.documents import write_atomically

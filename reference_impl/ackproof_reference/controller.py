@@ -29,16 +29,17 @@ def begin_shutdown(metadata: Metadata, broker: int, rules: Rules) -> Metadata:
 
 
 def half_fenced(metadata: Metadata, broker: int, rules: Rules) -> Metadata:
-    """Return the metadata if the controller fails in the middle of `fence`.
+    """Return the metadata that the controller leaves if it fails in the middle of `fence`: the partitions are
+    changed, but the broker is not fenced.
 
-    The partitions are written first, in batches of their own if they are many (a non-atomic ControllerResult), and the
-    broker last.
+    It writes the partitions first, in batches of their own if they are many (a non-atomic ControllerResult).
     """
     return Metadata(fence(metadata, broker, rules).partition, metadata.brokers)
 
 
 def half_stopping(metadata: Metadata, broker: int) -> Metadata:
-    """Return the metadata if the controller fails in the middle of `begin_shutdown`, which writes the broker first."""
+    """Return the metadata that the controller leaves if it fails in the middle of `begin_shutdown`: the broker is
+    stopping, but the partitions are unchanged."""
     return metadata.with_broker(metadata.registration(broker)._replace(stopping=True))
 
 

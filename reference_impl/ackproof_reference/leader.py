@@ -184,11 +184,11 @@ def _refused(role: object, leader_epoch: int, rules: Rules) -> Error:
 
 
 def waited_for(partition: Partition, pending: tuple[int, ...] | None, rules: Rules) -> tuple[int, ...]:
-    """Return the replicas that the high watermark waits for: the maximal ISR (KIP-497).
+    """Return the replicas that the high watermark waits for.
 
-    While a proposal is in flight that is the larger of both sets, because the leader does not know which one the
-    controller has. Without the protection it is the smaller one: a joining member is not waited for yet, a leaving one
-    no longer.
+    `pending`: the ISR that the leader has proposed without an answer yet; None: none. Without a proposal it is
+    the ISR. With one it is the union of both sets, the maximal ISR (KIP-497), because the leader does not know
+    which one the controller has. If the rules lack `maximal_isr` it is their intersection.
     """
     if pending is None:
         return partition.isr

@@ -78,7 +78,7 @@ class Log(NamedTuple):
         return tuple(batch for batch in batches if batch.next <= offset)
 
     def read(self, offset: int, limit: int) -> tuple[Batch, ...]:
-        """Return up to `limit` batches that end after `offset`."""
+        """Return the first batches that hold `offset` or later offsets, at most `limit`."""
         batches = self.batches
         first = bisect_right(batches, offset, key=_BASE)
         if first and batches[first - 1].next > offset:
@@ -154,7 +154,7 @@ def truncate(log: Log, offset: int) -> Log:
 
 
 def restart_at(offset: int) -> Log:
-    """Return the log of a replica that dropped everything and goes on at the leader's log start
+    """Return the log of a replica that dropped everything and goes on at `offset`, the leader's log start
     (ReplicaManager.truncateFullyAndStartAt)."""
     return Log(start=offset, end=offset, high_watermark=offset, flushed=offset)
 
@@ -172,7 +172,8 @@ def lose_power(log: Log, kept: int) -> Log:
 
 
 def last_batches(log: Log, producer: int, limit: int = 5) -> tuple[Batch, ...]:
-    """Return the newest data batches of a producer, oldest first (ProducerStateEntry.NUM_BATCHES_TO_RETAIN is 5)."""
+    """Return the newest data batches of a producer, at most `limit`, oldest first
+    (ProducerStateEntry.NUM_BATCHES_TO_RETAIN is 5)."""
     found: list[Batch] = []
     for batch in reversed(log.batches):
         if batch.producer == producer and batch.kind == DATA:

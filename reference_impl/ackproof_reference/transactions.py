@@ -188,11 +188,12 @@ def verified(transaction: Transaction, epoch: int, partition: int) -> bool:
 
 
 def end_transaction(transaction: Transaction, epoch: int, *, commit: bool) -> tuple[Transaction, Error]:
-    """Decide a transaction (EndTxn); return it and the error for the client.
+    """Decide a transaction (EndTxn); return it and the error for the client: PRODUCER_FENCED for another epoch,
+    INVALID_TXN_STATE while markers are in flight or without an open transaction.
 
-    With KIP-890's second part the markers carry the next epoch, which fences late records. A repeated request
-    gets the same answer if it has the decided epoch. Without that part any request with the same producer epoch
-    gets it, so one for the next transaction does too.
+    A request that repeats the last decision gets NONE. With KIP-890's second part (`version` 2) a decision raises
+    the producer epoch: the markers fence late records, and a repeated request is recognized by the epoch before.
+    Without it, an EndTxn of the next transaction looks the same as a repeated one.
     """
     bumps = transaction.version > 1
     again = epoch == transaction.epoch - bumps

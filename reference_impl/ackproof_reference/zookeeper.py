@@ -56,7 +56,8 @@ class Member(NamedTuple):
 
 
 def try_to_become_controller(ensemble: Ensemble, member: Member, own: int) -> tuple[Ensemble, Member]:
-    """Create `/controller` and raise the controller epoch in one operation (KafkaController.elect).
+    """Let broker `own` create `/controller` and raise the controller epoch in one operation
+    (KafkaController.elect). Return the ensemble and the broker afterwards.
 
     The first broker succeeds; the others learn which broker is controller.
     """
@@ -98,9 +99,10 @@ def reconnect(ensemble: Ensemble, own: int) -> tuple[Ensemble, Member]:
 def write_state(
     ensemble: Ensemble, member: Member, leader: int, rules: ZooKeeperRules
 ) -> tuple[Ensemble, bool]:
-    """Write the partition's leader as the controller; return True if it was written.
+    """Write `leader` as the partition's leader, as a broker does that takes itself for the controller.
 
-    ZooKeeper refuses the write if another controller has been elected since (a zombie controller).
+    Return the ensemble, and True if it was written. ZooKeeper refuses the write if another controller has been
+    elected since (a zombie controller) and the rules have `epoch_check`.
     """
     if rules.epoch_check and member.acts != ensemble.controller_epoch:
         return ensemble, False

@@ -58,8 +58,10 @@ class Timing:
     The constants were measured on real brokers (see the README). `fetch_wait`, `fetch_backoff`, `lag_max`:
     replica.fetch.wait.max.ms, replica.fetch.backoff.ms, replica.lag.time.max.ms. `session`: time without a
     heartbeat after which a broker is fenced; `heartbeat`: interval of heartbeats. `quorum_timeout`: time without
-    the leader after which a voter begins an election; `quorum_jitter`: range of a random delay added to it.
-    `hop`: fixed latency of a message, one way.
+    the leader after which a voter begins an election.
+
+    A duration with a `…_jitter` has a fixed part and a random part of 0 to that jitter; `hop` and `jitter` are
+    these parts of the latency of a message, one way.
     """
 
     fetch_wait: int

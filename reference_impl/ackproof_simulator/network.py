@@ -272,8 +272,9 @@ class Network:
 class Scene:
     """Objects that all parts of a simulated run share.
 
-    Callbacks, assigned last: `alter` sends a leader's ISR proposal to the controller; `learned` follows a
-    broker's new image; `advanced` a new high watermark on a broker.
+    Callbacks, assigned last: `alter(partition, leader, request)` sends a leader's ISR proposal to the controller.
+    `learned(partition)` is called when a broker has a new image of the partition, `advanced(partition, broker)`
+    when the broker's high watermark has changed; None: nobody needs it.
     """
 
     clock: Clock

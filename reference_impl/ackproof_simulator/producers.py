@@ -100,8 +100,10 @@ Tell: TypeAlias = Callable[[ClientBatch, PartitionRun], None]
 
 
 class Producer:
-    """One simulated producer process with the behaviour of librdkafka. `tell` is called with every batch
-    whose outcome is known.
+    """One simulated producer process with the behaviour of librdkafka.
+
+    `lines`: its queue for each partition; the record with seq s goes to number (s + `first_place`) % n of them.
+    `tell(batch, partition)` is called with every batch whose outcome is known.
     """
 
     def __init__(

@@ -58,13 +58,15 @@ class FinalPlace:
     """Base offsets of batches that a reader at read_committed does not get."""
 
     def is_handed(self, batch: Batch) -> bool:
-        """Return True if a reader at read_committed is given its records."""
+        """Return True if a reader at read_committed gets the records of this batch."""
         return batch.kind == DATA and batch.base not in self.aborted
 
 
 class Simulation:
-    """One simulated run of a case. `say` is called with timeline events. `reading`: True to simulate readers
-    even if no trigger needs them.
+    """One simulated run of a case.
+
+    `say(detail, fault)` is called with timeline events; `fault`: number of the fault, None for none. `reading`:
+    True to simulate readers even if no trigger needs them.
     """
 
     def __init__(

@@ -41,8 +41,9 @@ Say: TypeAlias = Callable[[EventDetail, int | None], None]
 
 
 class Schedule:
-    """Starts and heals the faults of one simulated run by their triggers. `say` is called with timeline
-    events, if not None.
+    """Starts and heals the faults of one simulated run by their triggers.
+
+    `say(detail, fault)` is called with timeline events and the fault's number; `say` None: nobody needs them.
     """
 
     def __init__(self, case: Case, world: World, say: Say | None) -> None:

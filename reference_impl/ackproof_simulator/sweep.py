@@ -103,9 +103,9 @@ def sweep(
 ) -> SimulationFile:
     """Simulate every seed, and return the distribution of each quantity.
 
-    `command` returns the command line that repeats a seed. `mapper` runs chunks of seeds elsewhere; None: all
-    in this process. `progress(done, total)` is called now and then. `shrinks`: also search for the fewest
-    faults that show a finding.
+    `command` returns the command line that repeats a seed. `mapper(case as JSON, chunks of seeds)` runs the seeds
+    elsewhere and yields the counts of each chunk; None: all run in this process. `progress(done, total)` is
+    called now and then. `shrinks`: also search for the fewest faults that show a finding.
     """
     began = time.monotonic()
     runs: list[Counts] = []

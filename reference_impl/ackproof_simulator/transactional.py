@@ -164,7 +164,7 @@ class TransactionalProducer(Producer):
             batch.txn, batch.made = self.txns[-1].number, self.clock.now
 
     def sent_ns(self, seq: int) -> int:
-        """Return the time now in ns: records are created when they are handed to the library."""
+        """Return the present time in ns for any `seq`: records are created when they are handed to the library."""
         return self.clock.now
 
     # -- sending ------------------------------------------------------------------------------------------------

@@ -301,7 +301,9 @@ NOTHING: Final = KeptLog(_NONE, _NONE, _NONE, (), 0, 0)
 
 @dataclass(frozen=True)
 class OffsetFates:
-    """Masks over acknowledged offsets: the record can be gone, it can be kept; both if the times do not
+    """Possible fates of acknowledged records, as arrays with one element per row.
+
+    `gone`: True if the record can be gone. `kept`: True if it can be kept. Both are True if the times do not
     decide.
     """
 
@@ -316,9 +318,8 @@ class OffsetFates:
 
 
 def possible(leader_epoch: LeaderEpoch, rows: AckedRows) -> Bools:
-    """Return a mask of the records that a leader can have appended in an epoch, judged by their send and
-    acknowledgement times.
-    """
+    """Return a mask of the rows whose records the leader of this epoch can have appended, judged by the times of
+    their send and acknowledgement."""
     end = min(leader_epoch.end_ns, NEVER - SLACK_NS) + SLACK_NS
     can: Bools = (rows.done >= leader_epoch.begin_ns - SLACK_NS) & (rows.sent <= end)
     return can

@@ -31,11 +31,12 @@ _BEFORE_NS: Final = 500_000_000
 
 
 class Disturbance(NamedTuple):
-    """An event that can remove records in flight, from `begin_ns` to `end_ns`.
+    """An event that can remove records in flight, from `begin_ns` to `end_ns` (ns since the run's start).
 
-    `fault`: it concerns the producers that the fault names. Connections and logs are in order, so it removes
-    consecutive records of a producer. `since_ns`: records sent before this time were certainly appended. `known_ns`:
-    from this time on the producer knows of the event, whatever else it sends.
+    `what`: the event in words. `since_ns`: records sent before this time were certainly appended. `known_ns`:
+    from this time on the producer knows of the event, whatever else it sends. `fault`: a fault of clients, which
+    concerns only the producers that it names; None: all producers. Connections and logs are in order, so an event
+    removes consecutive records of a producer.
     """
 
     since_ns: int

@@ -93,9 +93,8 @@ def read_story(path: Path, wanted: str | None = None) -> tuple[Story, str]:
 
 
 def followed(scope: Scope, steps: Sequence[StoryStep]) -> tuple[StoryLine, ...]:
-    """Return the steps of a counterexample with the cells that each changes, as the model of `scope` takes
-    them. Raises `BadInput` if it cannot take one.
-    """
+    """Return the steps of a counterexample as the model of `scope` takes them, each with the parts of the state
+    that it changes. Raises `BadInput` if the model cannot take one."""
     way = [(step.actor, step.text, step.target) for step in steps]
     try:
         return tuple(Search(world(scope.in_stories)).follow(way))

@@ -33,7 +33,10 @@ Entry = dict[str, Data]
 
 
 class NotForceable(AckproofError):
-    """Raised for a step of a counterexample that no script can carry out."""
+    """Raised for a step of a counterexample that no script can carry out. `number`: the step, from 1.
+
+    `why`: a sentence.
+    """
 
     def __init__(self, number: int, line: StoryLine, why: str) -> None:
         self.number = number

@@ -50,8 +50,8 @@ def planned(case: Case, topic: str) -> Iterator[tuple[FaultSpec, Incidents]]:
 def happened(
     case: Case, topic: str, events: Sequence[Event], decided: Sequence[MetadataRecord]
 ) -> Iterator[Counted]:
-    """Yield the incidents that a run shows for the brokers and for the most affected partition of a topic,
-    each with a sentence for the report.
+    """Yield (sentence for the report, incidents) for each incident that a run shows, for the brokers and for the
+    most affected partition of a topic.
 
     `decided`: the run's metadata log; if empty, the samples in the timeline and the planned faults are used.
     """

@@ -329,8 +329,10 @@ class Life:
 
 
 def deleted_by(observed: Observed, topic: str, timestamp_ms: int, done: Set[int]) -> FaultSpec | None:
-    """Return the fault that deleted a topic: the latest one that may have been due when a controller wrote
-    that, and is not in `done`; None if none was.
+    """Return the fault that deleted a topic, None if none did.
+
+    `timestamp_ms`: the controller's time of the deletion. `done`: numbers of faults whose deletion is known to be
+    another one. It is the latest fault that deletes this topic and may have begun by then.
     """
     _, last = observed.written_within(timestamp_ms)
     faults = {fault.number: fault for fault in observed.case.faults}
@@ -354,11 +356,12 @@ def learns_ns(cluster: ClusterSpec, stall_ns: int = 0) -> int:
 
 
 def answered_ns(observed: Observed, topic: str, lives: Sequence[Life], number: int) -> int:
-    """Return the time from which brokers' answers are about this incarnation of a topic, in ns since the run's start.
+    """Return the time, in ns since the run's start, from which brokers' answers are about incarnation `number`
+    (from 0) of a topic. `lives`: the incarnations of one of its partitions, oldest first.
 
-    The fault that recreates a topic is confirmed as healed once every broker shows the new incarnation and its leaders
-    answer for the new logs. Without that confirmation, it takes as long as a broker may lag behind the metadata log
-    (`learns_ns`).
+    The fault that recreates a topic is confirmed as healed once every broker shows the new incarnation and its
+    leaders answer for the new logs. Without that confirmation, it takes as long as a broker may lag behind the
+    metadata log (`learns_ns`).
     """
     began = lives[number].began_ns
     if number == 0:

@@ -108,7 +108,8 @@ def steps(before: Metadata, after: Partition, context: AppendContext, rules: Rul
 def steps_from_image(
     image: Metadata, before: Partition, context: AppendContext, rules: Rules
 ) -> Iterator[Step]:
-    """Yield steps whose record was built from an older `image` of the same event, applied to `before`.
+    """Yield the possible second steps for a failed log dir, if the controller computed them from `image`, the
+    state before the first of two records of one request, although they apply to `before`, the state after it.
 
     Two methods write a second record about a partition before they replay the first: processBrokerHeartbeat
     (handleDirectoriesOffline after the change of the broker's state) and handleAssignReplicasToDirs

@@ -229,8 +229,10 @@ def stay(rules: Rules) -> bool:
 
 
 def brings_nothing(under_way: Hashable) -> bool:
-    """Return True if a follower's request or answer in flight (the value of its cell; None: none) cannot change
-    its log."""
+    """Return True if a follower's message in flight cannot change its log.
+
+    `under_way`: a request, a response, or None for none.
+    """
     if isinstance(under_way, Fetched):
         return not under_way.batches and under_way.diverging is None and under_way.error is Error.NONE
     return not isinstance(under_way, Reply)

@@ -181,11 +181,11 @@ def _serving(
 
 
 def serve(scope: Scope, client: Client, before: Broker, served: Step, proposal: Proposal) -> Move:
-    """Return a leader's step that answers a follower. `before`: the leader. `served`: the leader after the
-    request, with its messages, the reply first. `proposal`: what is in its proposal cell.
+    """Return a leader's step that answers a follower. `before`: the leader.
 
-    New cells: client, leader's log, memory, proposal; message in flight (None for a refusal: the follower
-    asks again).
+    `served`: the leader after the request, with its messages, the reply first. `proposal`: its AlterPartition in
+    flight, or the response to it; None: none. The new values of the step are the client, the leader's log, memory
+    and proposal, and the message in flight to the follower (None for a refusal: the follower asks again).
     """
     after, (reply, *messages) = served
     assert isinstance(reply, Reply)
@@ -203,9 +203,8 @@ def serve(scope: Scope, client: Client, before: Broker, served: Step, proposal: 
 
 
 def fused(scope: Scope, own: int) -> list[Group]:
-    """Return the groups for the fetches of broker `own` with the reduction `fusing`: request, answer and
-    taking the answer are one step where no state tells them apart.
-    """
+    """Return the groups for the fetches of broker `own` with the reduction `fusing`: a request, its answer and
+    the follower's taking it are one step where the states in between make no difference."""
     log, process, fetch = log_cell(own), process_cell(own), fetch_cell(own)
     groups = [
         Group("taking", (log, process, fetch), partial(_taking, scope, own), row=memory_row(own)),

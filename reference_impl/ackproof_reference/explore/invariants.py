@@ -102,9 +102,8 @@ def records(batches: tuple[Batch, ...]) -> tuple[int, ...]:
 
 
 def holds_promised(client: Client, held: tuple[int, ...]) -> bool:
-    """Return True if the records contain all acknowledged ones, and begin with the records that a reader has
-    seen.
-    """
+    """Return True if the records `held` (their numbers, in log order) contain all acknowledged ones, and begin
+    with the records that a reader has seen."""
     return {*client.acked} <= {*held} and held[: len(client.read)] == client.read
 
 

@@ -74,15 +74,16 @@ class StoryLine(NamedTuple):
 class Group(NamedTuple):
     """Steps that read and write the same cells. `cells`: indices into a state (`Model.names`).
 
-    `moves(*cells)` gets the values of those cells. It yields each possible step with the new values, in the
-    same order. `check(*cells)` yields (class, sentence) for each invariant that these values break.
+    `moves(*cells)` gets the values of those cells. It yields each possible step with the new values, in the same
+    order. `check(*cells)` yields (class, sentence) for each invariant that these values break.
 
-    `at_once`: the group has at most one step, which is taken together with the step that made it possible. It
-    must change nothing that another step or an invariant reads, and its effect must not depend on how long it
-    waits. `at_once(value)` returns the part of a cell's value that the step depends on; None: no step.
+    `at_once`: if set, the group has at most one step, which is taken together with the step that made it
+    possible. It must change nothing that another step or an invariant reads, and its effect must not depend on
+    how long it waits. `at_once(value)` gets the value of one of the cells and returns the part on which the step
+    depends; None: there is no step with this value.
 
-    Groups of one `row` are looked up together, by all their cells at once. That pays if these cells have far
-    fewer combinations than there are states. `counts` names the fields that the group reads of a cell of
+    `row`: groups with the same name are looked up together, by all their cells at once. That pays if these cells
+    have far fewer combinations than there are states. `counts` names the fields that the group reads of a cell of
     counters (`Model.counters`); it sees 0 in the others and does not change them. Each step counts as `steps`
     steps.
     """

@@ -198,12 +198,13 @@ def _session(scope: Scope, own: int, metadata: Metadata, log: Log, process: Proc
 
 
 def starts_unnoticed(scope: Scope, own: int, metadata: Metadata) -> bool:
-    """Return True if no state shows when a fenced broker `own` registers again. `metadata`: the controller's.
+    """Return True if the search may put off the registration of the fenced broker `own`, and take it in one step
+    with what the broker learns next (reduction `fusing`). `metadata`: the controller's.
 
-    The broker is in neither ISR nor ELR. Until it has learned its role, its only possible step is to die
-    again. So its registration is put off until it learns, whatever the controller decides in between. The
-    side effects of registering (the broker is no longer stopping, its clean-shutdown file is removed) happen
-    then.
+    That changes no answer if the rules permit it and the broker is a replica, but not the leader and in neither
+    ISR nor ELR: until it has learned its role it can only die again, and no other step depends on when it
+    registered. The side effects of registering (the broker is no longer stopping, its clean-shutdown file is
+    removed) happen in that joint step.
     """
     rules, partition = scope.rules, metadata.partition
     # Fenced brokers join no ISR, checkpoints are not older a second time, and no leader is elected while it is fenced.

@@ -184,9 +184,9 @@ class _Renaming:
 
 
 class Admission:
-    """Decides which states a search for the classes `wanted` keeps.
+    """Decides which states of `model` a search for the classes `wanted` keeps.
 
-    It works on packed states; create a new one when the packing changes.
+    It works on states packed by `cells`; create a new one when the packing changes.
     """
 
     def __init__(self, model: Model, cells: Cells, wanted: frozenset[str]) -> None:
@@ -230,8 +230,9 @@ class Admission:
 
 
 class Spare(dict[int, tuple[int, ...]]):
-    """Cache: by the bits of a packed state's counters, what to add to the state to get all states with more
-    budget left.
+    """Cache of what to add to a packed state to get each state that differs only in having more budget left.
+
+    Its keys are the bits of the state's counters.
     """
 
     def __init__(self, cells: Cells) -> None:

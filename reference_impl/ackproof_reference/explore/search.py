@@ -134,11 +134,11 @@ class Search:
         max_seconds: float | None = None,
         watch: Callable[[Progress], None] | None = None,
     ) -> Progress:
-        """Search until all wanted findings are made, all states visited, or a limit is reached; return
-        `progress`.
+        """Search until all wanted findings are made, all states visited, or a limit is reached (None: no limit);
+        return `progress`.
 
-        Limits: states found in all, bytes of memory, seconds of this call. They are checked after each slice
-        of 8192 states, when `watch` is called too.
+        `max_states`: states found in all. `max_bytes`: memory. `max_seconds`: time of this call. The limits are
+        checked after each slice of 8192 states, when `watch` is called with the progress, too.
         """
         began = time.perf_counter()
         before = self.progress.seconds

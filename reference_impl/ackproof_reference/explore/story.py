@@ -25,7 +25,8 @@ def tell(finding: Finding, way: Sequence[StoryLine]) -> Iterator[str]:
 
 
 def format_value(value: Hashable) -> str:
-    """Return a cell's value as one line of text for a counterexample."""
+    """Return the value of one part of the model's state (such as a broker's log) as one line of text for a
+    counterexample."""
     if isinstance(value, Log):
         batches = " ".join(f"{batch.base}:e{batch.epoch}#{batch.sequence}" for batch in value.batches)
         return f"[{batches}] high watermark {value.high_watermark}, flushed {value.flushed}"
@@ -95,7 +96,8 @@ def describe_request(request: Fetch | AskEpochEnd) -> str:
 
 
 def replied(reply: Fetched | EpochEnd) -> str:
-    """Return the content of a leader's reply as text, with a leading colon."""
+    """Return the content of a leader's reply as text to append to `answers broker 2`, such as `: the logs part,
+    …` or ` with record 0 and …`."""
     if reply.error is not Error.NONE:
         return f": {reply.error.name}"
     if isinstance(reply, EpochEnd):

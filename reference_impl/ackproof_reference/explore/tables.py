@@ -59,10 +59,9 @@ class _Counters:
 
 
 class Cells:
-    """Packs states: numbers the values of each cell, and packs the numbers of a state into one integer.
+    """Packs a model's states: numbers the values of each cell, and packs the numbers of a state into one integer.
 
-    `widths`: bits per cell. `values`, `numbers`: by cell, the value of each number and the number of each
-    value.
+    `widths`: bits per cell. `values`, `numbers`: by cell, the value of each number and the number of each value.
     """
 
     def __init__(self, model: Model, widths: Sequence[int] = ()) -> None:

@@ -59,8 +59,11 @@ class DownRun(Virtual[SpecT]):
 
 @does(PowerLoss)
 class PowerRun(DownRun[PowerLoss]):
-    """Cut the power of nodes: unflushed records are lost, except a random number of the first of them, or those
-    below offset `keep`."""
+    """Cut the power of nodes. Each log survives up to offset `keep` of the fault.
+
+    Without `keep` it survives up to its flushed end (`how: cut`), else up to a random offset from there on,
+    because the kernel may have written back more.
+    """
 
     def kill(self, node: int) -> None:
         keep, how = self.fault.keep, self.fault.how
