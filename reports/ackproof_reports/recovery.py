@@ -95,8 +95,10 @@ def _phases(evidence: Evidence, fault: int, next_s: float) -> Iterator[tuple[str
 
 
 def spreads(batch: BatchView, told: Sequence[tuple[CaseFacts, Recovery | None]]) -> list[RepeatsView]:
-    """Return a view of each recovery time, by fault, of each case with several repeats. Times that no repeat
-    has are left out.
+    """Return a view of each recovery time after each fault, over the repeats of each case that has several.
+
+    Times that no repeat has are left out. `told`: the facts of each case of the batch, with its recovery times
+    (None: it has none).
     """
     by_index = {fact.case.index: (fact, recovery) for fact, recovery in told}
     found = []

@@ -76,10 +76,11 @@ def causes_of(case: CaseView) -> Causes | None:
 
 
 def with_causes(rows: pa.Table, replay: ConformanceFile | None) -> pa.Table:
-    """Return the findings with the truncation that removed the record as detail, where the audit left the
-    detail empty.
+    """Return the findings with the detail filled in where the audit left it empty: the truncation that removed
+    the record.
 
-    Only for classes whose findings the replay explains completely.
+    Only for classes whose findings the replay explains completely. `replay` None: the findings are returned
+    unchanged.
     """
     if replay is None:
         return rows

@@ -165,8 +165,10 @@ class CasePage:
 
 
 def case_pages(batch: BatchView, facts: Sequence[CaseFacts]) -> list[CasePage]:
-    """Return the section of every case. One is open at first: a FAIL before a case with lost records, before
-    any other with a chart.
+    """Return the section of every case, in order.
+
+    One is unfolded at first: the first FAIL; if there is none, a case with lost records; if there is none, one
+    with a chart.
     """
     peak = max((peak_rate(fact.series) for fact in facts), default=0.0)
     first = min(facts, key=_interest).case.index if facts else None

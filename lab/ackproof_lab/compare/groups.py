@@ -47,10 +47,10 @@ def every_quantity(evidence: Evidence) -> Iterable[tuple[Asked, Value]]:
 
 
 def expected_of(file: CaseFile) -> dict[Asked, tuple[Ask, Window]]:
-    """Return the quantities on which a case's experiment has expectations, per run or over repeats: by name
-    and window as text, both as parsed.
+    """Return the quantities on which a case's experiment has expectations, per run or over repeats.
 
-    Empty if an older version wrote the case in a form that cannot be read.
+    Keys: the quantity and its window, as texts. Values: the same two, parsed. Empty if an older version wrote the
+    case in a form that cannot be read.
     """
     found = {}
     with suppress(BadInput):

@@ -1,4 +1,11 @@
-"""Context of a window: rows of earlier windows that the audit passes need in addition to the window's own rows."""
+"""Context of a window: rows of earlier windows that the audit passes need in addition to the window's own rows.
+
+| what is checked | rows of earlier windows |
+|---|---|
+| order, duplicates | `context`: each producer's highest records (`highest_of`), and first copies (`first_copies`) |
+| surfaced and resurrected records | attempts that were not acknowledged (`surfaced`) |
+| records that a live reader skipped | the last read of each reader (`last_reads`), compared with `next_reads` |
+"""
 
 from __future__ import annotations
 
@@ -28,10 +35,11 @@ _BEFORE_ALL = -2
 
 
 def surfaced(unsaid: Mapping[tuple[int, int], NumberRuns], read: Rows, which: Bools) -> tuple[Bools, Rows]:
-    """Return a mask of the records of `read` that belong to unacknowledged attempts of earlier windows, and
-    these attempts as produced rows.
+    """Return a mask of the records of `read` that belong to unacknowledged attempts of earlier windows, and these
+    attempts as produced rows.
 
-    `unsaid`: seqs of such attempts, by (producer, outcome). `which`: mask of the records to check.
+    `unsaid`: seqs of such attempts, by (producer, outcome). `which`: mask of the records to check; the others get
+    False.
     """
     found = np.zeros(len(read), dtype=np.bool_)
     found_attempts: list[Rows] = []

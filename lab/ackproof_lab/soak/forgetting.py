@@ -25,8 +25,9 @@ from ackproof.rundir.windows import WindowFile, WindowTask, window_dir, window_j
 
 class Forgetting:
     """Deletes the ledger parts and the records of windows without findings, except the newest `keep` windows.
-    `ends`: returns leader and log bounds of partitions. `links`: returns a connection to each running broker,
-    by its id.
+
+    `ends(partitions)` asks brokers for leader and log bounds of these partitions. `links()` returns a connection
+    to each running broker, by its id.
     """
 
     def __init__(

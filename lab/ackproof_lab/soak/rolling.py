@@ -90,6 +90,7 @@ class CarriedState:
     highest seq.
     """
     lost: Rows = field(default_factory=partial(empty_rows, PRODUCED))
+    """Attempts that earlier windows counted as lost."""
     present: Mapping[int, NumberRuns] = field(default_factory=dict)
     """Seqs of the records that earlier windows found, by producer."""
 

@@ -49,10 +49,10 @@ def sql(
     remote: str | None,
     conf: tuple[str, ...],
 ) -> int:
-    """Ask the tables of a run in Spark's SQL: ledgers, findings, timeline and what else it left.
+    """Run an SQL statement on the tables of a run: its ledgers, findings, timeline and other files.
 
-    RUN is a case, any directory that holds ledgers, or a batch such as runs/latest, whose cases the column `run` tells
-    apart. Without a statement: which views there are.
+    RUN is a case, any directory that holds ledgers, or a batch such as runs/latest, whose cases differ in the
+    column `run`. Without a statement: list the views.
     """
     from ackproof.console import Console
 
