@@ -149,7 +149,7 @@ def read_deleted_windows(case: CaseDir) -> tuple[WindowFile, ...]:
 def find_unexplained_deletions(found: Sequence[WindowFile], ledger: Ledger) -> list[str]:
     """Return one reason for each client whose folder has a `_DELETED` marker although no window was deleted.
 
-    Ledger parts of such a client are missing and were never audited.
+    `found`: result of `read_deleted_windows`. Ledger parts of such a client are missing and were never audited.
     """
     return [
         f"ledger/{kind}/{client_folder(client)}: {DELETED} lists parts, and no window of a soak was deleted"
@@ -159,7 +159,9 @@ def find_unexplained_deletions(found: Sequence[WindowFile], ledger: Ledger) -> l
 
 
 def collect_deleted(found: Sequence[WindowFile], ledger: Ledger) -> DeletedRecords:
-    """Return the records and attempts of deleted windows, which the audit leaves out."""
+    """Return the records and attempts of deleted windows, which the audit leaves out. `found`: result of
+    `read_deleted_windows`.
+    """
     gone = [window for window in found if window.deleted]
     if not gone:
         return NOTHING_DELETED
@@ -180,8 +182,8 @@ def collect_deleted(found: Sequence[WindowFile], ledger: Ledger) -> DeletedRecor
 def sum_windows(found: Sequence[WindowFile], ledger: Ledger, spared: int) -> DeletedWindows | None:
     """Return the sums over all windows of a soak; None if no window was deleted.
 
-    `found`: all windows. `spared`: number of acked attempts in the ledgers whose records were deleted with a
-    window.
+    `found`: result of `read_deleted_windows`. `spared`: number of acked attempts in the ledgers whose records were
+    deleted with a window.
     """
     if not found:
         return None
@@ -199,9 +201,10 @@ def sum_windows(found: Sequence[WindowFile], ledger: Ledger, spared: int) -> Del
 
 
 def copy_window_findings(case: CaseDir, found: Sequence[WindowFile], into: Path) -> Counter[str]:
-    """Copy the findings of deleted windows into one file. Return their number by class. Raises OSError.
+    """Copy the findings of deleted windows into the file `into`. Return their number by class. Raises OSError.
 
-    They need no judgement of their own: every configuration allows these classes.
+    `found`: result of `read_deleted_windows`. The findings need no judgement of their own: every configuration allows
+    these classes.
     """
     counts: Counter[str] = Counter()
     paths = [window_findings(case, window.number) for window in found if window.deleted and window.counts]

@@ -29,7 +29,8 @@ HEAD: Final = 8
 
 
 def listen(obey: Callable[[bytes], None] = lambda _: None) -> threading.Event:
-    """Watch the control pipe in a thread. The returned event is set when the client is to stop, also by SIGTERM.
+    """Watch the control pipe in a thread. The returned event is set when the client is to stop, also by SIGTERM. If
+    the harness is gone, the process ends at once with `EXIT_ORPHAN`.
 
     `obey` is called on that thread with each other command, one byte (`SEND`, `FREE`).
     """

@@ -113,7 +113,9 @@ class ClientAdapter(Protocol):
         """Return why the library refuses a configuration; None if it accepts it. Connects to no broker."""
 
     def resend_after_s(self, config: Mapping[str, ConfigValue]) -> float:
-        """Return the age in seconds below which a record cannot have been sent twice; 0: it can at any age."""
+        """Return the age in seconds below which a record cannot have been sent twice; 0: it can at any age, infinite:
+        it never is.
+        """
 
     def delivery_timeout_s(self, config: Mapping[str, ConfigValue]) -> float:
         """Return the seconds after which the library reports a record as failed if it has no acknowledgement."""

@@ -354,7 +354,7 @@ def read_chunk(path: Path, index: int) -> tuple[int, Matrix]:
 def write_transaction_table(run: CaseDir, settings: ProducerSettings) -> list[int] | None:
     """Write a producer's `transactions.log` as a table of the ledger.
 
-    Returns the first seq of each transaction, in order; None if the producer uses no transactions.
+    Returns the first seq of each transaction, in order; None, and no table, if the producer began none.
     """
     from ackproof.rundir.ledger import write_transactions
 

@@ -150,7 +150,9 @@ def verify_config(
     config: Mapping[str, ConfigValue],
     hidden: Mapping[str, str],
 ) -> None:
-    """Raise `BadInput` if the library refuses a configuration together with the hidden settings."""
+    """Raise `BadInput` if the library refuses a configuration together with the hidden settings, or cannot read
+    these. `kind`: of the client.
+    """
     if hidden and library != LIBRDKAFKA:
         raise BadInput(
             f"workload.{kind}s.client: the security settings of this cluster have librdkafka's names, which {library} "

@@ -248,7 +248,9 @@ class Workload:
                 handle.free()
 
     def check(self) -> None:
-        """Raise `ClientDied` if a client has ended by itself; the harness notices that within 20 ms."""
+        """Raise `ClientDied` if a client has ended by itself, which the harness notices within 20 ms. Raise the error
+        of the thread that converts journals, if it failed.
+        """
         if self._failure:
             raise ClientDied(self._failure)
         if self._journals.error is not None:

@@ -79,13 +79,17 @@ class CodeAgent(ABC):
             ) from None
 
     def load(self, name: str, rules: str) -> None:
-        """Load rules as the script `name`. Raises `FaultNotConfirmed` if the agent does not take them."""
+        """Load `rules`, in Byteman's language, as the script `name`. Raises `FaultNotConfirmed` if the agent does not
+        take them.
+        """
         answer = self._ask(f"LOAD\nSCRIPT {name}\n{rules}ENDSCRIPT\nENDLOAD\n")
         if "install rule" not in answer or "ERROR" in answer or "EXCEPTION" in answer:
             raise FaultNotConfirmed(f"node {self.node.id} does not take the rule: {_short(answer)}")
 
     def delete(self, name: str, rules: str) -> None:
-        """Delete the rules of the script `name`. Raises `FaultNotConfirmed` if the agent still has one."""
+        """Delete the `rules` that were loaded as the script `name`. Raises `FaultNotConfirmed` if the agent still has
+        one.
+        """
         answer = self._ask(f"DELETE\nSCRIPT {name}\n{rules}ENDSCRIPT\nENDDELETE\n")
         if not answer or name in self.list():
             raise FaultNotConfirmed(f"node {self.node.id} does not remove the rule: {_short(answer)}")
@@ -104,7 +108,7 @@ class CodeAgent(ABC):
         os.mkfifo(self._fifo(key))
 
     def release_threads(self, key: str) -> None:
-        """Let all threads go on that wait at a FIFO, and remove it. Call it once no more threads come."""
+        """Let all threads go on that wait at the FIFO of `key`, and remove it. Call it once no more threads come."""
         fifo = self._fifo(key)
         try:
             # fails where nobody waits

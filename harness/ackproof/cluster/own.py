@@ -229,7 +229,7 @@ class OwnCluster(Cluster, contextlib.AbstractContextManager["OwnCluster"]):
         return late
 
     def remove_data(self) -> None:
-        """Remove `nodes/*/data` and the file systems below it, and nothing else."""
+        """Remove `nodes/*/data`, the file systems below it and the copies that faults made, and nothing else."""
         for disk in self._disks.values():
             disk.remove()
 

@@ -37,7 +37,9 @@ class Readiness:
             return False
 
     def takes_part(self, node: Node) -> bool:
-        """Return True if the node answers and, if it is a broker, it and another broker see it unfenced."""
+        """Return True if the node answers and, if it is a broker, it sees itself unfenced, and so does another
+        running broker, if one answers.
+        """
         try:
             if not self._serves(node) or (node.is_broker and node.id not in self._view(node.id)):
                 return False
@@ -58,7 +60,8 @@ class Readiness:
 
 
 def give_head_start(controllers: Sequence[ProcessNode]) -> None:
-    """Wait until controllers log their first line (0.3 s), before brokers compete with them for cores.
+    """Wait until controllers log their first line (0.3 s), before brokers compete with them for cores. Go on without
+    it if that takes too long.
 
     Brokers that find no quorum back off: waiting saves 0.1 to 0.3 s on two cores.
     """

@@ -195,7 +195,9 @@ class FaultSpec(Spec):
 
     @property
     def lasts(self) -> float:
-        """Return the seconds from confirmation for which the effect certainly lasts; infinite without a duration."""
+        """Return the seconds from confirmation for which the effect certainly lasts: 0 if the fault ends by itself,
+        infinite if it is held to the end of the run.
+        """
         if self.HOLD_KEY is None:
             return 0.0
         return inf if self.hold is None else self.hold

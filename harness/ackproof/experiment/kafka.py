@@ -51,7 +51,9 @@ class ReleaseLine(NamedTuple):
 
 
 def numbers(version: str) -> tuple[int, ...]:
-    """Return a version as numbers, to compare versions: `4.3.1` → (4, 3, 1)."""
+    """Return a version as numbers, to compare versions: `4.3.1` → (4, 3, 1). Raises ValueError for a part that is no
+    number.
+    """
     return tuple(int(part) for part in version.split("."))
 
 

@@ -109,7 +109,9 @@ class InForce(NamedTuple):
 
     @property
     def policies(self) -> frozenset[str]:
-        """Return the effective `cleanup.policy`: `delete`, `compact`, or both."""
+        """Return the effective `cleanup.policy`: `delete`, `compact`, or both. `compact` is left out if the log
+        cleaner is off, so the set may be empty.
+        """
         policy = self.config.get("cleanup.policy", self.config.get("log.cleanup.policy", "delete"))
         cleans = self.config.get("log.cleaner.enable", "true").lower() == "true"
         return frozenset(name.strip() for name in policy.split(",")) - (set() if cleans else {"compact"})

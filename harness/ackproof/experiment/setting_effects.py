@@ -125,7 +125,9 @@ def unknown_setting(name: str, version: str) -> str:
 
 
 def unjudged(case: Case) -> Iterator[str]:
-    """Yield a sentence for each effect of this case's settings that no verdict takes into account."""
+    """Yield a sentence for each effect of this case's settings that no verdict takes into account, and for each
+    setting that is unknown.
+    """
     spec = case.experiment
     version, unknown = spec.cluster.kafka.version, not spec.cluster.kafka.is_known
     slow = []

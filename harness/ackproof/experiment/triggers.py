@@ -130,7 +130,9 @@ class StateTrigger:
 
     @property
     def awaited(self) -> bool:
-        """Return True if load alone brings about the state sooner or later."""
+        """Return True if load alone brings about the state sooner or later: a count of records that must be reached,
+        without `at_latest`.
+        """
         counts = self.condition.gauge in COUNTS and self.condition.op in {">", ">="}
         return counts and self.at_latest is None
 

@@ -77,7 +77,7 @@ class Clients(Protocol):
         """Return the number of records passed to the producers' libraries so far, at most 50 ms old."""
 
     def at_work(self, client_id: str) -> bool:
-        """Return True if the client has sent or read something, or has finished without error."""
+        """Return True if the client has sent or read something, or is closing already."""
 
 
 @dataclass(frozen=True)

@@ -197,7 +197,7 @@ class Life:
     # -- what is to be done -------------------------------------------------------------------------------------
 
     def to_heal(self, moment: Moment) -> bool:
-        """Return True if the fault was held for its time, or the load is over."""
+        """Return True if the fault was held for its time or ends by itself, or if the load is over."""
         if self.fault.HOLD_KEY is None or moment.load is LoadPhase.OVER:
             return True
         held = moment.now_ns - (self.confirmed_ns or 0)

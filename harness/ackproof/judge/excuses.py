@@ -75,10 +75,9 @@ class Batch(NamedTuple):
 
 
 def excused(facts: Facts) -> Mapping[str, Mapping[Excuse, int]]:
-    """Return, by class and excuse, how many findings do not count: the client library or a setting explains
-    them.
+    """Return, by class and excuse, how many findings do not count: the client library or a setting explains them.
 
-    Classes that have no excuse under the settings of the run, or no findings, are missing.
+    Classes that have no excuse under the settings of the run, or no findings, are missing or empty.
     """
     producers, counts = facts.case.experiment.workload.producers, facts.audit.counts
     if producers.idempotence:

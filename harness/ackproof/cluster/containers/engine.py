@@ -82,7 +82,8 @@ class Engine:
 def connect() -> Engine:
     """Return the engine that `DOCKER_HOST` names, else the one at the usual socket.
 
-    Raises `MissingTool` if none answers, `BadInput` if this user may not use it. Either text has one line.
+    Raises `MissingTool` if none answers and no engine is installed; `BadInput` if one is installed and does not run,
+    or if this user may not use it. Either text has one line.
     """
     address = engine_address()
     reason: BaseException | None = refusal()

@@ -164,7 +164,7 @@ class FileSystem:
         return seen.f_bavail * seen.f_frsize
 
     def fill(self, leave: int = 0) -> None:
-        """Fill it with a file until at most `leave` bytes are free."""
+        """Fill it with a file until about `leave` bytes are free, or nothing more fits."""
         filler = os.open(self.at / FILLER, os.O_WRONLY | os.O_CREAT, 0o600)
         try:
             end = os.fstat(filler).st_size

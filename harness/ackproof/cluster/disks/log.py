@@ -177,7 +177,7 @@ class Segment:
 
     @property
     def base(self) -> int:
-        """Offset of the segment's first record, from the file name."""
+        """Base offset of the segment, from the file name."""
         return int(self.path.stem)
 
     def size(self) -> int:

@@ -52,8 +52,9 @@ class Views:
 def views(context: FaultContext) -> Views:
     """Return the broker to ask and the witness (`find_views`) as soon as there are any.
 
-    Raises `FaultNotConfirmed` after `SEEN_WITHIN_S`. In ZooKeeper mode a broker's session is added to that time,
-    because only then has another broker replaced a lost controller. Use `find_views` for a single attempt.
+    Raises `FaultNotConfirmed` after `SEEN_WITHIN_S`, in KRaft mode at once if no broker runs. In ZooKeeper mode a
+    broker's session is added to that time, because only then has another broker replaced a lost controller. Use
+    `find_views` for a single attempt.
     """
     within_s = SEEN_WITHIN_S
     cluster = context.cluster.spec
@@ -203,8 +204,9 @@ def all_topics(context: FaultContext) -> tuple[str, ...]:
 
 
 def not_in_sync(link: Connection, topics: tuple[str, ...] = ()) -> list[str]:
-    """Return partitions that lack a leader or an in-sync replica, as this broker shows them. `topics` empty:
-    all topics."""
+    """Return a sentence for each partition that lacks a leader or an in-sync replica, as this broker shows it; if the
+    broker does not answer, its error. `topics` empty: all topics.
+    """
     try:
         states = queries.partitions(link, topics)
     except WireError as error:

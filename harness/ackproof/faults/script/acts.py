@@ -35,7 +35,7 @@ class ScriptActions:
     """The producers' `acks`: 0, 1 or all."""
 
     def take(self, step: StepSpec) -> str:
-        """Run a step and wait until its effect is observed; return what was done.
+        """Run a step and wait until its effect is observed; return what was done, '' for a step that only waits.
 
         Raises `FaultNotConfirmed`, `AckproofError`.
         """

@@ -29,8 +29,10 @@ from ackproof.rundir.model import Chance
 
 
 def check_expectations(facts: Facts) -> Iterator[Opinion]:
-    """Yield an opinion on each expectation that is broken, not met or unknown. Broken upper bounds of counts
-    come first.
+    """Yield `breaks` for each expectation that is broken, and `open` for each that is not met or whose number is not
+    known. Broken upper bounds of counts come first.
+
+    A bound on a liveness class or on a time is `open` instead if a starved machine may have broken it.
     """
     counts = facts.audit.counts
     again = facts.excused.get(Anomaly.DUPLICATE, {}).get(Excuse.PRODUCER_EPOCH, 0)

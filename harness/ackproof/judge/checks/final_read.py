@@ -14,7 +14,10 @@ from ackproof.rundir.partition import TopicPartition
 
 
 def check_final_read(facts: Facts) -> Iterator[Opinion]:
-    """Yield missing evidence if the final read is incomplete, or if its ledgers lack records that were read."""
+    """Yield missing evidence if there was no final read, if it is incomplete or lacks partitions, if something had
+    not recovered by then, and if the ledgers of its readers lack records or show that a reader went back or skipped
+    records.
+    """
     final = facts.final_read
     if final is None:
         yield lacks("there was no final read")
