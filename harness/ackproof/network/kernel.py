@@ -182,7 +182,10 @@ def find_orphaned_tables() -> list[str]:
 
 
 def remove_table(table: str, enter: Sequence[str] = ()) -> None:
-    """Remove an nftables table with all its rules; does nothing if there is none of this name."""
+    """Remove an nftables table with all its rules; does nothing if there is none of this name.
+
+    `enter`: a command that enters its network namespace; empty for this process's own.
+    """
     if table in list_tables(enter):
         run_nft(["delete", "table", "inet", table], enter=enter)
 

@@ -222,7 +222,8 @@ class BatchContents:
         self._digests: dict[tuple[int, int, int], int] = {}
 
     def read(self, path: Path, batches: Sequence[Batch]) -> tuple[list[bool], list[int]]:
-        """Return, for each batch of a segment, True if its CRC-32C is right, and its content sum.
+        """Return two lists with one element per batch of a segment: True if its CRC-32C is right; its content sum
+        (`content_sum` of its records).
 
         The sum is `UNKNOWN_CONTENT` for a damaged batch, a compacted one, or one with records of other clients.
         Raises OSError.

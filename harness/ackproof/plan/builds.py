@@ -111,8 +111,10 @@ def _identify(node: Node, base: FilePath) -> Node:
 
 
 def read_broker_file(node: ScalarNode, folder: FilePath) -> MapNode:
-    """Return the value of `settings_from` with the content of the file. The path is relative to `folder`. Raises
-    `BadInput`."""
+    """Return the long form of a `settings_from` that names a file (`node`): with the settings in that file.
+
+    Its path is relative to `folder`. Raises `BadInput`.
+    """
     from ackproof.cluster.properties import (
         parse,
     )  # imported here: it loads much that only users of a broker file need

@@ -61,7 +61,8 @@ def label_of(node: Node) -> str:
 
 
 def parse_path(text: str) -> Path:
-    """Parse a path. A setting's name may be in brackets, or follow a dot. Raises ValueError."""
+    """Parse a path such as `topics.orders.config[min.insync.replicas]`: the name of a Kafka setting is in
+    brackets, or follows a dot. Raises ValueError."""
     parts: list[str | int] = []
     position = 0
     while position < len(text):

@@ -116,8 +116,8 @@ EXAMPLE: Final = "{kill: {target: leader(orders/0)}, at: 5s, restart_after: 5s}"
 
 
 def own_fields(kind: type[FaultSpec], *, required: bool = False) -> tuple[str, ...]:
-    """Return the fields inside the braces after a kind, by their names in a file; with `required` only required
-    ones."""
+    """Return the fields of a fault kind alone, without those that all faults have, by their names in a file:
+    those in the braces of `kind: {…}`. `required`: only fields without a default."""
     return tuple(
         field.alias or name
         for name, field in kind.model_fields.items()
@@ -126,7 +126,8 @@ def own_fields(kind: type[FaultSpec], *, required: bool = False) -> tuple[str, .
 
 
 def short_form_fields(kind: type[FaultSpec]) -> tuple[str, ...]:
-    """Return the fields that are siblings of a kind in its short form, by their names in a file."""
+    """Return the fields of a fault kind that a file writes beside the kind's name in the short form, not in
+    braces after it; none if the kind has no short form."""
     if not kind.SHORT:
         return ()
     return tuple(name for name in own_fields(kind) if name not in kind.SHORT and name not in fault_kinds())
@@ -175,7 +176,8 @@ def _fields_of(kind: type[FaultSpec], value: Node) -> dict[str, Node]:
 
 
 def read_faults(found: Problems) -> list[FaultSpec | None]:
-    """Return one spec per entry; None for an entry of which too little could be read."""
+    """Return one spec per entry of `faults` in the document; None for an entry of which too little could be read.
+    Problems are added to `found`."""
     node = found.root.entries.get("faults")
     if node is None:
         return []

@@ -46,7 +46,8 @@ class _Place(NamedTuple):
 
 
 def explained(error: MarkedYAMLError, lines: Sequence[str]) -> SyntaxProblem:
-    """Return a YAML parser's error in ackproof's words; in the parser's own words if no rule fits."""
+    """Return position and message of a YAML parser's error, in ackproof's words; in the parser's own words if no
+    rule fits. `lines`: the lines of the file."""
     problem, context = str(error.problem or ""), str(error.context or "")
     found = re.search(r"(?:found|got) (?:character )?'(.+?)'(?: that|$)", problem)
     at = _mark(error.problem_mark or error.context_mark, lines)
@@ -97,13 +98,13 @@ def _strange_blank(place: _Place) -> SyntaxProblem | None:
 
 
 def strange_blank(text: str) -> int | None:
-    """Return the column, from 1, of a blank that YAML does not accept; None without one."""
+    """Return the column, from 1, of the first blank in a line that YAML does not accept; None if there is none."""
     found = _BLANKS.search(text)
     return None if found is None else found.start() + 1
 
 
 def wrong_blank(character: str) -> str:
-    """Return the message about a blank that YAML does not accept."""
+    """Return the message about this blank, which YAML does not accept."""
     return f"the blank U+{ord(character):04X}, which is none for YAML; put an ordinary blank in its place"
 
 

@@ -166,7 +166,7 @@ def add_result(entry: BatchCase, result: CaseResult) -> BatchCase:
 def conclude_again(directory: BatchDir, step: Step) -> BatchFile:
     """Judge and report a batch again from its files; runs that were not audited yet are audited first.
 
-    Raises `BadInput` without a readable `batch.json`.
+    `step` is called with the name of each long step. Raises `BadInput` without a readable `batch.json`.
     """
     old = BatchFile.load(directory.batch_json)
     results = conclude([CaseDir(directory.path / case.run) for case in old.cases], step)
@@ -178,7 +178,7 @@ def conclude_again(directory: BatchDir, step: Step) -> BatchFile:
 
 
 def publish(directory: BatchDir, batch: BatchFile, step: Step) -> None:
-    """Write `batch.json` and the reports."""
+    """Write `batch.json` and the reports. `step` is called with the name of each long step."""
     batch.save(directory.batch_json)
     write_pairs(directory, batch)
     step("writing the report")

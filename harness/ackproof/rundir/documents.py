@@ -368,7 +368,7 @@ class Timing(BaseModel, frozen=True):
 
 
 def group_timings(timings: Iterable[tuple[str, Timing]]) -> list[tuple[Timing, str]]:
-    """Return each distinct timing with the names of the cases that have it; '' if all cases have the same."""
+    """Return each distinct timing in (case, timing) pairs with its cases' names as text; '' if there is only one."""
     found: dict[str, tuple[Timing, list[str]]] = {}
     for name, timing in timings:
         found.setdefault(timing.model_dump_json(), (timing, []))[1].append(name)

@@ -265,7 +265,10 @@ def open_parquet(path: str | Path, **options: object) -> pq.ParquetFile:
 
 
 def read_table(path: str | Path, columns: Sequence[str] | None = None, **options: object) -> pa.Table:
-    """Read a Parquet file, without partition columns from folder names. Raises OSError, ArrowException."""
+    """Read a Parquet file (`columns` None: all), without partition columns from folder names.
+
+    Raises OSError, ArrowException.
+    """
     import pyarrow.parquet as pq
 
     name, filesystem = _address(path)

@@ -57,11 +57,11 @@ class Evidence:
 
 
 def gather(cluster: KafkaCluster, book: Book, audit: Audit, settle_s: float) -> Evidence:
-    """Wait until the cluster is at rest, at most `settle_s` seconds; read everything back, write both ledgers, audit.
+    """Wait until the cluster is at rest, at most `settle_s` seconds; read everything back, write both ledgers,
+    audit.
 
-    `audit`: audits a run directory.
-
-    Raises `EvidenceMissing` if the read or the audit is incomplete, `AuditFailed` if it could not count.
+    `audit` gets the run directory, audits it and returns the result. Raises `EvidenceMissing` if the read or the
+    audit is incomplete, `AuditFailed` if it could not count.
     """
     topics = {attempt.content.topic for attempt in [*book.attempts(), *book.not_taken()]}
     topics |= {read.topic for reads in book.readers for read in reads}

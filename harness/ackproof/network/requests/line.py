@@ -44,7 +44,10 @@ class RelayRoute:
     rules: dict[FrameSide, list[ActiveRule]] = field(default_factory=lambda: {side: [] for side in FrameSide})
 
     def reading(self, api: int) -> list[ActiveRule]:
-        """Return the rules on this route that depend on the partitions that a request of this API names."""
+        """Return the rules on this route for the API with the key `api` that are limited to some partitions.
+
+        If there are any, the partitions that a request names must be read.
+        """
         return [
             acting
             for acting in (*self.rules[FrameSide.REQUEST], *self.rules[FrameSide.RESPONSE])
