@@ -52,7 +52,8 @@ def _leave(metadata: Metadata, broker: int, rules: Rules) -> Metadata:
 
 
 def may_register(metadata: Metadata, broker: int) -> bool:
-    """Return False while the session of the broker's old incarnation lives (DUPLICATE_BROKER_REGISTRATION)."""
+    """Return True if a broker may register: not while the session of its old incarnation lives
+    (DUPLICATE_BROKER_REGISTRATION)."""
     return metadata.registration(broker).fenced
 
 

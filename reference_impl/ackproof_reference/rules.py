@@ -143,7 +143,10 @@ PROTECTIONS: Mapping[str, Mapping[str, object]] = {
 
 
 def without(rules: Rules, *names: str) -> Rules:
-    """Return the rules with the named protections switched off."""
+    """Return the rules with these protections switched off. `names`: keys of `PROTECTIONS`.
+
+    Raises KeyError for others.
+    """
     for name in names:
         rules = replace(rules, **PROTECTIONS[name])  # type: ignore[arg-type]
     return rules

@@ -70,7 +70,10 @@ class Journal:
         *,
         elr: bool,
     ) -> None:
-        """Record the state at time 0: brokers, features, and each topic's own settings and partitions."""
+        """Record the state at time 0: brokers, features, topics and partitions.
+
+        `topics`: each topic's own settings. `elr`: True if eligible leader replicas are on.
+        """
         if elr:
             self.note(FeatureChanged, feature=ELR, level=1)
         for broker in brokers:
@@ -110,7 +113,7 @@ class Journal:
         self.note(TopicRemoved, topic=topic, topic_id=self.topic_ids[topic])
 
     def configured(self, topic: str, key: str, value: str | None) -> None:
-        """Record a setting of a topic, or of all brokers (''); None: back to the default."""
+        """Record a setting of a topic, or of all brokers (`topic` ''). `value` None: back to the default."""
         self.note(ConfigChanged, resource=_TOPIC if topic else _BROKERS, name=topic, key=key, value=value)
 
     def changed(self, place: int, partition: PartitionRun, before: Partition) -> None:

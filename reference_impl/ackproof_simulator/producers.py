@@ -384,9 +384,8 @@ class Producer:
 
 
 def newest_known(network: Network, client: Host, partition: PartitionRun) -> int | None:
-    """Return the leader in the newest image that any broker knows that this client reaches, possibly
-    NO_LEADER; None if no broker answers.
-    """
+    """Return the leader (or NO_LEADER) in the newest image of a partition among the brokers that this client
+    reaches; None if it reaches none that has an image."""
     best, leader = -1, None
     for number, broker in partition.brokers.items():
         metadata = broker.process.metadata

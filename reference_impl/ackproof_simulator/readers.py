@@ -54,8 +54,10 @@ class Reader:
     scene: Scene
     random: Random
     resets: list[tuple[int, int, int, ClientReset]]
-    """Resets of all readers in order: time, reader, index of the partition, event. A reader is reset if its position is
-    beyond the log, or in an epoch that ended before it."""
+    """Resets of all readers in order: time in ns, reader, index of the partition, event.
+
+    A reader is reset if its position is beyond the log, or in an epoch that ended before it.
+    """
     positions: list[_Position] = field(default_factory=list)
     handed: list[ReadBatch] = field(default_factory=list)
     assignment: int = 1

@@ -239,8 +239,9 @@ class World:
         registrations: tuple[Registration, ...],
         processes: Mapping[int, Process],
     ) -> list[PartitionRun]:
-        """Create a topic, and return its partitions. The ISR is all active replicas, of which the first one
-        leads (buildPartitionRegistration).
+        """Create a topic, and return its partitions. `registrations`, `processes`: of all brokers at this time.
+
+        The ISR is all active replicas, of which the first one leads (buildPartitionRegistration).
         """
         experiment = self.case.experiment
         spec, cluster = experiment.topics[topic], experiment.cluster

@@ -112,8 +112,10 @@ class Strip:
 
 
 def read_strips(path: Path, absent: list[str]) -> dict[TopicPartition, Strip]:
-    """Return the strip of each partition. Memory grows with the number of changes, not of samples. If a file
-    is missing, `absent` gets a sentence.
+    """Return leader, ISR and unreplicated tail of each partition over time, from the samples in the file `path`.
+
+    If it is missing, the result is empty and `absent` gets a sentence. Memory grows with the number of changes,
+    not of samples.
     """
     strips: dict[TopicPartition, Strip] = {}
     if not path.exists():

@@ -36,7 +36,8 @@ Measure = Callable[[Evidence], Iterable[tuple[Asked, Value]]]
 
 
 def every_quantity(evidence: Evidence) -> Iterable[tuple[Asked, Value]]:
-    """Yield every quantity of a run over all partitions together, and those that its experiment expects."""
+    """Yield every quantity of a run over all partitions together, and those that its experiment expects:
+    ((quantity, window), value), the first two as texts."""
     told: set[Asked] = set()
     for row in rows(evidence, partitions=False):
         told.add((row.quantity, row.window))
@@ -109,8 +110,9 @@ def _untold(name: str) -> Value:
 
 
 def groups_of(directory: Path, file: BatchFile, measure: Measure = every_quantity) -> dict[str, Group]:
-    """Return the cases of a batch by `experiment: settings`, each with all of its repeats measured. `measure`
-    yields the quantities of one run.
+    """Return the cases of a batch by `experiment: settings`, each with all of its repeats measured.
+
+    `measure` yields the quantities of one run, as `every_quantity` does.
     """
     groups: dict[str, Group] = {}
     for entry in file.cases:

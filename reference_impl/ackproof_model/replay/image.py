@@ -156,9 +156,8 @@ class Image:
         return node in known and known[node] in directories
 
     def lacks_dir(self, node: int, directory: str) -> bool:
-        """Return True if a broker registered log dirs, and not this one (its id), as online
-        (BrokerRegistration.hasOnlineDir).
-        """
+        """Return True if the broker's online log dirs are known and the one with the id `directory` is not among
+        them (BrokerRegistration.hasOnlineDir)."""
         online = self.log_dirs.get(node, frozenset())
         return bool(online) and directory not in online and directory not in _RESERVED
 

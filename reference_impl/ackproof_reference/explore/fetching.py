@@ -231,7 +231,8 @@ def fused(scope: Scope, own: int) -> list[Group]:
 
 
 def asking(group: Group, own: int, rules: Rules) -> Group:
-    """Extend a group by the fetch in flight of broker `own`: a step of the broker can change its next fetch.
+    """Return the group with the fetch in flight of broker `own` as a further cell: a step that changes the
+    broker's next fetch also changes that cell.
 
     A group that does not read the broker's log and memory, or reads its fetch already, is returned unchanged.
     """

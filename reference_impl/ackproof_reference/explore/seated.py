@@ -101,8 +101,9 @@ _UNSEATS = (
 
 
 def seats(scope: Scope) -> Iterator[End]:
-    """Yield the ends that rule out lost and vanished records, because one leader keeps leading. None for
-    acks=0, or without the reduction `fusing`.
+    """Yield the ends that rule out lost and vanished records, because one leader keeps leading.
+
+    Yields nothing for acks=0, or without the reduction `fusing`.
     """
     if scope.acks == 0 or not scope.reductions.fusing:
         return
