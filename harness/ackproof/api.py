@@ -149,9 +149,9 @@ class Run:
         return storage.read_table(self._files.series).to_pandas()
 
     def elections(self) -> pandas.DataFrame:
-        """Elections in the metadata log, a row each; no rows if that log was not read.
+        """Elections in the metadata log: topic, partition, timestamp_ms, leader, leader_epoch, isr, replicas, clean.
 
-        `clean`: the new leader was in the ISR, or eligible, until then; None if unknown, because the log has a gap.
+        `clean`: the new leader was in the ISR, or eligible; None if the log has a gap. No rows without that log.
         """
         import pandas
 

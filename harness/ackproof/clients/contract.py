@@ -151,7 +151,11 @@ def hide(settings: Mapping[str, str]) -> int:
 
 @dataclass(frozen=True, kw_only=True)
 class ClientSettings:
-    """Settings that every client has. `config` is passed to the library unchanged."""
+    """Settings that every client has. `client`: its id. `case_dir`: the run directory. `places`: the partitions that
+    it writes or reads. `config` is passed to the library unchanged.
+
+    `library`, `library_version`: name and version of the client library.
+    """
 
     client: str
     run_id: str

@@ -42,8 +42,9 @@ def describe_clients(spec: ExperimentSpec) -> dict[str, str]:
 class SettingsMaker:
     """Settings of the clients of one run. `places`: all partitions; `written`: those that producers write to.
 
-    `seed` decides at which place producers begin. `kafka`: the cluster's, whose release a Java client has that names
-    none. The other fields are those of `ClientSettings` and `Workload`.
+    `seed` decides at which partition producers begin. `kafka`: the cluster's, whose release a Java client has that
+    names none. `readers_tell`: readers report from which brokers they fetch. `on_demand`: producers send only on
+    request, until they are freed. `rotation`: sizes of ledger parts.
     """
 
     spec: WorkloadSpec

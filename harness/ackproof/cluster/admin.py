@@ -105,7 +105,7 @@ class TransactionState:
 
 
 def transaction(connection: Connection, transactional_id: str) -> TransactionState | None:
-    """Return the state of an id, None if this broker is not its coordinator or does not know it."""
+    """Return the state of a transactional id, None if this broker is not its coordinator or does not know it."""
     question = Question("DescribeTransactions", 0, transactional_ids=[transactional_id])
     (found,) = connection.ask(question, timeout_s=ASK_S).transaction_states
     if found.error_code in _NOT_HERE:

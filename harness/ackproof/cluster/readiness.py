@@ -23,7 +23,9 @@ _HEAD_START_S: Final = 1.0
 
 @dataclass(frozen=True)
 class Readiness:
-    """Checks whether nodes take part. `links`: to each broker; `running`: to those that run now."""
+    """Checks whether nodes take part. `links`: connection to each broker, by node id. `running` returns the
+    connections to those that run now.
+    """
 
     quorum: MetadataQuorum
     links: Mapping[int, Connection]

@@ -48,7 +48,9 @@ WHERE_IT_LIVES: Final = frozenset({Grip.SLOW, Grip.STILL})
 
 
 class Complaints(Protocol):
-    """Collector of conflicts between a fault and its experiment. Paths begin inside the braces after the kind."""
+    """Collector of conflicts between a fault and its experiment. A path leads to a field of the fault and begins
+    below the fault's kind.
+    """
 
     def sound(self, *paths: Path, cluster: bool = False) -> bool:
         """Return True if these fields have no problem yet; with `cluster` also the fields of the cluster."""
@@ -163,7 +165,7 @@ class FaultSpec(Spec):
 
     @property
     def grip(self) -> Grip | None:
-        """Return the state that the fault causes on its nodes; None for none."""
+        """Return the state that the fault causes on its nodes; None if it causes none."""
         return self.GRIP
 
     def reach(self, spec: ExperimentSpec) -> tuple[frozenset[int], int]:

@@ -245,7 +245,9 @@ class Problem:
         }
 
     def excerpt(self, lines: Sequence[str]) -> str:
-        """Return the line of the file with a caret below the column; empty if it is in no line."""
+        """Return the line of the file with a caret below the column; empty if it is in no line. `lines`: those of the
+        file.
+        """
         if not 0 < self.line <= len(lines):
             return ""
         number, cut = f"{self.line:6} | ", max(0, self.column - _EXCERPT // 2)

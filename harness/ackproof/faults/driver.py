@@ -76,8 +76,8 @@ class Gauges(Protocol):
 class FaultDriver:
     """Driver of all faults of one run, one thread each.
 
-    `resolve(role, fault)` returns the ids of the nodes that hold a role now. `field`: the surroundings that every
-    fault gets.
+    `resolve(role, fault)` returns the ids of the nodes that hold a role now. `field`: cluster, clients and all else
+    that every fault's injection gets.
     """
 
     def __init__(

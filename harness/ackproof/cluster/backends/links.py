@@ -70,7 +70,7 @@ def find_tools(needs: Set[Need], *, containers: bool) -> str:
 class NodesSight:
     """A witness of links: reads the addresses of peers from the nodes' own files below `nodes_dir`.
 
-    `pid` returns the process id of a node.
+    `pid` returns the process id of a node; None while it has none.
     """
 
     layout: Layout

@@ -236,7 +236,8 @@ _VERSION: Final = re.compile(r'version "([^"]+)"')
 
 
 def bake(engine: Engine, image: str, work: CaseDir, tag: RunTag) -> str:
-    """Make `kafka.jsa` in the folder `work` with two nodes. Return the version of the image's Java.
+    """Make the class-data archive `kafka.jsa` in a node's folder below `work`, with two nodes in containers of
+    `image`. Return the version of the image's Java.
 
     Containers carry the labels of `tag`, and the caller removes them. Raises `ProvisionFailed`.
     """

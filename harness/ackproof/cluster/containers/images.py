@@ -76,7 +76,9 @@ def find_or_pull_image(
     progress: ProgressSink = ignore,
     remedy: str = "docker images lists those that are there",
 ) -> KafkaImage:
-    """Return the image of this name; pull it if the engine does not have it. Raises `BadInput` with the remedy."""
+    """Return the image of this name; pull it if the engine does not have it. Raises `BadInput`, with `remedy` at the
+    end of its message.
+    """
     if (found := find_image(engine, reference)) is not None:
         return found
     progress(Progress("image", f"fetching {reference}"))

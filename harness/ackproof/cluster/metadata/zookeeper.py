@@ -334,7 +334,7 @@ def session_password(session: int) -> bytes:
 def end_session(addresses: Mapping[int, Address], session: int, password: bytes | None = None) -> bool:
     """Take over a session and close it. Return False if the servers know no such session or another password.
 
-    Raises `Unreachable` if no server answers.
+    `password` None: the one that ZooKeeper derives from the session's id. Raises `Unreachable` if no server answers.
     """
     hosts = ",".join(map(str, addresses.values()))
     client = KazooClient(

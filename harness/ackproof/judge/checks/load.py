@@ -82,8 +82,8 @@ def check_acks(facts: Facts) -> Iterator[Opinion]:
 
 
 def targeted_partitions(case: Case, faults: Sequence[FaultSpec]) -> set[TopicPartition]:
-    """Return the partitions that the faults name; if a fault names none, all partitions that producers write
-    to.
+    """Return the partitions that the faults name. If any of the faults names none, return all partitions that
+    producers write to.
     """
     named: set[TopicPartition] = set()
     known = partitions_of(case, case.experiment.topics)

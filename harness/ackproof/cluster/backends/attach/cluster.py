@@ -231,8 +231,8 @@ class AttachedCluster(Cluster):
     def create_topics(self, topics: Mapping[str, TopicSpec], timeout_s: float = 30.0) -> None:
         """Create topics; return when every broker sees all leaders and full ISRs, and leaders answer.
 
-        Raises `BadInput` if one exists already, because ackproof writes only to topics that it made, or for what
-        Kafka refuses; `WaitTimeout`.
+        Raises `BadInput` for what Kafka refuses, and if one of the topics exists already, because ackproof writes
+        only to topics that it made. Raises `WaitTimeout`.
         """
         if there := sorted({place.topic for place in self.topic_state(topics)}):
             raise BadInput(f"{', '.join(there)}: there already, and ackproof writes only into what it made")
