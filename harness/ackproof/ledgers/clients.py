@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 class ListedClient:
     """A client that `case.json` lists.
 
-    `producer`: its number in the ledgers; None for readers, and if the file does not tell. `keys`: of its
-    records; None: they have none.
+    `producer`: its number in the ledgers; None for readers, and if the file does not tell. `keys`: keys of its
+    records; None: the records have none.
     """
 
     id: str

@@ -223,7 +223,10 @@ class LinkServer(ABC):
 
 
 class ProxyServer(LinkServer):
-    """Toxiproxy server at `address`: `start`, then `api`, at last `end`."""
+    """Toxiproxy server at `address`. Call `start`, use its client `api`, at last `end`.
+
+    `binary`: its program. `folder`: folder for its output.
+    """
 
     NAME = "toxiproxy-server"
     ROLE = "toxiproxy"

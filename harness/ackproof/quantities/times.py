@@ -39,10 +39,11 @@ def between(life: FaultLife, after_ns: float, until_ns: float) -> Value:
 
 
 def not_until(life: FaultLife, last_ns: float, what: str, end: str = "the last observation") -> Value:
-    """Return the time from a fault to an event that did not happen before observation ended: no upper bound.
+    """Return the time from a fault to an event that had not happened when observation ended: a value without an
+    upper bound, marked `never`.
 
-    `last_ns`: end of the observation, in ns since the run began. `what`: the sentence that stays true until then, such
-    as `nothing was refused`. `end`: what ended the observation, for the same sentence.
+    `last_ns`: end of the observation, in ns since the run began. `what`: the sentence that stays true until then,
+    such as `nothing was refused`. `end`: what ended the observation, for the same sentence.
     """
     seen = between(life, last_ns, last_ns)
     return Value(seen.low, math.inf, f"{what} until {last_ns / 1e9:.3f} s of the run, {end}", never=True)

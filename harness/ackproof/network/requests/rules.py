@@ -16,11 +16,18 @@ class RuleKind(StrEnum):
     """Effect of a rule on a frame."""
 
     HOLD = "hold"
+    """The frame waits until it is released or the rule is removed."""
     LOSE = "lose"
+    """The frame is dropped, and with it all later ones in its direction of the connection (a Produce request with
+    acks=0: it alone)."""
     LATE = "late"
+    """The frame is passed on after a delay."""
     CLOSE = "close"
+    """The frame is dropped, and the connection is closed."""
     REPEAT = "repeat"
+    """The frame is passed on twice."""
     ANSWER = "answer"
+    """The proxy answers the request with an error, or puts an error into the response."""
 
 
 class DelayDistribution(StrEnum):
