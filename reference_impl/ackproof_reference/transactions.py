@@ -36,8 +36,9 @@ def check_marker(log: Log, marker: WriteMarker, rules: Rules) -> Error:
     """Return the error with which a log refuses a marker; NONE if it accepts it
     (ProducerAppendInfo.appendEndTxnMarker).
 
-    A marker of the epoch that the log knows may be repeated. If each transaction has an epoch of its own, the
-    next transaction begins with the marker's epoch, so such a marker does not end it.
+    A marker of the producer's newest epoch in this log may be repeated. But if each transaction has an epoch of
+    its own (`version` 2) and one is open, that epoch is the open transaction's, while its own marker will have
+    the next: so such a marker is late and is refused (`strict_markers`).
     """
     known = newest_epoch(log, marker.producer)
     open_here = marker.producer in open_transactions(log)

@@ -58,10 +58,10 @@ class Timing:
     The constants were measured on real brokers (see the README). `fetch_wait`, `fetch_backoff`, `lag_max`:
     replica.fetch.wait.max.ms, replica.fetch.backoff.ms, replica.lag.time.max.ms. `session`: time without a
     heartbeat after which a broker is fenced; `heartbeat`: interval of heartbeats. `quorum_timeout`: time without
-    the leader after which a voter begins an election.
+    the leader after which a voter begins an election; `quorum_jitter`: range of a random delay added to it.
 
-    A duration with a `…_jitter` has a fixed part and a random part of 0 to that jitter; `hop` and `jitter` are
-    these parts of the latency of a message, one way.
+    A duration with a `…_jitter` of the same name has a fixed part and a random part of 0 to that jitter; `hop`
+    and `jitter` are these parts of the latency of a message, one way.
     """
 
     fetch_wait: int
@@ -107,6 +107,7 @@ class Timing:
     """retry.backoff.ms and retry.backoff.max.ms of librdkafka."""
     reconnect: int = 50 * MS
     reconnect_max: int = 200 * MS
+    """A client connects again after a random time between `reconnect` and this."""
     counters: int = 50 * MS
     """Longest time in ns until a trigger sees a changed counter of the clients."""
     sampling: int = 200 * MS

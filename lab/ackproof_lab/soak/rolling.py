@@ -60,8 +60,10 @@ _SPARSE: Schema = {"producer": "i4", "seq": "i8", "present": "?"}
 
 @dataclass(frozen=True)
 class NewRows:
-    """Ledger rows of one partition that are new in this window, in any order. `start`, `end`: the offsets
-    that the follower read, from `start` to before `end`.
+    """Ledger rows of one partition that are new in this window, in any order: attempts (`produced`), reads of
+    live readers (`live`) and of the follower (`read`).
+
+    `start`, `end`: the offsets that the follower read, from `start` to before `end`.
     """
 
     start: int

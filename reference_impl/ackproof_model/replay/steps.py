@@ -108,12 +108,13 @@ def steps(before: Metadata, after: Partition, context: AppendContext, rules: Rul
 def steps_from_image(
     image: Metadata, before: Partition, context: AppendContext, rules: Rules
 ) -> Iterator[Step]:
-    """Yield the possible second steps for a failed log dir, if the controller computed them from `image`, the
-    state before the first of two records of one request, although they apply to `before`, the state after it.
+    """Yield the possible steps of the second of two records that the controller writes for one request.
 
-    Two methods write a second record about a partition before they replay the first: processBrokerHeartbeat
-    (handleDirectoriesOffline after the change of the broker's state) and handleAssignReplicasToDirs
-    (generateLeaderAndIsrUpdates after the new log dir). The second record is always that of a failed log dir.
+    It computes both from `image`, the state before the first record; the second applies to `before`, the state
+    after the first. Two methods write a second record about a partition before they replay the first:
+    processBrokerHeartbeat (handleDirectoriesOffline after the change of the broker's state) and
+    handleAssignReplicasToDirs (generateLeaderAndIsrUpdates after the new log dir). The second record is always
+    that of a failed log dir.
     """
     for step in _failed_dirs(_electable(image, context.offline), context, rules):
         yield step._replace(partition=_apply_record(before, image.partition, step.partition))

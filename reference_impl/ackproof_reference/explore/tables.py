@@ -318,9 +318,8 @@ class Tables:
         return state
 
     def concerned(self, group: Group, old: Sequence[Hashable], new: Sequence[Hashable]) -> tuple[AtOnce, ...]:
-        """Return the groups that may have a step at once after a step: those that read a cell that the step
-        changed. `old`, `new`: the values of the cells of `group`, before and after.
-        """
+        """Return the groups with `at_once` that may have a step after a step of `group`: those that read a cell
+        which that step changed. `old`, `new`: the values of the cells of `group`, before and after."""
         changed = {
             cell: (was, becomes)
             for cell, was, becomes in zip(group.cells, old, new, strict=True)
