@@ -71,7 +71,11 @@ def await_clients(clients: ClientWatch, wait: Waiter) -> list[Unrecovered]:
 
 
 class ClientWatch:
-    """Watches the clients of one run. Call `mark` while the load goes on, `heal` once, then `done` until it is True."""
+    """Watches the clients of one run. Call `mark` while the load goes on, `heal` once, then `done` until it is
+    True.
+
+    `bounds`: seconds without progress after which a client counts as stuck, by liveness class.
+    """
 
     def __init__(
         self, workload: Workload, cluster: Cluster, spec: ExperimentSpec, bounds: Mapping[str, float]

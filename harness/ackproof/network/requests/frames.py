@@ -150,8 +150,9 @@ class FrameStream(Generic[FrameHead]):
     """One direction of a connection, frame by frame. It keeps only bytes that are undecided or must wait.
 
     `read` returns the header of the frame with which some bytes begin (None: too few bytes). `decide(header,
-    frame)` decides about it, again after a `STOP`. `forward` takes the bytes to pass on, and must be done with
-    them when it returns. Bytes that are no frames are passed on unread from there on: `unframed` says why.
+    frame)` returns what to do with the frame, or bytes that replace it; `frame` is None at first, and has all
+    bytes after `LOOK`. It is called again after a `STOP`. `forward` takes the bytes to pass on, and must be done
+    with them when it returns. Bytes that are no frames are passed on unread from there on: `unframed` says why.
     """
 
     def __init__(
