@@ -225,7 +225,11 @@ def propose_expansion(broker: Broker, follower: int, rules: Rules) -> Step:
 
 
 def may_shrink(broker: Broker) -> tuple[int, ...]:
-    """Return the ISR members that replica.lag.time.max.ms may drop now: those behind the leader's log end (KIP-537)."""
+    """Return the ISR members that a leader may propose to drop once they have lagged for replica.lag.time.max.ms:
+    those behind its log end (Partition.getOutOfSyncReplicas).
+
+    For how long they lag is not checked here. Empty if the broker does not lead, or its last proposal has no answer.
+    """
     leader = broker.process.role
     if not isinstance(leader, Leader) or leader.pending is not None:
         return ()

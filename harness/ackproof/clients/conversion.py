@@ -59,9 +59,10 @@ class JournalConverter:
             self._thread.join()
 
     def close_ledger(self, settings: Settings) -> list[str]:
-        """Write the last parts and `_END` of a client that has closed. Does nothing for one that does so itself.
+        """Write the last parts of a client that has closed, and `_END`, which marks its ledger as complete.
 
-        Return why files of its journal cannot be read: then there is no `_END`.
+        A client whose library writes its own ledger is skipped. Return the reasons why files of its journal cannot be
+        read; empty if all can. `_END` is written only then.
         """
         if client_adapter(settings.library).writes_ledger():
             return []

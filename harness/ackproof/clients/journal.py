@@ -115,10 +115,11 @@ class Chunk:
 
 
 class Journal:
-    """Journal of a running producer.
+    """Attempts of a running producer, in memory-mapped files (chunks) that survive its death. A full chunk becomes a
+    part of the ledger.
 
-    `chunks`: by index, those not yet converted into a part of the ledger. `current`: the one that takes the
-    next rows.
+    `rows`: rows of a chunk, a power of two, else ValueError. `chunks`: by index, those that are not yet a part.
+    `current`: the one that takes the next rows.
     """
 
     current: Chunk

@@ -76,9 +76,10 @@ def deal(storm: Storm, experiment: ExperimentSpec, able: Able) -> Deal:
 def draw_pairs(
     storm: Storm, experiment: ExperimentSpec, share: tuple[Pair, ...], seed: int, able: Able
 ) -> StormDraw:
-    """Return the faults of the pairs in `share`, two for each pair, as this case's seed draws them.
+    """Draw the two faults of each pair in `share`: their targets and parameters.
 
-    `able(fault)`: True if the backend can inject the fault.
+    `seed`: the experiment's, not the case's, so that a pair is drawn alike in every share. `able(fault)`: True if the
+    backend can inject the fault.
     """
     dealer = _Dealer(storm, experiment, able)
     faults: list[FaultSpec] = []

@@ -191,7 +191,10 @@ def cases(
 
 
 def reseeded(case: Case, seed: int) -> Case:
-    """Return the same cell and repeat, with all random choices drawn from another seed of the experiment."""
+    """Return the same cell and repeat, drawn from another seed of the experiment.
+
+    Faults of a storm with `pairs: all` stay the same: the experiment's own seed draws them.
+    """
     dealt = pairs_of(case.experiment)
     own = case_seed(seed, case.id)
     return _make_case(case.id, case.settings, case.repeat, own, case.experiment, case.cell, dealt)

@@ -178,13 +178,12 @@ def _neighbours(ordered: Sequence[float], share: float) -> tuple[float, float]:
 
 @lru_cache(maxsize=4096)
 def ranks(count: int, share: float, confidence: float) -> tuple[int, int]:
-    """Return the ranks (from 1) of the two of `count` ordered values between which a quantile lies with this
-    confidence.
+    """Return two ranks: of `count` values in ascending order, the values at these ranks enclose the quantile at
+    `share` (0 … 1) with this confidence.
 
-    Rank 0, or `count` + 1: no value bounds that side. Of the pairs that qualify, the nearest ranks are taken,
-    then the pair whose two risks are most alike. If a quantile near an end cannot be bounded on that side,
-    all of the risk is spent on the other. The ranks depend only on numbers that are known before the first
-    run.
+    Ranks count from 1. Rank 0, or `count` + 1: no value bounds that side. If several pairs qualify, the one with the
+    fewest values between is taken; of these, the one whose two risks are most alike. If one side cannot be bounded,
+    the other gets all of the risk. The result depends on no value, so it is known before the first run.
     """
     from scipy.special import bdtr
 

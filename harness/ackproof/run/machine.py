@@ -76,9 +76,10 @@ def _mark(case: Case, lacks: Mapping[int, str]) -> Case:
 
 
 def fit_to_machine(cases: Sequence[tuple[Path, Case]]) -> list[tuple[Path, Case]]:
-    """Return the cases, each with its file, after `mark_missed`.
+    """Return the cases, each with its file. Faults that a storm drew and this machine cannot inject are marked as
+    missed (`mark_missed`).
 
-    Raises `BadInput` that names every refused fault of every file, with its line.
+    Raises `BadInput` for faults of a file itself that this machine cannot inject: all of them, each with file and line.
     """
     marked: list[tuple[Path, Case]] = []
     refusals: dict[Path, dict[str, int]] = {}

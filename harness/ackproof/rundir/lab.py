@@ -187,8 +187,12 @@ class ClaimVerdict(StrEnum):
 
 
 class ClaimShowing(Document):
-    """One bound checked in one run, or over the repeats of cases. `holds` None: undecided, and `why` gives the
-    reason."""
+    """One bound of a claim, checked in one run or over the repeats of cases.
+
+    `side`: what the bound is to show of the claim. `holds`: True if what was `seen` meets the bound; None: undecided,
+    and `why` gives the reason. `quantity`, `bound` and `seen` are '' for a run that was not judged PASS: no bound was
+    checked.
+    """
 
     case: str
     run: str

@@ -156,7 +156,10 @@ def parts(folder: Path) -> list[Path]:
 
 
 def read_parts(folder: Path, schema: pa.Schema) -> pa.Table:
-    """Return all rows of a client's folder or of a ledger, part by part; an empty table if there are no parts."""
+    """Return all rows of a ledger, or of one client's folder of it, in the order of the parts; empty without parts.
+
+    Raises OSError or ArrowException if a part cannot be read.
+    """
     tables = [storage.read_table(path, schema=schema) for path in parts(folder)]
     return pa.concat_tables(tables) if tables else schema.empty_table()
 
