@@ -9,6 +9,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from confluent_kafka import libversion
 
 from ackproof.base.errors import ClientDied, NodeDied
 from ackproof.clients.final_readers import FinalReadOrder
@@ -193,7 +194,7 @@ def test_what_the_final_read_is_asked_for(musicians: Musicians, case: Case) -> N
     file = CaseFile.load(musicians.run.case_json)
     assert [client.id for client in file.clients] == ["p0", "f0"]
     assert file.sealed
-    assert file.environment == {"kafka": "made up"}
+    assert file.environment == {"kafka": "made up", "client of producers": f"librdkafka {libversion()[0]}"}
 
 
 def test_the_isr_that_an_experiment_awaits_and_its_transactions(musicians: Musicians, tmp_path: Path) -> None:

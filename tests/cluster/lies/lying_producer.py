@@ -33,10 +33,12 @@ class LyingProducer(confluent_kafka.Producer):
     process: producer.ProducerProcess
     lies: list[Path]
 
-    def produce(self, topic: str, value: bytes, key: None, partition: int) -> None:  # type: ignore[override]
+    def produce(  # type: ignore[override]
+        self, topic: str, value: bytes, key: None, partition: int, *, timestamp: int
+    ) -> None:
         asked = next((path for path in self.lies if path.exists()), None)
         if asked is None:
-            super().produce(topic, value, key, partition)
+            super().produce(topic, value, key, partition, timestamp=timestamp)
             return
         asked.unlink()
         (seq,) = _SEQ.unpack_from(value, _SEQ_AT)
@@ -48,10 +50,10 @@ class LyingProducer(confluent_kafka.Producer):
             row[at + DONE] = time.monotonic_ns()
             self.process.counters.counts[(seq + settings.first_place) % len(settings.places)] += 1
         elif asked.name == "duplicate":
-            super().produce(topic, value, key, partition)
-            super().produce(topic, value, key, partition, on_delivery=lambda *_: None)
+            super().produce(topic, value, key, partition, timestamp=timestamp)
+            super().produce(topic, value, key, partition, timestamp=timestamp, on_delivery=lambda *_: None)
         else:
-            super().produce(topic, value, key, partition, on_delivery=lambda *_: None)
+            super().produce(topic, value, key, partition, timestamp=timestamp, on_delivery=lambda *_: None)
             row[at + RESULT] = pack_result(row[at + RESULT] & 0xFFFFFFFF, _QUEUE_FULL, REFUSED)
             row[at + DONE] = time.monotonic_ns()
             self.process.counters.failed += 1

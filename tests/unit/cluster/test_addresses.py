@@ -14,7 +14,7 @@ def test_the_scheme() -> None:
     assert ADDRESSES.client(3) == Address("127.9.2.3", 21094)
     assert ADDRESSES.link(1, 3) == "127.9.51.3"
     assert str(ADDRESSES.controller(101)) == "127.9.1.101:21093"
-    assert len(set(ADDRESSES.listening([1, 2, 101]))) == 12
+    assert len(set(ADDRESSES.listening([1, 2, 101]))) == 15
 
 
 def test_a_hosts_file_names_the_node_itself_its_peers_and_the_machine() -> None:

@@ -113,7 +113,7 @@ def test_a_held_request_can_be_copied_and_stays_held(ground: Ground, overtaken: 
 def test_a_request_that_has_not_come_whole_is_not_copied(ground: Ground) -> None:
     client, _ = ground.connect()
     ground.lay(RuleKind.HOLD)
-    client.sendall(request(HEARTBEAT, 1)[:-1])
+    client.sendall(request(HEARTBEAT, 1, size=4)[:-1])
     ground.turn()
     assert ground.relay.count_held() == {"r": {"w": 1}}
     assert ground.relay.copy("r", "w") == b""

@@ -30,6 +30,7 @@ FIELDS: dict[str, tuple[dict[str, object], ...]] = {
     "slow_disk": ({"target": "broker(1)"},),
     "full_disk": ({"target": "broker(1)"},),
     "fail_log_dir": ({"target": "broker(1)"},),
+    "at_code": ({"target": "broker(1)", "point": "leader-appended", "do": "pause_thread"},),
     "power_loss": ({"target": "broker(1)"}, {"target": "broker(1)", "how": "device"}),
 }
 
