@@ -139,3 +139,7 @@ def test_only_a_halt_is_a_crash(tmp_path: Path) -> None:
 def test_an_experiment_is_named_by_its_point(file: Path) -> None:
     first = cases(load(file))[0].faults[0]
     assert isinstance(first, AtCode) and first.point == file.stem
+
+
+def test_every_named_point_has_an_experiment() -> None:
+    assert {file.stem for file in EXPERIMENTS.glob("*.yaml")} == set(POINTS)
