@@ -41,3 +41,14 @@ def test_an_error_that_closing_raises(tmp_path: Path, monkeypatch: pytest.Monkey
         return
     assert process.run() == producer.EXIT_RESET
     assert events == ["reset: Failed to end transaction"]
+
+
+@pytest.mark.parametrize("fatal", [True, False])
+@pytest.mark.parametrize("in_report", [True, False])
+def test_a_fatal_error_is_found_where_it_broke_off_a_report(fatal: bool, in_report: bool) -> None:
+    error: Exception = KafkaException(KafkaError(KafkaError._FENCED, fatal=fatal))
+    if in_report:
+        error, error.__cause__ = SystemError("returned a result with an exception set"), error
+    found = producer.find_fatal(error)
+    assert (found is not None and found.code() == KafkaError._FENCED) == fatal
+    assert producer.find_fatal(SystemError("something else")) is None

@@ -239,10 +239,10 @@ class ProducerProcess:
         """Serve delivery reports with `serve` or `poll`. librdkafka raises a fatal error here once: note it."""
         try:
             (serve or self.client.poll)(timeout_s)
-        except KafkaException as error:
-            if not error.args[0].fatal():
+        except (KafkaException, SystemError) as error:
+            if (fatal := find_fatal(error)) is None:
                 raise
-            self.reports.note_fatal(error.args[0])
+            self.reports.note_fatal(fatal)
         self.reports.settle()
 
     def _flush(self) -> None:
@@ -276,6 +276,18 @@ class ProducerProcess:
 
     def _on_error(self, error: KafkaError) -> None:
         sys.stderr.write(f"{error.name()}: {error.str()}\n")
+
+
+def find_fatal(error: Exception) -> KafkaError | None:
+    """Return the fatal error of the client in an exception; None if it is another exception.
+
+    The library raises it while it serves delivery reports. Python makes a SystemError of it then, with the fatal error as
+    its cause, and the report that was served stays without an outcome.
+    """
+    found = error.__cause__ if isinstance(error, SystemError) else error
+    if isinstance(found, KafkaException) and found.args[0].fatal():
+        return found.args[0]  # type: ignore[no-any-return]
+    return None
 
 
 _ESTABLISHED: Final = "01"
