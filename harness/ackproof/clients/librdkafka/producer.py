@@ -281,8 +281,8 @@ class ProducerProcess:
 def find_fatal(error: Exception) -> KafkaError | None:
     """Return the fatal error of the client in an exception; None if it is another exception.
 
-    The library raises it while it serves delivery reports. Python makes a SystemError of it then, with the fatal error as
-    its cause, and the report that was served stays without an outcome.
+    The library raises it while it serves delivery reports. Python then makes a SystemError of it, whose cause is the
+    fatal error. The report that was served stays without an outcome.
     """
     found = error.__cause__ if isinstance(error, SystemError) else error
     if isinstance(found, KafkaException) and found.args[0].fatal():
