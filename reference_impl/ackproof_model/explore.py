@@ -49,9 +49,10 @@ def pairs(text: str) -> Iterator[tuple[str, str]]:
 
 
 def check_name(option: str, what: str, name: str, there: Collection[str]) -> str:
-    """Return `name` if it is in `there`. Raises `BadInput` that suggests the most similar name.
+    """Return `name` if it is in `there`, the valid names. Raises `BadInput` that suggests the most similar
+    one.
 
-    `option`: the command-line option that has the name; `what`: the kind of name; both are for the message.
+    For the message: `option` is the command-line option that has the name, `what` the kind of name.
     """
     if name not in there:
         raise BadInput(f"{option}: unknown {what} '{name[:60]}'{hint(name, list(there), 'there are:')}")
@@ -59,9 +60,10 @@ def check_name(option: str, what: str, name: str, there: Collection[str]) -> str
 
 
 def parse_whole_number(name: str, value: str, least: int, most: int) -> int:
-    """Parse the `value` of the number called `name`.
+    """Parse `value`, a whole number from `least` to `most`. `name`: that of the number in `--scope`, for the
+    message.
 
-    Raises `BadInput` unless it is a whole number from `least` to `most`.
+    Raises `BadInput` for any other text.
     """
     if not value.isascii() or not value.isdigit() or not least <= int(value) <= most:
         raise BadInput(f"--scope: {name} is a whole number from {least} to {most}, not '{value[:60]}'")
@@ -107,10 +109,10 @@ class FoundClass:
 
 @dataclass(frozen=True)
 class Explored:
-    """Result of a search. `missing`: wanted classes that were not found; they are impossible if `exhausted`,
-    because every state was visited.
+    """Result of a search. `missing`: wanted classes that were not found.
 
-    `depth`: steps from the first state to the last ones visited.
+    `exhausted`: every state was visited, so the missing classes are impossible; False: a limit ended the
+    search. `states`: number visited. `depth`: steps from the first state to the last ones visited.
     """
 
     found: tuple[FoundClass, ...]
@@ -198,7 +200,8 @@ def world_of(scope: Scope) -> World:
 
 
 def named(title: str, taken_away: Sequence[str]) -> str:
-    """Return the title of the rules, with the names of the protections that are switched off."""
+    """Return the title of the rules, followed by the names of the protections that are switched off: `Kafka
+    4.1 without fencing`."""
     return title + (f" without {', '.join(taken_away)}" if taken_away else "")
 
 

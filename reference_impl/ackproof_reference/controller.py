@@ -144,9 +144,8 @@ def elect(metadata: Metadata, election: Election, rules: Rules) -> Metadata:
 
 
 def hand_over(metadata: Metadata, broker: int, rules: Rules) -> Metadata:
-    """Move the leadership to `broker`, another live member of the ISR. It stands for any quick change of
-    leaders.
-    """
+    """Move the leadership to `broker`, another live member of the ISR. This one step of the model represents
+    every fast sequence of elections with that outcome."""
     return decide(metadata, rules, isr=metadata.partition.isr, election=Election.PREFERRED, first=broker)
 
 

@@ -9,7 +9,7 @@ from ackproof_reference.rules import Rules
 
 
 class Election(Enum):
-    """Kind of an election: who may become leader."""
+    """Kind of an election, which decides who may become leader."""
 
     ANY = "any present leader may go on leading"
     PREFERRED = "the first of the assignment, if it may"
@@ -32,11 +32,12 @@ def decide(
     unclean_shutdown: tuple[int, ...] = (),
     first: int = NO_LEADER,
 ) -> Metadata:
-    """Return the image after a change of the ISR or of live brokers: ISR, ELR, leader and epochs.
+    """Return the image after a change of the ISR or of live brokers, with the ISR, ELR, leader and epochs
+    that follow.
 
-    `isr`: the requested ISR. `unclean_shutdown`: brokers that came back with a log that may be cut. With a preferred
-    election `first` (default: the first of the assignment) is to lead. Without a change the image is returned as it
-    was.
+    `isr`: the requested ISR. `unclean_shutdown`: brokers that came back and may have lost the end of their
+    log. `first`: the replica to elect if `election` is PREFERRED; NO_LEADER: the first of the assignment. If
+    nothing changes, the same image is returned.
     """
     old = metadata.partition
     replicas, adding, removing = old.replicas, old.adding, old.removing

@@ -20,8 +20,9 @@ DATA, COMMIT, ABORT = "data", "commit", "abort"
 class Batch(NamedTuple):
     """Records `sequence` … `sequence + length - 1` of a producer at offsets `base` … `base + length - 1`.
 
-    `epoch` is the leader epoch that the leader stamped. A negative `producer_epoch` means no idempotence. `key` is
-    that of its records (-1: none). Markers (KIP-98) hold one control record, which names the epoch of its coordinator.
+    `epoch`: leader epoch of the leader that appended it. `producer_epoch` below 0: no idempotence. `kind`:
+    DATA, or the marker COMMIT or ABORT, which is one control record (KIP-98). `key`: that of its records, -1:
+    none. `coordinator_epoch`: of the coordinator that wrote a marker, -1 for data.
     """
 
     base: int

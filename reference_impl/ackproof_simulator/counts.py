@@ -25,11 +25,11 @@ from ackproof_simulator.world import World
 class Counts:
     """Counted records and times in ms (-1: the event did not happen) of one simulated run.
 
-    `complete`: the final read covered everything. `faults_bit`: every fault took effect and healed, or was
-    drawn by a storm and missed. Lost, duplicate and surfaced are as the audit counts them. `unavailable_ms`:
-    longest time between two acknowledgements of a partition. The other times count from the first fault:
-    `new_leader_ms` until a partition had another leader, `shrink_ms` until an ISR first shrank, `full_isr_ms`
-    until all ISRs were full for good.
+    `complete`: the final read covered everything. `faults_bit`: every fault took effect and healed; faults
+    that a storm drew may have had no effect. `lost`, `duplicate`, `surfaced`: as the audit counts them.
+    `unavailable_ms`: longest time between two acknowledgements of a partition. The other times count from the
+    first fault: `new_leader_ms` until a partition had another leader, `shrink_ms` until an ISR first shrank,
+    `full_isr_ms` until all ISRs were full for good.
     """
 
     seed: int

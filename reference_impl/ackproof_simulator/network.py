@@ -31,9 +31,9 @@ TO_ACCEPTOR, TO_OPENER = 0, 1
 class Host:
     """A process on the network: a node or a client.
 
-    `up`: it answers. `paused`: it is stopped by SIGSTOP. `life`: number of its ends, so that messages to an
-    ended process are dropped. `inbox`: actions that wait while it is paused. `broken` is called with lost
-    connections.
+    `up`: it answers. `paused`: it is stopped by SIGSTOP. `life`: how often it has ended; messages to an
+    earlier life are dropped. `inbox`: actions that wait while it is paused, as (`life`, action, its
+    arguments). `broken` is called with each lost connection.
     """
 
     id: int
@@ -85,6 +85,7 @@ class Connection:
     """True if the connection has ended and its opener has not noticed yet."""
     plain: bool = True
     last: list[int] = field(default_factory=lambda: [0, 0])
+    """Per direction: time in ns at which the latest message arrives; no later message arrives before it."""
     busy: list[int] = field(default_factory=lambda: [0, 0])
     """Per direction: time in ns until which a limited bandwidth is used up."""
 

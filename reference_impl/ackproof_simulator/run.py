@@ -63,10 +63,12 @@ class FinalPlace:
 
 
 class Simulation:
-    """One simulated run of a case.
+    """One simulated run of a case; `run` carries it out.
 
-    `say(detail, fault)` is called with timeline events; `fault`: number of the fault, None for none. `reading`:
-    True to simulate readers even if no trigger needs them.
+    Results: `complete`, whether the final read covered everything, else `reasons`; `final`, the final read by
+    partition; `world`, everything else that happened. `say(detail, fault)` is called with timeline events;
+    `fault`: number of the fault, None for none. `reading`: True to simulate readers even if no trigger needs
+    them. `wall_ns`: wall-clock time of its start.
     """
 
     def __init__(

@@ -44,8 +44,10 @@ class Phase(Enum):
 
 @dataclass
 class Txn:
-    """One transaction from its producer's view. `first`: seq of its first record. Times in nanoseconds; -1:
-    not reached.
+    """One transaction from its producer's view. `number` counts from 0. `first`: seq of its first record.
+
+    `begun`, `commit`, `ended`: times in ns at which it began, its commit was requested, and its end was
+    confirmed; -1: not yet.
     """
 
     number: int

@@ -35,7 +35,8 @@ _STYLES: Final = ("base.css", "matrix.css", "case.css", "print.css")
 class RunShown:
     """Evidence for a claim on its page: the bounds checked in one run, or over the repeats of cases.
 
-    `run`: its folder; '' over repeats. `spark`: acks per second of that run. `picture`: values over the repeats.
+    `run`: its folder; '' over repeats. `spark`: acks per second of that run; None if it has no series.
+    `picture`: values over the repeats; None for a single run.
     """
 
     case: str

@@ -28,9 +28,8 @@ class Phase:
 
 @dataclass(frozen=True)
 class Mark:
-    """An event that the chart marks with a vertical line, `t_ns` after the run's start. `kind`: its style in
-    the chart. `text`: the event in words.
-    """
+    """An event that the chart marks with a vertical line, `t_ns` after the run's start. `kind`: its CSS class
+    in the chart. `text`: the event in words."""
 
     t_ns: int
     kind: str
@@ -101,7 +100,7 @@ def circumstances(faults: Sequence[FaultLife]) -> str:
     """Describe the confirmed faults as a clause, such as `the followers were paused and the leader was
     killed`; '' if there are none.
 
-    More than `_MOST_PHRASES` different faults, as in a soak, are counted by kind instead.
+    If too many of them differ for a sentence, as in a soak, they are counted by kind instead.
     """
     alike: dict[tuple[str, bool, str, str], list[FaultLife]] = {}
     struck = struck_faults(faults)

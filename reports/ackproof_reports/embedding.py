@@ -75,10 +75,11 @@ class Block:
 
     @classmethod
     def pack(cls, value: JsonValue, *, plain: bool = False) -> Block:
-        """Convert a JSON value to a data block, gzipped above `PLAIN_LIMIT`. The Markup is safe: its
-        alphabets have no character that HTML interprets.
+        """Convert a JSON value to a data block, gzipped if its text has more than `PLAIN_LIMIT` characters
+        (16 KiB).
 
-        `plain`: never gzip the value. Content for print must not wait for a script to unpack it.
+        The Markup is safe: its alphabet has no character that HTML interprets. `plain`: never gzip the value,
+        because content for print must not wait for a script to unpack it.
         """
         text = safe_json(value)
         if plain or len(text) <= PLAIN_LIMIT:

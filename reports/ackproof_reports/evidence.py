@@ -38,12 +38,16 @@ _COHERENCE: Final = (
 
 
 class Standing(StrEnum):
-    """State of a piece of evidence, as the judge decided it."""
+    """State of a piece of evidence, according to the opinions of the judge."""
 
     THERE = "there"
+    """The judge asked for it and had no objection."""
     LACKING = "lacking"
+    """The judge found it missing or contradictory."""
     UNKNOWN = "not recorded"
+    """The run has no opinions of a judge, as runs of older versions."""
     NOTE = "see"
+    """A remark on which no opinion of the judge rests."""
 
 
 @dataclass(frozen=True)

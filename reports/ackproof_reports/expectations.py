@@ -177,6 +177,7 @@ class RepeatsView:
     title: str
     rows: tuple[RepeatsRow, ...]
     picture: DistributionChart | None
+    """The distribution as a drawing; None if no value is known."""
     state: State | None = None
     """Verdict on the expectation; None if the quantity is only shown."""
     seen: str = ""
@@ -243,8 +244,11 @@ def _values(one: OverRepeats) -> dict[str, list[Value]]:
 
 
 def draw_distribution(one: OverRepeats) -> DistributionChart | None:
-    """Draw the distribution of an expectation's values, one curve per case. The interval is drawn only if it
-    is on the same axis: not for a ratio or difference of two cases.
+    """Draw the distribution of an expectation's values, one curve per case; None if no value is known, or if
+    the event never happened.
+
+    The confidence interval is drawn only if it is on the same axis: not that of a ratio or difference of two
+    cases.
     """
     interval = None
     # That of a ratio or a difference of two cases is on another axis.
@@ -256,9 +260,10 @@ def draw_distribution(one: OverRepeats) -> DistributionChart | None:
 def picture(
     groups: Mapping[str, Sequence[Value]], unit: Unit, between: tuple[float, float] | None = None
 ) -> DistributionChart | None:
-    """Draw the distribution of each case's values. `between`: ends of a confidence interval to draw.
+    """Draw the distribution of each case's values; None if no value is known, or if the event never happened.
 
-    None if no value is known, or if the event never happened.
+    `groups`: the values by name of the case. `between`: ends of a confidence interval to draw; None: no
+    interval.
     """
     known = {cell: [one for one in group if one.is_known] for cell, group in groups.items()}
     numbers = [end for group in known.values() for one in group for end in (one.low, one.high)]

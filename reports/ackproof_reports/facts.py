@@ -32,7 +32,11 @@ STORIES_OF_BATCH: Final = 6_000
 
 @dataclass(frozen=True)
 class CaseFacts:
-    """All that the report shows of one case, read from its run."""
+    """All that the report shows of one case, read from its run. None: the run has no such data, or it cannot
+    be read.
+
+    `absent`: a sentence for each file that is missing or unreadable.
+    """
 
     case: CaseView
     title: str

@@ -223,7 +223,8 @@ def read_findings(
 ) -> CaseFindings | None:
     """Read a case's findings; None without a folder `findings`.
 
-    `first`: classes that get room in the page before the others. `untold`: classes to ignore. `absent` gets a
+    `max_rows`: greatest number of single findings to keep for the page (`CaseFindings.rows`). `first`:
+    classes whose findings are kept before those of others. `untold`: classes to ignore. `absent` gets a
     sentence for each missing or unreadable file.
     """
     if not run.findings.is_dir():

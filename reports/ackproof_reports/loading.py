@@ -50,9 +50,8 @@ WORST_FIRST: Final = (State.FAIL, State.HARNESS_FAILED, State.INCONCLUSIVE, Stat
 
 @dataclass(frozen=True)
 class CaseView:
-    """One case with every file of its run that could be read. `absent`: a sentence for each missing or
-    unreadable file.
-    """
+    """One case with every file of its run that could be read. A file is None if it is missing or unreadable;
+    `absent` then has a sentence on it."""
 
     index: int
     entry: BatchCase

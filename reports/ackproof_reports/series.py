@@ -66,8 +66,7 @@ def sparkline(course: Course, series: Series | None, peak: float) -> Sparkline |
 
 def peak_rate(series: Series | None) -> float:
     """Return the highest rate of acks per second of a run, over the same groups of bins that a sparkline
-    draws.
-    """
+    draws; 0 without a series."""
     return max(_rates(series)) if series is not None and series.bins else 0.0
 
 

@@ -141,7 +141,7 @@ def one_line(text: str, limit: int = 400) -> str:
 
 
 def joined(parts: Sequence[str]) -> str:
-    """Join words into a list: `a`, `a and b`, `a, b and c`."""
+    """Join texts into an English list: `a`, `a and b`, `a, b and c`."""
     if len(parts) <= 1:
         return "".join(parts)
     return ", ".join(parts[:-1]) + " and " + parts[-1]

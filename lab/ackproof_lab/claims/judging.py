@@ -93,7 +93,8 @@ def _against(claim: ClaimSpec, last: ClaimJudged | None) -> list[ClaimShowing]:
 
 
 def conclude_claim(claim: ClaimSpec, shown: Sequence[ClaimShowing]) -> tuple[ClaimVerdict, str]:
-    """Return the verdict on a claim, and its explanation as a sentence. `shown`: the checked bounds."""
+    """Return the verdict on a claim, and its explanation as a sentence; '' if there is nothing to add.
+    `shown`: its bounds, as checked in runs and over repeats."""
     for one in shown:
         if one.holds is None:
             return ClaimVerdict.INCONCLUSIVE, f"{one.case}: {_measure_text(one)}{one.why}"

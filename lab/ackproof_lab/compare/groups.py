@@ -86,8 +86,10 @@ class Group:
         return [*self.values.get(asked, ()), *self.unknown]
 
     def add(self, name: str, told: Mapping[Asked, Value]) -> None:
-        """Add a measured repeat, called `name`, with its values. If only some repeats have a quantity, the others
-        get an unknown value, because omitting it would bias the mean.
+        """Add a measured repeat, called `name`. `told`: its values by quantity and window.
+
+        If only some repeats have a quantity, the others get an unknown value for it, because omitting it
+        would bias the mean.
         """
         for asked in {**self.values, **told}:
             mine = self.values.setdefault(asked, [_untold(one) for one in self.names])
@@ -178,7 +180,8 @@ def words(found: Estimate, unit: Unit, how: Contrast | None) -> dict[str, object
 
 
 def settings_of(group: Group | None) -> dict[str, str]:
-    """Return every setting of a case and its faults as text, by path; empty without a readable `case.json`."""
+    """Return every setting of a case and its faults as text, by path. Empty for None, and without a readable
+    `case.json`."""
     resolved: JsonValue = group.file.resolved if group and group.file else None
     experiment = resolved.get("experiment") if isinstance(resolved, dict) else None
     if not isinstance(experiment, dict):

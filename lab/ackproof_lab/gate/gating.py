@@ -34,11 +34,11 @@ adds a marker.
 def run_gate(
     options: BatchOptions, kafka: Sequence[str], fail_on: str | None, console: Console
 ) -> GateResult:
-    """Run every experiment file on every Kafka version, and compare the others with the first. Nothing is
-    started unless all can be planned; otherwise the result has the problems.
+    """Run every experiment file on every Kafka version, and compare the others with the first.
 
-    `kafka`: values of `cluster.kafka`; empty: those of the files. `fail_on`: limit such as `slower:20%`;
-    None: none.
+    If one of them cannot be planned, nothing is started, and the result has the problems. `kafka`: values of
+    `cluster.kafka`; empty: those of the files. `fail_on`: limit such as `slower:20%`, which requires two
+    versions; None: no limit.
     """
     planned: list[tuple[str, PlannedBatch]] = []
     refused: list[GateColumn] = []

@@ -56,7 +56,8 @@ def pieces(run: str, path: Path, schema: pa.Schema) -> list[Piece]:
 
 
 def option(found: Sequence[Piece], schema: pa.Schema) -> str:
-    """Return the value of the data source's option that holds a table's tasks, pickled and in base64."""
+    """Pack the tasks of a table into the text that its data source gets as an option: pickled, in base64.
+    `found`: one piece per task. `schema`: columns of the table."""
     tasks = tuple(pickle.dumps((schema, of_task)) for of_task in group_by_rows(found, _TASK_ROWS))
     return b64encode(pickle.dumps(tasks)).decode()
 

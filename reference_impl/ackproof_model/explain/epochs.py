@@ -105,7 +105,8 @@ def acked_rows(run: CaseDir) -> Iterator[tuple[TopicPartition, AckedRows]]:
 
 
 def identity(producer: Ints, seq: Ints) -> Ints:
-    """Pack (producer, seq) into one number per row, to compare rows by one column."""
+    """Pack (producer, seq) into one number per row, so that one comparison or sort takes both into
+    account."""
     return (producer << _SEQ_BITS) + seq
 
 
@@ -140,7 +141,8 @@ def _findings(run: CaseDir) -> tuple[Ints, npt.NDArray[np.int8]]:
 
 
 def timestamps(final_rows: FinalRows, place: TopicPartition) -> tuple[Ints, Ints]:
-    """Return the offsets of the final read of a partition, sorted, and the timestamp of each record in ms."""
+    """Return two parallel arrays of the final read of a partition: offsets, ascending, and the timestamp of
+    the record at each, in ms."""
     table = final_rows.read_partition(place)
     offset = table["offset"].to_numpy().astype(np.int64)
     order = np.argsort(offset, kind="stable")
@@ -335,9 +337,10 @@ def tell(
 ) -> OffsetFates:
     """Return the possible fates of acknowledged rows that have an offset.
 
-    `of`: the leader epochs of the incarnation whose log this is. `ended`: the log was deleted with its topic
-    after these epochs. `before`: masks of the rows that an earlier incarnation can have held, and of those
-    that can have been deleted with it.
+    `log`: the log in which the records are looked for. `of`: the leader epochs of the incarnation to which it
+    belongs. `ended`: True if the log was deleted with its topic after these epochs. `before`: two masks of
+    the rows, those that an earlier incarnation can have held and those that can have been deleted with it;
+    None without an earlier incarnation.
     """
     offsets = rows.offset
     held = log.epoch_at(offsets)

@@ -57,10 +57,11 @@ class Era:
     def truncations(
         self, rows: AckedRows, told: OffsetFates, gone: Bools
     ) -> Iterator[tuple[Truncation, ForbiddenStep | None]]:
-        """Yield, per leader epoch, the truncation that removed rows of the mask `gone`, and the forbidden
-        step if Kafka must not do it, else None.
+        """Yield one truncation per leader epoch that lost rows of the mask `gone`, with the forbidden step if
+        clean elections truncated records acknowledged with acks=all, else None.
 
-        `told`: fates of the rows. It names the epoch in which each gone row was appended.
+        `told`: fates of the rows, which give the epoch in which each gone row was appended. An epoch without
+        a known successor yields nothing.
         """
         for epoch in np.unique(told.old_epoch[gone & (told.old_epoch >= 0)]).tolist():
             mine = gone & (told.old_epoch == epoch)
@@ -115,11 +116,11 @@ class Era:
         )
 
     def above(self, rows: AckedRows, nowhere: Bools, what: str, end: str, before: str) -> ForbiddenStep:
-        """Return the forbidden step for acknowledged offsets (mask `nowhere`) that no log of their epochs
-        has. It names the first of them.
+        """Return the forbidden step for acknowledged offsets (mask `nowhere`, not empty) that no log of their
+        epochs has.
 
-        The other texts are parts of its sentence: `what` follows the partition, `end` closes it. `before`:
-        the state before the step, in words.
+        Its sentence names the partition, then `what`, the first of these records, and `end`. `before`: the
+        state before the step, in words.
         """
         at = int(np.flatnonzero(nowhere)[0])
         return ForbiddenStep(

@@ -172,8 +172,8 @@ def _led(reigns: Sequence[LeaderEpoch], begin: int, end: int) -> list[LeaderEpoc
 
 
 def left_unread(events: Sequence[Event]) -> dict[int, str]:
-    """Return, by producer, a sentence for each producer (acks=0) that had sent bytes that no broker had read when
-    it closed: its last records may be missing."""
+    """Return a sentence by producer (acks=0) that closed before a broker had read all the bytes that it had
+    sent: its last records may be missing."""
     return {
         event.what.producer: (
             f"{event.client} closed with {event.what.unread_bytes} bytes on their way that nobody read"

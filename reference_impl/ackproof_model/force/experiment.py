@@ -73,7 +73,7 @@ class Ground:
 def file_text(story: Story, forced: list[Forced], ground: Ground, *, repeat: int = 1) -> str:
     """Return the text of an experiment file whose script forces the counterexample.
 
-    `forced`: the script's steps (`translated`).
+    `forced`: the steps of its script, as `translated` returns them. `repeat`: number of runs.
     """
     yaml = YAML(typ="safe", pure=True)
     yaml.default_flow_style = None
@@ -141,9 +141,13 @@ class Word(StrEnum):
     """Verdict on a forced counterexample."""
 
     HAPPENED = "HAPPENED"
+    """Each step was observed on the brokers, and then the anomaly, if the audit counts its class."""
     DIVERGED = "DIVERGED"
+    """The brokers did something else than the model."""
     NOT_FORCEABLE = "NOT FORCEABLE"
+    """No step of a script can do what a step of the counterexample does."""
     INCONCLUSIVE = "INCONCLUSIVE"
+    """The run does not show whether the brokers followed the counterexample."""
 
 
 @dataclass(frozen=True)

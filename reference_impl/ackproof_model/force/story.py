@@ -68,10 +68,11 @@ class _File(Document):
 
 
 def read_story(path: Path, wanted: str | None = None) -> tuple[Story, str]:
-    """Read a story that `ackproof explore --json` wrote; return it with the release of its rules.
+    """Read a counterexample that `ackproof explore --json` wrote; return it with the release of its rules.
 
-    `wanted`: class to choose if there are several. The model repeats each step. Raises `BadInput` for another kind of
-    file, or for steps that this model cannot take.
+    `wanted`: its class; None if the file has only one. The model takes each step again, to get the states
+    between them. Raises `BadInput` for a file without such a counterexample, for several classes without
+    `wanted`, and for steps that this model cannot take.
     """
     try:
         file = _File.model_validate_json(path.read_bytes())
@@ -93,8 +94,8 @@ def read_story(path: Path, wanted: str | None = None) -> tuple[Story, str]:
 
 
 def followed(scope: Scope, steps: Sequence[StoryStep]) -> tuple[StoryLine, ...]:
-    """Return the steps of a counterexample as the model of `scope` takes them, each with the parts of the state
-    that it changes. Raises `BadInput` if the model cannot take one."""
+    """Take the steps of a counterexample in the model of `scope`; return them, each with the parts of the
+    state that it changes. Raises `BadInput` for a step that the model cannot take."""
     way = [(step.actor, step.text, step.target) for step in steps]
     try:
         return tuple(Search(world(scope.in_stories)).follow(way))
@@ -106,9 +107,11 @@ IMPOSSIBLE: Final = "it is impossible"
 
 
 def story_of(case: Case, anomaly: str, max_states: int | None = None) -> tuple[Story, str] | str:
-    """Return the shortest counterexample for a class, with the name of its rules; or why there is none.
+    """Search the shortest counterexample for an anomaly class; return it with the name of its rules.
 
-    It is searched in the world of the case's first topic, and in smaller worlds that this one contains.
+    If none is found, return the reason as text: `IMPOSSIBLE` if there is none. The search covers the world of
+    the case's first topic, and smaller worlds that this one contains. `max_states`: limit of each of these
+    searches; None: the usual one.
     """
     if anomaly not in EXPLORED:
         return f"a rule answers for {anomaly}, and no story"

@@ -50,7 +50,10 @@ eighths, and the two with few need a few thousand states.
 
 
 class Answer(Document):
-    """The answer for one anomaly class in one scope: possible, impossible or unknown, with a counterexample."""
+    """The answer for one anomaly class in one scope: possible, impossible or unknown.
+
+    The counterexample of a possible class is in `story` as lines of text, in `steps` for a sequence diagram.
+    """
 
     chance: Chance
     steps: tuple[StoryStep, ...] = ()
@@ -60,8 +63,10 @@ class Answer(Document):
 
 
 class Answers(Document):
-    """The answers by anomaly class for a scope. `states`: number visited in all its models. `bound`: limit of
-    that number. `exhausted`: the limit left no class unknown.
+    """The answers for a scope, by anomaly class. `states`: number of states visited, in this world and in the
+    smaller ones that it contains. `bound`: limit of that number.
+
+    `exhausted`: the limit was not reached, and no class is unknown.
     """
 
     classes: dict[str, Answer]
@@ -105,9 +110,10 @@ def _keep(scope: Scope, found: Answers) -> Answers:
 
 
 def ask_ahead(scopes: Iterable[Scope], *, max_states: int = USUAL_STATES) -> Iterator[tuple[int, int]]:
-    """Fill the cache in several processes, so that `answers` finds it. Yields progress as (done, total).
+    """Search several scopes in parallel and fill the cache, where `answers` finds the results. Yields
+    progress as (done, total).
 
-    With a single scope to search, or a single core, it does nothing: `answers` does the search.
+    With fewer than two scopes to search, or a single core, it does nothing and yields nothing.
     """
     new = [scope for scope in dict.fromkeys(scopes) if remembered(scope, max_states) is None]
     if min(cores(), len(new)) < 2:

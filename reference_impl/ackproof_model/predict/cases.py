@@ -28,7 +28,7 @@ MOST_RECORDS: Final = 2
 
 @dataclass(frozen=True)
 class CaseBudget:
-    """Incidents of a case, limited to a number that can be searched."""
+    """Incidents of a case as the `budget` of a search, limited to numbers that can be searched."""
 
     budget: Budget
     faults: tuple[str, ...]
@@ -38,9 +38,8 @@ class CaseBudget:
 
 
 def rules_name(case: Case) -> str:
-    """Return the name of the rules for this case's cluster, as `rules_of` and `ackproof explore --rules` take
-    it.
-    """
+    """Return the name of the rules for this case's cluster, such as `4.3.1` or `3.9.2-zk`. `rules_of` and
+    `ackproof explore --rules` take it. For a release newer than all known lines it is the newest line."""
     cluster = case.experiment.cluster
     version, newest = cluster.kafka.version, LINES[-1]
     # Of a release that is newer than all that are known: the rules that are assumed of it.

@@ -33,7 +33,8 @@ Counted = tuple[str, Incidents]
 
 
 def planned(case: Case, topic: str) -> Iterator[tuple[FaultSpec, Incidents]]:
-    """Yield each planned fault with the incidents that it means for a partition of this topic.
+    """Yield (fault, incidents) for each planned fault: the incidents that it may cause to a partition of this
+    topic.
 
     A fault that is too short to take effect, or whose effect cannot be predicted, is left out.
     """
@@ -50,10 +51,11 @@ def planned(case: Case, topic: str) -> Iterator[tuple[FaultSpec, Incidents]]:
 def happened(
     case: Case, topic: str, events: Sequence[Event], decided: Sequence[MetadataRecord]
 ) -> Iterator[Counted]:
-    """Yield (sentence for the report, incidents) for each incident that a run shows, for the brokers and for the
-    most affected partition of a topic.
+    """Yield (sentence for the report, incidents) for each incident that a run shows.
 
-    `decided`: the run's metadata log; if empty, the samples in the timeline and the planned faults are used.
+    Incidents of brokers all count; of the topic's partitions, only those of the most affected one. `events`:
+    the run's timeline. `decided`: its metadata log; if empty, the samples in the timeline and the planned
+    faults are used.
     """
     brokers = set(case.experiment.cluster.broker_ids)
     down: Counter[int] = Counter()

@@ -62,7 +62,8 @@ class SearchOptions:
 
 
 def predict_case(case: Case, options: SearchOptions | None = None) -> PredictionFile:
-    """Predict the anomalies that are possible under a case's settings and planned faults."""
+    """Predict the anomalies that are possible under a case's settings and planned faults. `options` None: the
+    usual limit of states, and all reductions."""
     return add_settings(case, _explored(case, None, (), options or SearchOptions()))
 
 
@@ -73,12 +74,13 @@ def predict_run(
     *,
     explore: Callable[[Case, CaseDir, int], PredictionFile] | None = None,
 ) -> PredictionFile:
-    """Predict what may happen under the settings of a case and what a run of it showed, from its run directory
-    alone.
+    """Predict the anomalies that are possible under a case's settings and the incidents that a run of it
+    showed.
 
-    `seen`: classes that the run shows; if one is unknown, several times as many states are searched.
-    `explore(case, run, states)` predicts the classes that replication decides, and visits at most that number of
-    states; None: the search of this module. Raises `BadInput` for a broken metadata log.
+    Only the files of the run directory are read. `seen`: classes that the run shows; if one of them stays
+    unknown, the search is repeated with a higher limit. `explore(case, run, states)` predicts the classes
+    that replication decides, and visits at most that number of states; None: the search of this module.
+    Raises `BadInput` for a broken metadata log.
     """
     explore = explore or _explored_run
     file = explore(case, run, USUAL_STATES)
@@ -88,9 +90,8 @@ def predict_run(
 
 
 def scopes_of(cases: Iterable[Case], options: SearchOptions | None = None) -> Iterator[Scope]:
-    """Yield the scopes that a prediction of these cases searches, one per topic. Cases that cannot be
-    predicted yield none.
-    """
+    """Yield the scopes that a prediction of these cases searches, one per topic; none for a case that cannot
+    be predicted. `options` None: with all reductions."""
     for case in cases:
         if any(_refusals(case, None, ())):
             continue

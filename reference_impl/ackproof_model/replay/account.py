@@ -38,10 +38,12 @@ class BrokenRule(NamedTuple):
 
 
 def find_broken_rule(before: Metadata, after: Partition, unclean: bool, named: int) -> BrokenRule:
-    """Return the most obvious rule that an observed change breaks. Call it only for a change that no step of
-    the reference explains.
+    """Return the rule that an observed change of a partition breaks; if several, the one that explains it
+    best.
 
-    `unclean`: True if unclean elections are allowed. `named`: the leader that the reference elects.
+    Call it only for a change that no step of the reference explains. `before`: the state before the change;
+    `after`: the observed one. `unclean`: True if unclean elections are allowed. `named`: the leader that the
+    reference elects.
     """
     old = before.partition
     active = {entry.broker for entry in before.brokers if not entry.fenced and not entry.stopping}

@@ -329,10 +329,11 @@ class Life:
 
 
 def deleted_by(observed: Observed, topic: str, timestamp_ms: int, done: Set[int]) -> FaultSpec | None:
-    """Return the fault that deleted a topic, None if none did.
+    """Return the fault that deleted a topic; None if no fault did.
 
-    `timestamp_ms`: the controller's time of the deletion. `done`: numbers of faults whose deletion is known to be
-    another one. It is the latest fault that deletes this topic and may have begun by then.
+    If several may have done it, it is the latest one whose injection may have begun by then. `timestamp_ms`:
+    time of the deletion by the controller's clock. `done`: numbers of faults that are known to have made
+    another deletion.
     """
     _, last = observed.written_within(timestamp_ms)
     faults = {fault.number: fault for fault in observed.case.faults}

@@ -112,11 +112,10 @@ def witness(
 ) -> Client:
     """Return the client after a step that turned broker `before` into `after` and sent `messages`.
 
-    Acknowledgements are added. Readers see all below the high watermark of any broker that believes it leads.
-
-    `Client.wrong` gets the findings that only a step shows. A reader is shown another record at the same
-    offset. A high watermark falls on a leader within its epoch. A record is acknowledged with acks=all above
-    the high watermark.
+    Acknowledgements are added to it, and what readers have seen: all below the high watermark of any broker
+    that believes it leads. `Client.wrong` gets the findings that no single state shows: a reader is shown
+    another record than before at an offset; the high watermark of a leader falls within its epoch; a record
+    is acknowledged with acks=all above the high watermark.
     """
     acked, read, wrong = client.acked, client.read, client.wrong
     role = after.process.role

@@ -130,7 +130,8 @@ class Model:
     counters: Sequence[int] = ()
     """Indices of cells that hold a named tuple of numbers, none of which ever exceeds its first value."""
     widths: Sequence[int] = ()
-    """Initial number of bits for the values of each cell (a cell of counters has its own)."""
+    """Number of bits for the values of each cell at first, one number per cell; it grows when needed. Ignored
+    for cells of counters, whose size is known. Empty: the same for all."""
     retold: Callable[[Sequence[Row]], list[StoryLine]] | None = None
     """Turns a path of states into a counterexample for readers, if the steps of the model are not the steps to show."""
     ranked: bool = False

@@ -80,10 +80,11 @@ IN_STORIES = NO_REDUCTIONS._replace(void=True)
 
 
 class Client(NamedTuple):
-    """The client's view: records sent and acknowledged, and what a reader has seen below a high watermark.
+    """The client's view: records sent and acknowledged, and what readers have seen below a high watermark.
 
-    `sent`: the number of records sent; they are numbered from 0. `read`: the longest prefix that any leader
-    showed. `wrong`: broken promises, each as (class, sentence).
+    `sent`: the number of records sent; they are numbered from 0. `acked`, `read`: numbers of records; `read`
+    is the longest sequence that any leader has shown, in log order. `wrong`: broken promises, each as (class,
+    sentence).
     """
 
     sent: int = 0

@@ -52,9 +52,8 @@ class Finding(NamedTuple):
 
 @dataclass
 class Progress:
-    """Progress of a search. `depth`: steps from the first state. `seconds`: time spent searching, in all
-    runs.
-    """
+    """Progress of a search. `states`: number of states found. `depth`: steps from the first state. `seconds`:
+    time spent searching, over all runs of the search."""
 
     states: int = 0
     depth: int = 0
@@ -69,10 +68,10 @@ class Progress:
 class Search:
     """A search that can run in parts, be saved (`save`) and continued.
 
-    `wanted`: classes of findings after which it stops; empty: the first finding of any class. The shortest
-    finding of each other class is kept, and the search continues. `seen`: every state found, with its parent.
-    `level`: the states of the present depth, unvisited from index `place` on. `next_level`: those one step
-    deeper.
+    `wanted`: the search stops when all these classes of findings are found; empty: at the first finding of
+    any class. The first finding of each class is in `findings`; it is the one with the fewest steps. `seen`:
+    every state found, with its parent. `level`: the states of the present depth; those from index `place` on
+    are not visited yet. `next_level`: those one step deeper.
     """
 
     model: Model
@@ -275,11 +274,11 @@ class Search:
         following: int,
         ahead: list[list[tuple[int, int]]],
     ) -> None:
-        """Restore a saved search: packed `states` as they were found, and `places`, their parents' positions
-        in it.
+        """Restore a saved search. `states`: its packed states in the order in which they were found.
+        `places`: for each of them the index of its parent in `states`.
 
-        The last `this + following` states are unvisited: those of the present level, then those of the next.
-        `ahead`: states of later levels, as the attribute.
+        The last `this + following` states are not visited yet: those of the present level, then those of the
+        next. `ahead`: states of later levels (`Search.ahead`).
         """
         self.ahead = ahead
         self.seen = {state: states[place] for state, place in zip(states, places, strict=True)}
