@@ -98,8 +98,7 @@ class Run:
 
     def produced(self) -> ds.Dataset:
         """Ledger of produce calls, a row each (`rundir.schema.PRODUCED`), ns since the run's start. `BadInput` if
-        empty.
-        """
+        empty."""
         return _tables(self._files.produced)
 
     def consumed(self) -> ds.Dataset:
@@ -288,11 +287,12 @@ def run(
 ) -> Batch:
     """Run experiment files on real clusters; audit, judge and report them. Takes as long as the experiments do.
 
-    `at_most` runs further repeats until every expectation over repeats is decided, up to that many of each case.
-    `bootstrap` (`host:port,…`) and `client_config` (a file of `key=value` lines) name an existing cluster. `keep_data`
-    keeps the brokers' data, `simulate` also simulates each case. The other arguments are those of `plan`. Raises
-    `BadInput` before anything is started if files, tools or the machine do not allow the run. A KeyboardInterrupt ends
-    all that was started and is raised again.
+        `at_most` runs further repeats until every expectation over repeats is decided, up to that many of each case.
+    `bootstrap` (`host:port,…`) and `client_config` (a file of `key=value` lines) name an existing cluster. `out`:
+    folder or URI for the batch. `keep_data` keeps the brokers' data, `simulate` also simulates each case. `progress`
+    gets each long step in words. The other arguments are those of `plan`. Raises `BadInput` before anything is started
+    if files, tools or the machine do not allow the run. A KeyboardInterrupt ends all that was started and is raised
+    again.
     """
     from ackproof.cluster.backends.attach.options import attachment
     from ackproof.run.batch import run_batch
@@ -342,8 +342,8 @@ def audit(
 def judge(directory: AnyPath, *, progress: Progress | None = None) -> tuple[Run, ...]:
     """Judge a batch or one run again from its files, and return its runs.
 
-    Runs of a batch that were not audited yet are audited first, and the report is written again. Raises `BadInput` for
-    another folder, and for a single run that was not audited.
+        Runs of a batch that were not audited yet are audited first, and the report is written again. `progress` gets
+    each long step in words. Raises `BadInput` for another folder, and for a single run that was not audited.
     """
     from ackproof.run.conclude import conclude_again, judge_run
 

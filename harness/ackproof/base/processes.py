@@ -294,13 +294,15 @@ def is_alive(pid: int, start: int) -> bool:
 
 
 def mark() -> str:
-    """Return `PID-START` of this process, for file names. `left_behind` finds such files once the process has ended."""
+    """Return `PID-START` of this process for names of files, so that `left_behind` finds them once the
+    process has ended."""
     return f"{os.getpid()}-{started(os.getpid())}"
 
 
 @lru_cache
 def here() -> str:
-    """Return an id of this boot and pid namespace. Marks (`mark`) are comparable only where the id is the same."""
+    """Return an id of this boot and pid namespace. Two marks (`mark`) can be compared only if they were made
+    under the same id."""
     boot = (_PROC / "sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
     return hashlib.sha256(f"{boot} {(_PROC / 'self/ns/pid').readlink()}".encode()).hexdigest()[:8]
 

@@ -131,7 +131,7 @@ def parse_rate(text: str) -> float | None:
 
 
 def rate_text(rate: float | None) -> str:
-    """Return the text that `parse_rate` converts back to the same number."""
+    """Return the text that `parse_rate` converts back to the same number; `full` for None."""
     if rate is None:
         return "full"
     return f"{rate!r}".removesuffix(".0") + "/s" if rate >= 1e-4 else f"{rate:.12f}/s"

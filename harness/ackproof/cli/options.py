@@ -23,7 +23,8 @@ FILES: Final = click.Path(path_type=Path)
 
 
 def setting_options(command: Callable[..., int]) -> Callable[..., int]:
-    """Add `--set` and `--settings-from`. The command gets both as `settings`."""
+    """Add the options `--set` and `--settings-from` to a command. It gets both as the parameter `settings`:
+    texts `PATH=VALUE`."""
 
     @click.option(
         "--settings-from",
@@ -118,7 +119,8 @@ json_option = click.option(
 
 
 def spark_options(command: Callable[..., int]) -> Callable[..., int]:
-    """Add `--master`, `--remote` and `--conf`, which `read_spark_settings` checks."""
+    """Add the options `--master`, `--remote` and `--conf` to a command. It gets them as parameters of these
+    names, which `read_spark_settings` checks."""
     for option in (
         click.option(
             "--conf",
@@ -150,7 +152,8 @@ def read_spark_settings(master: str | None, remote: str | None, conf: Sequence[s
 
 
 def soak_options(command: Callable[..., int]) -> Callable[..., int]:
-    """Add `--soak` and `--keep`, which `read_soak` checks."""
+    """Add the options `--soak` and `--keep` to a command. It gets them as parameters of these names, which
+    `read_soak` checks."""
     for option in (
         click.option(
             "--keep",

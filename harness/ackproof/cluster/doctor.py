@@ -68,7 +68,7 @@ def find_ground(need: Need, *, containers: bool = False) -> str:
 
 @dataclass(frozen=True)
 class Check:
-    """One check. `advice` says how to get what is missing, and is empty if all is well."""
+    """One check. `found`: what was found, in words. `advice`: how to get what is missing; empty if `ok`."""
 
     name: str
     ok: bool

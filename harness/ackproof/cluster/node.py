@@ -56,7 +56,8 @@ class NodeFiles:
 
 @dataclass(eq=False, repr=False)
 class ProcessNode:
-    """One node. `launch` starts a process for it. `ready(node, seconds)` waits until it takes part in the cluster."""
+    """One node. `launch` starts a process for it. `ready(node, seconds)` waits until it takes part in the
+    cluster. `on_event` gets its starts and ends. `clock`: None if no fault of the run sets clocks."""
 
     id: int
     name: str

@@ -31,6 +31,7 @@ class NodeState(StrEnum):
     """State of a node's process, as the operating system knows it."""
 
     RUNNING = "running"
+    """It has a process, and not all of its threads are stopped."""
     STOPPED = "stopped"
     """All its threads are stopped (SIGSTOP)."""
     GONE = "gone"
@@ -64,7 +65,8 @@ class Node(Protocol):
 
     @property
     def id(self) -> int:
-        """Its number: brokers from 1, isolated controllers from 101."""
+        """Its node id. In clusters that ackproof starts, brokers count from 1, isolated controllers and
+        ZooKeeper servers from 101."""
 
     @property
     def name(self) -> str:

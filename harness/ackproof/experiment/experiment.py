@@ -241,9 +241,10 @@ Showings: TypeAlias = Annotated[tuple[ExpectSpec, ...], Field(max_length=100)]
 class ClaimSpec(Spec):
     """A statement about Kafka, and the rule by which the cases of this experiment answer it.
 
-    If the expected observations were made on both sides of a condition, they qualify the claim. If they were made on
-    one side alone, they confirm or refute it. A claim that asks for a size is answered by an effect, measured over
-    repeats. An observation that is not made does not affect the verdict of its run.
+    If only `holds` is given, the claim is confirmed if all its observations are made, and refuted if none is.
+    If `fails` is given too, the claim is qualified by its `condition` if all observations of both are made,
+    and refuted if all of `fails` and none of `holds` are. A claim with `measured` asks for a size: the answer
+    is the effect over repeats. No observation of a claim affects the verdict of a run.
     """
 
     says: Text = Field(description="The claim, one sentence.")

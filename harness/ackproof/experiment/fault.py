@@ -73,6 +73,7 @@ class FaultSpec(Spec):
     """One fault of an experiment. `number` counts from 1 in file order; other faults refer to it."""
 
     KIND: ClassVar[str] = ""
+    """Name of the kind in files, such as `kill`; '' for base classes."""
     SUMMARY: ClassVar[str] = ""
     """Effect of the fault, in a sentence."""
     DONE: ClassVar[str] = ""

@@ -210,6 +210,7 @@ class Problem:
     message: str
     """What is wrong; in most messages followed by a semicolon and what to do."""
     suggestion: str | None = field(default=None, compare=False)
+    """The name that the user probably meant; None if none is near."""
     severity: Literal["error", "warning"] = field(default="error", compare=False)
     """A file with an error is refused; one with warnings only is not."""
 

@@ -205,7 +205,8 @@ class Lease(AbstractContextManager["Lease"]):
 
     @property
     def descriptor(self) -> int:
-        """File descriptor of the lock, for every process that uses the addresses."""
+        """File descriptor of the lock, for every process that uses the addresses. Raises `BadInput` after
+        `release`."""
         if self._descriptor is None:
             raise BadInput("the lease of this cluster's addresses was given back")
         return self._descriptor

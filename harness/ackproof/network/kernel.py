@@ -52,10 +52,10 @@ def table_name(run_id: str) -> str:
 
 
 def run_nft(words: Sequence[str], *, enter: Sequence[str] = (), stdin: str | None = None) -> str:
-    """Call nft with these arguments and the input `stdin`, and return its output.
+    """Call nft with the arguments `words` and the input `stdin`, and return its output.
 
-    Raises `LinkError` with nft's message. `enter`: a command that enters a network namespace (`nsenter …`); empty
-    for this process's own.
+    Raises `LinkError` with nft's message. `enter`: a command that enters a network namespace (`nsenter …`);
+    empty for this process's own.
     """
     argv = [*enter, str(find_nft()), *words]
     try:

@@ -117,7 +117,8 @@ def measure_close(address: tuple[str, int], *, timeout_s: float, zookeeper: bool
     """Send one request, shut down the sending side, and return the seconds until the server closes the
     connection.
 
-    None: no connection, no answer, or not closed within `timeout_s` seconds.
+    None: no connection, no answer, or not closed within `timeout_s` seconds. `zookeeper`: the server is a
+    ZooKeeper server.
     """
     deadline = time.monotonic() + timeout_s
     try:

@@ -31,7 +31,7 @@ _OWN: Path = ("cluster", "controller_racks")
 
 
 def check_fault(spec: ExperimentSpec, fault: FaultSpec, found: Problems) -> None:
-    """Report conflicts between a fault and its experiment."""
+    """Report conflicts between a fault and its experiment to `found`."""
     entry: Path = ("faults", fault.number - 1)
     body: Path = (*entry, fault.kind)
     _check_possible(spec, type(fault), body, found)
@@ -190,7 +190,8 @@ def _check_after(spec: ExperimentSpec, number: int, after: ChainTrigger, path: P
 
 
 def check_on_model(spec: ExperimentSpec, found: Problems) -> None:
-    """Report everything that an experiment with `backend: model` uses and the model does not have."""
+    """Report to `found` everything that an experiment with `backend: model` uses and the model does not
+    have."""
     if not spec.ground.simulated or not found.sound(("backend",)):
         return
     for path, what, why in _lacking(spec):
@@ -200,7 +201,7 @@ def check_on_model(spec: ExperimentSpec, found: Problems) -> None:
 
 
 def check_observed(spec: ExperimentSpec, found: Problems) -> None:
-    """Report observers that the backend does not have."""
+    """Report to `found` the observers of the experiment that its backend does not have."""
     asked = {"metrics": Ability.METRICS, "brokers": Ability.ASKED}
     for name, ability in asked.items():
         where: Path = ("observe", name)

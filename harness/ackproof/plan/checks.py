@@ -50,7 +50,7 @@ _NUMBERS: Final = (
 
 
 def check(spec: ExperimentSpec, found: Problems) -> None:
-    """Report conflicts between the parts of an experiment. Fields that already have a problem are skipped."""
+    """Report conflicts between an experiment's parts to `found`. Fields that have a problem already are skipped."""
     _check_cluster(spec, found)
     for name, topic in spec.topics.items():
         _check_topic(spec, name, topic, found)
@@ -238,8 +238,8 @@ def _check_names_of_topics(spec: ExperimentSpec, found: Problems) -> None:
 
 
 def check_settings(found: Problems, path: Path, scope: Scope) -> None:
-    """Report settings in the mapping at `path` that ackproof sets itself, and values that must be numbers and are
-    not. `scope`: kind of the settings."""
+    """Check the mapping of settings at `path`: report to `found` those that ackproof sets itself, and values
+    that must be numbers and are not. `scope`: whose settings they are."""
     node = found.node(path)
     for name, value in node.entries.items() if isinstance(node, MapNode) else ():
         if (why := refusal(scope, name)) is not None:
@@ -251,7 +251,7 @@ def check_settings(found: Problems, path: Path, scope: Scope) -> None:
 
 
 def check_workload(spec: ExperimentSpec, found: Problems) -> None:
-    """Report settings and combinations that producers and readers refuse."""
+    """Report to `found` the settings and combinations that producers and readers refuse."""
     check_settings(found, (*_PRODUCERS, "config"), Scope.PRODUCER)
     check_settings(found, (*_CONSUMERS, "config"), Scope.CONSUMER)
     _check_producers(spec, found)

@@ -141,7 +141,8 @@ class Problems:
             self.report(path, message, suggestion, key=key)
 
     def warn(self, path: Path, message: str, *, key: bool = False) -> None:
-        """Add a warning at `path`. Only the first for each path is kept, and none for a broken path."""
+        """Add a warning about the value at `path`; if `key` is True, about the name of that field. Only the
+        first for each path is kept, and none if the field has a problem."""
         problem = replace(self.problem(path, message, key=key), severity="warning")
         if self.sound(path) and all(problem.path != warning.path for warning in self.warnings):
             self.warnings.append(problem)

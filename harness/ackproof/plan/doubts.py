@@ -43,7 +43,7 @@ LATE_S: Final = 1.0
 
 
 def look_for_doubts(spec: ExperimentSpec, found: Problems) -> None:
-    """Warn of settings and triggers that the author probably did not mean."""
+    """Add warnings to `found`: settings and triggers that the author probably did not mean."""
     for name, topic in spec.topics.items():
         _above_the_factor(spec, name, topic.replication_factor, found)
     builds = [
@@ -215,7 +215,8 @@ def estimate(cases: Iterable[Case]) -> Iterator[str]:
 
 
 def check_meetings(spec: ExperimentSpec, found: Problems) -> None:
-    """Report each fault that finds nothing to break because another one is certainly in force when it begins."""
+    """Report to `found` each fault that finds nothing to break, because another one is certainly in force
+    when it begins."""
     if any(fault.UNPREDICTABLE for fault in spec.faults) or not found.sound_below(("cluster",)):
         return  # the effect of a user's commands on nodes is unknown
     sound = {fault.number: fault for fault in spec.faults if found.sound_below(("faults", fault.number - 1))}

@@ -90,7 +90,7 @@ def soaked(file: str, root: MapNode, soak: Soak) -> MapNode:
 
 
 def check_soak(spec: ExperimentSpec, found: Problems) -> None:
-    """Report why the load cannot be audited window by window."""
+    """Report to `found` why the load of the experiment cannot be audited window by window."""
     for text in _refused(spec) if spec.soak is not None else ():
         found.report(("soak",), text, key=True)
 

@@ -54,7 +54,8 @@ class FoundBuild:
 
     @property
     def version(self) -> str:
-        """The release's number, without a suffix such as -SNAPSHOT."""
+        """The release's number, without a suffix such as -SNAPSHOT. Raises `BadInput` if the jars' version
+        begins with no number of a release."""
         match = _NUMBER.match(self.full_version)
         if match is None:
             raise BadInput(f"{self.jars[0].parent}: '{self.full_version}' is no version of Kafka")

@@ -65,10 +65,12 @@ def run_program(
     env: Mapping[str, str] | None = None,
     watch: Callable[[str], None] | None = None,
 ) -> tuple[int | None, str]:
-    """Run a program in `folder`, and return its exit status (negative: the signal that ended it) and its output.
+    """Run a program in `folder`, and return its exit status (negative: the signal that ended it) and its
+    output.
 
-    `role`: mark by which `ackproof clean` finds the process. `what` completes "waited for …". `watch` gets the
-    output so far, ten times a second. Raises `WaitTimeout`. The program has ended when this returns or raises.
+    `role`: mark by which `ackproof clean` finds the process. `what` completes "waited for …". `env` is added
+    to this process's environment. `watch` gets the output so far, ten times a second. Raises `WaitTimeout`.
+    The program has ended when this returns or raises.
     """
     output = folder / f"{role}.log"
     tag = processes.RunTag(f"provision-{os.getpid()}", folder, folder)

@@ -65,6 +65,7 @@ class Evidence:
     timeline_whole: bool
     """True if every line of the timeline could be read."""
     audit: AuditFile | None
+    """Counts of the audit; None if the run was not audited."""
 
     @classmethod
     def of_run(cls, run: CaseDir) -> Self:

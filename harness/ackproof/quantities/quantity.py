@@ -96,6 +96,7 @@ class Quantity:
     required: tuple[Argument, ...] = ()
     optional: tuple[Argument, ...] = ()
     needs: Witness | None = None
+    """Evidence that it requires beyond the files of every run; None: no further evidence."""
     mode: str = ""
     """The only metadata mode in which it exists, `kraft` or `zookeeper`; '' if it exists in both."""
     windows: bool = False

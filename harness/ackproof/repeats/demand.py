@@ -36,6 +36,7 @@ class Contrast(StrEnum):
     OVER = "over"
     """Ratio: the first group divided by the second."""
     MINUS = "minus"
+    """Difference: the first group minus the second."""
 
 
 @dataclass(frozen=True)
@@ -194,7 +195,8 @@ _FOUR_DIGITS: Final = 1000
 
 
 def value_text(value: Value, unit: Unit, how: Contrast | None = None) -> str:
-    """Return a value in words; if it is not exact, as a range."""
+    """Return a value in words; if it is not exact, as a range. `how` None: of a quantity of this unit; else
+    of a difference or ratio."""
     return value.text(unit) if value.never else span_text(value.low, value.high, unit, how)
 
 

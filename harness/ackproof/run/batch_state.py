@@ -70,6 +70,7 @@ class Batch:
     at_most: int | None = None
     """Greatest number of repeats of a case under `--until-decided`; None: the number of repeats is fixed."""
     interrupted: bool = False
+    """True once the user has stopped the batch."""
     uploaded: BatchDir | None = None
     """Location of the batch in an object store; None before it is copied there."""
 

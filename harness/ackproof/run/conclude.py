@@ -43,7 +43,8 @@ STAGES: Final[tuple[Callable[[CaseDir], object], ...]] = (replay_run, predict_ru
 
 @dataclass(frozen=True)
 class CaseResult:
-    """Result of one run. If it has no verdict, `error` has the reason, unless the run was not to be judged."""
+    """Result of one run. Without a `verdict`, `error` has the reason, unless the run was not to be judged.
+    `audit`: None if it could not be audited."""
 
     run: CaseDir
     audit: AuditFile | None = None

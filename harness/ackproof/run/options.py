@@ -42,6 +42,7 @@ class BatchOptions:
     """Address and credentials of a cluster that someone else runs."""
     out: Path = RUNS
     keep_data: bool = False
+    """True: keep the brokers' data after each run."""
     simulate: bool = False
     """True: also simulate each case, for the report."""
     stored: bool = False
@@ -62,7 +63,8 @@ class BatchOptions:
 
 @dataclass(frozen=True)
 class PlannedBatch:
-    """Cases of a call before anything is started, each with its file, in the order of the matrix."""
+    """Cases of a call before anything is started, each with its file, in the order of the matrix. `plans`:
+    the plan of each file; empty for stored cases."""
 
     options: BatchOptions
     cases: Sequence[tuple[Path, Case]]

@@ -25,11 +25,17 @@ class Phase(StrEnum):
     """Phases of a run, in order."""
 
     START = "start"
+    """The cluster starts, and topics are created."""
     LOAD = "load"
+    """Clients run, and faults begin."""
     HEAL = "heal"
+    """Faults that still last are healed, while the load goes on."""
     DRAIN = "drain"
+    """Clients are asked to close: producers wait for their last reports."""
     READ = "read"
+    """The cluster comes to rest, the final read takes place, and the logs on disk are read."""
     END = "end"
+    """All facts of the run are recorded."""
 
 
 class Watcher(Protocol):

@@ -14,7 +14,8 @@ from ackproof.rundir.outcome import Verdict
 class BatchCase(Document):
     """Result of one case (one repeat of one combination of settings) in `batch.json`.
 
-    `counts`: findings by class. `error`: why the harness could not complete it. `run`: folder of the run.
+    `counts`: findings by class. `verdict`: None if it was not judged. `error`: why the harness could not
+    complete it; None if it could. `run`: folder of the run.
     """
 
     case: str
@@ -134,8 +135,10 @@ class OverRepeats(Document):
 
 
 class BatchFile(Document):
-    """`batch.json`: results of a batch, rewritten after every case. `verdict`: None while some case has no
-    verdict and no case has failed.
+    """`batch.json`: results of a batch, rewritten after every case.
+
+    `verdict`: None while some case has no verdict and no case has failed. `command`: the command line that
+    repeats the batch. `interrupted`: True if the user stopped it.
     """
 
     verdict: Verdict | None

@@ -39,7 +39,8 @@ class GroupOffsets(Document):
 class OffsetsLog(Document):
     """The committed offsets that one replica's log of `__consumer_offsets` amounts to.
 
-    `offsets`: (group, topic, partition, offset). `reason`: why the log could not be read; '' if it was.
+    `node`, `partition`: the replica. `log_end`: its log end offset, -1 if the log is empty or could not be
+    read. `offsets`: (group, topic, partition, offset). `reason`: why the log could not be read; '' if it was.
     """
 
     node: int

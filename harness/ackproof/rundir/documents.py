@@ -110,8 +110,7 @@ class CaseFile(Document):
     settings: dict[str, Scalar]
     cell: str = ""
     """Part of the case's name that stands for a group of settings which vary together; '' without such a
-    group.
-    """
+    group."""
     repeat: int
     seed: int
     backend: str
@@ -234,6 +233,7 @@ class AuditFile(Document):
     """Names of the files in `findings/`. Empty in files of older versions: then all files there count."""
     series: str = "series.parquet"
     deleted: DeletedWindows | None = None
+    """Windows that a soak deleted; None if it deleted none, or for other runs."""
 
     @property
     def audited(self) -> RecordCounts:
@@ -253,8 +253,7 @@ class AuditFile(Document):
 
 class ClassJudgement(Document):
     """The judgement of one anomaly class. `forbidden`: whether the settings forbid it; None: not judged, and
-    `why` gives the reason.
-    """
+    `why` gives the reason."""
 
     anomaly: str
     count: int

@@ -12,10 +12,11 @@ from ackproof.rundir.documents import Document
 
 
 class ComparedSide(Document):
-    """A quantity of one case in one batch. `low`, `high`: its confidence interval. None: no bound on that
-    side, or no interval for the reason in `why`.
+    """A quantity of one case in one batch, over its repeats. `seen`, `interval`: the statistic and its
+    confidence interval, in words.
 
-    `middle`: the statistic over the repeats; None: unbounded.
+    `middle`, `low`, `high`: the same as numbers. None: unbounded on that side, or unknown for the reason in
+    `why`.
     """
 
     repeats: int
@@ -28,11 +29,12 @@ class ComparedSide(Document):
 
 
 class ComparedDifference(Document):
-    """Ratio of a later batch to the first one; for counts the difference.
+    """Ratio of a later batch to the first one; for counts the difference. `seen`, `interval`: estimate and
+    confidence interval, in words.
 
     `low`, `high`: the interval of this comparison alone. `sure_low`, `sure_high`: a wider interval; the wider
-    intervals of a page hold together with the stated confidence (Bonferroni). None: unbounded. `apart`: the wider
-    interval excludes equality.
+    intervals of a page hold together with the stated confidence (Bonferroni). None: unbounded. `apart`: the
+    wider interval excludes equality.
     """
 
     seen: str = ""
@@ -126,6 +128,7 @@ class ComparisonFile(Document):
     environment: dict[str, tuple[str, ...]] = Field(default_factory=dict)
     cases: tuple[ComparedCase, ...] = ()
     fail_on: str = ""
+    """The limit of `--fail-on`, such as `slower:20%`; '' without one."""
     broken: tuple[str, ...] = ()
     untold: int = 0
     nothing_in_common: str = ""
@@ -178,12 +181,15 @@ class ClaimVerdict(StrEnum):
     """Answer of an experiment on real brokers to a claim."""
 
     CONFIRMED = "CONFIRMED"
+    """The expected observations were made."""
     QUALIFIED = "QUALIFIED"
     """True under a condition: runs with and without it were observed."""
     REFUTED = "REFUTED"
+    """The opposite was observed."""
     MEASURED = "MEASURED"
     """The claim asks for a size: the answer is the effect with its interval."""
     INCONCLUSIVE = "INCONCLUSIVE"
+    """An observation is missing, or the observations do not answer the claim."""
 
 
 class ClaimShowing(Document):

@@ -39,7 +39,8 @@ ALWAYS: Final[Spans] = ((-math.inf, math.inf),)
 class FaultLife:
     """Times of one fault from request to recovery, in ns since the run's start; None: the event never came.
 
-    The fault took effect at an unknown moment between `asked` and `confirmed`.
+    The fault took effect at an unknown moment between `asked` and `confirmed`. `role`: its target, in words.
+    `witness`, `healing_witness`: what was seen when it was confirmed, and when its healing was.
     """
 
     asked: int = _NEVER
@@ -55,8 +56,10 @@ class FaultLife:
     healed: int | None = None
     """Time at which its healing was requested."""
     recovered: int | None = None
+    """Time at which its healing was confirmed."""
     healing_witness: str = ""
     failed: int | None = None
+    """Time at which the fault or its healing failed."""
     missed: int | None = None
     """Time at which the fault missed: a storm drew it, and it found nothing to break. A miss alone is no lack
     of evidence.

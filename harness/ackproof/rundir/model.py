@@ -16,7 +16,8 @@ from ackproof.rundir.documents import Document, Scalar
 
 
 class ForbiddenStep(Document):
-    """An observed step that the protocol does not allow in the state before it."""
+    """An observed step that the protocol does not allow in the state before it. `topic`, `partition`: the
+    partition that it changed; '' and -1 if none."""
 
     rule: str
     """Name of the rule, such as `election out of the ISR`."""
@@ -347,6 +348,7 @@ class SimulationFile(Document):
     elected: tuple[FirstLeader, ...] = ()
     worst: tuple[WorstSeed, ...] = ()
     shrunk: ShrunkSchedule | None = None
+    """The smallest schedule of faults that shows an anomaly; None if none was searched or found."""
 
     def spread(self, name: str) -> SimulatedSpread | None:
         """Return the spread of one quantity; None if the file does not have it."""

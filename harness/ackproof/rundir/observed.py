@@ -157,8 +157,8 @@ class BrokerRound(Document):
     """One round of metadata requests to all viewers, sent at `t_ns`; all answers had arrived by `done_ns`.
 
     `controller`: the active controller according to the quorum; -1 none, None if the quorum did not answer in
-    time. `silent`: viewers that run but did not answer in time. Stopped, paused and starting nodes are not
-    among them.
+    time. `told`: the answers. `silent`: viewers that run but did not answer in time; stopped, paused and
+    starting nodes are not among them.
     """
 
     t_ns: int

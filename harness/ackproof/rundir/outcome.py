@@ -44,8 +44,11 @@ class Verdict(StrEnum):
     """Verdict of the judge on a case."""
 
     PASS = "PASS"
+    """The evidence is complete, and nothing forbidden was found."""
     FAIL = "FAIL"
+    """Kafka broke a promise of its configuration, or an expectation is proven wrong."""
     INCONCLUSIVE = "INCONCLUSIVE"
+    """Evidence is missing or contradictory, or an expectation was not met."""
 
     @property
     def exit_code(self) -> ExitCode:

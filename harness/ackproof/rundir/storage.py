@@ -276,7 +276,8 @@ def read_table(path: str | Path, columns: Sequence[str] | None = None, **options
 
 
 def open_dataset(paths: Sequence[str | Path], schema: pa.Schema | None = None) -> ds.Dataset:
-    """Open Parquet files of one file system as one data set. Raises OSError, ArrowException."""
+    """Open Parquet files of one file system as one data set. `schema` None: that of the first file. Raises
+    OSError, ArrowException."""
     # Imported here because it imports pandas, which takes half the time of an `ackproof validate`.
     import pyarrow.dataset as ds
 
@@ -295,9 +296,8 @@ def read_rows(
     wanted: pc.Expression | None = None,
     schema: pa.Schema | None = None,
 ) -> pa.Table:
-    """Return these columns of the rows of Parquet files that match `wanted` (None: all rows). Raises OSError,
-    ArrowException.
-    """
+    """Return these columns of the rows of Parquet files that match `wanted` (None: all rows). `schema` None:
+    that of the first file. Raises OSError, ArrowException."""
     return open_dataset(paths, schema).to_table(columns=list(columns), filter=wanted)
 
 

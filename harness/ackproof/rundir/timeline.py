@@ -131,8 +131,8 @@ class FaultMissed(EventDetail):
 
 
 class ScriptState(Document):
-    """A partition and its replicas at one moment of a script. Epochs, offsets and acks count from the beginning of
-    the script. Dicts are keyed by broker; a missing key means unknown."""
+    """A partition and its replicas at one moment of a script. `leader` -1: none. Epochs, offsets and acks count from
+    the script's beginning. Dicts are keyed by broker; a missing key means unknown."""
 
     leader: int = -1
     epoch: int = 0
@@ -168,10 +168,10 @@ class ScriptState(Document):
 
 
 class ScriptStep(EventDetail):
-    """A step of a script, whether it was observed or not.
+    """A step of a script, whether its effect was observed or not.
 
-    `number` counts from 1. `step` and `waited_for` are in words. `wrong`: how the observation differs from the step;
-    '' if it does not. `unexpected`: those differences that the step did not cause.
+    `number` counts from 1. `step`, `did`, `waited_for` are in words. `seen`: last observed state, None without one.
+    `wrong`: its difference from the expected state, or ''. `unexpected`: differences that the step did not cause.
     """
 
     KIND = EventKind.SCRIPT_STEP
@@ -192,7 +192,7 @@ class NodeStarted(EventDetail):
 
 
 class NodeDied(EventDetail):
-    """A node ended without a request. `status`: exit status, None unknown. `log`: the end of its output."""
+    """A node ended without a request. `pid`, `status` (exit status): None if unknown. `log`: the end of its output."""
 
     KIND = EventKind.NODE_DIED
     pid: int | None = None
@@ -307,7 +307,7 @@ _DETAILS: Final = {kind.KIND: kind for kind in EventDetail.__subclasses__()}
 
 
 class Event(Document):
-    """One line of the timeline. `t_ns` counts from the run's start, `wall_ns` from the Unix epoch."""
+    """One line of the timeline. `t_ns`: since the run's start; `wall_ns`: since the Unix epoch. None: not about one."""
 
     t_ns: int
     wall_ns: int
@@ -346,7 +346,7 @@ class Timeline:
         partition: int | None = None,
         t_ns: int | None = None,
     ) -> Event:
-        """Append an event. `what`: its kind and details. `t_ns`: its time in ns since the run's start; None: now."""
+        """Append and return an event. None: it is about no such thing; `t_ns` (since the run's start) None: now."""
         with self._lock:
             now = self.clock.now()
             at = now if t_ns is None else t_ns

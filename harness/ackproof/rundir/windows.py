@@ -69,9 +69,10 @@ class WindowTask(Document):
 class WindowFile(Document):
     """`window.json`: result of the audit of one window. Times are ns since the run's start.
 
-    `counts`: findings by class. `live`: new reads of live readers. `followed`: records that were read back.
-    `open`: acknowledged attempts at offsets that were not read yet. `late`: live reads of offsets of earlier
-    windows, which the audit at the end covers. `pinned`: by producer, the chunks of its seqs with open attempts.
+    `last`: it is the last window. `audited_ns`: time at which its audit ended; -1: not recorded. `counts`:
+    findings by class. `live`: new reads of live readers. `followed`: records that were read back. `open`:
+    acknowledged attempts at offsets that were not read yet. `late`: live reads of offsets of earlier windows,
+    which the audit at the end covers. `pinned`: by producer, the chunks of its seqs with open attempts.
     """
 
     format: Literal[1] = 1

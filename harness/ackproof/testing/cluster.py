@@ -46,10 +46,9 @@ _LOG_TAIL: Final = 100_000
 
 
 class KafkaCluster:
-    """A running cluster. `bootstrap`: its bootstrap servers. `run`: the run directory with logs, timeline and
-    ledgers.
+    """A running cluster. `bootstrap`: its bootstrap servers. `run`: the run directory with logs, timeline and ledgers.
 
-    `target` in its methods: a role such as `leader(orders/0)`, a node id, or several ids. They return the ids of
+        `target` in its methods: a role such as `leader(orders/0)`, a node id, or several ids. They return the ids of
     the nodes, and raise `AckproofError` if the effect cannot be confirmed.
     """
 
@@ -136,8 +135,12 @@ class KafkaCluster:
         assignment: Iterable[Iterable[int]] | None = None,
         config: Mapping[str, str | int | float | bool] | None = None,
     ) -> None:
-        """Create a topic with fields as in experiment files; return when all partitions have a leader and a full
-        ISR."""
+        """Create a topic; return when all partitions have a leader and a full ISR. The fields are those of
+        experiment files.
+
+        `replication_factor` None: the default of experiment files. `assignment`: brokers of each partition's
+        replicas, from which the number of `partitions` follows. `config`: Kafka settings of the topic.
+        """
         said: dict[str, object] = {"config": dict(config or {})}
         if assignment is not None:
             said["assignment"] = [list(replicas) for replicas in assignment]
@@ -227,9 +230,7 @@ class KafkaCluster:
         return self._break(Pause, target)
 
     def restart(self, target: Target) -> tuple[int, ...]:
-        """Restart nodes with a controlled shutdown, and wait until they are back in the cluster. Return the
-        nodes.
-        """
+        """Restart nodes with a controlled shutdown, and wait until they are back in the cluster. Return the nodes."""
         nodes = self._nodes(target)
         number, injection = self._inject(Restart, nodes, target)
         self._mend({number: injection}, nodes, "restart")

@@ -131,9 +131,12 @@ def _verdict(ran: PlannedCase) -> Verdict | None:
 
 @dataclass
 class PluginSession:
-    """Runs cases one after another, each audited and judged at once. `finish` writes the report and ends Spark.
+    """Runs cases one after another, each audited and judged at once. `finish` writes the report and ends
+    Spark.
 
-    `worker`: name of the xdist worker, '' without xdist. `command`: command line that repeats the whole session.
+    `out`: folder for batches. `seed`: replaces that of each file; None: it does not. `keep_data`: keep the
+    brokers' data. `worker`: name of the xdist worker, '' without xdist. `command`: command line that repeats
+    the whole session.
     """
 
     out: Path
@@ -191,7 +194,8 @@ class PluginSession:
         return result
 
     def finish(self, *, interrupted: bool) -> Path | None:
-        """End Spark and write the report. Return its path; None if no case ran."""
+        """End Spark and write the report, which says if the session was `interrupted`. Return its path; None
+        if no case ran."""
         with own_warnings():
             self._spark.close()
             batch = self._batch

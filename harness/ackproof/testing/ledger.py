@@ -142,7 +142,8 @@ class Ledger:
         self._fail_with(lines)
 
     def assert_read_in_order(self, *, settle_s: float = 60.0) -> None:
-        """Assert that no consumer of this ledger skipped a record, or went back within an assignment."""
+        """Assert that no consumer of this ledger skipped a record, or went back within an assignment. Raises
+        `EvidenceMissing` if the evidence is not enough."""
         __tracebackhide__ = True
         evidence = self._gather(settle_s)
         if not any(self._book.readers):

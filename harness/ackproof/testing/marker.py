@@ -71,11 +71,11 @@ def read_fault(
     number: int,
     seed: int,
 ) -> Case:
-    """Return a case with this one fault and the topics of a running cluster. `number`: the fault's number.
+    """Return a case with this one fault and the topics of a running cluster.
 
-    `seed`: of its random choices. `whom`, `fields`: the target and the fields, as in `KafkaCluster.fault`. Raises
-    `BadInput` for a fault that is invalid in an experiment, too, and for a fault whose needs the cluster was not
-    started with.
+    `wanted`: the cluster as its marker describes it. `number`: the fault's number. `seed`: of its random
+    choices. `whom`, `fields`: the target and the fields, as in `KafkaCluster.fault`. Raises `BadInput` for a
+    fault that is invalid in an experiment, too, and for a fault whose needs the cluster was not started with.
     """
     what = f"fault({kind!r})"
     if (known := fault_kinds().get(kind)) is not None and known.SENDS:

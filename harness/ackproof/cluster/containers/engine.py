@@ -45,7 +45,8 @@ class EngineLost(EngineFailed):
 
 
 def spoken(call: Callable[P, T]) -> Callable[P, T]:
-    """Decorator that turns errors of the SDK into `EngineFailed` (with the engine's message) or `EngineLost`."""
+    """Wrap a function that calls the docker SDK: its errors become `EngineFailed`, with the engine's message,
+    or `EngineLost`."""
 
     @wraps(call)
     def spoken_call(*args: P.args, **kwargs: P.kwargs) -> T:
@@ -189,7 +190,8 @@ def labels(tag: RunTag, role: str) -> dict[str, str]:
 
 
 def marks(found: Mapping[str, str] | None) -> Marks | None:
-    """Return the run's marks in these labels; None if the labels were not set by a run of ackproof."""
+    """Return the run's marks in the `found` labels of a container, network or volume; None if there are none
+    or no run of ackproof made them."""
     return read_marks({name: found[label] for name, label in LABELS.items() if found and label in found})
 
 

@@ -223,7 +223,8 @@ def _forget_loop(number: int) -> bool:
 
 
 def set_immutable(folder: Path, on: bool) -> None:
-    """Set or clear the immutable flag of a folder (`chattr +i`; root), so that no file can be made in it.
+    """Set (`on`) or clear the immutable flag of a folder (`chattr`; needs root); while it is set, no file can
+    be made in it.
 
     Raises `DiskError` if the file system or the user's rights do not allow it.
     """

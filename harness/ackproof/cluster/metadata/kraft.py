@@ -53,7 +53,8 @@ class Kraft:
         return values
 
     def lay_data(self, layout: Layout, node_id: int, data: Path, checkpoint: Path, cluster_id: str) -> None:
-        """Write the files that `kafka-storage format` writes into the data folders of a node."""
+        """Write the files that `kafka-storage format` writes into the data folders of a node. `checkpoint`:
+        the metadata snapshot that a controller begins with."""
         broker = layout.is_broker(node_id)
         metadata = Path(metadata_dir(layout.spec, str(data), broker=broker))
         for folder in (metadata, *map(Path, log_dirs(layout.spec, str(data), broker=broker))):

@@ -206,7 +206,7 @@ class AttachedCluster(Cluster):
     # -- what it says -------------------------------------------------------------------------------------------------
 
     def check(self) -> None:
-        """Do nothing: this backend cannot see the end of a process."""
+        """Do nothing: the harness cannot see if a process of somebody else's cluster ends."""
 
     def controller(self) -> int | None:
         """Return the quorum's leader as a broker tells it; in ZooKeeper mode the controller broker.

@@ -120,7 +120,11 @@ def _continued(line: str) -> bool:
 
 
 def librdkafka_settings(every: Sequence[Entry]) -> dict[str, str]:
-    """Return all settings under librdkafka's names; later ones win. Raises `BadInput`, one line for each refusal."""
+    """Return all settings under librdkafka's names; of settings with equal names the last one counts.
+    `every`: (place for messages, name, value) of each, as `entries` yields them.
+
+    Raises `BadInput`, with one line for each refused setting.
+    """
     pem = {
         store
         for store in _STORES
