@@ -150,6 +150,15 @@ def is_cached(version: str) -> bool:
     return (_home(version, lock(version)) / "jars").exists()
 
 
+def cached_classpath(build: KafkaBuild) -> tuple[Path, ...]:
+    """Return the jars of a release, or of a release with rules, from the cache, not verified; empty if it has none.
+
+    Other builds bring classes of their own: empty.
+    """
+    plain = build.is_release or build.has_rules
+    return tuple(sorted((_home(build.version, lock(build.version)) / "jars").glob("*.jar"))) if plain else ()
+
+
 def copy_build(found: FoundBuild, build: KafkaBuild, progress: ProgressSink = ignore) -> KafkaJars:
     """Copy the jars of a build into the cache: a later build at that path must not change a running node.
 

@@ -17,6 +17,7 @@ from ackproof.cluster.backends.choice import prepare
 from ackproof.cluster.install import Installation, install, jars_by_label, with_features
 from ackproof.experiment.case import Case
 from ackproof.experiment.kafka import KafkaBuild
+from ackproof.faults.code.fitting import require_points
 from ackproof.faults.command import require
 from ackproof.provision.progress import in_words
 from ackproof.repeats.decide import looks
@@ -81,6 +82,7 @@ def _provision(planned: Sequence[Case], watcher: BatchWatcher) -> dict[KafkaBuil
     ready = {
         build: install(build, tell) for build in dict.fromkeys(one for case in ours for one in case.builds)
     }
+    require_points(ours, ready)
     for spec in (case.experiment.cluster for case in ours):
         # Whether Kafka accepts these feature levels must be known before anything is started.
         with_features(ready[spec.kafka], spec.features, tell)

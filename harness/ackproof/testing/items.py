@@ -22,6 +22,7 @@ from ackproof.base.wait import sigterm_as_interrupt
 from ackproof.cluster.install import Installation, install, jars_by_label
 from ackproof.experiment.case import Case
 from ackproof.experiment.kafka import KafkaBuild
+from ackproof.faults.code.fitting import require_points
 from ackproof.judge import prepare_audit
 from ackproof.plan.cases import cases
 from ackproof.run.batch_state import Batch, PlannedCase, new_batch
@@ -163,7 +164,8 @@ class PluginSession:
         nothing was started.
         """
         ((_, case),) = fit_to_machine([(file, case)])
-        installed = self.installed(case.experiment.cluster.kafka)
+        ready = {build: self.installed(build) for build in case.builds}
+        require_points([case], ready)
         if self._batch is None:
             name = f"pytest-{self.worker}" if self.worker else "pytest"
             seed = case.experiment.seed if self.seed is None else self.seed
@@ -176,8 +178,8 @@ class PluginSession:
             batch=str(batch.directory.path),
             replay=replay_of(file, case),
             keep_data=self.keep_data,
-            installed=installed,
-            jars=jars_by_label(case.builds, {build: self.installed(build) for build in case.builds}),
+            installed=ready[case.experiment.cluster.kafka],
+            jars=jars_by_label(case.builds, ready),
         )
         with own_warnings(), sigterm_as_interrupt():
             one.attempt(lambda: run_case(case, one.run, options, SilentWatcher()))

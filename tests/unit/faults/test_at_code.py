@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
+from ackproof.base.errors import BadInput
 from ackproof.experiment.exposure import NOTHING, Incidents
 from ackproof.experiment.problems import InvalidExperiment
+from ackproof.faults.code import fitting, free_points
 from ackproof.faults.code.at_code import HALTED, AtCode, rule_text
+from ackproof.faults.code.fitting import require_points
 from ackproof.faults.code.points import POINTS
 from ackproof.plan import load
 from ackproof.plan.cases import cases
+from ackproof.provision.byteman import Misfit, RuleProblem
+from class_jar import write_class_jar
 
 FILE = """\
 name: code
@@ -26,6 +33,16 @@ faults:
 """
 EXPERIMENTS = Path(__file__).parents[3] / "experiments" / "points"
 LINES = ("3.9.2", "4.0.2", "4.1.2", "4.2.1", "4.3.1", "4.4.0")
+
+
+@pytest.fixture(autouse=True)
+def jars(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Path]:
+    """The cache: by release, its jar. A test fills it."""
+    there: dict[str, Path] = {}
+    monkeypatch.setattr(
+        free_points, "cached_classpath", lambda build: tuple(filter(None, [there.get(build.version)]))
+    )
+    return there
 
 
 def fault_of(folder: Path, fault: str, *, kafka: str = "4.4.0", mode: str = "", **options: Any) -> AtCode:
@@ -80,8 +97,6 @@ def test_what_cannot_be_is_refused(tmp_path: Path, fault: str, more: dict[str, s
 def test_a_point_that_the_release_does_not_have_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from dataclasses import replace
-
     from ackproof.faults.code import at_code
 
     newer = replace(POINTS["segment-rolled"], places={"4.4": POINTS["segment-rolled"].places["4.1"]})
@@ -143,3 +158,92 @@ def test_an_experiment_is_named_by_its_point(file: Path) -> None:
 
 def test_every_named_point_has_an_experiment() -> None:
     assert {file.stem for file in EXPERIMENTS.glob("*.yaml")} == set(POINTS)
+
+
+# -- points without a name, against the jars of the release ----------------------------------------------------------
+
+FREE = "{{point: {{class: {0}, method: {1}}}, do: halt, target: broker(1)}}"
+PARTITION = {"kafka.cluster.Partition": [("makeLeader", "(I)Z")]}
+
+
+@pytest.mark.parametrize(
+    ("class_name", "method", "said"),
+    [
+        (
+            "kafka.cluster.Partitions",
+            "makeLeader",
+            r"point\.class: Kafka 4\.4\.0 has no class .*'kafka.cluster.Partition'",
+        ),
+        (
+            "kafka.cluster.Partition",
+            "makeLeaders",
+            r"point\.method: .* no method makeLeaders .*mean 'makeLeader'",
+        ),
+    ],
+)
+def test_a_class_or_method_that_the_release_lacks_is_refused_with_the_nearest(
+    tmp_path: Path, jars: dict[str, Path], class_name: str, method: str, said: str
+) -> None:
+    asked = FREE.format(class_name, method)
+    fault_of(tmp_path, asked)  # the jars are not in the cache: looked up before the cluster starts
+    jars["4.4.0"] = write_class_jar(tmp_path / "kafka.jar", PARTITION)
+    with pytest.raises(InvalidExperiment, match=said):
+        fault_of(tmp_path, asked)
+    fault_of(tmp_path, FREE.format("kafka.cluster.Partition", "makeLeader"))
+
+
+def test_a_broken_jar_refuses_nothing(tmp_path: Path, jars: dict[str, Path]) -> None:
+    jars["4.4.0"] = tmp_path / "kafka.jar"
+    jars["4.4.0"].write_bytes(b"PK")
+    fault_of(tmp_path, FREE.format("kafka.cluster.Partition", "makeLeaders"))
+
+
+UPGRADE = "  - upgrade: {to: '4.4.0'}\n    at: 4s\n"
+
+
+def test_a_point_that_an_upgrade_brings_is_accepted(tmp_path: Path, jars: dict[str, Path]) -> None:
+    asked = FREE.format("kafka.cluster.Partition", "makeLeader")
+    jars["4.3.1"] = write_class_jar(tmp_path / "old.jar", {"kafka.cluster.Other": []})
+    with pytest.raises(InvalidExperiment, match=r"Kafka 4\.3\.1 has no class"):
+        fault_of(tmp_path, asked, kafka="4.3.1")
+    path = tmp_path / "upgrade.yaml"
+    path.write_text(FILE.format(kafka="4.3.1", mode="", fault=asked) + UPGRADE)
+    assert cases(load(path))[0].faults  # 4.4.0 is not in the cache
+    jars["4.4.0"] = write_class_jar(tmp_path / "new.jar", PARTITION)
+    assert cases(load(path))[0].faults
+
+
+def require(folder: Path, fault: str, jar: Path, **kafka: str) -> None:
+    """Prepare a case with this fault, on these jars."""
+    path = folder / "code.yaml"
+    path.write_text(FILE.format(kafka="4.4.0", mode="", fault=fault))
+    case = cases(load(path))[0]
+    if kafka:
+        cluster = case.experiment.cluster.model_copy(
+            update={"kafka": replace(case.experiment.cluster.kafka, **kafka)}
+        )
+        case = replace(case, experiment=case.experiment.model_copy(update={"cluster": cluster}))
+    jars = SimpleNamespace(version="4.4.0", classpath=(jar,))
+    require_points([case], {build: cast(Any, SimpleNamespace(jars=jars)) for build in case.builds})
+
+
+def test_a_point_is_looked_up_before_a_cluster_starts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    jar = write_class_jar(tmp_path / "kafka.jar", PARTITION)
+    found: list[RuleProblem] = []
+    monkeypatch.setattr(fitting, "check_rules", lambda rules, classpath: tuple(found))
+    require(tmp_path, FREE.format("kafka.cluster.Partition", "makeLeader"), jar)
+    with pytest.raises(BadInput, match=r"fault 1 \(at_code\): .* no method makeLeaders.*'makeLeader'"):
+        require(tmp_path, FREE.format("kafka.cluster.Partition", "makeLeaders"), jar)
+    found.append(RuleProblem("point", Misfit.TYPES, "no variable x"))
+    with pytest.raises(BadInput, match=r"does not fit Kafka 4\.4\.0: point: type error: no variable x"):
+        require(tmp_path, FREE.format("kafka.cluster.Partition", "makeLeader"), jar)
+
+
+def test_a_build_of_ones_own_may_lack_a_named_point(tmp_path: Path) -> None:
+    jar = write_class_jar(tmp_path / "kafka.jar", PARTITION)
+    asked = "{point: segment-rolled, do: halt, target: broker(1)}"
+    require(tmp_path, asked, jar)  # of a release: a test holds it against the jars
+    with pytest.raises(BadInput, match=r"Kafka mine has no class .*UnifiedLog"):
+        require(tmp_path, asked, jar, path="/mine", name="mine")

@@ -6,7 +6,6 @@ of its threads for a pause or delay, the node's log for an exception.
 
 from __future__ import annotations
 
-import re
 import secrets
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -21,12 +20,14 @@ from ackproof.base.wait import wait_until
 from ackproof.cluster.code_rules import HOLD_SUFFIX, CodeAgent
 from ackproof.cluster.protocol import LocalNode, NodeState
 from ackproof.experiment.backends import Ability, Need
-from ackproof.experiment.base import Spec, Whole, matching
+from ackproof.experiment.base import Whole, matching
 from ackproof.experiment.experiment import ExperimentSpec
 from ackproof.experiment.exposure import NOTHING, Exposure, Incidents
 from ackproof.experiment.fault import WHERE_IT_RUNS, Complaints, Grip, NodeFault
+from ackproof.experiment.kafka import KafkaBuild
 from ackproof.experiment.problems import nearest
 from ackproof.experiment.roles import PartitionField
+from ackproof.faults.code.free_points import CLASS_NAME, FreePoint
 from ackproof.faults.code.points import POINTS, CodePlace
 from ackproof.faults.injection import Aim, FaultContext, injects
 from ackproof.faults.processes import ProcessInjection
@@ -43,37 +44,6 @@ _STANDS_IN: Final = {
     "delay": "org.jboss.byteman.rule.helper.Helper.delay",
 }
 """Frame of a thread that a rule holds."""
-
-_CLASS: Final = re.compile(r"[A-Za-z_$][\w$]*(\.[A-Za-z_$][\w$]*)*\Z")
-_METHOD: Final = re.compile(r"(<init>|[A-Za-z_$][\w$]*)(\([\w$.,\[\] ]*\))?\Z")
-_PLACES: Final = "ENTRY, EXIT, EXCEPTION EXIT, LINE n, or [AFTER] INVOKE, READ, WRITE, SYNCHRONIZE, THROW"
-_AT: Final = re.compile(
-    r"(ENTRY|EXIT|EXCEPTION EXIT|LINE \d+|SYNCHRONIZE|THROW|(AFTER )?(INVOKE|READ|WRITE|SYNCHRONIZE) [^\n]+)\Z"
-)
-_CONDITION: Final = re.compile(r"(?!.*\b(DO|ENDRULE|RULE)\b)[^\n]+\Z")
-
-
-class FreePoint(Spec):
-    """A place in a method of Kafka's, for a point that has no name."""
-
-    model_config = ConfigDict(populate_by_name=True)
-
-    class_name: Annotated[str, matching(_CLASS, "the full name of a class")] = Field(
-        alias="class", description="Full name of the class, such as kafka.cluster.Partition."
-    )
-    method: Annotated[str, matching(_METHOD, "the name of a method, with parameter types if need be")] = (
-        Field(description="Method; with parameter types, only that overload.")
-    )
-    at: Annotated[str, matching(_AT, f"a place as Byteman names it: {_PLACES}")] = Field(
-        "ENTRY", description=f"Place in the method, as Byteman names it: {_PLACES}."
-    )
-    when: Annotated[str, matching(_CONDITION, "a condition of one line, as Byteman takes it")] = Field(
-        "TRUE",
-        description="Only where this condition of Byteman's holds; $0 is the object, $1 the first argument.",
-    )
-
-    def place(self) -> CodePlace:
-        return CodePlace(self.class_name, self.method, self.at, self.when)
 
 
 class AtCode(NodeFault):
@@ -118,7 +88,7 @@ class AtCode(NodeFault):
         description="Only passes that concern this partition; for a named point of partitions.",
     )
     by: Duration = Field(1.0, ge=0.2, le=600, description="With delay: the time for which each pass waits.")
-    exception: Annotated[str, matching(_CLASS, "the full name of a class")] = Field(
+    exception: Annotated[str, matching(CLASS_NAME, "the full name of a class")] = Field(
         "org.apache.kafka.common.errors.TimeoutException",
         description="With throw: class of the exception. It takes a text.",
     )
@@ -157,11 +127,21 @@ class AtCode(NodeFault):
         """Report a point that does not exist in this release, and fields that do not go with it."""
         if isinstance(self.point, str):
             self._check_name(self.point, spec, say)
-        elif self.partition is not None:
-            say.report(("partition",), "goes with a named point only; write a condition into when")
+        else:
+            self._check_free(self.point, spec, say)
         for field, value, does in (("by", self.by, "delay"), ("exception", self.exception, "throw")):
             if value != type(self).model_fields[field].default and self.does != does:
                 say.report((field,), f"goes with do: {does} only", key=True)
+
+    def _check_free(self, point: FreePoint, spec: ExperimentSpec, say: Complaints) -> None:
+        if self.partition is not None:
+            say.report(("partition",), "goes with a named point only; write a condition into when")
+        if not say.sound(("point",), cluster=True):
+            return
+        if (found := point.missing_in(_builds_of(spec))) is not None:
+            build, missing = found
+            field = "class" if missing.method is None else "method"
+            say.report(("point", field), missing.describe(build.label), missing.nearest)
 
     def _check_name(self, name: str, spec: ExperimentSpec, say: Complaints) -> None:
         cluster = spec.cluster
@@ -169,7 +149,9 @@ class AtCode(NodeFault):
             say.unknown_value(("point",), "the point", name, POINTS)
             return
         point, version = POINTS[name], cluster.kafka.version
-        place = point.place(version, cluster.mode)
+        versions = [build.version for build in _builds_of(spec)]
+        places = [place for each in versions if (place := point.place(each, cluster.mode))]
+        place = places[0] if places else None
         if place is None and say.sound(("point",), cluster=True):
             there = [other.name for other in POINTS.values() if other.place(version, cluster.mode)]
             why = f"Kafka {version} has no point {name} that is known here; it is known from {point.since} on"
@@ -185,6 +167,10 @@ class AtCode(NodeFault):
 
     def __str__(self) -> str:
         return f"{self.kind} {', '.join(map(str, self.targets))}"
+
+
+def _builds_of(spec: ExperimentSpec) -> tuple[KafkaBuild, ...]:
+    return (spec.cluster.kafka, *(build for fault in spec.faults for build in fault.builds))
 
 
 @dataclass(frozen=True)
