@@ -1,4 +1,4 @@
-"""The guarantees of librdkafka (docs/clients.md), attacked with real brokers: what it sends again, and what never."""
+"""The guarantees of librdkafka, attacked with real brokers: what it sends again, and what never."""
 
 from __future__ import annotations
 

@@ -157,22 +157,25 @@ def spawn(
     stdout: Path,
     env: Mapping[str, str] | None = None,
     pass_fds: Sequence[int] = (),
+    stdin: int = subprocess.DEVNULL,
+    stderr: Path | None = None,
 ) -> Child:
     """Start a marked child in its own session (Ctrl-C at the terminal reaches only the harness).
 
-    `env` is added to this process's environment. Standard output and error are appended to the file `stdout`;
-    standard input is empty. The descriptors `pass_fds` stay open in the child (a lock is free only when all its
-    holders are dead). Raises OSError if the program or the folder does not exist.
+    `env` is added to this process's environment. Standard output and error are appended to the file `stdout`, or
+    errors to `stderr`. Standard input is empty, or the descriptor `stdin`. The descriptors `pass_fds` stay open in
+    the child (a lock is free only when all its holders are dead). Raises OSError if the program or the folder does
+    not exist.
     """
     stdout.parent.mkdir(parents=True, exist_ok=True)
-    with stdout.open("ab") as output:
+    with stdout.open("ab") as output, (stdout if stderr is None else stderr).open("ab") as errors:
         process = subprocess.Popen(
             list(argv),
             cwd=cwd,
             env={**os.environ, **(env or {}), **run.environment(role)},
-            stdin=subprocess.DEVNULL,
+            stdin=stdin,
             stdout=output,
-            stderr=subprocess.STDOUT,
+            stderr=errors,
             start_new_session=True,
             pass_fds=tuple(pass_fds),
         )

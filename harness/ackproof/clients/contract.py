@@ -62,7 +62,8 @@ WHOLE: Final = Rotation()
 
 
 class ClientAdapter(Protocol):
-    """Functions of a client library's adapter. The modules `librdkafka.adapter` and `java.adapter` implement them.
+    """Functions of a client library's adapter. The modules `adapter` in `librdkafka`, `java` and `command`
+    implement them.
 
     Durations are in seconds. A configuration has the library's own setting names.
     """
@@ -166,6 +167,8 @@ class ClientSettings:
     config: dict[str, ConfigValue]
     library: str = LIBRDKAFKA
     library_version: str = ""
+    command: Sequence[str] = ()
+    """Command line of a user's program; empty for a client library."""
 
     @property
     def client_library(self) -> ClientLibrary:
@@ -219,8 +222,10 @@ class ProducerSettings(ClientSettings):
     @property
     def stamps(self) -> bool:
         """True if the producer sets timestamps. At full speed the library does, at the produce call: it takes none in
-        batches.
+        batches. A user's program is not asked to.
         """
+        if self.command:
+            return False
         return self.rate is not None or self.on_demand or self.keys > 0
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import signal
+import time
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -13,6 +15,8 @@ from typing import Final, Literal
 from ackproof.base.errors import BadInput
 from ackproof.base.processes import Child, RunTag, spawn
 from ackproof.clients.channel import FREE, STOP, SharedCounters
+from ackproof.clients.command.events import LINES, STOP_LINE
+from ackproof.clients.command.translation import Translation
 from ackproof.clients.contract import (
     CONTROL_FD,
     HIDDEN_FD,
@@ -50,6 +54,8 @@ class Handle:
     """
     fenced: str = ""
     """The library's message when the producer was fenced, '' before."""
+    translation: Translation | None = None
+    """Of a user's program: what becomes of its lines."""
     status: int | None = None
     """Exit status of the process once it has ended (negative: the signal that ended it); None before."""
     _copied: int = 0
@@ -65,6 +71,25 @@ class Handle:
         return sum(
             count for place, count in counted if place.topic == topic and partition in (None, place.partition)
         )
+
+    @property
+    def breach(self) -> str:
+        """Text of the first breach of the contract by a user's program, '' if there is none."""
+        found = None if self.translation is None else self.translation.breach
+        return "" if found is None else f"it breaks the contract of docs/clients.md: {found}"
+
+    def follow_program(self) -> None:
+        """Translate what a user's program told since the last call. One that breaks the contract is killed."""
+        if self.translation is None:
+            return
+        self.translation.follow()
+        if self.breach:
+            self.child.signal(signal.SIGKILL)
+
+    def end_program(self, status: int) -> None:
+        """Translate the last lines of a user's program that has ended."""
+        if self.translation is not None:
+            self.translation.end(status)
 
     def copy_events(self, timeline: Timeline) -> None:
         """Copy new events of the client into the timeline: whole lines, each once. Skips a torn line, whose client was
@@ -104,7 +129,7 @@ class Handle:
         """Ask the client to close. Does nothing if it has ended."""
         self.expected = True
         with suppress(BrokenPipeError):
-            os.write(self.control, STOP)
+            os.write(self.control, STOP_LINE if self.translation is not None else STOP)
 
     def free(self) -> None:
         """Let an on-demand producer send at its rate from now on. Does nothing if it has ended."""
@@ -131,7 +156,7 @@ def client_of(settings: ProducerSettings | ReaderSettings) -> Client:
             library_version=settings.library_version,
             keys=settings.keys,
             tombstone_every=settings.tombstone_every,
-            stamps=settings.stamps,
+            stamps=None if settings.command else settings.stamps,
         )
     return Client(
         id=settings.client,
@@ -182,24 +207,34 @@ def start_client(
         else adapter.reader_command(settings, path)
     )
     counters = SharedCounters(folder / "counters", len(settings.places), create=True)
+    translation = Translation(settings, counters, folder, time.monotonic_ns()) if settings.command else None
     reading, writing = os.pipe()
     inherited = {CONTROL_FD: reading}
+    output = folder / "output.log"
     try:
         if hidden:
             inherited[HIDDEN_FD] = hide(hidden)
-        child = spawn(
-            command,
-            run=tag,
-            role=name,
-            cwd=folder,
-            stdout=folder / "output.log",
-            env={variable: str(descriptor) for variable, descriptor in inherited.items()},
-            pass_fds=tuple(inherited.values()),
-        )
+        if translation is not None:
+            child = spawn(
+                command, run=tag, role=name, cwd=Path(), stdout=folder / LINES, stderr=output, stdin=reading
+            )
+        else:
+            child = spawn(
+                command,
+                run=tag,
+                role=name,
+                cwd=folder,
+                stdout=output,
+                env={variable: str(descriptor) for variable, descriptor in inherited.items()},
+                pass_fds=tuple(inherited.values()),
+            )
+    except OSError as error:
+        os.close(writing)
+        raise BadInput(f"client {name}: {command[0]} cannot be started: {error.strerror}") from error
     except BaseException:
         os.close(writing)
         raise
     finally:
         for descriptor in inherited.values():
             os.close(descriptor)
-    return Handle(client_of(settings), settings, child, counters, folder, writing)
+    return Handle(client_of(settings), settings, child, counters, folder, writing, translation=translation)

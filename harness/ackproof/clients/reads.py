@@ -52,6 +52,35 @@ _PREFIX: Final = "reads-"
 Rows = npt.NDArray[np.void]
 
 
+class ReadJournal:
+    """Writer of a reader's journal, for a program whose lines the harness translates. `rows`: rows of a chunk."""
+
+    def __init__(self, folder: Path, rows: int) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        self._folder = folder
+        self._rows = rows
+        self._count = 0
+        self._chunk: Rows = np.empty(0, ROW)
+
+    def add(self, **columns: int) -> None:
+        """Append one read: a value for each column of `ROW`."""
+        index, row = divmod(self._count, self._rows)
+        if row == 0:
+            self._extend(index)
+        place = self._chunk[row]
+        for name in reversed(ROW.names or ()):  # `read_ns`, the first column, makes the row whole
+            place[name] = columns[name]
+        self._count += 1
+
+    def _extend(self, index: int) -> None:
+        path = self._folder / f"{_PREFIX}{index:06d}.rows"
+        temporary = self._folder / f".{path.name}.tmp"
+        head = _HEADER.pack(_MAGIC, index * self._rows, self._rows)
+        temporary.write_bytes(head + bytes(self._rows * ROW.itemsize))
+        self._chunk = np.memmap(temporary, ROW, "r+", _HEADER.size, (self._rows,))
+        temporary.replace(path)
+
+
 def read_files(folder: Path) -> list[tuple[int, Path]]:
     """Return index and path of each chunk in a reader's journal, sorted by index."""
     files = [(path.name[len(_PREFIX) : -len(".rows")], path) for path in folder.glob(f"{_PREFIX}*.rows")]

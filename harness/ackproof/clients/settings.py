@@ -132,5 +132,6 @@ class SettingsMaker:
             config=config,
             library=library.name,
             library_version=library.version,
+            command=choice.command,
         )
         return vars(common)

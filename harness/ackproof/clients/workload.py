@@ -326,6 +326,7 @@ class Workload:
             with self._lock:
                 for handle in [handle for handle in self._by_id.values() if handle.status is None]:
                     handle.copy_events(self._timeline)
+                    handle.follow_program()
                     self._note_end(handle)
 
     def _note_end(self, handle: Handle) -> None:
@@ -333,22 +334,24 @@ class Workload:
         status = handle.child.poll()
         if status is None or handle.status is not None:
             return
-        if status in (EXIT_CLEAN, EXIT_RESET) and not handle.killed:
+        handle.end_program(status)
+        if status in (EXIT_CLEAN, EXIT_RESET) and not handle.killed and not handle.breach:
             for why in self._journals.close_ledger(handle.settings):
                 self._timeline.add(Note(note=why), client=handle.client.id)
         handle.status = status
         handle.release()
         handle.copy_events(self._timeline)
         name = handle.client.id
-        if status == EXIT_RESET and self._resets < _MOST_RESETS:
+        if status == EXIT_RESET and handle.translation is None and self._resets < _MOST_RESETS:
             self._resets += 1
             self._timeline.add(ClientEnded(status=status), client=name)
             if not self._stopping and not handle.succeeded:
                 self._start_producer(name)
-        elif handle.killed or (handle.expected and status == EXIT_CLEAN):
+        elif not handle.breach and (handle.killed or (handle.expected and status == EXIT_CLEAN)):
             self._timeline.add(ClientEnded(status=status), client=name)
         else:
-            self._timeline.add(ClientDiedEvent(status=status, output=(tail := handle.tail())), client=name)
+            tail = handle.breach or handle.tail()
+            self._timeline.add(ClientDiedEvent(status=status, output=tail), client=name)
             self._failure = self._failure or (
                 f"{handle.client.kind} {name} ended by itself with status {status}"
                 + (f"; its last output:\n{tail}" if tail else "")

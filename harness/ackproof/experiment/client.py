@@ -1,13 +1,15 @@
 """The client library of producers or readers, as an experiment names it: `workload.producers.client`.
 
-A file writes `librdkafka` (the default), `java`, or `{java: "4.1.2"}`. `java` alone means the Java client of the
-cluster's own release; with a release, clients and brokers may differ.
+A file writes `librdkafka` (the default), `java`, `{java: "4.1.2"}`, or `{command: [./my-service, "{settings}"]}`.
+`java` alone means the Java client of the cluster's own release; with a release, clients and brokers may differ. A
+command is a program of the user that keeps to docs/clients.md.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import PurePath
 from typing import Annotated, Final, TypeAlias
 
 from pydantic import BeforeValidator, JsonValue, PlainSerializer, WithJsonSchema
@@ -17,32 +19,41 @@ from ackproof.experiment.kafka import DEFAULT, KafkaBuild, line_of, not_a_versio
 from ackproof.rundir.guarantees import LIBRDKAFKA
 
 JAVA: Final = "java"
+COMMAND: Final = "command"
 _LIBRARIES: Final = (LIBRDKAFKA, JAVA)
 
 
 @dataclass(frozen=True)
 class ClientChoice:
-    """A client library, by its name in `rundir.guarantees`. `release`: that of kafka-clients; '' if none is named."""
+    """A client library, by its name in `rundir.guarantees`. `release`: that of kafka-clients; '' if none is named.
+    `command`: command line of a program of the user.
+    """
 
     library: str = LIBRDKAFKA
     release: str = ""
+    command: tuple[str, ...] = ()
 
     def release_for(self, kafka: KafkaBuild) -> str:
-        """Return the release of the Java client for a cluster that runs `kafka`; '' for librdkafka.
+        """Return the release of the Java client for a cluster that runs `kafka`; '' for librdkafka. For a command
+        return the name of its program.
 
         It is the client's own `release`; without one, the cluster's. A build that is no release gets the newest known
         one of its line.
         """
+        if self.command:
+            return PurePath(self.command[0]).name
         if self.library != JAVA or self.release:
             return self.release
         return kafka.version if kafka.is_release or kafka.patch else line_of(kafka.version).releases[-1]
 
     def data(self) -> JsonValue:
         """Return the value of `client` in the grammar of a file."""
+        if self.command:
+            return {self.library: list(self.command)}
         return {self.library: self.release} if self.release else self.library
 
     def __str__(self) -> str:
-        return f"{self.library} {self.release}".strip()
+        return " ".join(filter(None, (self.library, self.release, *self.command)))
 
 
 def read_client(value: object) -> ClientChoice:
@@ -59,9 +70,19 @@ def read_client(value: object) -> ClientChoice:
             if (why := not_a_version(release)) is not None:
                 raise wrong(why)
             return ClientChoice(JAVA, release)
+        case Mapping() if list(value) == [COMMAND]:
+            return ClientChoice(COMMAND, command=read_command(value[COMMAND]))
         case Mapping() if list(value) == [LIBRDKAFKA]:
             raise wrong("librdkafka comes with the installed confluent-kafka: write client: librdkafka")
-    raise wrong(f'expected librdkafka, java or {{java: "{DEFAULT}"}}')
+    raise wrong(f'expected librdkafka, java, {{java: "{DEFAULT}"}} or {{command: [PROGRAM, ...]}}')
+
+
+def read_command(value: object) -> tuple[str, ...]:
+    """Parse a command line: a list of texts, of which the first is a program. Raises `PydanticCustomError`."""
+    words = value if isinstance(value, (list, tuple)) else ()
+    if not words or not words[0] or not all(isinstance(word, str) for word in words):
+        raise wrong('a command is a list of texts, such as [./my-service, "{settings}"]')
+    return tuple(words)
 
 
 ClientField: TypeAlias = Annotated[
@@ -77,6 +98,12 @@ ClientField: TypeAlias = Annotated[
                     "additionalProperties": False,
                     "required": [JAVA],
                     "properties": {JAVA: {"type": "string", "examples": [DEFAULT]}},
+                },
+                {
+                    "type": "object",
+                    "additionalProperties": False,
+                    "required": [COMMAND],
+                    "properties": {COMMAND: {"type": "array", "items": {"type": "string"}, "minItems": 1}},
                 },
             ],
             "title": "Client",

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
+from ackproof.experiment.client import COMMAND
 from ackproof.experiment.experiment import ExperimentSpec
 from ackproof.rundir.anomalies import TABLE, Anomaly
 from ackproof.rundir.anomaly_terms import RuledBy
@@ -171,6 +172,10 @@ def _forgets_ids(spec: ExperimentSpec, configs: list[Mapping[str, str]]) -> str:
     return f"{ID_EXPIRY} is {shortest}{ahead}"
 
 
+_BY_PROGRAMS: Final = frozenset({Anomaly.PHANTOM, Anomaly.CORRUPTED, Anomaly.MISROUTED})
+"""Classes that Kafka alone can cause with a client library, and that a program of the user can cause too."""
+
+
 def rule(anomaly: str, promises: Promises) -> Ruling:
     """Return the ruling on the anomaly class named `anomaly` that follows from the settings of a topic alone."""
     row = TABLE.get(anomaly)
@@ -178,6 +183,9 @@ def rule(anomaly: str, promises: Promises) -> Ruling:
         return Ruling(Chance.UNKNOWN, "a class this version does not know")
     if row.transactional and not promises.transactional:
         return Ruling(Chance.IMPOSSIBLE, "not applicable: nothing is written in transactions")
+    if promises.library == COMMAND and anomaly in _BY_PROGRAMS:
+        why = "a program of yours wrote it, which may have sent what it did not say"
+        return Ruling(Chance.UNKNOWN, why, Chance.UNKNOWN)
     match row.ruled_by:
         case RuledBy.NO_SETTING:
             return Ruling(Chance.IMPOSSIBLE, "no configuration permits it")

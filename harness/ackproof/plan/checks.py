@@ -28,6 +28,7 @@ from ackproof.experiment.problems import MapNode, Path, ScalarNode
 from ackproof.experiment.promises import may_compact
 from ackproof.experiment.settings import Scope, field_of, refusal, wrong_topic_setting
 from ackproof.experiment.spec import AUTO_CREATED, LONGEST_TOPIC, ProducerSpec, TopicSpec, attached_topic
+from ackproof.plan.check_clients import check_clients
 from ackproof.plan.check_faults import check_fault, check_observed, check_on_model
 from ackproof.plan.diagnostics import Problems, describe
 from ackproof.plan.doubts import check_meetings, look_for_doubts
@@ -256,7 +257,7 @@ def check_workload(spec: ExperimentSpec, found: Problems) -> None:
     check_settings(found, (*_CONSUMERS, "config"), Scope.CONSUMER)
     _check_producers(spec, found)
     _check_keys(spec, found)
-    _check_clients(spec, found)
+    check_clients(spec, found)
     # Settings that were refused above are not passed to the library.
     producers, readers = spec.workload.producers, spec.workload.consumers
     if found.sound_below(_PRODUCERS):
@@ -300,22 +301,6 @@ def _objection(
 ) -> str | None:
     """Return the library's objection to these settings; None if it accepts them. Cached: many cells have the same."""
     return client_adapter(library).objection(kind, dict(config))
-
-
-def _check_clients(spec: ExperimentSpec, found: Problems) -> None:
-    """Report what another client library than librdkafka cannot do."""
-    producers, readers = spec.workload.producers, spec.workload.consumers
-    sides = ((_PRODUCERS, producers.client, True), (_CONSUMERS, readers.client, readers.live > 0))
-    for path, client, used in sides:
-        where: Path = (*path, "client")
-        checked = client.library != LIBRDKAFKA and used and found.sound(where, ("backend",))
-        if checked and spec.ground.simulated:
-            found.report(where, "the clients of the model behave as librdkafka does; leave it out")
-        elif checked and spec.soak is not None:
-            found.report(where, "a soak audits what its clients write every second: use librdkafka")
-        elif checked and path == _CONSUMERS and spec.observe.brokers:
-            why = f"{client.library} does not tell from whom it fetches, as observe.brokers asks"
-            found.report(where, f"{why}: use librdkafka, or leave that out")
 
 
 def _check_producers(spec: ExperimentSpec, found: Problems) -> None:

@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from ackproof.experiment.client import JAVA
+from ackproof.experiment.client import COMMAND, JAVA
 from ackproof.experiment.kafka import ELR
 from ackproof.experiment.problems import Data, ListNode, MapNode, Node, Path, ScalarNode, nearest, path_text
 from ackproof.experiment.settings import TOPIC_SETTINGS
@@ -54,6 +54,9 @@ def label_of(node: Node) -> str:
             for row in node.items
             if isinstance(row, ListNode)
         )
+    if isinstance(command := node.entries.get(COMMAND), ListNode):
+        first = command.items[0] if command.items else command
+        return first.text.rpartition("/")[2] if isinstance(first, ScalarNode) else COMMAND
     if isinstance(release := node.entries.get(JAVA), ScalarNode):
         return f"{JAVA}-{release.text}"
     name = node.entries.get("name", node.entries.get("path"))

@@ -7,6 +7,7 @@ a storm drew it by itself, and refused otherwise.
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
@@ -80,7 +81,10 @@ def fit_to_machine(cases: Sequence[tuple[Path, Case]]) -> list[tuple[Path, Case]
     missed (`mark_missed`).
 
     Raises `BadInput` for faults of a file itself that this machine cannot inject: all of them, each with file and line.
+    Raises it also for a program of the user that does not exist.
     """
+    for file, case in cases:
+        _find_programs(file, case)
     marked: list[tuple[Path, Case]] = []
     refusals: dict[Path, dict[str, int]] = {}
     for file, planned in cases:
@@ -95,6 +99,14 @@ def fit_to_machine(cases: Sequence[tuple[Path, Case]]) -> list[tuple[Path, Case]
     if refusals:
         raise BadInput("\n".join(_refusal_text(file, texts) for file, texts in refusals.items()))
     return marked
+
+
+def _find_programs(file: Path, case: Case) -> None:
+    workload = case.experiment.workload
+    for side, client in (("producers", workload.producers.client), ("consumers", workload.consumers.client)):
+        if client.command and shutil.which(client.command[0]) is None:
+            where = f"from {Path.cwd()}" if "/" in client.command[0] else "on PATH"
+            raise BadInput(f"{file}: workload.{side}.client: no program {client.command[0]} is found {where}")
 
 
 def _refusal_text(file: Path, numbers: dict[str, int]) -> str:

@@ -24,8 +24,8 @@ class RuledBy(StrEnum):
 
     LOSS = "prediction, else acks, min.insync.replicas and unclean election"
     LIVENESS = "forbidden unless the settings or the faults say that it does not come back"
-    RETRIES = "what the client library [guarantees](clients.md)"
-    ORDER = "idempotence, acks and retries: what the client library [guarantees](clients.md)"
+    RETRIES = "what the client library [guarantees](client-libraries.md)"
+    ORDER = "idempotence, acks and retries: what the client library [guarantees](client-libraries.md)"
     NO_SETTING = "always forbidden"
     INFORMATION = "never forbidden: for information"
     REMOVAL = "never forbidden: counted only with evidence of the setting, or of the request, that removed it"

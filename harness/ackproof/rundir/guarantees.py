@@ -6,7 +6,7 @@ have been appended. The second says what a producer's settings promise about its
 the library and the attack by which it was tested. A row that an attack refuted forbids nothing.
 
 Outcomes of attempts (this module) and forbidden classes (`experiment.promises`) are read from these tables. `python
--m ackproof.rundir.guarantees` prints `docs/clients.md`; a test compares both.
+-m ackproof.rundir.guarantees` prints `docs/client-libraries.md`; a test compares both.
 """
 
 from __future__ import annotations
@@ -260,6 +260,7 @@ An experiment names the library of its producers and of its live readers, each o
 | `librdkafka` | the default; the one that the installed confluent-kafka contains |
 | `java` | Kafka's Java client of the cluster's own release |
 | `{java: "4.1.2"}` | the Java client of this release: clients and brokers may differ |
+| `{command: [PROGRAM, "{settings}"]}` | [a program of yours](clients.md), in any language |
 
 The final read is always librdkafka's. Case, ledger footers and plan name the library and its version. A file is refused
 for what a client cannot do:
@@ -291,11 +292,12 @@ disk, its times, the clocks of brokers. A record without that evidence is forbid
 
 
 def markdown() -> str:
-    """Return the text of `docs/clients.md`, made from the tables of all libraries."""
+    """Return the text of `docs/client-libraries.md`, made from the tables of all libraries."""
     lines = [_INTRODUCTION]
     for library in LIBRARIES.values():
         timeouts = ", ".join(f"`{name}` {default}" for name, default in library.timeouts_ms.items())
-        lines += [f"## {library.title}", "", f"Time-outs by default, in ms: {timeouts}.", "", _ERRORS]
+        lines += [f"## {library.title}", "", f"Time-outs by default, in ms: {timeouts}.", ""]
+        lines.append(_ERRORS if library.errors else "Every error leaves an attempt `indeterminate`.")
         lines += [
             f"| {error.name} ({error.code}) | {error.resend} | {error.appended} | {error.why} |"
             for error in library.errors
@@ -307,8 +309,8 @@ def markdown() -> str:
             holds = f"{row.holds} ({names})" if names else row.holds
             cells = (f"`{row.anomaly}`", *settings, row.words, holds, row.source, row.attack)
             lines.append(f"| {' | '.join(cells)} |")
-        lines += ["", "Exceptions:", ""]
         used = {excuse for row in library.guarantees for excuse in row.excuses}
+        lines += ["", "Exceptions:", ""] if used else []
         lines += [f"* `{excuse.name.lower()}`: they {excuse.value}." for excuse in Excuse if excuse in used]
         lines.append("")
     return "\n".join(lines)

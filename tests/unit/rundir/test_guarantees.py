@@ -8,15 +8,16 @@ from pathlib import Path
 import pytest
 from confluent_kafka import KafkaError, libversion
 
+from ackproof.clients.command import adapter as command_adapter
 from ackproof.clients.contract import ClientAdapter, client_adapter
 from ackproof.clients.java import adapter as java_adapter
 from ackproof.clients.librdkafka import adapter as librdkafka_adapter
-from ackproof.experiment.client import JAVA
+from ackproof.experiment.client import COMMAND, JAVA
 from ackproof.rundir.anomalies import TABLE
 from ackproof.rundir.anomaly_terms import RuledBy
 from ackproof.rundir.guarantees import LIBRARIES, LIBRDKAFKA, Holds, markdown
 
-DOCS = Path(__file__).parents[3] / "docs" / "clients.md"
+DOCS = Path(__file__).parents[3] / "docs" / "client-libraries.md"
 RULED = [row.name for row in TABLE.values() if row.ruled_by in (RuledBy.RETRIES, RuledBy.ORDER)]
 
 
@@ -26,7 +27,11 @@ def test_the_page_is_that_of_the_tables() -> None:
 
 def test_every_library_has_an_adapter() -> None:
     """Its folder is all that registers it; mypy compares the module with the protocol."""
-    adapters: dict[str, ClientAdapter] = {LIBRDKAFKA: librdkafka_adapter, JAVA: java_adapter}
+    adapters: dict[str, ClientAdapter] = {
+        LIBRDKAFKA: librdkafka_adapter,
+        JAVA: java_adapter,
+        COMMAND: command_adapter,
+    }
     assert {name: client_adapter(name) for name in LIBRARIES} == adapters
     with pytest.raises(KeyError):
         client_adapter("none")

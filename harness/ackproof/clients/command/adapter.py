@@ -1,0 +1,158 @@
+"""Settings and command lines of a user's programs: an implementation of `clients.contract.ClientAdapter`."""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, Literal
+
+from ackproof.base.errors import BadInput
+from ackproof.clients.contract import ConfigValue, ProducerSettings, ReaderSettings, allowed_settings
+from ackproof.experiment.client import COMMAND
+from ackproof.rundir.guarantees import LIBRARIES
+from ackproof.rundir.parts import ClientLibrary
+from ackproof.rundir.payload import encoder
+
+if TYPE_CHECKING:
+    from ackproof.experiment.spec import ProducerSpec
+
+PLACEHOLDER: Final = "{settings}"
+
+
+def installed_library(release: str = "") -> ClientLibrary:
+    """Return the library of a user's program. `release`: name of the program."""
+    return ClientLibrary(COMMAND, release)
+
+
+def writes_ledger() -> bool:
+    """Return False: the program prints lines, and the harness makes the ledger of them."""
+    return False
+
+
+def fill_in(command: Sequence[str], settings: Mapping[str, object]) -> list[str]:
+    """Return the command line with `{settings}` replaced by the settings as JSON, and `{name}` by a setting that is a
+    text.
+    """
+    texts = {f"{{{name}}}": value for name, value in settings.items() if isinstance(value, str)}
+    texts[PLACEHOLDER] = json.dumps(settings, separators=(",", ":"))
+    return [_replaced(argument, texts) for argument in command]
+
+
+def _replaced(argument: str, texts: Mapping[str, str]) -> str:
+    if argument in texts:
+        return texts[argument]
+    for name, text in texts.items():
+        if name != PLACEHOLDER:
+            argument = argument.replace(name, text)
+    return argument
+
+
+def producer_command(settings: ProducerSettings, path: Path) -> list[str]:
+    """Return the command line of a producer. Its settings are docs/clients.md's."""
+    partitions = [
+        {
+            "topic": place.topic,
+            "partition": place.partition,
+            "value": base64.b64encode(
+                encoder(settings.run_id, settings.producer, *place, settings.value_size)(0)
+            ).decode(),
+        }
+        for place in settings.places
+    ]
+    own = {"role": "producer", "rate": settings.rate, "partitions": partitions}
+    return fill_in(settings.command, {**own, **_common(settings)})
+
+
+def reader_command(settings: ReaderSettings, path: Path) -> list[str]:
+    """Return the command line of a live reader. Its settings are docs/clients.md's."""
+    partitions = [{"topic": place.topic, "partition": place.partition} for place in settings.places]
+    own = {"role": "reader", "isolation": settings.isolation, "partitions": partitions}
+    return fill_in(settings.command, {**own, **_common(settings)})
+
+
+def _common(settings: ProducerSettings | ReaderSettings) -> dict[str, object]:
+    """Return the settings that producers and readers share. Those of the library are under `config`, but for the two
+    that every client needs.
+    """
+    config = {name: str(value) for name, value in settings.config.items()}
+    bootstrap, group = config.pop("bootstrap.servers"), config.pop("group.id", "")
+    group_of = {"group": group} if group else {}
+    return {"client": settings.client, "bootstrap": bootstrap, **group_of, "config": config}
+
+
+def producer_config(
+    spec: ProducerSpec, bootstrap: str, client: str, transactional_id: str = ""
+) -> dict[str, ConfigValue]:
+    """Return the configuration of one producer, in Kafka's words. The program is to use it.
+
+    Raises `BadInput` for transactions, and for a setting that only the harness may set.
+    """
+    from ackproof.experiment.settings import Scope
+
+    if transactional_id:
+        raise BadInput("workload.producers.client: a program of yours writes without transactions here")
+    config: dict[str, ConfigValue] = {
+        "bootstrap.servers": bootstrap,
+        "client.id": f"ackproof-{client}",
+        "acks": spec.acks,
+        "enable.idempotence": "true" if spec.idempotence else "false",
+        "compression.type": spec.compression,
+        "linger.ms": round(spec.linger * 1000),
+        "delivery.timeout.ms": max(1, round(spec.delivery_timeout * 1000)),
+    }
+    given: dict[str, int | None] = {
+        "retries": spec.retries,
+        "max.in.flight.requests.per.connection": spec.in_flight,
+        "batch.size": spec.batch_size,
+        "request.timeout.ms": None if spec.request_timeout is None else round(spec.request_timeout * 1000),
+    }
+    config |= {name: value for name, value in given.items() if value is not None}
+    return {**config, **allowed_settings(Scope.PRODUCER, spec.config)}
+
+
+def reader_config(
+    extra: Mapping[str, str],
+    isolation: str,
+    bootstrap: str,
+    client: str,
+    *,
+    final: bool = False,
+    group: str = "",
+) -> dict[str, ConfigValue]:
+    """Return the configuration of one live reader, in Kafka's words. Raises `BadInput` for a `final` reader, and for a
+    setting that only the harness may set.
+    """
+    from ackproof.experiment.settings import Scope
+
+    if final:
+        raise BadInput("the final read is always by librdkafka")
+    config: dict[str, ConfigValue] = {
+        "bootstrap.servers": bootstrap,
+        "client.id": f"ackproof-{client}",
+        "group.id": f"ackproof-{group or client}",
+        "isolation.level": isolation,
+    }
+    return {**config, **allowed_settings(Scope.CONSUMER, extra)}
+
+
+def objection(kind: Literal["producer", "consumer"], config: Mapping[str, ConfigValue]) -> str | None:
+    """Return None: only the program knows what its library refuses."""
+    return None
+
+
+def resend_after_s(config: Mapping[str, ConfigValue]) -> float:
+    """Return 0: a record may be sent twice at any age."""
+    return 0.0
+
+
+def delivery_timeout_s(config: Mapping[str, ConfigValue]) -> float:
+    """Return the seconds that the program has to say what became of a record (delivery.timeout.ms)."""
+    return float(config["delivery.timeout.ms"]) / 1000
+
+
+def request_wait_s(config: Mapping[str, ConfigValue]) -> float:
+    """Return the longest time in seconds that a request may wait to be answered, as far as is known."""
+    usual = LIBRARIES[COMMAND].timeouts_ms["request.timeout.ms"]
+    return float(config.get("request.timeout.ms", usual)) / 1000

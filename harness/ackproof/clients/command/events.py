@@ -1,0 +1,342 @@
+"""The JSON lines that a program prints on its standard output, and whether they keep to the contract (docs/clients.md).
+
+Standard output is a file: it takes lines at any speed and outlives the program. `ProgramLines` reads it while the
+program runs, and checks each line by itself and against those before it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from pathlib import Path
+from typing import Final, NamedTuple, TypeAlias
+
+from ackproof.rundir.partition import TopicPartition
+
+LINES: Final = "lines.jsonl"
+"""A program's standard output, in its client's folder."""
+STOP_LINE: Final = b"stop\n"
+"""On standard input: close cleanly. End of file: the harness is gone."""
+_AHEAD_NS: Final = 1_000_000_000
+"""Tolerance for times that lie before the program's start or after the moment of reading."""
+_EXCERPT: Final = 60
+Fields: TypeAlias = Mapping[str, object]
+Position: TypeAlias = tuple[TopicPartition, int]
+
+
+class EventName(StrEnum):
+    """Events of the contract. The harness ignores every other event."""
+
+    STARTED = "started"
+    ASSIGNED = "assigned"
+    REVOKED = "revoked"
+    LOST = "lost"
+    DELIVERED = "delivered"
+    PROCESSED = "processed"
+    ATTEMPT = "attempt"
+    RESULT = "result"
+    COMMIT = "commit"
+    COMMITTED = "committed"
+    STOPPING = "stopping"
+    CLOSED = "closed"
+
+
+class BreachKind(StrEnum):
+    """Ways in which a program breaks the contract."""
+
+    TEXT = "text"
+    TORN = "torn"
+    FIELD = "field"
+    CLOCK = "clock"
+    BACKWARDS = "backwards"
+    NUMBER = "number"
+    ANSWER = "answer"
+    UNDELIVERED = "undelivered"
+    ORDER = "order"
+    UNFLUSHED = "unflushed"
+    UNTOLD = "untold"
+    COMMIT = "commit"
+    STOP = "stop"
+
+
+class Breach(NamedTuple):
+    """One breach of the contract. `line`: number of the line, from 1; 0 if it is no single line. `text` says what is
+    wrong, without the line.
+    """
+
+    kind: BreachKind
+    line: int
+    text: str
+
+    def __str__(self) -> str:
+        return f"line {self.line}: {self.text}" if self.line else self.text
+
+
+@dataclass(frozen=True, slots=True)
+class ProgramEvent:
+    """One line of a program. Fields that an event does not have keep their defaults.
+
+    `t_ns`: CLOCK_MONOTONIC. `number`: `n` of an attempt or a commit, and of its answer. `place`, `offset`: the
+    partition and the offset of a record; -1 unknown. `positions`: committed positions. `origin`: the input record of an
+    attempt. `error`: name of the library's error, '' for none. `value`: of a delivered record.
+    """
+
+    line: int
+    name: EventName
+    t_ns: int
+    number: int = -1
+    place: TopicPartition | None = None
+    offset: int = -1
+    places: tuple[TopicPartition, ...] = ()
+    positions: tuple[Position, ...] = ()
+    origin: Position | None = None
+    error: str = ""
+    value: str = ""
+    timestamp_ms: int = -1
+    epoch: int = -1
+    member: str = ""
+    generation: int = -1
+    client: str = ""
+    acks: str = ""
+
+
+class _WrongField(ValueError):
+    """A field of a line is missing or has another type. The text says which."""
+
+
+def parse_event(line: int, raw: bytes) -> ProgramEvent | None:
+    """Return the event of one line; None for an event that the contract does not have.
+
+    Raises ValueError for what is no JSON object with `e` and `t`, and for fields that are missing or of another type.
+    """
+    try:
+        data = json.loads(raw)
+    except ValueError as error:
+        raise ValueError(f"no JSON: {_excerpt(raw)}") from error
+    if not isinstance(data, dict) or not isinstance(data.get("e"), str):
+        raise ValueError(f"no JSON object with an event e: {_excerpt(raw)}")
+    t_ns = _number(data, "t")
+    if data["e"] not in _NAMES:
+        return None
+    return _read(ProgramEvent(line, EventName(data["e"]), t_ns), data)
+
+
+_NAMES: Final = frozenset(EventName)
+
+
+def _read(event: ProgramEvent, data: Fields) -> ProgramEvent:
+    line, name, t_ns = event.line, event.name, event.t_ns
+    match name:
+        case EventName.STARTED:
+            return ProgramEvent(line, name, t_ns, client=_text(data, "client"), acks=_text(data, "acks", ""))
+        case EventName.ASSIGNED | EventName.REVOKED | EventName.LOST:
+            member, generation = _text(data, "m", ""), _number(data, "g", -1)
+            places = tuple(_places(data, "ps"))
+            return ProgramEvent(line, name, t_ns, places=places, member=member, generation=generation)
+        case EventName.DELIVERED:
+            return ProgramEvent(
+                *(line, name, t_ns),
+                place=_place(data),
+                offset=_number(data, "o"),
+                value=_text(data, "v", ""),
+                timestamp_ms=_number(data, "ts", -1),
+                epoch=_number(data, "epoch", -1),
+                generation=_number(data, "g", -1),
+            )
+        case EventName.PROCESSED:
+            return ProgramEvent(line, name, t_ns, place=_place(data), offset=_number(data, "o"))
+        case EventName.ATTEMPT:
+            origin = next(_positions(data, "of", [data["of"]]), None) if data.get("of") is not None else None
+            return ProgramEvent(
+                line, name, t_ns, number=_number(data, "n"), place=_place(data), origin=origin
+            )
+        case EventName.RESULT:
+            error = _text(data, "x", "")
+            offset = _number(data, "o", -1) if error else _number(data, "o")
+            return ProgramEvent(line, name, t_ns, number=_number(data, "n"), offset=offset, error=error)
+        case EventName.COMMIT:
+            positions = tuple(_positions(data, "os", data.get("os")))
+            return ProgramEvent(line, name, t_ns, number=_number(data, "n"), positions=positions)
+        case EventName.COMMITTED:
+            return ProgramEvent(line, name, t_ns, number=_number(data, "n"), error=_text(data, "x", ""))
+        case EventName.STOPPING | EventName.CLOSED:
+            return event
+
+
+def _excerpt(raw: bytes) -> str:
+    text = raw.decode(errors="replace").strip()
+    return repr(text if len(text) <= _EXCERPT else text[:_EXCERPT] + "…")
+
+
+def _number(data: Fields, name: str, default: int | None = None) -> int:
+    value = data.get(name)
+    if value is None and default is not None:
+        return default
+    if isinstance(value, bool) or not isinstance(value, int) or not -1 <= value < 1 << 63:
+        raise _WrongField(f"{name} is {_excerpt_of(value)}, not a whole number")
+    return value
+
+
+def _text(data: Fields, name: str, default: str | None = None) -> str:
+    value = data.get(name)
+    if value is None and default is not None:
+        return default
+    if not isinstance(value, str):
+        raise _WrongField(f"{name} is {_excerpt_of(value)}, not a text")
+    return value
+
+
+def _excerpt_of(value: object) -> str:
+    return "missing" if value is None else json.dumps(value)[:_EXCERPT]
+
+
+def _place(data: Fields) -> TopicPartition:
+    return TopicPartition(_text(data, "topic"), _number(data, "p"))
+
+
+def _places(data: Fields, name: str) -> Iterator[TopicPartition]:
+    for topic, partition in _rows(data.get(name), name, (str, int), "[topic, partition]"):
+        yield TopicPartition(str(topic), int(str(partition)))
+
+
+def _positions(data: Fields, name: str, rows: object) -> Iterator[Position]:
+    for topic, partition, offset in _rows(rows, name, (str, int, int), "[topic, partition, offset]"):
+        yield TopicPartition(str(topic), int(str(partition))), int(str(offset))
+
+
+def _rows(rows: object, name: str, types: tuple[type, ...], shape: str) -> Iterator[list[object]]:
+    every: list[object] = rows if isinstance(rows, list) else [rows]
+    for row in every:
+        cells: list[object] = row if isinstance(row, list) else []
+        if tuple(type(cell) for cell in cells) != types:
+            raise _WrongField(f"{name} is {_excerpt_of(row)}, not {shape}")
+        yield cells
+
+
+@dataclass
+class _Numbers:
+    """Numbers of attempts or of commits, which count 0, 1, 2, …; each has one answer at most."""
+
+    asked: EventName
+    next: int = 0
+    open: set[int] = field(default_factory=set)
+
+    def ask(self, event: ProgramEvent) -> Iterator[Breach]:
+        if event.number < self.next:
+            yield Breach(
+                BreachKind.NUMBER, event.line, f"a second {self.asked} has the number {event.number}"
+            )
+            return
+        if event.number > self.next:
+            text = (
+                f"{self.asked} {event.number} follows {self.asked} {self.next - 1}: numbers count 0, 1, 2, …"
+            )
+            yield Breach(BreachKind.NUMBER, event.line, text)
+        self.next = event.number + 1
+        self.open.add(event.number)
+
+    def answer(self, event: ProgramEvent) -> Iterator[Breach]:
+        if event.number in self.open:
+            self.open.discard(event.number)
+            return
+        before = "is answered twice" if event.number < self.next else "was never told"
+        yield Breach(BreachKind.ANSWER, event.line, f"{event.name}: {self.asked} {event.number} {before}")
+
+
+class ProgramLines:
+    """Follows the standard output of a program. `breaches`: what broke the contract so far.
+
+    `since_ns`: start of the program on CLOCK_MONOTONIC.
+    """
+
+    def __init__(self, path: Path, since_ns: int) -> None:
+        self._path = path
+        self._since_ns = since_ns
+        self._read = 0
+        self._line = 0
+        self._last_ns = 0
+        self._started = self._closed = False
+        self._attempts = _Numbers(EventName.ATTEMPT)
+        self._commits = _Numbers(EventName.COMMIT)
+        self.breaches: list[Breach] = []
+
+    @property
+    def closed(self) -> bool:
+        """True once the program said `closed`."""
+        return self._closed
+
+    def take(self) -> list[ProgramEvent]:
+        """Return the events of the new whole lines. A line that breaks the contract is left out, and is a breach."""
+        if not self._path.exists():
+            return []
+        with self._path.open("rb") as file:
+            file.seek(self._read)
+            raw = file.read()
+        raw = raw[: raw.rfind(b"\n") + 1]
+        self._read += len(raw)
+        now_ns, events = time.monotonic_ns(), []
+        for line in raw.splitlines():
+            self._line += 1
+            try:
+                event = parse_event(self._line, line)
+            except _WrongField as error:
+                self._breach(BreachKind.FIELD, f"{_excerpt(line)}: {error}")
+                continue
+            except ValueError as error:
+                self._breach(BreachKind.TEXT, str(error))
+                continue
+            if event is not None and self._keeps(event, now_ns):
+                events.append(event)
+        return events
+
+    def end(self, status: int) -> None:
+        """Check what must hold once the program has ended by itself. `status`: its exit status."""
+        left = self._path.stat().st_size - self._read if self._path.exists() else 0
+        if left:
+            self._line += 1
+            with self._path.open("rb") as file:
+                file.seek(-left, os.SEEK_END)
+                self._breach(BreachKind.TORN, f"half a line at the end: {_excerpt(file.read())}")
+        if status == 0 and not self._closed:
+            self._breach(BreachKind.ORDER, "the program ended and never said closed", line=0)
+
+    def _breach(self, kind: BreachKind, text: str, line: int | None = None) -> None:
+        self.breaches.append(Breach(kind, self._line if line is None else line, text))
+
+    def _keeps(self, event: ProgramEvent, now_ns: int) -> bool:
+        """Note the breaches of one event. Return False if it must not be used."""
+        before = len(self.breaches)
+        if not self._since_ns - _AHEAD_NS <= event.t_ns <= now_ns + _AHEAD_NS:
+            text = (
+                f"{event.name}: t is {event.t_ns}, and CLOCK_MONOTONIC was {self._since_ns} ns at the start"
+            )
+            self._breach(BreachKind.CLOCK, text)
+        elif event.t_ns < self._last_ns:
+            self._breach(
+                BreachKind.BACKWARDS, f"{event.name}: t goes back by {self._last_ns - event.t_ns} ns"
+            )
+        else:
+            self._last_ns = event.t_ns
+        if self._closed:
+            self._breach(BreachKind.ORDER, f"{event.name} comes after closed")
+        elif not self._started and event.name is not EventName.STARTED:
+            self._breach(BreachKind.ORDER, f"{event.name} comes before started")
+        self._started = True
+        match event.name:
+            case EventName.ATTEMPT:
+                self.breaches += self._attempts.ask(event)
+            case EventName.RESULT:
+                self.breaches += self._attempts.answer(event)
+            case EventName.COMMIT:
+                self.breaches += self._commits.ask(event)
+            case EventName.COMMITTED:
+                self.breaches += self._commits.answer(event)
+            case EventName.CLOSED:
+                self._closed = True
+            case _:
+                pass
+        return len(self.breaches) == before

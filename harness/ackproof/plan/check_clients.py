@@ -1,0 +1,55 @@
+"""Checks of the clients of an experiment: what a client library, or a program of the user, cannot do."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+from ackproof.experiment.client import COMMAND
+from ackproof.experiment.experiment import ExperimentSpec
+from ackproof.experiment.problems import Path
+from ackproof.plan.diagnostics import Problems
+from ackproof.rundir.guarantees import LIBRDKAFKA
+
+_PRODUCERS: Final[Path] = ("workload", "producers")
+_CONSUMERS: Final[Path] = ("workload", "consumers")
+
+
+def check_clients(spec: ExperimentSpec, found: Problems) -> None:
+    """Report what another client library than librdkafka cannot do."""
+    producers, readers = spec.workload.producers, spec.workload.consumers
+    sides = ((_PRODUCERS, producers.client, True), (_CONSUMERS, readers.client, readers.live > 0))
+    for path, client, used in sides:
+        where: Path = (*path, "client")
+        checked = client.library != LIBRDKAFKA and used and found.sound(where, ("backend",))
+        if checked and spec.ground.simulated:
+            found.report(where, "the clients of the model behave as librdkafka does; leave it out")
+        elif checked and spec.soak is not None:
+            found.report(where, "a soak audits what its clients write every second: use librdkafka")
+        elif checked and path == _CONSUMERS and spec.observe.brokers:
+            why = f"{client.library} does not tell from whom it fetches, as observe.brokers asks"
+            found.report(where, f"{why}: use librdkafka, or leave that out")
+        if checked and client.library == COMMAND:
+            for field, why in _beyond_programs(spec, path):
+                if found.sound((*path, *field), where):
+                    found.report((*path, *field), why)
+
+
+def _beyond_programs(spec: ExperimentSpec, path: Path) -> Iterator[tuple[Path, str]]:
+    """Yield what a program of the user is not asked to do: the field, and the reason."""
+    producers, readers = spec.workload.producers, spec.workload.consumers
+    if path == _CONSUMERS:
+        if readers.commit_every is not None:
+            yield ("commit_every",), "it is not known what a program's library sends again: leave it out"
+        if readers.start != "earliest":
+            yield ("start",), "a program reads from the beginning: leave it out"
+        if producers.tombstone_every is not None:
+            yield ("client",), "a program tells a record by its value, which a tombstone lacks"
+        return
+    if producers.transaction_size is not None:
+        yield ("transaction_size",), "a program does not tell its transactions: leave it out"
+    if producers.keys is not None:
+        yield ("keys",), "a program chooses its own keys, which are not audited: leave it out"
+    for fault in spec.faults:
+        if fault.SENDS:
+            yield ("client",), f"{fault.kind} sends single records, which a program cannot be asked for"
