@@ -95,8 +95,11 @@ _EDGE: Final = 8
 
 @dataclass(frozen=True)
 class TrendMark:
-    """One batch in the trend picture: its mean (`seen`) and the ends of its confidence interval, as y
-    coordinates; `x` by its position. `what`: both in words. `tone`: good, bad or warn, by the worst verdict."""
+    """One batch in the trend picture. `x`: place of the batch in the order of dates; `seen`, `low`, `high`:
+    its mean and the ends of the confidence interval, as y coordinates.
+
+    `what`: these numbers in words. `tone`: good, bad or warn, by the worst verdict.
+    """
 
     x: float
     low: float

@@ -55,9 +55,8 @@ def plural(count: int, one: str, many: str | None = None) -> str:
 
 
 def share(part: int, whole: int) -> str:
-    """Return `part` of `whole` as a percentage. A part above 0 never becomes 0 %, and a part below the whole
-    never 100 %.
-    """
+    """Return `part` of `whole` as a percentage; `ABSENT` if `whole` is 0. A part above 0 never becomes 0 %,
+    and a part below the whole never 100 %."""
     if whole <= 0:
         return ABSENT
     ratio = part / whole

@@ -33,7 +33,7 @@ REPORTED_LINES: Final = 12
 
 
 class NodeFiles:
-    """Files of one node in `nodes/<id>`. Everything but `data` stays after the run."""
+    """Paths of one node's files in its `folder`, `nodes/<id>`. Everything but `data` stays after the run."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder

@@ -274,7 +274,8 @@ class Cluster(ABC):
         return queries.merge_views(views) | quorum_view
 
     def partition_ends(self, topics: Iterable[str]) -> dict[TopicPartition, PartitionEnds]:
-        """Return the offsets of every partition from its leader; missing if the leader does not answer."""
+        """Return the offsets of every partition of these topics, as its leader gives them. A partition whose
+        leader does not answer is missing."""
         by_leader: dict[int, list[TopicPartition]] = {}
         for place, state in self.topic_state(topics).items():
             by_leader.setdefault(state.leader, []).append(place)

@@ -121,7 +121,8 @@ def examine_directory(directory: Path, *, set_aside: dict[str, str]) -> Ledger:
     """Examine one directory by its files and their footers.
 
     `set_aside`: path → reason, of files that turned out to be unreadable: they are left out. Raises
-    `Rejected`.
+    `Rejected` if the directory or one of the two ledgers is missing, or if a part lacks a column or has one
+    of another type.
     """
     case = CaseDir(directory)
     if not directory.is_dir():

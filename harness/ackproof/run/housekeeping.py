@@ -29,7 +29,8 @@ from ackproof.rundir.registry import read_entries
 
 @dataclass(frozen=True)
 class BatchLine:
-    """A batch on disk, as `ackproof list` shows it."""
+    """A batch on disk, as `ackproof list` shows it. `batch`: name of its folder. `cases`: number of its
+    cases."""
 
     batch: str
     cases: int
@@ -47,7 +48,8 @@ class RunLine:
 
 
 def batches(out: Path) -> list[BatchLine]:
-    """Return the batches in a runs folder, oldest first. A folder without a readable batch.json is marked as such."""
+    """Return the batches in a runs folder, oldest first; empty if there is no such folder. A folder without a
+    readable batch.json has the verdict `no batch.json`."""
     if not out.is_dir():
         return []
     found = []

@@ -182,10 +182,8 @@ class FileSystem:
             os.close(filler)
 
     def unfill(self) -> bool:
-        """Remove the file of `fill`; return False if there is none.
-
-        A file system that is shut down is mounted again before.
-        """
+        """Remove the file of `fill`; return False if there is none. If the file system was shut down by a
+        fault, it is mounted again first."""
         filler = self.at / FILLER
         try:
             filler.unlink()

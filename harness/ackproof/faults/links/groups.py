@@ -215,7 +215,8 @@ class SplitFault(GroupFault):
 
 
 class BridgeFault(GroupFault):
-    """Two groups that are connected by one node only: each of them can still reach that node."""
+    """Two `groups` that only one node connects: each of them can still reach that node, the holder of the
+    role `over`."""
 
     KIND = "bridge"
     SUMMARY = "Split nodes into two groups that only one node connects."

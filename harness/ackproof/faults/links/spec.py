@@ -34,7 +34,8 @@ Holders: TypeAlias = Mapping[Role, Sequence[int]]
 
 @dataclass(frozen=True)
 class LinkObservation:
-    """Observation of a link at one moment. `passes`: requests are answered. `value`: seconds, bytes or packets."""
+    """Observation of a link at one moment. `passes`: True if requests are answered. `value`: the measured
+    number, in seconds, bytes or packets as the kind of fault requires. `words`: the observation in words."""
 
     passes: bool
     value: float
@@ -59,7 +60,7 @@ class LinkFault(FaultSpec):
         raise NotImplementedError
 
     def links(self, holders: Holders, spec: ClusterSpec) -> Iterator[Link]:
-        """Return the links between the nodes that the fault is aimed at; some may not exist.
+        """Yield the links between the nodes that the fault is aimed at; some may not exist.
 
         `holders`: ids of the nodes that hold each role of the fault.
         """
