@@ -359,8 +359,7 @@ LIVE_ONLY: Final = tuple(row.name for row in _ROWS if row.live)
 
 
 def gravity(name: str) -> tuple[bool, int, str]:
-    """Return a sort key for class names: the gravest first, then unknown names, last those for information
-    only."""
+    """Return a sort key for class names: the gravest first, then unknown ones, last those for information only."""
     row = TABLE.get(name)
     if row is None:
         return (False, len(_GRAVEST_FIRST), name)
