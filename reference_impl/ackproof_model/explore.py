@@ -28,7 +28,7 @@ from ackproof_reference.explore.protocol_worlds import (
 )
 from ackproof_reference.explore.scope import NO_REDUCTIONS, Budget, Scope
 from ackproof_reference.explore.search import Progress, Search, load, save
-from ackproof_reference.explore.story import tell
+from ackproof_reference.explore.story import counterexample_lines
 from ackproof_reference.explore.transactional import CLASSES as OF_TRANSACTIONS
 from ackproof_reference.explore.transactional import Bounds as TransactionBounds
 from ackproof_reference.explore.transactional import transactions
@@ -39,7 +39,7 @@ from ackproof_reference.rules import PROTECTIONS, Rules, rules_of, without
 from ackproof_reference.zookeeper import ZooKeeperRules
 
 
-def pairs(text: str) -> Iterator[tuple[str, str]]:
+def parse_pairs(text: str) -> Iterator[tuple[str, str]]:
     """Yield (name, value) for each part of `name=value,name=value`. Raises `BadInput` for another format."""
     for part in filter(None, (piece.strip() for piece in text.split(","))):
         name, equals, value = (side.strip() for side in part.partition("="))
@@ -154,7 +154,7 @@ def scope_in_words(text: str, rules: Rules) -> Scope:
     sizes: dict[str, int] = {}
     budget: dict[str, int] = {}
     acks, idempotent = -1, False
-    for name, value in pairs(text):
+    for name, value in parse_pairs(text):
         if name == "acks":
             if value not in ACKS:
                 raise BadInput(f"--scope: acks is 0, 1 or all, not '{value[:60]}'")
@@ -191,7 +191,7 @@ def kafka(version: str, taken_away: Sequence[str], words: str = USUAL, *, reduce
     scope = scope_in_words(words, rules_in_words(version, taken_away))
     if not reduced:
         scope = replace(scope, reductions=NO_REDUCTIONS)
-    return replace(world_of(scope), rules=named(f"Kafka {version}", taken_away), words=words)
+    return replace(world_of(scope), rules=rules_title(f"Kafka {version}", taken_away), words=words)
 
 
 def world_of(scope: Scope) -> World:
@@ -199,7 +199,7 @@ def world_of(scope: Scope) -> World:
     return World("", repr(scope), CLASSES, world(scope), scope)
 
 
-def named(title: str, taken_away: Sequence[str]) -> str:
+def rules_title(title: str, taken_away: Sequence[str]) -> str:
     """Return the title of the rules, followed by the names of the protections that are switched off: `Kafka
     4.1 without fencing`."""
     return title + (f" without {', '.join(taken_away)}" if taken_away else "")
@@ -237,7 +237,7 @@ def explore(
     for kind in wanted:
         if (finding := search.findings.get(kind)) is not None:
             way = search.way_to(finding.state)
-            story = tuple(line.strip() for line in tell(finding, way))
+            story = tuple(line.strip() for line in counterexample_lines(finding, way))
             found.append(FoundClass(kind, finding.text, story, tuple(steps_of(way)), tuple(way)))
     return Explored(
         tuple(found),
@@ -279,11 +279,11 @@ class Protocol:
             for name in taken_away
         }
         counts = {name: usual for name, (_, _, usual) in self.counts.items()}
-        for name, value in pairs(words):
+        for name, value in parse_pairs(words):
             least, most, _ = self.counts[check_name("--scope", "name", name, self.counts)]
             counts[name] = parse_whole_number(name, value, least, most)
         said = ",".join(f"{name}={count}" for name, count in counts.items())
-        return World(named(self.title, taken_away), said, self.classes, self.make(off, counts))
+        return World(rules_title(self.title, taken_away), said, self.classes, self.make(off, counts))
 
 
 def _quorum(off: Mapping[str, bool], counts: Mapping[str, int]) -> Model:

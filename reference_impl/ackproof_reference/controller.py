@@ -7,7 +7,7 @@ without a quorum none of these steps happens, and leaders go on with the metadat
 
 from __future__ import annotations
 
-from ackproof_reference.election import Election, decide, of_anybody
+from ackproof_reference.election import Election, decide, leaderless_election
 from ackproof_reference.messages import Altered, AlterPartition, Error
 from ackproof_reference.metadata import NO_LEADER, Metadata, Registration
 from ackproof_reference.rules import Rules
@@ -48,7 +48,7 @@ def _leave(metadata: Metadata, broker: int, rules: Rules) -> Metadata:
     if broker not in partition.isr:
         return metadata
     isr = tuple(replica for replica in partition.isr if replica != broker)
-    return decide(metadata, rules, isr=isr, election=of_anybody(rules))
+    return decide(metadata, rules, isr=isr, election=leaderless_election(rules))
 
 
 def may_register(metadata: Metadata, broker: int) -> bool:
@@ -73,7 +73,9 @@ def register(
     if rules.elr and rules.unclean_shutdown_detection and clean_epoch != last.epoch:
         isr = tuple(replica for replica in metadata.partition.isr if replica != broker)
         if isr != metadata.partition.isr or broker in metadata.partition.elr:
-            changed = decide(changed, rules, isr=isr, election=of_anybody(rules), unclean_shutdown=(broker,))
+            changed = decide(
+                changed, rules, isr=isr, election=leaderless_election(rules), unclean_shutdown=(broker,)
+            )
     return changed, registered
 
 
@@ -84,7 +86,7 @@ def unfence(metadata: Metadata, broker: int, rules: Rules) -> Metadata:
     changed = metadata.with_broker(metadata.registration(broker)._replace(fenced=False))
     if changed.partition.leader != NO_LEADER:
         return changed
-    return decide(changed, rules, isr=changed.partition.isr, election=of_anybody(rules))
+    return decide(changed, rules, isr=changed.partition.isr, election=leaderless_election(rules))
 
 
 def alter_partition(metadata: Metadata, request: AlterPartition, rules: Rules) -> tuple[Metadata, Altered]:
@@ -191,7 +193,7 @@ def cancel_reassignment(metadata: Metadata, rules: Rules) -> Metadata:
         return metadata
     isr = isr or back[:1]
     reverted = Metadata(old._replace(replicas=back, adding=(), removing=()), metadata.brokers)
-    made = decide(reverted, rules, isr=isr, election=of_anybody(rules)).partition
+    made = decide(reverted, rules, isr=isr, election=leaderless_election(rules)).partition
     raised = old.leader_epoch + (bool(old.adding) or made.leader != old.leader)
     return Metadata(made._replace(epoch=old.epoch + 1, leader_epoch=raised), metadata.brokers)
 

@@ -16,7 +16,7 @@ class Election(Enum):
     UNCLEAN = "if need be someone out of the ISR"
 
 
-def of_anybody(rules: Rules) -> Election:
+def leaderless_election(rules: Rules) -> Election:
     """Return the kind of election for a partition without a leader: UNCLEAN if the rules allow unclean
     elections, else ANY.
     """

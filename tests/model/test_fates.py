@@ -16,8 +16,8 @@ from ackproof_model.explain.epochs import (
     KeptLog,
     LeaderEpoch,
     leader_epochs,
-    possible,
-    tell,
+    may_have_appended,
+    possible_fates,
 )
 from ackproof_model.replay.account import PRESENT
 from ackproof_model.replay.observed import SLACK_NS, Moment
@@ -104,7 +104,7 @@ def test_each_row_is_told_as_in_plain_words(scene: Scene) -> None:
     if scene.before is not None:
         can, gone = (np.array([row[n] for row in scene.before], np.bool_) for n in (0, 1))
         before = can, gone
-    told = tell(log, scene.of, rows, ended=scene.ended, before=before)
+    told = possible_fates(log, scene.of, rows, ended=scene.ended, before=before)
     newest = max([one.epoch for one in scene.of] + [epoch for _, _, epoch in scene.batches], default=-1)
     for at, (offset, sent, done) in enumerate(scene.rows):
         held = next((epoch for first, last, epoch in scene.batches if first <= offset <= last), None)
@@ -149,7 +149,7 @@ def test_each_row_is_told_as_in_plain_words(scene: Scene) -> None:
 def test_a_leader_appends_from_its_election_to_its_end_give_or_take_the_clocks(
     begin: int, end: int | None, sent: int, done: int, can: bool
 ) -> None:
-    assert possible(led(1, begin, end), rows_of([(0, sent, done)])).tolist() == [can]
+    assert may_have_appended(led(1, begin, end), rows_of([(0, sent, done)])).tolist() == [can]
 
 
 def test_offsets_between_batches_and_outside_of_all_are_held_in_no_epoch() -> None:

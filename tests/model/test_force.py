@@ -19,7 +19,7 @@ from ackproof.rundir.layout import CaseDir
 from ackproof.rundir.outcome import Verdict
 from ackproof.rundir.timeline import ScriptState, ScriptStep, Timeline
 from ackproof_model.explore import explore, rules_in_words, scope_in_words, world_of
-from ackproof_model.force.experiment import Ground, Word, file_text, outcome_of
+from ackproof_model.force.experiment import ForcedVerdict, Ground, file_text, outcome_of
 from ackproof_model.force.story import Story, read_story
 from ackproof_model.force.translate import Forced, NotForceable, translated
 from ackproof_reference.explore.model import ActionKind
@@ -222,14 +222,14 @@ def test_where_no_release_is(rules: str, words: str) -> None:
 @pytest.mark.parametrize(
     ("wrong", "unexpected", "lost", "word", "number"),
     [
-        ("", (), 1, Word.HAPPENED, 0),
-        ("", (), 0, Word.DIVERGED, 4),
-        ("it was to come to leader 2, not 1", (), 1, Word.DIVERGED, 3),
-        ("unexpected: broker 2 was fenced", ("broker 2 was fenced",), 1, Word.INCONCLUSIVE, 3),
+        ("", (), 1, ForcedVerdict.HAPPENED, 0),
+        ("", (), 0, ForcedVerdict.DIVERGED, 4),
+        ("it was to come to leader 2, not 1", (), 1, ForcedVerdict.DIVERGED, 3),
+        ("unexpected: broker 2 was fenced", ("broker 2 was fenced",), 1, ForcedVerdict.INCONCLUSIVE, 3),
     ],
 )
 def test_what_a_run_came_to(
-    tmp_path: Path, wrong: str, unexpected: tuple[str, ...], lost: int, word: Word, number: int
+    tmp_path: Path, wrong: str, unexpected: tuple[str, ...], lost: int, word: ForcedVerdict, number: int
 ) -> None:
     found = story(TAIL)
     forced, run = translated(found), CaseDir(tmp_path)
@@ -243,7 +243,7 @@ def test_what_a_run_came_to(
     AuditFile(counts={"lost": lost}, records=RecordCounts(), complete=True).save(run.audit_json)
     VerdictFile(verdict=Verdict.PASS, reasons=()).save(run.verdict_json)
     outcome = outcome_of(found, forced, run)
-    assert (outcome.word, outcome.number) == (word, number)
+    assert (outcome.verdict, outcome.number) == (word, number)
     if number == 3:
         assert outcome.model == "leader 2" and "broker 1 leads" in outcome.kafka and wrong in str(outcome)
 
@@ -257,7 +257,7 @@ def test_a_story_that_rests_on_the_high_watermarks_of_followers_waits_for_these(
     with Timeline(run.timeline, RunClock.start()) as timeline:
         for place, _ in enumerate(forced, 1):
             timeline.add(ScriptStep(number=place, step="x", seen=ScriptState(leader=1)))
-    assert outcome_of(found, forced, run).word is Word.HAPPENED
+    assert outcome_of(found, forced, run).verdict is ForcedVerdict.HAPPENED
 
 
 @pytest.mark.parametrize(

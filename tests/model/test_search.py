@@ -13,7 +13,7 @@ import pytest
 from ackproof_reference.explore.model import Action, Group, Model, Move
 from ackproof_reference.explore.scope import Budget, Scope
 from ackproof_reference.explore.search import Progress, Search, load, save
-from ackproof_reference.explore.story import format_value, tell
+from ackproof_reference.explore.story import counterexample_lines, format_value
 from ackproof_reference.explore.world import world
 from ackproof_reference.rules import Rules, without
 
@@ -108,8 +108,8 @@ def test_a_resumed_search_finds_the_same_story(tmp_path: Path) -> None:
     save(part, tmp_path / "search", "this")
     again = load(world(scope), tmp_path / "search", "this")
     again.run()
-    assert [*tell(again.findings["lost"], again.way_to(again.findings["lost"].state))] == [
-        *tell(whole.findings["lost"], whole.way_to(whole.findings["lost"].state))
+    assert [*counterexample_lines(again.findings["lost"], again.way_to(again.findings["lost"].state))] == [
+        *counterexample_lines(whole.findings["lost"], whole.way_to(whole.findings["lost"].state))
     ]
 
 
@@ -142,7 +142,7 @@ def test_a_story_shows_what_changed() -> None:
     search.run()
     lost = search.findings["lost"]
     way = search.way_to(lost.state)
-    lines = [*tell(lost, way)]
+    lines = [*counterexample_lines(lost, way)]
     assert lines[-1].startswith("  ✗  lost: acknowledged record 0 is not in the log of the leader")
     changed = [f"{name}: {format_value(after)}" for line in way for name, _, after in line.changed]
     assert "log of broker 1: [0:e0#0] high watermark 0, flushed 0" in changed

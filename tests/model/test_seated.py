@@ -173,7 +173,7 @@ DUDS: dict[tuple[ModuleType, str], tuple[Callable[..., object], Scope]] = {
         replace(LARGER["a stop, a cut"], rules=replace(VERSIONS["4.2"], unclean_election=True)),
     ),
     (seated, "_may_cut"): (never, scope("2.8-zk", brokers=3, acks=1, hand_overs=1, reassignments=1)),
-    (seated, "moves"): (
+    (seated, "is_reassigned"): (
         never,
         off(scope("2.8-zk", brokers=3, acks=1, shrinks=1, reassignments=1), "maximal ISR"),
     ),
@@ -188,7 +188,7 @@ DUDS: dict[tuple[ModuleType, str], tuple[Callable[..., object], Scope]] = {
         LARGER["a proposal of one that died"],
     ),
     (ending, "refused"): (always, scope("4.0", acks=1, clean_stops=1, hand_overs=1)),
-    (ending, "stay"): (
+    (ending, "equal_logs_stay"): (
         always,
         off(scope("4.2", acks=1, clean_stops=1, hand_overs=1), "truncation by epoch"),
     ),
@@ -202,6 +202,6 @@ def test_an_end_that_asks_for_less_is_noticed(
     fault, where = DUDS[room, planted]
     assert broken_by_itself(where) == set()
     monkeypatch.setattr(room, planted, fault)
-    if planted == "stay":  # the ends for all classes ask for it, too, and would hide what is broken
+    if planted == "equal_logs_stay":  # the ends for all classes ask for it, too, and would hide what is broken
         monkeypatch.setattr(ending, "_all_alike", lambda scope: ())
     assert broken_behind(where, MOST)

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from ackproof_reference.explore.protocol_worlds import controllers
 from ackproof_reference.explore.search import Search
-from ackproof_reference.explore.story import tell
+from ackproof_reference.explore.story import counterexample_lines
 from ackproof_reference.zookeeper import (
     Ensemble,
     Member,
@@ -100,7 +100,7 @@ def test_every_interleaving_has_one_controllers_decisions_in_order() -> None:
 def test_without_the_epoch_check_a_zombie_overwrites() -> None:
     made = search(replace(RULES, epoch_check=False), "overwritten", expiries=1)
     found = made.findings["overwritten"]
-    story = "\n".join(tell(found, made.way_to(found.state)))
+    story = "\n".join(counterexample_lines(found, made.way_to(found.state)))
     assert "ends the session" in story
 
 

@@ -22,7 +22,7 @@ from ackproof.experiment.kafka import NEWEST
 from ackproof.run.batch import run_batch
 from ackproof.run.options import BatchOptions, plan_batch
 from ackproof.run.phases import SilentWatcher
-from ackproof_model.force.experiment import Ground, Outcome, Word, file_text, outcome_of
+from ackproof_model.force.experiment import ForcedVerdict, Ground, Outcome, file_text, outcome_of
 from ackproof_model.force.translate import NotForceable, translated
 from forced import ROWS, Row
 
@@ -59,14 +59,14 @@ def forced(row: Row, kafka: str, out: Path, repeat: int) -> Figure:
     try:
         steps = translated(story)
     except NotForceable as error:
-        return Figure(row.named, kafka, {str(Word.NOT_FORCEABLE): 1}, str(error))
+        return Figure(row.named, kafka, {str(ForcedVerdict.NOT_FORCEABLE): 1}, str(error))
     file = out / f"{row.named.replace(' ', '-').replace(',', '')}-{kafka}.yaml"
     file.write_text(file_text(story, steps, Ground(kafka, kafka), repeat=repeat))
     planned = plan_batch(BatchOptions((file,), out=out / "runs"), lambda text: print(text, file=sys.stderr))
     batch = run_batch(planned, SilentWatcher(lambda text: print(text, file=sys.stderr)))
     found = [outcome_of(story, steps, one.run) for one in batch.planned]
     said = Counter(_word(one) for one in found)
-    if said.total() == said[str(Word.HAPPENED)]:
+    if said.total() == said[str(ForcedVerdict.HAPPENED)]:
         shutil.rmtree(batch.directory.path)
     return Figure(
         row.named, kafka, dict(said), _why(found[0], len(story.way)), max(one.seconds for one in found)
@@ -74,11 +74,11 @@ def forced(row: Row, kafka: str, out: Path, repeat: int) -> Figure:
 
 
 def _word(one: Outcome) -> str:
-    return f"{one.word} at step {one.number}" if one.number else str(one.word)
+    return f"{one.verdict} at step {one.number}" if one.number else str(one.verdict)
 
 
 def _why(one: Outcome, of: int) -> str:
-    return one.why if one.word is Word.HAPPENED else f"(of {of} steps) {one.why}"
+    return one.why if one.verdict is ForcedVerdict.HAPPENED else f"(of {of} steps) {one.why}"
 
 
 def known(file: Path) -> list[Figure]:

@@ -319,7 +319,7 @@ class OffsetFates:
     """True if the times of the send and the acknowledgement fit one of the possible epochs."""
 
 
-def possible(leader_epoch: LeaderEpoch, rows: AckedRows) -> Bools:
+def may_have_appended(leader_epoch: LeaderEpoch, rows: AckedRows) -> Bools:
     """Return a mask of the rows whose records the leader of this epoch can have appended, judged by the times of
     their send and acknowledgement."""
     end = min(leader_epoch.end_ns, NEVER - SLACK_NS) + SLACK_NS
@@ -327,9 +327,9 @@ def possible(leader_epoch: LeaderEpoch, rows: AckedRows) -> Bools:
     return can
 
 
-def tell(
+def possible_fates(
     log: KeptLog,
-    of: Sequence[LeaderEpoch],
+    leader_epochs: Sequence[LeaderEpoch],
     rows: AckedRows,
     *,
     ended: bool = False,
@@ -337,7 +337,7 @@ def tell(
 ) -> OffsetFates:
     """Return the possible fates of acknowledged rows that have an offset.
 
-    `log`: the log in which the records are looked for. `of`: the leader epochs of the incarnation to which it
+    `log`: the log in which the records are looked for. `leader_epochs`: those of the incarnation to which it
     belongs. `ended`: True if the log was deleted with its topic after these epochs. `before`: two masks of
     the rows, those that an earlier incarnation can have held and those that can have been deleted with it;
     None without an earlier incarnation.
@@ -347,14 +347,15 @@ def tell(
     expired = offsets < log.log_start
     inside_hole = (held < 0) & ~expired & (offsets < log.log_end)
     newest = max(
-        [leader_epoch.epoch for leader_epoch in of] + [entry.epoch for entry in log.starts], default=-1
+        [leader_epoch.epoch for leader_epoch in leader_epochs] + [entry.epoch for entry in log.starts],
+        default=-1,
     )
     gone = np.zeros(len(offsets), np.bool_) if before is None else before[1].copy()
     kept = np.zeros(len(offsets), np.bool_)
     old_epoch = np.full(len(offsets), -1, np.int64)
     timely = np.zeros(len(offsets), np.bool_)
-    for leader_epoch in of:
-        can = possible(leader_epoch, rows)
+    for leader_epoch in leader_epochs:
+        can = may_have_appended(leader_epoch, rows)
         timely |= can
         kept |= can & (held == leader_epoch.epoch)
         if leader_epoch.epoch < newest:

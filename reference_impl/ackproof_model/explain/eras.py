@@ -35,8 +35,8 @@ from ackproof_model.explain.epochs import (
     OffsetFates,
     kept_log,
     leader_epochs,
-    possible,
-    tell,
+    may_have_appended,
+    possible_fates,
 )
 from ackproof_model.replay.observed import SLACK_NS, Life, Observed, Removal, learns_ns
 
@@ -115,7 +115,9 @@ class Era:
             partition=self.place.partition,
         )
 
-    def above(self, rows: AckedRows, nowhere: Bools, what: str, end: str, before: str) -> ForbiddenStep:
+    def forbidden_step(
+        self, rows: AckedRows, nowhere: Bools, what: str, end: str, before: str
+    ) -> ForbiddenStep:
         """Return the forbidden step for acknowledged offsets (mask `nowhere`, not empty) that no log of their
         epochs has.
 
@@ -199,13 +201,13 @@ class PastLife:
             why=f"the topic was deleted by {by} at {removal.t_ns / 1e9:.3f} s",
         )
 
-    def above(self, rows: AckedRows, nowhere: Bools) -> ForbiddenStep:
+    def forbidden_step(self, rows: AckedRows, nowhere: Bools) -> ForbiddenStep:
         """Return the forbidden step for acknowledged offsets (mask `nowhere`) that the log lacked at the deletion
         and that no leader had truncated."""
         last, name = self.era.leader_epochs[-1], f", incarnation {self.number}"
         what = f"{name}: {int(nowhere.sum())} acknowledged offsets are not in the log that was deleted with the topic"
         led = f"broker {last.leader} led in epoch {last.epoch} until the topic was deleted"
-        return self.era.above(rows, nowhere, what, f"that log ended at {self.log_end}", led)
+        return self.era.forbidden_step(rows, nowhere, what, f"that log ended at {self.log_end}", led)
 
 
 def past_lives(
@@ -240,7 +242,7 @@ def _past_life(
         kept = len(of) - _own(of)
         of = [*of[:kept], *(replace(one, end_ns=min(one.end_ns, newest)) for one in of[kept:])]
     can = _can(of, rows, again_ns if again_ns >= 0 else NEVER)
-    told = None if log is None else tell(log, of, rows, ended=True)
+    told = None if log is None else possible_fates(log, of, rows, ended=True)
     era = replace(unknown, leader_epochs=of, log=log or NOTHING)
     return PastLife(era, life, removal, number, again_ns, told, can, log.log_end if log else -1)
 
@@ -281,7 +283,7 @@ def _can(of: Sequence[LeaderEpoch], rows: AckedRows, again_ns: int) -> Bools:
     """
     if not of:
         return np.zeros(len(rows), np.bool_)
-    each = [possible(leader_epoch, rows) for leader_epoch in of]
+    each = [may_have_appended(leader_epoch, rows) for leader_epoch in of]
     before = union(each[: len(of) - _own(of)], len(rows))
     last = union(each[len(of) - _own(of) :], len(rows))
     later = rows.done >= min(again_ns, NEVER - SLACK_NS) - SLACK_NS

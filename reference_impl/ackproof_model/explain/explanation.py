@@ -23,7 +23,7 @@ from ackproof_model.explain.epochs import (
     acked_rows,
     kept_log,
     leader_epochs,
-    tell,
+    possible_fates,
     timestamps,
 )
 from ackproof_model.explain.eras import Era, PastLife, past_lives, union
@@ -93,7 +93,7 @@ class _Place:
         went = union([one.held_rows for one in past], len(rows))
         earlier = union([one.can for one in past], len(rows))
         ended = not self.era.leader_epochs
-        told = tell(self.era.log, self.era.leader_epochs, rows, ended=ended, before=(earlier, went))
+        told = possible_fates(self.era.log, self.era.leader_epochs, rows, ended=ended, before=(earlier, went))
         gone, kept = self._settled(rows, told)
         lost, must = rows.found != PRESENT, gone & ~kept
         account.must_be_gone += int((must | told.expired).sum())
@@ -119,7 +119,7 @@ class _Place:
             count = int(nowhere.sum())
             what = f": {count} acknowledged offsets are held by no log and no later leader took their place"
             account.forbidden.append(
-                self.era.above(rows, nowhere, what, f"the log ends at {log.log_end}", state)
+                self.era.forbidden_step(rows, nowhere, what, f"the log ends at {log.log_end}", state)
             )
 
     @property
@@ -206,4 +206,4 @@ class _Place:
             self._truncations(one.era, rows, one.told, mine & ~either & one.truncated)
             nowhere = one.can & ~one.held_rows & ~others & ~told.timely & ~kept
             if nowhere.any() and not self._observed.cuts:
-                self.account.forbidden.append(one.above(rows, nowhere))
+                self.account.forbidden.append(one.forbidden_step(rows, nowhere))

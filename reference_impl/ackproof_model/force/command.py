@@ -103,14 +103,14 @@ def forced(story: Story, rules: str, console: Console, forcing: Forcing) -> int:
     from ackproof.run.batch import run_batch
     from ackproof.run.options import BatchOptions, plan_batch
     from ackproof.rundir.documents import write_atomically
-    from ackproof_model.force.experiment import Ground, Outcome, Word, file_text, outcome_of
+    from ackproof_model.force.experiment import ForcedVerdict, Ground, Outcome, file_text, outcome_of
     from ackproof_model.force.translate import NotForceable, translated
 
     ground, out = Ground.from_rules(rules, forcing.kafka, forcing.backend), forcing.out
     try:
         steps = translated(story)
     except NotForceable as error:
-        _tell(console, [Outcome(Word.NOT_FORCEABLE, str(error))])
+        _tell(console, [Outcome(ForcedVerdict.NOT_FORCEABLE, str(error))])
         return 2
     file = out / f"forced-{story.kind.replace(' ', '-')}.yaml"
     write_atomically(file, file_text(story, steps, ground, repeat=forcing.repeat))
@@ -120,10 +120,10 @@ def forced(story: Story, rules: str, console: Console, forcing: Forcing) -> int:
         batch = run_batch(planned, view)
     found = [outcome_of(story, steps, one.run) for one in batch.planned]
     _tell(console, found)
-    words = {one.word for one in found}
-    if words == {Word.HAPPENED}:
+    verdicts = {one.verdict for one in found}
+    if verdicts == {ForcedVerdict.HAPPENED}:
         return 0
-    return 1 if words <= {Word.HAPPENED, Word.DIVERGED} else 2
+    return 1 if verdicts <= {ForcedVerdict.HAPPENED, ForcedVerdict.DIVERGED} else 2
 
 
 def _tell(console: Console, found: list[Outcome]) -> None:

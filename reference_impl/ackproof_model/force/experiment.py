@@ -137,7 +137,7 @@ def _data(story: Story, forced: list[Forced], ground: Ground, repeat: int) -> di
     }
 
 
-class Word(StrEnum):
+class ForcedVerdict(StrEnum):
     """Verdict on a forced counterexample."""
 
     HAPPENED = "HAPPENED"
@@ -158,7 +158,7 @@ class Outcome:
     step. `model`, `kafka`: both states at that step, as text. `seconds`: length of the run.
     """
 
-    word: Word
+    verdict: ForcedVerdict
     why: str
     number: int = 0
     model: str = ""
@@ -166,7 +166,7 @@ class Outcome:
     seconds: float = 0.0
 
     def __str__(self) -> str:
-        return f"{self.word}{f' at step {self.number}' if self.number else ''}: {self.why}"
+        return f"{self.verdict}{f' at step {self.number}' if self.number else ''}: {self.why}"
 
 
 def outcome_of(story: Story, forced: Sequence[Forced], run: CaseDir) -> Outcome:
@@ -182,27 +182,33 @@ def outcome_of(story: Story, forced: Sequence[Forced], run: CaseDir) -> Outcome:
             continue
         number = forced[place].number
         if not number:
-            return Outcome(Word.INCONCLUSIVE, f"before the story began: {step.wrong}", seconds=seconds)
-        word = Word.INCONCLUSIVE if step.unexpected else Word.DIVERGED
+            return Outcome(
+                ForcedVerdict.INCONCLUSIVE, f"before the story began: {step.wrong}", seconds=seconds
+            )
+        word = ForcedVerdict.INCONCLUSIVE if step.unexpected else ForcedVerdict.DIVERGED
         action = story.way[number - 1].action
         why = f"{action.actor}: {action.text}: {step.wrong}"
         return Outcome(word, why, number, step.waited_for, str(step.seen), seconds)
     if len(steps) < len(forced):
-        return Outcome(Word.INCONCLUSIVE, _reasons(run), seconds=seconds)
+        return Outcome(ForcedVerdict.INCONCLUSIVE, _reasons(run), seconds=seconds)
     if story.kind not in list(Anomaly):
         return Outcome(
-            Word.HAPPENED, f"{story.kind}: {story.text}; each step was seen on the brokers", seconds=seconds
+            ForcedVerdict.HAPPENED,
+            f"{story.kind}: {story.text}; each step was seen on the brokers",
+            seconds=seconds,
         )
     count = AuditFile.load(run.audit_json).counts.get(story.kind, 0)
     if count:
         return Outcome(
-            Word.HAPPENED, f"{count} {story.kind}, each step was seen on the brokers", seconds=seconds
+            ForcedVerdict.HAPPENED,
+            f"{count} {story.kind}, each step was seen on the brokers",
+            seconds=seconds,
         )
     if VerdictFile.load(run.verdict_json).verdict is Verdict.INCONCLUSIVE:
-        return Outcome(Word.INCONCLUSIVE, _reasons(run), seconds=seconds)
+        return Outcome(ForcedVerdict.INCONCLUSIVE, _reasons(run), seconds=seconds)
     why = f"each step was seen, and nothing is {story.kind}"
     return Outcome(
-        Word.DIVERGED, why, len(story.way), story.text, str(steps[-1].seen if steps else ""), seconds
+        ForcedVerdict.DIVERGED, why, len(story.way), story.text, str(steps[-1].seen if steps else ""), seconds
     )
 
 

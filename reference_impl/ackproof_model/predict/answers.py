@@ -30,7 +30,7 @@ from ackproof_reference.explore.invariants import LOST, VANISHED
 from ackproof_reference.explore.model import StoryLine
 from ackproof_reference.explore.scope import Budget, Scope
 from ackproof_reference.explore.search import Search
-from ackproof_reference.explore.story import format_value, tell
+from ackproof_reference.explore.story import counterexample_lines, format_value
 from ackproof_reference.explore.world import world
 
 Task = TypeVar("Task")
@@ -217,7 +217,7 @@ def _worked_out(scope: Scope, max_states: int) -> Answers:
         for kind in search.findings.keys() & wanted:
             finding = search.findings[kind]
             way = search.way_to(finding.state)
-            lines = [line.strip() for line in tell(finding, way)]
+            lines = [line.strip() for line in counterexample_lines(finding, way)]
             found[kind] = Answer(
                 chance=Chance.POSSIBLE,
                 steps=tuple(steps_of(way)),

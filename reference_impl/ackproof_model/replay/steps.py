@@ -25,7 +25,7 @@ from ackproof_reference.controller import (
     register,
     unfence,
 )
-from ackproof_reference.election import Election, decide, of_anybody
+from ackproof_reference.election import Election, decide, leaderless_election
 from ackproof_reference.messages import AlterPartition
 from ackproof_reference.metadata import NO_LEADER, Metadata, Partition
 from ackproof_reference.rules import Rules
@@ -92,7 +92,9 @@ def steps(before: Metadata, after: Partition, context: AppendContext, rules: Rul
     yield from _by_the_leader(leader_view, after, rules)
     yield _make_step("preferred election", before, elect(before, Election.PREFERRED, rules))
     yield _make_step(
-        "election", before, decide(before, rules, isr=before.partition.isr, election=of_anybody(rules))
+        "election",
+        before,
+        decide(before, rules, isr=before.partition.isr, election=leaderless_election(rules)),
     )
     if context.unclean_asked or rules.unclean_election:
         yield _make_step("unclean election", before, elect(before, Election.UNCLEAN, rules))

@@ -64,7 +64,7 @@ from ackproof_reference.explore.scope import (
     process_cell,
     proposal_cell,
 )
-from ackproof_reference.explore.seated import may_lead_next, moves, refused, seats
+from ackproof_reference.explore.seated import is_reassigned, may_lead_next, refused, seats
 from ackproof_reference.log import UNKNOWN, EpochEntry, Log
 from ackproof_reference.messages import Altered, AlterPartition, Error, Fetch, Fetched
 from ackproof_reference.metadata import Metadata
@@ -80,7 +80,7 @@ def ends(scope: Scope) -> Sequence[End]:
 
 def _all_alike(scope: Scope) -> Iterator[End]:
     budget = scope.budget
-    if not stay(scope.rules) or budget.retries or budget.reassignments:
+    if not equal_logs_stay(scope.rules) or budget.retries or budget.reassignments:
         return
     replicas = scope.assigned or scope.ids
     logs = (BUDGET, CLIENT, *map(log_cell, replicas))
@@ -128,7 +128,7 @@ def keeps(scope: Scope) -> Iterator[End]:
     """Yield the ends that rule out lost and vanished records only, not the other classes of findings."""
     rules, ids = scope.rules, scope.ids
     told = rules.fetch_fencing and rules.match_responses and rules.replicated_by_next_fetch
-    if scope.budget.retries or not (stay(rules) and told and rules.expand_from_epoch_start):
+    if scope.budget.retries or not (equal_logs_stay(rules) and told and rules.expand_from_epoch_start):
         return
     conditions = [Condition((BUDGET, CLIENT), partial(_all_is_sent, scope), _TAKES)]
     for one in ids:
@@ -159,7 +159,7 @@ def _is_whole_if_it_counts(
     (`is_whole`) and only brokers with whole logs can join its ISR.
     """
     partition, role = metadata.partition, process.role
-    if moves(partition):
+    if is_reassigned(partition):
         return False
     if isinstance(role, Leader) and not refused(rules, metadata, role.epoch):
         if max(role.start, log.high_watermark) < log.end:
@@ -222,7 +222,7 @@ def _is_known_rightly(
     return all(one.end <= log.end for one in known if one.replica == own)
 
 
-def stay(rules: Rules) -> bool:
+def equal_logs_stay(rules: Rules) -> bool:
     """Return True if, under these rules, replicas with equal logs never truncate or diverge."""
     matched = rules.fetch_fencing or rules.match_responses
     return rules.truncation is Truncation.ON_FETCH and rules.leads_once and matched

@@ -148,13 +148,13 @@ def _leads(own: int, metadata: Metadata, process: Process) -> bool:
     stopping nor in a reassignment.
     """
     partition, registered = metadata.partition, metadata.registration(own)
-    if partition.leader != own or own not in partition.isr or moves(partition):
+    if partition.leader != own or own not in partition.isr or is_reassigned(partition):
         return False
     runs = process.up and registered.epoch == process.epoch and not registered.fenced
     return runs and not registered.stopping
 
 
-def moves(partition: Partition) -> bool:
+def is_reassigned(partition: Partition) -> bool:
     """Return True if the partition is being reassigned."""
     return bool(partition.adding or partition.removing)
 
@@ -278,6 +278,6 @@ def _next_holds(scope: Scope, own: int, client: Client, metadata: Metadata, log:
     """Return True if a broker cannot become leader, or its log has all acknowledged and read records."""
     partition = metadata.partition
     asked_to_go = partition.leader != NO_LEADER and metadata.registration(partition.leader).stopping
-    if moves(partition) or asked_to_go:
+    if is_reassigned(partition) or asked_to_go:
         return False
     return not may_lead_next(scope.rules, own, partition) or _holds(client, log)

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from ackproof_reference.explore.search import Finding
 
 
-def tell(finding: Finding, way: Sequence[StoryLine]) -> Iterator[str]:
+def counterexample_lines(finding: Finding, way: Sequence[StoryLine]) -> Iterator[str]:
     """Yield a counterexample as lines of text: one numbered line per step, then the finding."""
     for number, line in enumerate(way, 1):
         to = f" → {line.action.target}" if line.action.target else ""
