@@ -18,8 +18,8 @@ from ackproof.faults.life import (
     Moment,
     Stage,
     Step,
+    chained_faults,
     due,
-    followers,
     state_came,
     storm_goes_on,
 )
@@ -148,7 +148,7 @@ class Schedule:
 
     def _let_follow(self, first: Life) -> None:
         """Schedule the faults whose trigger is this event of another fault (chained faults)."""
-        for life in followers(self.lives, first):
+        for life in chained_faults(self.lives, first):
             if isinstance(trigger := life.fault.trigger, ChainTrigger):
                 later = seconds(trigger.by) + NOTICE_NS
                 self._clock.call_after(later, self._fire, life.number, trigger_text(life.fault))

@@ -14,7 +14,7 @@ from ackproof.rundir.lab import ComparisonFile
 from ackproof.rundir.outcome import ExitCode, worst_exit_code
 from ackproof_reports.expectations import state_of
 from ackproof_reports.loading import WORST_FIRST, BatchView, State
-from ackproof_reports.summaries import SIGNS, plain
+from ackproof_reports.summaries import SIGNS, markdown
 from ackproof_reports.wording import ABSENT, number, plural
 
 _WORDS: Final = dict(
@@ -108,12 +108,12 @@ class GateResult:
         says so.
         """
         sign = {0: "✅", 1: "❌", 2: "❓"}.get(self.exit_code, "⚠️")
-        parts = [f"## {sign} {plain(str(self), 2000)}", "", *self._table(), "", *self._notes()]
+        parts = [f"## {sign} {markdown(str(self), 2000)}", "", *self._table(), "", *self._notes()]
         for column in self.columns:
             if column.batch is not None:
                 text = column.batch.directory.summary_md.read_text(encoding="utf-8")
                 parts.append(
-                    f"\n<details><summary>Kafka {plain(column.kafka)}</summary>\n\n{text}\n</details>"
+                    f"\n<details><summary>Kafka {markdown(column.kafka)}</summary>\n\n{text}\n</details>"
                 )
         ends = list(accumulate(len(part.encode()) + 1 for part in parts))
         if ends[-1] <= limit:
@@ -126,15 +126,15 @@ class GateResult:
         columns = [{row.title: row for row in column.rows} for column in self.columns]
         titles = dict.fromkeys(title for column in columns for title in column)
         if titles:
-            yield f"| check | {' | '.join(f'Kafka {plain(one.kafka)}' for one in self.columns)} | why |"
+            yield f"| check | {' | '.join(f'Kafka {markdown(one.kafka)}' for one in self.columns)} | why |"
             yield "| --- |" + " --- |" * (len(columns) + 1)
         for title in titles:
             rows = [column.get(title) for column in columns]
             reasons = [row for row in rows if row and row.why]
             # Why the losses of a PASS are allowed matters least.
             reasons.sort(key=lambda row: row.state is State.PASS)
-            why = plain(reasons[0].why, 240) if reasons else ""
-            yield f"| {plain(title, 200)} | {' | '.join(str(row or ABSENT) for row in rows)} | {why} |"
+            why = markdown(reasons[0].why, 240) if reasons else ""
+            yield f"| {markdown(title, 200)} | {' | '.join(str(row or ABSENT) for row in rows)} | {why} |"
 
     def _notes(self) -> Iterator[str]:
         """Yield a note for each Kafka on which nothing ran, and for each certain difference between Kafkas."""
@@ -147,7 +147,7 @@ class GateResult:
                 for batch, beyond in zip(found.batches[1:], one.beyond, strict=True)
                 if beyond is not None and beyond.apart and one.unit != "count"
             )
-        yield from (f"- {plain(text, 1000)}" for text in dict.fromkeys(told))
+        yield from (f"- {markdown(text, 1000)}" for text in dict.fromkeys(told))
 
 
 def annotation(problem: Problem, file: str) -> str:

@@ -24,7 +24,7 @@ _OUTCOMES: Final = {
 }
 
 
-def clean(text: str) -> str:
+def xml_text(text: str) -> str:
     """Return `text` with each character that XML 1.0 forbids replaced by U+FFFD."""
     return _NOT_XML.sub("\ufffd", text)
 
@@ -38,7 +38,7 @@ def junit(batch: BatchView, facts: Sequence[CaseFacts]) -> str:
     failures = states.count(State.FAIL)
     errors = len(states) - failures - states.count(State.PASS)
     totals = {
-        "name": clean(batch.name),
+        "name": xml_text(batch.name),
         "tests": str(len(states)),
         "failures": str(failures),
         "errors": str(errors),
@@ -75,8 +75,8 @@ def _case(suite: ET.Element, batch: BatchView, fact: CaseFacts) -> None:
         suite,
         "testcase",
         {
-            "classname": clean(case.case.experiment if case.case else batch.name),
-            "name": clean(case.entry.case),
+            "classname": xml_text(case.case.experiment if case.case else batch.name),
+            "name": xml_text(case.entry.case),
             "time": _seconds(fact.course.end_ns),
         },
     )
@@ -107,7 +107,7 @@ def _case(suite: ET.Element, batch: BatchView, fact: CaseFacts) -> None:
 
 
 def _over_repeats(suite: ET.Element, batch: BatchView, one: OverRepeats) -> None:
-    name = {"classname": clean(one.experiment or batch.name), "name": clean(one.title), "time": "0.000"}
+    name = {"classname": xml_text(one.experiment or batch.name), "name": xml_text(one.title), "time": "0.000"}
     node = ET.SubElement(suite, "testcase", name)
     state = state_of(one)
     _properties(node, [("verdict", state.value), ("repeats", str(one.repeats)), ("interval", one.interval)])
@@ -117,14 +117,14 @@ def _over_repeats(suite: ET.Element, batch: BatchView, one: OverRepeats) -> None
 def _add_outcome(node: ET.Element, state: State, text: str, output: str) -> None:
     if state in _OUTCOMES:
         tag, kind = _OUTCOMES[state]
-        ET.SubElement(node, tag, {"type": kind, "message": clean(one_line(text))}).text = clean(text)
-    ET.SubElement(node, "system-out").text = clean(output)
+        ET.SubElement(node, tag, {"type": kind, "message": xml_text(one_line(text))}).text = xml_text(text)
+    ET.SubElement(node, "system-out").text = xml_text(output)
 
 
 def _properties(node: ET.Element, pairs: Sequence[tuple[str, str]]) -> None:
     properties = ET.SubElement(node, "properties")
     for name, value in pairs:
-        ET.SubElement(properties, "property", {"name": clean(name), "value": clean(value)})
+        ET.SubElement(properties, "property", {"name": xml_text(name), "value": xml_text(value)})
 
 
 def _seconds(nanoseconds: int) -> str:
@@ -143,7 +143,7 @@ SIGNS: Final = {
 }
 
 
-def plain(text: str, limit: int = 400) -> str:
+def markdown(text: str, limit: int = 400) -> str:
     """Return untrusted text, escaped for a line or a table cell: nothing in it becomes Markdown, HTML, a
     link, a mention or a new row. `limit`: greatest number of characters before escaping.
     """
@@ -153,7 +153,7 @@ def plain(text: str, limit: int = 400) -> str:
     return escaped.replace("@", "&#64;").replace("://", "&#58;//").replace("www.", "www&#46;")
 
 
-def code(text: str) -> str:
+def markdown_code(text: str) -> str:
     """Return the text as inline Markdown code, fenced by more backticks than the text has in a row; `—` for
     blank text.
     """
@@ -167,60 +167,67 @@ def code(text: str) -> str:
 def summary(batch: BatchView, facts: Sequence[CaseFacts]) -> str:
     """Return the summary of a batch as Markdown, for a pull request or a job summary."""
     told = answers(batch)
-    lines = [f"## ackproof: {plain(batch.name)}", ""]
+    lines = [f"## ackproof: {markdown(batch.name)}", ""]
     lines += [
-        f"**{plain(a.text)}**" if len(told) == 1 else f"- {plain(a.experiment)}: {plain(a.text)}"
+        f"**{markdown(a.text)}**" if len(told) == 1 else f"- {markdown(a.experiment)}: {markdown(a.text)}"
         for a in told
     ]
     code_said = f"exit code {batch.file.exit_code}: {exit_meaning(batch.file.exit_code)}"
     lines += ["", f"{SIGNS[batch.state]} ({code_said}). {tally(batch)}.", ""]
     for timing, titles in timings(facts):
         first, *rest = timing.lines()
-        lines += [plain(f"{first}{f' ({titles})' if titles else ''}."), ""]
-        lines += [*(f"- {plain(text, _SETTINGS)}" for text in rest), ""] if rest else []
+        lines += [markdown(f"{first}{f' ({titles})' if titles else ''}."), ""]
+        lines += [*(f"- {markdown(text, _SETTINGS)}" for text in rest), ""] if rest else []
     if batch.file.interrupted:
         lines += ["The batch was interrupted; cases after that point did not run.", ""]
     lines += _table(facts)
     if spanning := batch.file.over_repeats:
         lines += ["", "### Over repeats", ""]
         lines += [
-            f"- {SIGNS[state_of(one)]} {plain(one.title)}: {plain(one.outcome_text)}" for one in spanning
+            f"- {SIGNS[state_of(one)]} {markdown(one.title)}: {markdown(one.outcome_text)}"
+            for one in spanning
         ]
     for table in batch.pairs.tables:
-        lines += ["", f"### Pairs of fault kinds: {plain(table.title)}", "", f"{plain(table.tally)}.", ""]
         lines += [
-            f"- {plain(' + '.join(pair.kinds))}: {plain(pair.case)}: {plain(pair.why)}"
+            "",
+            f"### Pairs of fault kinds: {markdown(table.title)}",
+            "",
+            f"{markdown(table.tally)}.",
+            "",
+        ]
+        lines += [
+            f"- {markdown(' + '.join(pair.kinds))}: {markdown(pair.case)}: {markdown(pair.why)}"
             for pair in table.having(PairOutcome.NOT_BITTEN)
         ]
     reasons = [(fact, fact.case.entry.error or "", fact.case.reasons) for fact in facts]
     if any(error or given for _, error, given in reasons):
         lines += ["", "### Reasons", ""]
         for fact, error, given in reasons:
-            lines += [f"- {plain(fact.title)}: {plain(text)}" for text in (*given, error) if text]
+            lines += [f"- {markdown(fact.title)}: {markdown(text)}" for text in (*given, error) if text]
     if permitted := [(fact, fact.case.judged.permitted) for fact in facts if fact.case.judged]:
-        told_of = [f"- {plain(fact.title)}: {plain(text)}" for fact, text in permitted if text]
+        told_of = [f"- {markdown(fact.title)}: {markdown(text)}" for fact, text in permitted if text]
         lines += ["", "### Why what is gone passes", "", *told_of] if told_of else []
     if starved := [(fact, why) for fact in facts for why in fact.case.starved]:
         lines += ["", "### Starved: what takes time says nothing of Kafka", ""]
-        lines += [f"- {plain(fact.title)}: {plain(why)}" for fact, why in starved]
+        lines += [f"- {markdown(fact.title)}: {markdown(why)}" for fact, why in starved]
     if batch.absent or any(fact.absent for fact in facts):
         lines += ["", "<details><summary>What is absent</summary>", ""]
-        lines += [f"- {plain(text)}" for text in batch.absent]
-        lines += [f"- {plain(fact.title)}: {plain(text)}" for fact in facts for text in fact.absent]
+        lines += [f"- {markdown(text)}" for text in batch.absent]
+        lines += [f"- {markdown(fact.title)}: {markdown(text)}" for fact in facts for text in fact.absent]
         lines += ["", "</details>"]
-    lines += ["", f"Seed {batch.file.seed}. Repeat with: {code(batch.file.command)}", ""]
+    lines += ["", f"Seed {batch.file.seed}. Repeat with: {markdown_code(batch.file.command)}", ""]
     return "\n".join(lines)
 
 
 def _table(facts: Sequence[CaseFacts]) -> list[str]:
-    under = f", timing {plain(names)}" if (names := timing_names(facts)) else ""
+    under = f", timing {markdown(names)}" if (names := timing_names(facts)) else ""
     lines = [
         f"| case | verdict | acked | lost | duplicates | indeterminate | longest gap between acks{under} |",
         "| --- | --- | ---: | ---: | ---: | ---: | ---: |",
     ]
     for fact in facts:
         cells = [
-            plain(fact.title, 200),
+            markdown(fact.title, 200),
             SIGNS[fact.case.state],
             *(number(fact.count(name)) for name in ("acked", "lost", "duplicate", "indeterminate")),
             fact.gap,

@@ -202,6 +202,8 @@ def test_an_end_that_asks_for_less_is_noticed(
     fault, where = DUDS[room, planted]
     assert broken_by_itself(where) == set()
     monkeypatch.setattr(room, planted, fault)
-    if planted == "equal_logs_stay":  # the ends for all classes ask for it, too, and would hide what is broken
+    if (
+        planted == "equal_logs_stay"
+    ):  # the ends for all classes ask for it, too, and would hide what is broken
         monkeypatch.setattr(ending, "_all_alike", lambda scope: ())
     assert broken_behind(where, MOST)

@@ -12,7 +12,7 @@ import pytest
 from ackproof.base.errors import AckproofError, BadInput
 from ackproof.experiment.case import Case
 from ackproof.plan.cases import cases, load
-from ackproof.run.machine import RESERVE, check_room, needed, require_room
+from ackproof.run.machine import RESERVE, check_room, disk_space_needed, require_room
 
 MB = 1_000_000
 YAML = """\
@@ -43,22 +43,22 @@ def test_each_replica_has_a_copy_and_each_case_its_ledgers(case: Callable[..., C
     """10,000 records of 930 + 70 bytes."""
     base = 4 * (24 << 20) + RESERVE
     ledger = 10_000 * 20
-    assert needed([case()]) == base + 30 * MB + ledger
-    assert needed([case(copies=1)]) == base + 10 * MB + ledger
-    assert needed([case(duration="20s")]) == base + 60 * MB + 2 * ledger
-    assert needed([case(rate="full")]) == base, "nobody knows"
+    assert disk_space_needed([case()]) == base + 30 * MB + ledger
+    assert disk_space_needed([case(copies=1)]) == base + 10 * MB + ledger
+    assert disk_space_needed([case(duration="20s")]) == base + 60 * MB + 2 * ledger
+    assert disk_space_needed([case(rate="full")]) == base, "nobody knows"
     # one cluster at a time
-    assert needed([case(), case(copies=1)]) == base + 30 * MB + 2 * ledger
+    assert disk_space_needed([case(), case(copies=1)]) == base + 30 * MB + 2 * ledger
 
 
 def test_a_disk_that_a_fault_fills_takes_its_size(case: Callable[..., Case]) -> None:
     plain = case()
     filled = case(faults="faults: [{full_disk: {target: leader(orders/0)}, at: 1s, for: 1s}]")
-    assert needed([filled]) - needed([plain]) == filled.experiment.cluster.disk
+    assert disk_space_needed([filled]) - disk_space_needed([plain]) == filled.experiment.cluster.disk
 
 
 def test_the_model_takes_none(case: Callable[..., Case]) -> None:
-    assert needed([case(backend="model")]) == 0
+    assert disk_space_needed([case(backend="model")]) == 0
 
 
 def free(monkeypatch: pytest.MonkeyPatch, amount: int) -> None:
@@ -69,7 +69,7 @@ def test_too_little_room_is_said_before_anything_starts(
     case: Callable[..., Case], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     one = case()
-    wanted = needed([one])
+    wanted = disk_space_needed([one])
     free(monkeypatch, wanted)
     require_room(tmp_path / "runs" / "of" / "mine", [one])
     free(monkeypatch, wanted - 1)

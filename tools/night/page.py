@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from ackproof_reports.summaries import plain
+from ackproof_reports.summaries import markdown
 from night.results import JobResult, ShardResult
 
 _MOST_LINES = 40
@@ -21,9 +21,9 @@ def page(shards: Sequence[ShardResult]) -> str:
     lines += [f"{'❌' if wrong or not jobs else '✅'} {said}; {len(wrong)} with a problem.", ""]
     for job, problems in wrong:
         lines += [
-            f"### {plain(job.name)}",
+            f"### {markdown(job.name)}",
             "",
-            *(f"- {plain(problem)}" for problem in problems[:_MOST_LINES]),
+            *(f"- {markdown(problem)}" for problem in problems[:_MOST_LINES]),
         ]
         if len(problems) > _MOST_LINES:
             lines.append(f"- and {len(problems) - _MOST_LINES} more")
@@ -31,14 +31,14 @@ def page(shards: Sequence[ShardResult]) -> str:
     lines += _table(jobs)
     for job in jobs:
         if job.survivors:
-            said = f"{plain(job.name)}: {len(job.survivors)} that no test noticed"
+            said = f"{markdown(job.name)}: {len(job.survivors)} that no test noticed"
             lines += ["", f"<details><summary>{said}</summary>", ""]
-            lines += [f"- {plain(survivor)}" for survivor in job.survivors]
+            lines += [f"- {markdown(survivor)}" for survivor in job.survivors]
             lines += ["", "</details>"]
     refused = sorted({pair for shard in shards for pair in shard.refused})
     if refused:
         lines += ["", f"<details><summary>{len(refused)} that cannot be, by validation</summary>", ""]
-        lines += [f"- {plain(name)}: {plain(why)}" for name, why in refused]
+        lines += [f"- {markdown(name)}: {markdown(why)}" for name, why in refused]
         lines += ["", "</details>"]
     return "\n".join(lines) + "\n"
 
@@ -61,7 +61,7 @@ def _table(jobs: Sequence[JobResult]) -> list[str]:
                 found[name] = found.get(name, 0) + count
         shown = ", ".join(f"{count} {name}" for name, count in found.items() if name in _SHOWN) or "—"
         sign = "❌" if any(job.problems()) else "✅"
-        lines.append(f"| {plain(job.name)} | {len(job.cases)} | {shown} | {job.seconds:.0f} | {sign} |")
+        lines.append(f"| {markdown(job.name)} | {len(job.cases)} | {shown} | {job.seconds:.0f} | {sign} |")
     return lines
 
 

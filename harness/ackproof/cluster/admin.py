@@ -36,8 +36,8 @@ class Election(IntEnum):
     UNCLEAN = 1
 
 
-class Whose(IntEnum):
-    """Kind of resource that a dynamic setting belongs to (ConfigResource.Type)."""
+class ResourceType(IntEnum):
+    """Type of a resource that has dynamic settings (ConfigResource.Type)."""
 
     TOPIC = 2
     BROKER = 4
@@ -47,11 +47,11 @@ class Whose(IntEnum):
 class Owner:
     """A topic or broker that has settings. The broker named '' stands for the cluster-wide default of brokers."""
 
-    whose: Whose
+    type: ResourceType
     name: str
 
     def __str__(self) -> str:
-        if self.whose is Whose.TOPIC:
+        if self.type is ResourceType.TOPIC:
             return f"topic {self.name}"
         return f"broker {self.name}" if self.name else "all brokers"
 
@@ -152,12 +152,12 @@ def log_dirs(connection: Connection) -> dict[str, frozenset[TopicPartition]]:
 def alter_config(connection: Connection, changes: Mapping[Owner, Mapping[str, str | None]]) -> None:
     """Change dynamic settings. The value None deletes the setting, and the inherited value applies again."""
     rows = [
-        (int(owner.whose), owner.name, [(name, int(value is None), value) for name, value in values.items()])
+        (int(owner.type), owner.name, [(name, int(value is None), value) for name, value in values.items()])
         for owner, values in changes.items()
     ]
     question = Question("IncrementalAlterConfigs", 1, resources=rows, validate_only=False)
     for row in connection.ask(question, timeout_s=ASK_S + 1.0).responses:
-        owner = Owner(Whose(row.resource_type), row.resource_name)
+        owner = Owner(ResourceType(row.resource_type), row.resource_name)
         check(f"settings of {owner}", row.error_code, row.error_message)
 
 
@@ -169,7 +169,7 @@ class Setting:
     own: bool
 
 
-_OWN: Final = {Whose.TOPIC: frozenset({1}), Whose.BROKER: frozenset({2})}
+_OWN: Final = {ResourceType.TOPIC: frozenset({1}), ResourceType.BROKER: frozenset({2})}
 _OWN_OF_ALL: Final = frozenset({3})
 """Codes of ConfigSource for an owner's own settings: DYNAMIC_TOPIC_CONFIG (1) of a topic, DYNAMIC_BROKER_CONFIG (2)
 of a broker, DYNAMIC_DEFAULT_BROKER_CONFIG (3) of the cluster-wide default."""
@@ -180,11 +180,11 @@ def describe_config(connection: Connection, owner: Owner, names: Sequence[str]) 
 
     Ask a broker for its own settings. The cluster-wide default (name '') has only dynamic settings.
     """
-    rows = [(int(owner.whose), owner.name, list(names))]
+    rows = [(int(owner.type), owner.name, list(names))]
     question = Question(
         "DescribeConfigs", 4, resources=rows, include_synonyms=False, include_documentation=False
     )
-    own = _OWN[owner.whose] if owner.name else _OWN_OF_ALL
+    own = _OWN[owner.type] if owner.name else _OWN_OF_ALL
     found: dict[str, Setting] = {}
     for result in connection.ask(question, timeout_s=ASK_S).results:
         check(f"settings of {owner}", result.error_code, result.error_message)

@@ -49,11 +49,11 @@ _OPTIONAL: Final = (
 """Checks of needs that only some faults have: the name, the need, and when it is one."""
 
 
-def find_ground(need: Need, *, containers: bool = False) -> str:
+def describe_means(need: Need, *, containers: bool = False) -> str:
     """Return in words the tool or right by which this machine meets a need of faults; '' if none is required.
 
-    `containers`: True if the nodes are containers. Raises `BadInput` if the machine cannot meet the need. Starts
-    and builds nothing.
+    `containers`: True if the nodes are containers. Raises `BadInput` if the machine cannot meet the need.
+    Starts and builds nothing.
     """
     if need is Need.DISKS:
         if why := refusal():
@@ -121,7 +121,7 @@ def _python() -> str:
 
 def _optional(need: Need, where: str) -> str:
     try:
-        return find_ground(need)
+        return describe_means(need)
     except AckproofError as error:
         return f"not there, and needed only if {where}: {error}"
 
@@ -190,7 +190,7 @@ def _archive(version: str, progress: ProgressSink) -> str:
 
 
 def _start(version: str, progress: ProgressSink) -> str:
-    # Import here: modules that start a node take long to load, and `find_ground` does not need them.
+    # Import here: modules that start a node take long to load, and `describe_means` does not need them.
     from ackproof.cluster.backends.process import ProcessCluster
     from ackproof.cluster.install import EVERY_NODE, install
 

@@ -70,7 +70,7 @@ class BackendRow:
     lacks: Mapping[Ability, str] = field(default_factory=dict)
     """Abilities that the backend lacks, each with the reason; it completes "not possible on this backend, because
     …"."""
-    lays: frozenset[Need] = frozenset()
+    prepares: frozenset[Need] = frozenset()
     """Needs that the backend can prepare before a cluster starts."""
     simulated: bool = False
     """True if the nodes are virtual. Some faults cannot hit virtual nodes (`FaultSpec.NOT_SIMULATED`)."""
@@ -83,9 +83,9 @@ _LAID: Final = LINKS | DISKS | {Need.PACKETS, Need.CLOCKS, Need.METRICS, Need.CO
 
 BACKENDS: Final[Mapping[str, BackendRow]] = MappingProxyType(
     {
-        "process": BackendRow(lays=_LAID),
-        "docker": BackendRow(lays=_LAID),
-        "auto": BackendRow(lays=_LAID),
+        "process": BackendRow(prepares=_LAID),
+        "docker": BackendRow(prepares=_LAID),
+        "auto": BackendRow(prepares=_LAID),
         "attach": BackendRow(
             lacks={
                 Ability.PROCESSES: "the processes of a cluster that someone else runs are out of reach; "

@@ -68,14 +68,14 @@ def _name_bounds(bounds: object) -> object:
     quantity have a bound."""
     if not isinstance(bounds, dict):
         return bounds
-    names = [spelt(str(name)) for name in bounds]
+    names = [standard_spelling(str(name)) for name in bounds]
     return {
         name: (str(name), value, names.index(canonical) < number)
         for number, ((name, value), canonical) in enumerate(zip(bounds.items(), names, strict=True))
     }
 
 
-def spelt(name: str) -> str:
+def standard_spelling(name: str) -> str:
     """Return the name of a quantity in its standard spelling, so that equal quantities have equal names.
 
     A name that is no quantity is returned unchanged.

@@ -76,20 +76,20 @@ class Gauges(Protocol):
 class FaultDriver:
     """Driver of all faults of one run, one thread each.
 
-    `resolve(role, fault)` returns the ids of the nodes that hold a role now. `field`: cluster, clients and all else
-    that every fault's injection gets.
+    `resolve(role, fault)` returns the ids of the nodes that hold a role now. `context`: the cluster, the
+    clients and all else that every fault's injection gets.
     """
 
     def __init__(
         self,
         case: Case,
-        field: FaultContext,
+        context: FaultContext,
         gauges: Gauges,
         timeline: Timeline,
         resolve: Callable[[Role, FaultSpec], Sequence[int]],
     ) -> None:
         self._case = case
-        self._field = field
+        self._context = context
         self._gauges = gauges
         self._timeline = timeline
         self._resolve = resolve
@@ -139,7 +139,7 @@ class FaultDriver:
 
         def all_live() -> bool:
             self._begin(self._due)
-            return not self._later or self._field.stop.is_set()
+            return not self._later or self._context.stop.is_set()
 
         self._await(all_live, "the last fault", interval_s=SOON_S / 10)
         if self._later:  # stopped: a storm that has begun ends when all its faults have
@@ -247,7 +247,7 @@ class FaultDriver:
 
     def _to_heal(self, number: int, injection: Injection[Any]) -> bool:
         injection.check()
-        if self._field.stop.is_set():
+        if self._context.stop.is_set():
             return True
         life, moment = self._lives[number], self._moment
         return life.to_heal(moment) and not held_for_partner(life, self._lives, moment)
@@ -259,7 +259,7 @@ class FaultDriver:
 
     def _await_trigger(self, number: int) -> str:
         def fired() -> str | None:
-            if self._field.stop.is_set():
+            if self._context.stop.is_set():
                 raise Interrupted("stopped")
             if (life := self._lives.get(number)) is None:
                 raise Interrupted("the load ends before it begins")
@@ -282,7 +282,7 @@ class FaultDriver:
 
     def _make(self, number: int, trigger: str) -> Injection[Any]:
         life = self._lives[number]
-        node = self._field.cluster.node
+        node = self._context.cluster.node
         aim = Aim(
             {
                 role: tuple(node(number) for number in self._resolve(role, life.fault))
@@ -294,13 +294,13 @@ class FaultDriver:
             raise AckproofError(f"{UNABLE}: {why}")
         if life.fault.targets and not aim.nodes:
             raise AckproofError(AIMED_AT_NOTHING)
-        return make_injection(life.fault, aim, self._field)
+        return make_injection(life.fault, aim, self._context)
 
     def _heal(self, number: int, injection: Injection[Any]) -> None:
         try:
             begun_ns = self._timeline.clock.now()
             self._go(self._lives[number].heal(injection.heal(), begun_ns))
-            if self._field.stop.is_set():
+            if self._context.stop.is_set():
                 raise Interrupted("the run was stopped, so healing was not awaited")
             self._go(self._lives[number].recover(injection.confirm_healed()))
         except Exception as error:  # noqa: BLE001 — as above
@@ -308,8 +308,8 @@ class FaultDriver:
             self._left.append((number, injection))
         finally:
             # Other faults on its nodes wait for its release, even if it could not heal.
-            if self._field.holds is not None:
-                self._field.holds.drop(number)
+            if self._context.holds is not None:
+                self._context.holds.drop(number)
 
     def _put_back(self, number: int, injection: Injection[Any]) -> None:
         """Undo changes of metadata that must not outlive the fault. All other faults are over by then."""

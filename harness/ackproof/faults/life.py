@@ -328,7 +328,7 @@ def awaits_a_count(lives: Lives) -> bool:
     )
 
 
-def followers(lives: Lives, first: Life) -> list[Life]:
+def chained_faults(lives: Lives, first: Life) -> list[Life]:
     """Return the faults with a trigger `after:` on `first` that its last step starts. While `first` is asked for,
     these are the faults that it drew as a storm; later all others.
     """

@@ -37,7 +37,7 @@ BESIDE_S: Final = 0.3
 
 
 @dataclass(frozen=True)
-class Deal:
+class PairShares:
     """Distribution of the pairs of fault kinds over the runs of an experiment. `shares`: the pairs of each
     run."""
 
@@ -51,7 +51,7 @@ def pair_storm_of(experiment: ExperimentSpec) -> Storm | None:
     return next((fault for fault in experiment.faults if isinstance(fault, Storm) and fault.pairs), None)
 
 
-def deal(storm: Storm, experiment: ExperimentSpec, able: Able) -> Deal:
+def distribute_pairs(storm: Storm, experiment: ExperimentSpec, able: Able) -> PairShares:
     """Distribute all pairs of the storm's kinds over runs, `storm.count // 2` pairs for each.
 
     The result does not depend on the seed. `able(fault)`: True if the backend can inject the fault.
@@ -70,7 +70,7 @@ def deal(storm: Storm, experiment: ExperimentSpec, able: Able) -> Deal:
     random.Random("pairs").shuffle(pairs)
     size = storm.count // 2
     cuts = [*range(0, len(pairs), size), len(pairs)]
-    return Deal(tuple(tuple(pairs[low:high]) for low, high in pairwise(cuts)), refused)
+    return PairShares(tuple(tuple(pairs[low:high]) for low, high in pairwise(cuts)), refused)
 
 
 def draw_pairs(

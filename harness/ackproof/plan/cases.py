@@ -30,7 +30,7 @@ from ackproof.experiment.problems import (
     plain,
 )
 from ackproof.experiment.spec import attached_topic
-from ackproof.faults.pairs import Deal, deal, draw_pairs, pair_storm_of
+from ackproof.faults.pairs import PairShares, distribute_pairs, draw_pairs, pair_storm_of
 from ackproof.faults.storm import Storm, draw_storm
 from ackproof.plan.axes import matrix_of
 from ackproof.plan.builds import fill_in_builds
@@ -200,14 +200,14 @@ def reseeded(case: Case, seed: int) -> Case:
     return _make_case(case.id, case.settings, case.repeat, own, case.experiment, case.cell, dealt)
 
 
-def pairs_of(experiment: ExperimentSpec) -> Deal | None:
+def pairs_of(experiment: ExperimentSpec) -> PairShares | None:
     """Distribute all pairs of fault kinds over the repeats; None if the experiment has no storm with `pairs:
     all`.
 
     The result has a share of the pairs for each repeat, and the refused pairs. It does not depend on the seed.
     """
     storm = pair_storm_of(experiment)
-    return None if storm is None else deal(storm, experiment, able_on(experiment))
+    return None if storm is None else distribute_pairs(storm, experiment, able_on(experiment))
 
 
 def case_seed(seed: int, case_id: str) -> int:
@@ -223,7 +223,7 @@ def _make_case(
     own: int,
     experiment: ExperimentSpec,
     cell: str,
-    dealt: Deal | None,
+    dealt: PairShares | None,
 ) -> Case:
     able = able_on(experiment)
     drawn: dict[int, StormDraw] = {}

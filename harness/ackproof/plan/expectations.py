@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain
 from typing import Final
 
-from ackproof.experiment.experiment import ExpectSpec, ExperimentSpec, spelt
+from ackproof.experiment.experiment import ExpectSpec, ExperimentSpec, standard_spelling
 from ackproof.experiment.problems import Data, ListNode, MapNode, Node, Path, ScalarNode, nearest, path_text
 from ackproof.plan.axes import Choice, Matrix
 from ackproof.plan.diagnostics import Problems
@@ -30,7 +30,7 @@ from ackproof.rundir.documents import Scalar
 from ackproof.rundir.observed import ZNODES
 
 
-class Expecting:
+class ExpectationMatcher:
     """The expectations of one experiment, matched with its cells.
 
     Values are compared by their meaning in the experiment: `-1` and `all` are the same `acks`.
@@ -143,7 +143,9 @@ class Expecting:
         Its last part is the quantity's name as the file spells it, or `quantity` if the file does not have it.
         """
         node = self._found.node(where)
-        written = {spelt(name): name for name in node.entries} if isinstance(node, MapNode) else {}
+        written = (
+            {standard_spelling(name): name for name in node.entries} if isinstance(node, MapNode) else {}
+        )
         return (*where, written.get(quantity, quantity))
 
     def _resolve(self, where: Path, given: dict[str, Scalar]) -> dict[Path, tuple[str, Data]] | None:

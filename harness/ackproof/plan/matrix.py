@@ -25,10 +25,10 @@ from ackproof.plan.axes import Choice, Matrix, Option, matrix_of
 from ackproof.plan.builds import with_broker_file
 from ackproof.plan.checks import check
 from ackproof.plan.diagnostics import Problems
-from ackproof.plan.expectations import Expecting
+from ackproof.plan.expectations import ExpectationMatcher
 from ackproof.plan.paths import label_of, override, value_at
 from ackproof.plan.reader import read_experiment
-from ackproof.plan.repeats import Spanning
+from ackproof.plan.repeats import RepeatsMatcher
 from ackproof.rundir.batch import OverRepeats
 from ackproof.rundir.documents import Scalar
 from ackproof.rundir.layout import safe_name
@@ -88,12 +88,12 @@ def analyse(file: str, root: MapNode) -> Plan:
         message = f"{len(names)} cases × {spec.repeat} repeats are more than {MAX_CASES} runs"
         found.report(("repeat",), message)
     errors = [problem for problem in elsewhere if problem.severity == "error"]
-    expecting = Expecting(found, spec, matrix)
+    expecting = ExpectationMatcher(found, spec, matrix)
     read = [(cell, choice) for cell, choice in zip(specs, matrix.choices, strict=True) if cell is not None]
     cells = [cell for cell, _ in read]
     matched = expecting.match(cells, [choice for _, choice in read], complete=not errors)
     doubted = len(found.warnings)
-    spanning = () if errors else Spanning(found, spec, expecting, names, matrix.choices, cells).match()
+    spanning = () if errors else RepeatsMatcher(found, spec, expecting, names, matrix.choices, cells).match()
     if found.problems or errors:
         raise InvalidExperiment([*found.problems, *errors])
     return Plan(

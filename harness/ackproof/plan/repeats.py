@@ -17,7 +17,7 @@ from ackproof.experiment.experiment import MOST_REPEATS, ExperimentSpec
 from ackproof.experiment.problems import Path, nearest
 from ackproof.plan.axes import Choice
 from ackproof.plan.diagnostics import Problems
-from ackproof.plan.expectations import Expecting
+from ackproof.plan.expectations import ExpectationMatcher
 from ackproof.plan.paths import value_at
 from ackproof.quantities.vocabulary import parse_ask
 from ackproof.repeats.decide import USUAL, repeats_needed
@@ -29,7 +29,7 @@ _WHOLE: Final = re.compile(r"-?[0-9]{1,15}\Z")
 _TRUTHS: Final[Mapping[str, Scalar]] = {"true": True, "false": False, "null": None}
 
 
-class Spanning:
+class RepeatsMatcher:
     """The expectations over repeats of one experiment, matched with its cells.
 
     `names`, `choices`, `cells`: of each cell, its name, its combination of the matrix and its experiment, in the
@@ -40,7 +40,7 @@ class Spanning:
         self,
         found: Problems,
         spec: ExperimentSpec,
-        expecting: Expecting,
+        expecting: ExpectationMatcher,
         names: Sequence[str],
         choices: Sequence[Choice],
         cells: Sequence[ExperimentSpec],

@@ -16,7 +16,7 @@ from typing import Final
 from ackproof import audit
 from ackproof.base.errors import BadInput
 from ackproof.experiment.case import Case, cell_of
-from ackproof.faults.pairs import Pair, deal, pair_storm_of
+from ackproof.faults.pairs import Pair, distribute_pairs, pair_storm_of
 from ackproof.faults.registry import fault_kinds
 from ackproof.judge import judge_case, judge_over_repeats, judge_unwritten, prepare_audit
 from ackproof.judge.oracle import predict_run, replay_run
@@ -206,7 +206,7 @@ def _table(runs: list[tuple[Case, CaseDir]]) -> PairTable:
     first = runs[0][0]
     storm = pair_storm_of(first.experiment)
     assert storm is not None
-    dealt = deal(storm, first.experiment, able_on(first.experiment))
+    dealt = distribute_pairs(storm, first.experiment, able_on(first.experiment))
     found: dict[Pair, PairEntry] = {
         pair: PairEntry(kinds=pair, outcome=PairOutcome.NOT_RUN) for share in dealt.shares for pair in share
     }

@@ -90,7 +90,7 @@ _IN_WORDS: Final = {
 
 
 @dataclass
-class Swept:
+class CleanResult:
     """Result of `ackproof clean`: what it ended and removed, and what it could not.
 
     `stuck`: processes that did not end, with the reason. `mounts`: unmounted disks. `data`: removed broker
@@ -131,9 +131,9 @@ def _who(child: MarkedProcess) -> str:
     return f"{child.role} (pid {child.pid}) of {child.directory}"
 
 
-def sweep() -> Swept:
+def sweep() -> CleanResult:
     """End and remove what dead runs left behind. What cannot be removed stays in the registry."""
-    swept = Swept()
+    swept = CleanResult()
     for folder in orphans():
         # Thaw file systems first: a process that waits for a frozen one cannot be ended.
         thaw_below(folder)
@@ -163,7 +163,7 @@ def sweep() -> Swept:
     return swept
 
 
-def _remove_containers(swept: Swept) -> set[str]:
+def _remove_containers(swept: CleanResult) -> set[str]:
     """Remove containers, networks and volumes whose labels name a dead harness; return the folders of their runs."""
     if not presence.listening():
         return set()
@@ -185,7 +185,7 @@ def _remove_containers(swept: Swept) -> set[str]:
     return {str(thing.marks.directory) for thing in gone}
 
 
-def _unmount(folder: Path, swept: Swept) -> bool:
+def _unmount(folder: Path, swept: CleanResult) -> bool:
     """Unmount file systems of nodes, with their loop devices; return True if none is left."""
     done, stuck = unmount_below(folder)
     swept.mounts += done
@@ -195,7 +195,7 @@ def _unmount(folder: Path, swept: Swept) -> bool:
     return not stuck
 
 
-def _tidy(run: CaseDir, swept: Swept) -> bool:
+def _tidy(run: CaseDir, swept: CleanResult) -> bool:
     """Clean a run directory. Return True if only files that are to be kept remain."""
     if run.attached_json.exists():
         with contextlib.suppress(BadInput):

@@ -30,9 +30,9 @@ from ackproof.rundir.timeline import DRAWN_FROM, fault_name
 def find_lack(need: Need, backend: str) -> str:
     """Return why this backend cannot meet a need on this machine; '' if it can."""
     try:
-        from ackproof.cluster.doctor import find_ground
+        from ackproof.cluster.doctor import describe_means
 
-        find_ground(need, containers=backend == "docker")
+        describe_means(need, containers=backend == "docker")
     except BadInput as error:
         return str(error)
     return ""
@@ -40,7 +40,7 @@ def find_lack(need: Need, backend: str) -> str:
 
 def find_lacks(case: Case) -> dict[int, str]:
     """Return the faults of the case that this machine cannot inject: the reason by fault number."""
-    if not case.experiment.ground.lays:
+    if not case.experiment.ground.prepares:
         return {}
     backend = case.experiment.backend
     lacks = {
@@ -144,7 +144,7 @@ _ROW: Final = 20
 """Bytes of one record in the ledgers: a produced row and a consumed row, in columns."""
 
 
-def needed(cases: Sequence[Case]) -> int:
+def disk_space_needed(cases: Sequence[Case]) -> int:
     """Return the approximate disk space, in bytes, that these cases need, run one after the other.
 
     It is a lower bound for producers without a rate, because their number of records is unknown.
@@ -170,7 +170,7 @@ def _logs(case: Case) -> int:
 
 def require_room(out: Path, cases: Sequence[Case]) -> None:
     """Raise `BadInput` if the disk of the runs has too little space for them."""
-    free, wanted = free_space(out), needed(cases)
+    free, wanted = free_space(out), disk_space_needed(cases)
     if free < wanted:
         raise BadInput(
             f"{out}: about {_mb(wanted)} are needed and {_mb(free)} are free. Name another place with --out, or lower "

@@ -300,11 +300,13 @@ class RecoveryWatch:
         """Return True if the topic names throttled replicas and a broker of a replica has a throttle rate."""
         links = self._cluster.running_links()
         link = next(iter(links.values()))
-        named = admin.describe_config(link, admin.Owner(admin.Whose.TOPIC, found.topic), _THROTTLED)
+        named = admin.describe_config(link, admin.Owner(admin.ResourceType.TOPIC, found.topic), _THROTTLED)
         if not any(setting.value for setting in named.values()):
             return False
         for node in set(found.replicas) & links.keys():
-            rates = admin.describe_config(links[node], admin.Owner(admin.Whose.BROKER, str(node)), _RATES)
+            rates = admin.describe_config(
+                links[node], admin.Owner(admin.ResourceType.BROKER, str(node)), _RATES
+            )
             if any(setting.value and int(setting.value) < 1 << 62 for setting in rates.values()):
                 return True
         return False

@@ -29,7 +29,15 @@ from ackproof.rundir.lab import (
     ComparisonFile,
 )
 from ackproof.rundir.layout import BatchDir
-from ackproof_lab.compare.groups import Asked, Group, expected_of, groups_of, settings_of, side, words
+from ackproof_lab.compare.groups import (
+    Asked,
+    Group,
+    estimate_fields,
+    expected_of,
+    groups_of,
+    settings_of,
+    side,
+)
 
 
 def compare(
@@ -168,7 +176,7 @@ def _beyond(
         apart=not sure.low <= alike <= sure.high,
         sure_low=sure.low if math.isfinite(sure.low) else None,
         sure_high=sure.high if math.isfinite(sure.high) else None,
-        **words(found, unit, how),
+        **estimate_fields(found, unit, how),
     )
 
 

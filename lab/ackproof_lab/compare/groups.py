@@ -161,11 +161,13 @@ def side(values: Sequence[Value], unit: Unit, statistic: Statistic) -> ComparedS
     found = estimate(values, statistic)
     middle = (found.seen.low + found.seen.high) / 2
     return ComparedSide(
-        repeats=len(values), middle=middle if math.isfinite(middle) else None, **words(found, unit, None)
+        repeats=len(values),
+        middle=middle if math.isfinite(middle) else None,
+        **estimate_fields(found, unit, None),
     )
 
 
-def words(found: Estimate, unit: Unit, how: Contrast | None) -> dict[str, object]:
+def estimate_fields(found: Estimate, unit: Unit, how: Contrast | None) -> dict[str, object]:
     """Return an estimate as the fields of `ComparedSide`: `seen` and `interval` as text; `low` and `high` as
     numbers, None if unbounded.
 

@@ -28,7 +28,7 @@ _KAFKA: Final = click.option(
 )
 _BACKEND: Final = click.option(
     "--backend",
-    type=click.Choice([name for name, row in BACKENDS.items() if row.lays]),
+    type=click.Choice([name for name, row in BACKENDS.items() if row.prepares]),
     help="Force it on this backend, not on processes.",
 )
 

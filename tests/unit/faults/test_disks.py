@@ -13,12 +13,12 @@ from ackproof.base.wait import wait_until
 from ackproof.cluster.disks.file_systems import DiskError, FileSystem
 from ackproof.experiment.fault import Grip
 from ackproof.faults.disks.power_loss import CANARY, Canary
-from ackproof.faults.disks.slow_disk import Stutter, timed_fsync
+from ackproof.faults.disks.slow_disk import FreezeLoop, timed_fsync
 from ackproof.faults.injection import Holds
 
 
 def test_a_canary_does_not_live_through_a_power_loss(system: FileSystem) -> None:
-    canary = Canary.sit("broker-1", system)
+    canary = Canary.write("broker-1", system)
     assert canary.lives()
     system.lose_power()
     system.remount()
@@ -28,7 +28,7 @@ def test_a_canary_does_not_live_through_a_power_loss(system: FileSystem) -> None
 def test_nor_when_the_journal_was_committed_in_between(system: FileSystem) -> None:
     """An fsync that was under way when the node was stopped does that: only the name is on the disk then."""
     with (system.at / "another").open("wb") as another:
-        canary = Canary.sit("broker-1", system)
+        canary = Canary.write("broker-1", system)
         another.write(b"1")
         another.flush()
         os.fsync(another.fileno())
@@ -40,7 +40,7 @@ def test_nor_when_the_journal_was_committed_in_between(system: FileSystem) -> No
 
 def test_a_mere_kill_is_no_power_loss(system: FileSystem) -> None:
     """An orderly unmount writes everything out: the canary lives."""
-    canary = Canary.sit("broker-1", system)
+    canary = Canary.write("broker-1", system)
     system.remount()
     assert canary.lives()
 
@@ -48,7 +48,7 @@ def test_a_mere_kill_is_no_power_loss(system: FileSystem) -> None:
 def test_on_a_full_disk_nobody_could_see_it(system: FileSystem) -> None:
     system.fill()
     with pytest.raises(FaultNotConfirmed, match=r"takes no file .*: No space left on device"):
-        Canary.sit("broker-1", system)
+        Canary.write("broker-1", system)
 
 
 def test_what_was_filled_is_freed_although_another_fault_has_shut_it_down(system: FileSystem) -> None:
@@ -64,8 +64,8 @@ def test_what_was_filled_is_freed_although_another_fault_has_shut_it_down(system
 STALL_S = 0.2
 
 
-def _stutter(system: FileSystem, holds: Holds) -> Stutter:
-    return Stutter({1: system}, STALL_S, holds.acting_on, lambda node: bool(holds.others(node, 7)))
+def _freeze_loop(system: FileSystem, holds: Holds) -> FreezeLoop:
+    return FreezeLoop({1: system}, STALL_S, holds.acting_on, lambda node: bool(holds.others(node, 7)))
 
 
 def _until_slow(system: FileSystem) -> None:
@@ -76,8 +76,8 @@ def _until_slow(system: FileSystem) -> None:
 
 def test_what_another_fault_breaks_and_mounts_anew_is_slow_again(system: FileSystem) -> None:
     holds = Holds()
-    stutter = _stutter(system, holds)
-    stutter.start()
+    loop = _freeze_loop(system, holds)
+    loop.start()
     try:
         _until_slow(system)
         holds.take(1, 8, Grip.DOWN)
@@ -91,20 +91,20 @@ def test_what_another_fault_breaks_and_mounts_anew_is_slow_again(system: FileSys
         holds.release(1, 8)
         _until_slow(system)
     finally:
-        stutter.end()
-    assert stutter.error is None
+        loop.end()
+    assert loop.error is None
     assert timed_fsync(system.at) < STALL_S / 2
 
 
 def test_what_breaks_by_itself_is_said(system: FileSystem) -> None:
-    stutter = _stutter(system, Holds())
+    loop = _freeze_loop(system, Holds())
     system.fail()
-    stutter.start()
+    loop.start()
     try:
-        wait_until(lambda: stutter.error, what="it to say so", timeout_s=5)
+        wait_until(lambda: loop.error, what="it to say so", timeout_s=5)
     finally:
-        stutter.end()
-    assert "cannot be frozen" in str(stutter.error)
+        loop.end()
+    assert "cannot be frozen" in str(loop.error)
 
 
 def test_where_nothing_is_mounted_nothing_is_frozen(tmp_path: Path) -> None:

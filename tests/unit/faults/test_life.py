@@ -15,8 +15,8 @@ from ackproof.faults.life import (
     Moment,
     Stage,
     Step,
+    chained_faults,
     due,
-    followers,
     held_for_partner,
     pending,
     storm_goes_on,
@@ -136,8 +136,8 @@ def test_a_fault_after_another_counts_from_its_confirmation_a_drawn_one_from_the
     assert due(second, lives(bitten(pause()), second), moment(3), unknown) == "1s after fault 1 is confirmed"
     drawn = pause(1001, ChainTrigger(1, 1.0))
     assert due(drawn, lives(ask(pause()), drawn), moment(2), unknown) == "1s into storm 1"
-    assert followers(lives(pause(), second, drawn), ask(pause())) == [drawn]
-    assert followers(lives(pause(), second, drawn), bitten(pause())) == [second]
+    assert chained_faults(lives(pause(), second, drawn), ask(pause())) == [drawn]
+    assert chained_faults(lives(pause(), second, drawn), bitten(pause())) == [second]
 
 
 def test_what_never_begins() -> None:

@@ -11,7 +11,7 @@ import pytest
 
 from ackproof.base.errors import FaultNotConfirmed
 from ackproof.cluster import admin, queries
-from ackproof.cluster.admin import Owner, Setting, Whose
+from ackproof.cluster.admin import Owner, ResourceType, Setting
 from ackproof.cluster.clocks import ClockReading
 from ackproof.cluster.metadata import zookeeper as zookeeper_metadata
 from ackproof.cluster.metadata.zookeeper import Registration
@@ -61,7 +61,7 @@ class Settings:
         return cast(ConfigChange, make(SetConfig, cluster=self, config={NAME: "1"}, **whose))
 
 
-TOPIC = Owner(Whose.TOPIC, "t")
+TOPIC = Owner(ResourceType.TOPIC, "t")
 
 
 def _says(**values: str) -> dict[tuple[int, Owner], Setting]:
@@ -102,7 +102,7 @@ def test_what_is_in_force_already_is_not_asked_for(monkeypatch: pytest.MonkeyPat
 @pytest.mark.parametrize(("own", "back"), [(True, "9"), (False, None)], ids=["its own", "inherited"])
 def test_it_is_put_back_as_it_was(monkeypatch: pytest.MonkeyPatch, own: bool, back: str | None) -> None:
     """One broker's: it is asked itself, of its own settings, and no other is."""
-    owner = Owner(Whose.BROKER, "2")
+    owner = Owner(ResourceType.BROKER, "2")
     brokers = Settings({(2, owner): Setting("9", own)})
     change = brokers.change(monkeypatch, broker=2)
     change.inject()
@@ -113,13 +113,13 @@ def test_it_is_put_back_as_it_was(monkeypatch: pytest.MonkeyPatch, own: bool, ba
 
 
 def test_settings_of_all_brokers_are_looked_at_on_each(monkeypatch: pytest.MonkeyPatch) -> None:
-    everybody = Owner(Whose.BROKER, "")
+    everybody = Owner(ResourceType.BROKER, "")
     brokers = Settings({(1, everybody): Setting("9", own=False)})
     change = brokers.change(monkeypatch)
     change.inject()
     assert brokers.asked == [(1, {everybody: {NAME: "1"}})]
     brokers.said = {
-        (number, Owner(Whose.BROKER, str(number))): Setting("1", own=False) for number in (1, 2, 3)
+        (number, Owner(ResourceType.BROKER, str(number))): Setting("1", own=False) for number in (1, 2, 3)
     }
     assert all(f"broker {number}: {NAME}=1" in change.confirm() for number in (1, 2, 3))
 

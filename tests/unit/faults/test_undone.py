@@ -129,7 +129,7 @@ def changes(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, str | None]]:
     monkeypatch.setattr(
         admin,
         "alter_config",
-        lambda link, changes: asked.append(changes[admin.Owner(admin.Whose.BROKER, "")]),
+        lambda link, changes: asked.append(changes[admin.Owner(admin.ResourceType.BROKER, "")]),
     )
     return asked
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from ackproof.rundir.outcome import Verdict
 from ackproof_reports import render_batch
-from ackproof_reports.summaries import clean, code, plain
+from ackproof_reports.summaries import markdown, markdown_code, xml_text
 from ackproof_reports.wording import duration, number_range, setting_names, share, short_setting, visible
 
 
@@ -61,8 +61,8 @@ def test_hostile_xml(maker: ModuleType, tmp_path: Path) -> None:
 
 @given(st.text(st.characters(codec=None)))
 def test_cleaned_text_is_xml(text: str) -> None:
-    element = ET.Element("a", {"b": clean(text)})
-    element.text = clean(text)
+    element = ET.Element("a", {"b": xml_text(text)})
+    element.text = xml_text(text)
     assert ET.fromstring(ET.tostring(element, encoding="utf-8")).tag == "a"
 
 
@@ -87,14 +87,14 @@ def test_hostile_summary_stays_a_table(maker: ModuleType, tmp_path: Path) -> Non
 
 @given(st.text(st.sampled_from("a |\\`*_[]()<>@&#\n\t\u202e")))
 def test_plain_is_one_inert_line(text: str) -> None:
-    told = plain(text)
+    told = markdown(text)
     assert "\n" not in told and "<" not in told and "@" not in told
     assert not re.search(r"(?<!\\)(?:\\\\)*[|`*_\[\]]", told)
 
 
 @given(st.text(st.sampled_from("`ab |\n"), max_size=20))
 def test_code_is_one_span(text: str) -> None:
-    told = code(text)
+    told = markdown_code(text)
     if told != "—":
         fence = re.match("`+", told)
         assert fence is not None and told.endswith(fence[0])

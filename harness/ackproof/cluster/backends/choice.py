@@ -47,7 +47,7 @@ def make_cluster(
         return AttachedCluster(spec, attachment, nodes_dir)
     if backend not in ("process", "docker"):
         raise BadInput(f"there is no backend '{backend}'")
-    if unmet := needs - BACKENDS[backend].lays:
+    if unmet := needs - BACKENDS[backend].prepares:
         raise BadInput(f"not possible on the backend {backend} yet: {', '.join(sorted(unmet))}")
     if backend == "process":
         return ProcessCluster(spec, nodes_dir, tag, on_event, installed=installed, needs=needs)
@@ -61,7 +61,7 @@ def prepare(
     backend: str, needs: Set[Need], builds: Iterable[KafkaBuild], progress: ProgressSink = ignore
 ) -> None:
     """Find, fetch or build the tools, images and jars for these builds and needs. Raises `BadInput`."""
-    if not BACKENDS[backend].lays:
+    if not BACKENDS[backend].prepares:
         return
     clocks.require(needs)
     disks.require(needs)

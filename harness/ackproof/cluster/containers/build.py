@@ -38,7 +38,7 @@ from ackproof.cluster.containers.engine import (
     labels,
     make_bridge,
     remove_leftovers,
-    spoken,
+    with_engine_errors,
 )
 from ackproof.cluster.containers.images import (
     ARCHIVE,
@@ -175,7 +175,9 @@ def _base(engine: Engine, progress: ProgressSink) -> str:
         if made.returncode != 0:
             raise ProvisionFailed(f"mmdebstrap failed: {' '.join(made.stderr.split())[-400:]}")
         repository, tag = reference.split(":")
-        spoken(engine.client.api.import_image_from_file)(str(archive), repository=repository, tag=tag)
+        with_engine_errors(engine.client.api.import_image_from_file)(
+            str(archive), repository=repository, tag=tag
+        )
     return reference
 
 
@@ -202,7 +204,7 @@ def _context(jars: KafkaJars, work: Path) -> Path:
     return context
 
 
-@spoken
+@with_engine_errors
 def _build(
     engine: Engine,
     context: Path,
@@ -222,7 +224,7 @@ def _forget(engine: Engine, reference: str) -> None:
     """Remove an image name and unused layers; does nothing if containers use it."""
     if find_image(engine, reference) is not None:
         try:
-            spoken(engine.client.images.remove)(reference)
+            with_engine_errors(engine.client.images.remove)(reference)
         except EngineFailed:
             return
 
@@ -258,7 +260,7 @@ def bake(engine: Engine, image: str, work: CaseDir, tag: RunTag) -> str:
             served[node] = container.start()
         bootstrap = f"127.0.0.1:{ports[_MAIN - 1]}"
         _await_both(bootstrap, served)
-        answer = spoken(served[_MAIN].container.container.exec_run)(["java", "-version"]).output
+        answer = with_engine_errors(served[_MAIN].container.container.exec_run)(["java", "-version"]).output
         found = _VERSION.search(answer.decode("utf-8", "replace") if isinstance(answer, bytes) else "")
         warm_up(bootstrap, leader=_MAIN, follower=_PEER)
         served[_PEER].signal(signal.SIGKILL)
@@ -339,7 +341,9 @@ def _await_both(bootstrap: str, served: dict[int, ContainerProcess]) -> None:
     def registered() -> bool:
         for process in served.values():
             if process.poll() is not None:
-                logs = spoken(process.container.container.logs)(tail=10).decode("utf-8", "replace")
+                logs = with_engine_errors(process.container.container.logs)(tail=10).decode(
+                    "utf-8", "replace"
+                )
                 raise ProvisionFailed(f"{process.role} of the image ended: {' '.join(logs.split())[-400:]}")
         try:
             return len(admin.list_topics(timeout=1).brokers) == len(served)

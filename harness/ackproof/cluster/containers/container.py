@@ -19,7 +19,14 @@ from testcontainers.core.container import DockerContainer
 from ackproof.base.errors import BadInput, WaitTimeout
 from ackproof.base.processes import ProcessState, RunTag, process_state, started
 from ackproof.base.wait import wait_until
-from ackproof.cluster.containers.engine import TIMEOUT_S, Engine, EngineFailed, EngineLost, labels, spoken
+from ackproof.cluster.containers.engine import (
+    TIMEOUT_S,
+    Engine,
+    EngineFailed,
+    EngineLost,
+    labels,
+    with_engine_errors,
+)
 from docker import types
 
 testcontainers_config.ryuk_disabled = True  # `ackproof clean` finds leftovers by their labels
@@ -101,7 +108,7 @@ class NodeContainer:
         """The container as the docker SDK has it. Raises `ContainerStartException` before the first `start`."""
         return self._made.get_wrapped_container()
 
-    @spoken
+    @with_engine_errors
     def start(self) -> ContainerProcess:
         """Start the container; make it before, if needed."""
         if self._made._container is None:
@@ -111,14 +118,14 @@ class NodeContainer:
         self.container.reload()
         return ContainerProcess(self, int(self.container.attrs["State"]["Pid"]))
 
-    @spoken
+    @with_engine_errors
     def status(self) -> int | None:
         """Return the container's exit status as the engine reports it, None while it runs."""
         self.container.reload()
         state = self.container.attrs["State"]
         return None if state["Running"] else int(state["ExitCode"])
 
-    @spoken
+    @with_engine_errors
     def send(self, number: int) -> bool:
         """Send a signal. SIGSTOP freezes the container, SIGCONT thaws it. Return False if it has ended."""
         try:
@@ -137,23 +144,23 @@ class NodeContainer:
             raise
         return True
 
-    @spoken
+    @with_engine_errors
     def run(self, command: Sequence[str]) -> str:
         """Run a command in the running container, and return its output (both streams), whatever its exit status."""
         said = self.container.exec_run(list(command)).output
         return said.decode("utf-8", "replace") if isinstance(said, bytes) else ""
 
-    @spoken
+    @with_engine_errors
     def output(self) -> str:
         """Return what the container has printed so far."""
         return bytes(self.container.logs()).decode("utf-8", "replace")
 
-    @spoken
+    @with_engine_errors
     def save_output(self) -> None:
         """Write the container's output so far to `stdout.log` in the node's folder."""
         self._output.write_bytes(self.container.logs())
 
-    @spoken
+    @with_engine_errors
     def remove(self) -> None:
         """Remove the container, which has ended, and close the connection to the engine."""
         self.container.remove(force=True, v=True)

@@ -44,7 +44,7 @@ class EngineLost(EngineFailed):
     """The container engine stopped answering."""
 
 
-def spoken(call: Callable[P, T]) -> Callable[P, T]:
+def with_engine_errors(call: Callable[P, T]) -> Callable[P, T]:
     """Wrap a function that calls the docker SDK: its errors become `EngineFailed`, with the engine's message,
     or `EngineLost`."""
 
@@ -161,7 +161,7 @@ def make_bridge(engine: Engine, name: str, prefixes: Iterable[str], labels: Mapp
     for prefix in prefixes:
         pool = IPAMPool(subnet=f"{prefix}.0/24", gateway=gateway(prefix))
         try:
-            spoken(engine.client.networks.create)(
+            with_engine_errors(engine.client.networks.create)(
                 name, driver="bridge", ipam=IPAMConfig(pool_configs=[pool]), labels=dict(labels)
             )
         except EngineFailed as error:
@@ -222,7 +222,7 @@ class Leftover:
                 raise
 
 
-@spoken
+@with_engine_errors
 def find_leftovers(engine: Engine, run_id: str | None = None) -> list[Leftover]:
     """Return all containers, then networks, then volumes that have marks (those of one run, if given)."""
     run = LABELS[processes.RUN]
@@ -242,7 +242,7 @@ def find_leftovers(engine: Engine, run_id: str | None = None) -> list[Leftover]:
     ]
 
 
-@spoken
+@with_engine_errors
 def remove_leftovers(
     engine: Engine, which: Callable[[Marks], bool], run_id: str | None = None
 ) -> list[Leftover]:

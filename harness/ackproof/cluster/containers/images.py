@@ -12,7 +12,7 @@ import docker.errors
 from ackproof.base.environment import cache_root
 from ackproof.base.errors import AckproofError, BadInput
 from ackproof.base.processes import RunTag
-from ackproof.cluster.containers.engine import Engine, EngineFailed, connect, labels, spoken
+from ackproof.cluster.containers.engine import Engine, EngineFailed, connect, labels, with_engine_errors
 from ackproof.experiment.kafka import DEFAULT
 from ackproof.provision.builds import unpack_jars
 from ackproof.provision.cache import build_once
@@ -43,7 +43,7 @@ class KafkaImage:
     recipe: str
 
 
-@spoken
+@with_engine_errors
 def find_image(engine: Engine, reference: str) -> KafkaImage | None:
     """Return the image of this name, None if the engine does not have it."""
     try:
@@ -83,7 +83,7 @@ def find_or_pull_image(
         return found
     progress(Progress("image", f"fetching {reference}"))
     try:
-        spoken(engine.client.images.pull)(reference)
+        with_engine_errors(engine.client.images.pull)(reference)
     except EngineFailed as error:
         reason = " ".join(str(error).split())[:200]
         raise BadInput(
@@ -108,7 +108,7 @@ def copy_image_jars(reference: str, progress: ProgressSink = ignore) -> Path:
         engine.close()
 
 
-@spoken
+@with_engine_errors
 def _copy_jars(engine: Engine, reference: str, folder: Path, progress: ProgressSink) -> None:
     progress(Progress("image", f"copying the jars of {reference}"))
     tag = RunTag(f"image-{os.getpid()}", folder, folder)

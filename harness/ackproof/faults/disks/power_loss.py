@@ -102,8 +102,9 @@ class Canary:
     content: bytes
 
     @classmethod
-    def sit(cls, name: str, system: FileSystem) -> Self:
-        """Write a canary. Raises `FaultNotConfirmed` if the file system accepts no file."""
+    def write(cls, name: str, system: FileSystem) -> Self:
+        """Write a canary into a file system of the node `name`. Raises `FaultNotConfirmed` if it accepts no
+        file."""
         made = cls(name, system.at / CANARY, os.urandom(_CANARY_BYTES))
         try:
             made.path.write_bytes(made.content)
@@ -180,7 +181,7 @@ class PowerLossInjection(DiskInjection[PowerLoss]):
         self._await_state(NodeState.STOPPED, GONE_WITHIN_S)
         self._before = {node.id: _ends(node) for node in self.nodes}
         self._canaries = [
-            Canary.sit(node.name, system) for node in self.nodes for system in node.disk.file_systems
+            Canary.write(node.name, system) for node in self.nodes for system in node.disk.file_systems
         ]
         for node in self.nodes:
             self._down.add(node.id)

@@ -102,7 +102,7 @@ class SlowDisk(LogDirFault):
         ).most(silent)
 
 
-class Stutter:
+class FreezeLoop:
     """Loop on a thread that freezes the file systems of nodes for `stall_s` seconds, then thaws them for a
     moment.
 
@@ -165,19 +165,19 @@ class Stutter:
 class SlowDiskInjection(LogDirInjection[SlowDisk]):
     """Slow the nodes' disks down. No process ends."""
 
-    _stutter: Stutter | None = None
+    _loop: FreezeLoop | None = None
 
     def inject(self) -> str:
         self._require_breakable()
         for node in self.nodes:
             self._dirs[node.id] = self._dir_of(node)
-        self._stutter = Stutter(
+        self._loop = FreezeLoop(
             {node.id: self._system(node) for node in self.nodes},
             self.fault.stall,
             self.holds.acting_on,
             lambda node: bool(self.holds.others(node, self.fault.number)),
         )
-        self._stutter.start()
+        self._loop.start()
         return (
             f"{self._name_nodes()}: the log's file system stands still for {self.fault.stall:g} s at a time"
         )
@@ -213,20 +213,20 @@ class SlowDiskInjection(LogDirInjection[SlowDisk]):
                 stop=self.context.stop,
             )
         except WaitTimeout as error:
-            broken = self._stutter.error if self._stutter is not None else None
+            broken = self._loop.error if self._loop is not None else None
             raise self.not_confirmed(f"{error}{f': {broken}' if broken else ''}") from error
         return f"a write and fsync where {node.name} has its log took {longest:.2f} s longer than on a disk nearby"
 
     def heal(self) -> str:
-        if self._stutter is None:
+        if self._loop is None:
             return "nothing was slowed"
-        self._stutter.end()
-        if self._stutter.error is not None:
-            raise FaultNotConfirmed(f"slow_disk did not last: {self._stutter.error}")
+        self._loop.end()
+        if self._loop.error is not None:
+            raise FaultNotConfirmed(f"slow_disk did not last: {self._loop.error}")
         return "thawed for good"
 
     def confirm_healed(self) -> str:
-        if self._stutter is None:
+        if self._loop is None:
             return "nothing was slowed"
         took = max(self._await_fast_write(node) for node in self.nodes)
         ready = self._await_ready()

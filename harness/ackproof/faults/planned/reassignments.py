@@ -10,7 +10,7 @@ from pydantic import Field
 from ackproof.base.errors import FaultNotConfirmed
 from ackproof.base.units import Size
 from ackproof.cluster import admin, queries
-from ackproof.cluster.admin import Owner, Whose
+from ackproof.cluster.admin import Owner, ResourceType
 from ackproof.experiment.experiment import ExperimentSpec
 from ackproof.experiment.exposure import AS_KRAFT, Draw, Exposure, Incidents, places_of
 from ackproof.experiment.fault import Complaints
@@ -161,8 +161,8 @@ class MoveInjection(PartitionOperationInjection[MoveT]):
         Of the listed replicas Kafka throttles only those that are not in sync.
         """
         return {
-            Owner(Whose.BROKER, ""): dict.fromkeys(_RATES, rate),
-            Owner(Whose.TOPIC, self.place.topic): dict.fromkeys(_THROTTLED, replicas),
+            Owner(ResourceType.BROKER, ""): dict.fromkeys(_RATES, rate),
+            Owner(ResourceType.TOPIC, self.place.topic): dict.fromkeys(_THROTTLED, replicas),
         }
 
     def _lift_throttle(self) -> str:

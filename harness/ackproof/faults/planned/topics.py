@@ -13,7 +13,7 @@ from pydantic import Field
 
 from ackproof.base.errors import FaultNotConfirmed, WaitTimeout
 from ackproof.cluster import admin, queries
-from ackproof.cluster.admin import Owner, Setting, Whose
+from ackproof.cluster.admin import Owner, ResourceType, Setting
 from ackproof.cluster.queries import PartitionEnds
 from ackproof.experiment.backends import Ability
 from ackproof.experiment.base import Config
@@ -141,8 +141,8 @@ class ConfigChange(Injection[SetConfig]):
     @property
     def owner(self) -> Owner:
         if self.fault.topic is not None:
-            return Owner(Whose.TOPIC, self.fault.topic)
-        return Owner(Whose.BROKER, "" if self.fault.broker is None else str(self.fault.broker))
+            return Owner(ResourceType.TOPIC, self.fault.topic)
+        return Owner(ResourceType.BROKER, "" if self.fault.broker is None else str(self.fault.broker))
 
     def _ask(self, do: Callable[[Connection], T], within_s: float = SEEN_WITHIN_S) -> tuple[int, T]:
         """Ask the broker itself if its own settings change, else any live broker."""
@@ -218,7 +218,7 @@ class ConfigChange(Injection[SetConfig]):
         for broker, link in self.context.cluster.running_links().items():
             if self.fault.broker not in (None, broker):
                 continue
-            owner = self.owner if self.fault.topic is not None else Owner(Whose.BROKER, str(broker))
+            owner = self.owner if self.fault.topic is not None else Owner(ResourceType.BROKER, str(broker))
             try:
                 said = admin.describe_config(link, owner, list(self.fault.config))
             except WireError:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from ackproof.base.errors import FaultNotConfirmed
 from ackproof.cluster import admin
-from ackproof.cluster.admin import Election, Owner, Whose
+from ackproof.cluster.admin import Election, Owner, ResourceType
 from ackproof.cluster.disks.log import CLEAN_SHUTDOWN, checkpoint, cut, log_end
 from ackproof.cluster.protocol import Cluster, LocalNode, NodeState, local
 from ackproof.faults.injection import Clients
@@ -289,7 +289,7 @@ class ScriptActions:
     def _set(self, step: StepSpec) -> str:
         topic, wanted = self.looks.place.topic, dict(step.set or {})
         before = len(self.looks.read_decisions().records)
-        admin.alter_config(self._admin_link(), {Owner(Whose.TOPIC, topic): wanted})
+        admin.alter_config(self._admin_link(), {Owner(ResourceType.TOPIC, topic): wanted})
 
         def written(decided: ControllerState) -> bool:
             new = {

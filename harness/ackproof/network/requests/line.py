@@ -43,7 +43,7 @@ class RelayRoute:
     upstream: tuple[str, int]
     rules: dict[FrameSide, list[ActiveRule]] = field(default_factory=lambda: {side: [] for side in FrameSide})
 
-    def reading(self, api: int) -> list[ActiveRule]:
+    def rules_by_partition(self, api: int) -> list[ActiveRule]:
         """Return the rules on this route for the API with the key `api` that are limited to some partitions.
 
         If there are any, the partitions that a request names must be read.
@@ -162,7 +162,7 @@ class RelayConnection:
 
     def _on_request(self, head: RequestHead, frame: memoryview | None) -> FrameFate | bytes:
         asks = PendingRequest(head)
-        if reading := self.way.reading(head.api):
+        if reading := self.way.rules_by_partition(head.api):
             if frame is None:
                 return FrameFate.LOOK
             if not self._read(asks, frame, reading):

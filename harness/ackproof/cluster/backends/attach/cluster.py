@@ -332,7 +332,7 @@ def _features(link: Connection) -> dict[str, str]:
 
 
 def _settings(broker: int, link: Connection) -> dict[str, str]:
-    found = admin.describe_config(link, admin.Owner(admin.Whose.BROKER, str(broker)), _SETTINGS)
+    found = admin.describe_config(link, admin.Owner(admin.ResourceType.BROKER, str(broker)), _SETTINGS)
     return {name: found[name].value for name in _SETTINGS if name in found and found[name].value}
 
 
