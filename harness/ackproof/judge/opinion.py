@@ -52,11 +52,11 @@ agrees = partial(Opinion, Says.AGREES)
 
 
 def kafka_differs(*, sealed: bool) -> Callable[..., Opinion]:
-    """Return the function that makes an opinion where two statements of Kafka differ: `contradicts`, or `lacks` if
-    sealed. Its arguments are those of `Opinion` after `says`.
+    """Return the function to make an opinion with where two statements of Kafka differ: `lacks` for a sealed
+    run, else `contradicts`. Call it with the arguments of `Opinion` that follow `says`.
 
-    Kafka states facts in answers, in samples and on disk, and a broken broker can make them differ. The files of a
-    sealed run are those that it wrote: the question stays open, and a class that proves itself is still FAIL. In
-    other runs somebody may have changed a file.
+    A broken broker can give other answers than it has on disk. In a sealed run nobody has changed a file, so
+    such a difference is not blamed on the files: it only leaves the question open. In other runs somebody may
+    have changed one.
     """
     return lacks if sealed else contradicts

@@ -79,7 +79,8 @@ def _installed_oracle() -> Oracle:
 
 
 def predict_run(run: CaseDir) -> PredictionFile:
-    """Predict what may happen under the faults that an audited run showed, and write `prediction.json`.
+    """Predict which anomalies are possible under the faults that an audited run showed, and write
+    `prediction.json`.
 
     Raises `BadInput` for files that are missing or broken.
     """
@@ -105,7 +106,8 @@ def replay_run(run: CaseDir) -> ConformanceFile:
 
 
 def add_settings(case: Case, prediction: PredictionFile) -> PredictionFile:
-    """Return the prediction with the classes that it leaves out, decided by the promises of the settings."""
+    """Return the prediction with the classes that it leaves out, decided by the promises of the settings
+    alone. Liveness classes are not added."""
     general = [one for one in prediction.classes if not one.partitions]
     predicted = {(one.anomaly, topic) for one in general for topic in one.topics or ("",)}
     added: dict[PredictedClass, list[str]] = {}

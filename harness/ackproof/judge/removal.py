@@ -258,9 +258,8 @@ def _clamp(time_ns: float) -> int:
 
 
 def with_the_expired_apart(facts: Facts) -> Facts:
-    """Return the facts without expired records among the lost: an audit of an older version counts them as
-    lost.
-    """
+    """Return the facts with expired records counted as `expired`, which an audit of an older version counted
+    as lost."""
     below = reduce(or_, map(_below, _older_expired(facts)), pc.scalar(False))
     counts = dict(facts.audit.counts)
     gone = {anomaly: facts.count(anomaly, below) for anomaly in GONE if counts.get(anomaly)}

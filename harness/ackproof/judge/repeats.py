@@ -79,8 +79,8 @@ def no_number(entry: BatchCase, run: CaseDir) -> str | None:
 
 
 def in_its_words(ask: Ask, run: CaseDir) -> Ask:
-    """Return the question with the topic name that the run used: in an attached cluster, topics get other
-    names.
+    """Return the question with the topic name that the run used: on a foreign cluster a run's topics have
+    other names than in the file.
 
     Raises `BadInput` without a readable case.
     """

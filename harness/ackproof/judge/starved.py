@@ -47,9 +47,10 @@ STARVED: Final = "the machine was starved"
 
 
 def of_starved(quantity: Quantity, value: Value) -> Value:
-    """Return a value that was measured on a starved machine, with wider bounds if that can have changed it.
+    """Return a value that was measured on a starved machine, with wider bounds if starvation can have changed
+    it.
 
-    Without the starvation, a time may have been shorter and a rate higher.
+    A time may have been shorter without it (lower bound 0), a rate higher (no upper bound).
     """
     if not (value.is_known and quantity.takes_time):
         return value

@@ -33,7 +33,8 @@ Check = Callable[[Facts], Iterator[Opinion]]
 
 
 def check_scope(facts: Facts) -> Iterator[Opinion]:
-    """Yield "not judged" for each thing that a verdict on this case cannot cover, whatever the run shows."""
+    """Yield an opinion of kind `not judged` for each thing that a verdict on this case cannot cover, whatever
+    the run shows."""
     if BACKENDS[facts.backend].simulated:
         yield not_judged(MODEL_ONLY)
     yield from map(not_judged, facts.case.assumptions)

@@ -25,9 +25,8 @@ _FORBIDDEN: Final = {Chance.IMPOSSIBLE: True, Chance.POSSIBLE: False, Chance.UNK
 
 
 def opinions_on(classes: Iterable[ClassJudgement]) -> Iterator[Opinion]:
-    """Yield an opinion of kind `breaks` for each forbidden class that has findings, and one of kind `open` for each
-    class that has findings, is neither forbidden nor allowed, and has an unknown prediction.
-    """
+    """Yield an opinion of kind `breaks` for each forbidden class that has findings, and one of kind `open`
+    for each class that has findings, is neither forbidden nor allowed, and has an unknown prediction."""
     for one in classes:
         name, numbers = f"{one.anomaly}: {count_text(one.count, one.anomaly)}", {"count": one.count}
         if one.count and one.forbidden:

@@ -13,11 +13,13 @@ from ackproof.rundir.partition import TopicPartition
 
 
 def check_damaged_batches(facts: Facts) -> Iterator[Opinion]:
-    """Check the CRC-32C of each batch on disk. Leaders and followers verify it before they append a batch
-    (UnifiedLog.analyzeAndValidateRecords), so a broker damaged what it wrote.
+    """Check the CRC-32C of each batch on disk. Yield an opinion of kind `breaks` for each log with a damaged
+    batch, unless a fault damages disks.
 
-    A second log is the witness: it ends where the batch begins, because a follower refuses it, or has the same damage.
-    The last batch of a log says nothing: it may still have been written while the log was read.
+    Leaders and followers verify the checksum before they append a batch
+    (UnifiedLog.analyzeAndValidateRecords), so a broker damaged what it wrote. A second log is the witness: it
+    ends where the batch begins, because a follower refuses it, or has the same damage. The last batch of a
+    log is left out: it may still have been written while the log was read.
     """
     if facts.replicas is None or any(
         Ability.DISKS in fault.ASKS or fault.kind == "command" for fault in facts.case.faults

@@ -29,10 +29,10 @@ from ackproof.rundir.model import Chance
 
 
 def check_expectations(facts: Facts) -> Iterator[Opinion]:
-    """Yield `breaks` for each expectation that is broken, and `open` for each that is not met or whose number is not
-    known. Broken upper bounds of counts come first.
+    """Yield an opinion of kind `breaks` for each expectation that is broken, and one of kind `open` for each
+    that is not met or whose number is not known. Broken upper bounds of counts come first.
 
-    A bound on a liveness class or on a time is `open` instead if a starved machine may have broken it.
+    A broken bound on a liveness class or on a time is `open` if a starved machine may be the cause.
     """
     counts = facts.audit.counts
     again = facts.excused.get(Anomaly.DUPLICATE, {}).get(Excuse.PRODUCER_EPOCH, 0)

@@ -14,10 +14,9 @@ from ackproof.rundir.partition import TopicPartition
 
 
 def check_final_read(facts: Facts) -> Iterator[Opinion]:
-    """Yield missing evidence if there was no final read, if it is incomplete or lacks partitions, if something had
-    not recovered by then, and if the ledgers of its readers lack records or show that a reader went back or skipped
-    records.
-    """
+    """Yield opinions of kind `lacks`: if there was no final read, if it is incomplete or lacks partitions, if
+    something had not recovered by then, if the ledgers of its readers lack records, and if a reader went back
+    or skipped records."""
     final = facts.final_read
     if final is None:
         yield lacks("there was no final read")

@@ -24,8 +24,8 @@ from ackproof.rundir.timeline import EventKind
 
 
 def check_audit(facts: Facts) -> Iterator[Opinion]:
-    """Yield missing evidence if the audit did not count every class and record, nothing was produced or acknowledged,
-    or too many produce attempts are indeterminate."""
+    """Yield opinions of kind `lacks`: if the audit did not count every class and record, if nothing was
+    produced or acknowledged, and if too many produce attempts are indeterminate."""
     audit = facts.audit
     if not audit.complete:
         yield lacks("the audit is incomplete: " + ("; ".join(audit.reasons) or "no reason recorded"))
@@ -56,8 +56,8 @@ def check_audit(facts: Facts) -> Iterator[Opinion]:
 
 
 def check_acks(facts: Facts) -> Iterator[Opinion]:
-    """Yield missing evidence for each targeted partition that acknowledged no record before the first fault, or none
-    after the last healing."""
+    """Yield an opinion of kind `lacks` for each targeted partition that acknowledged no record before the
+    first fault, or none after the last healing."""
     asked = [event.t_ns for event in facts.events if event.kind is EventKind.FAULT_ASKED]
     healed = [event.t_ns for event in facts.events if event.kind is EventKind.FAULT_RECOVERED]
     if not asked:

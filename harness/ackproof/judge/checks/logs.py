@@ -80,9 +80,13 @@ class _Logs(NamedTuple):
 
 
 def check_logs(facts: Facts) -> Iterator[Opinion]:
-    """Compare the replicas' logs on disk with each other and with the final read, except for compacted topics. Yields
-    `breaks` for what only a broker can have done wrong, `lacks` for other differences and unread logs, and `agrees`
-    for partitions without any. Raises `BadInput` for broken files.
+    """Compare the replicas' logs on disk with each other and with the final read, except for compacted
+    topics.
+
+    Yields an opinion of kind `breaks` for what only a broker can have done wrong, `contradicts` where the
+    final read has other records than a log and no live reader was served the same, `lacks` for other
+    differences and for logs that could not be read, and `agrees` for partitions without any. Raises
+    `BadInput` for broken files.
     """
     final, replicas = facts.final_read, facts.replicas
     if final is None or replicas is None:
@@ -112,7 +116,8 @@ def check_logs(facts: Facts) -> Iterator[Opinion]:
 
 
 def check_presence(facts: Facts) -> Iterator[Opinion]:
-    """Yield "not judged" if there are no logs on disk or no final read: then nothing confirms the final read."""
+    """Yield an opinion of kind `not judged` if there are no logs on disk or no final read: then nothing
+    confirms the final read."""
     if facts.final_read is None or facts.replicas is None:
         yield not_judged("the logs on disk were not seen, so the final read has no second witness")
 

@@ -36,8 +36,11 @@ class _Finding(NamedTuple):
 
 
 def check_windows(facts: Facts) -> Iterator[Opinion]:
-    """Compare the windows of a soak with the timeline and with the audit of the whole run. Yields contradictions,
-    missing evidence, and agreement. Nothing is yielded for a run that is no soak."""
+    """Compare the windows of a soak with each other, with the timeline and with the audit of the whole run.
+
+    Yields opinions of kind `contradicts`, `lacks`, `not judged` and `agrees`; nothing for a run that is no
+    soak.
+    """
     if facts.case.experiment.soak is None:
         return
     found = facts.windows

@@ -45,8 +45,8 @@ _Part: TypeAlias = tuple[Path, list[Footer]]
 
 
 def check_clients(facts: Facts) -> Iterator[Opinion]:
-    """Yield a contradiction for each client in case.json that differs from the case, the timeline, its process or its
-    ledger."""
+    """Yield an opinion of kind `contradicts` for each client in case.json that differs from the case, the
+    timeline, its process or its ledger."""
     if not facts.events:
         return  # the check of the run's end says so
     yield from map(contradicts, _listed_clients(facts))
@@ -171,8 +171,8 @@ def _read(path: Path, column: str) -> pa.ChunkedArray:
 
 
 def check_departures(facts: Facts) -> Iterator[Opinion]:
-    """Yield a contradiction for each client whose end in the timeline does not fit its ledger or the faults that killed
-    clients."""
+    """Yield an opinion of kind `contradicts` for each client whose end in the timeline does not fit its
+    ledger or the faults that killed clients."""
     if BACKENDS[facts.backend].simulated or not facts.events or facts.events[-1].kind is not EventKind.END:
         return  # the model has no processes; the timeline of a run that broke off may lack ends
     for client in facts.clients:
@@ -240,10 +240,8 @@ def _kills(facts: Facts) -> Iterator[str]:
 
 
 def check_watching(facts: Facts) -> Iterator[Opinion]:
-    """Yield "not judged" for the classes that only live readers show, if these did not read during the whole load.
-
-    Yields missing evidence for each time in which the sampler itself stood still.
-    """
+    """Yield an opinion of kind `not judged` for the classes that only live readers show, if these did not
+    read during the whole load; one of kind `lacks` for each time in which the sampler itself stood still."""
     why = ""
     if not facts.case.experiment.workload.consumers.live:
         why = "the experiment has no live reader"

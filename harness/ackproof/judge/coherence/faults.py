@@ -43,8 +43,8 @@ _AFTER_NS: Final = 3_000_000_000
 
 
 def check_lives(facts: Facts) -> Iterator[Opinion]:
-    """Yield a contradiction if a fault's events are out of order, outside the load phase, or of a fault that the case
-    does not have. A miss of a fault that no storm drew is missing evidence."""
+    """Yield an opinion of kind `contradicts` if a fault's events are out of order, outside the load phase, or
+    of a fault that the case does not have; of kind `lacks` if a fault missed that no storm drew."""
     specs = {fault.number: fault for fault in facts.case.faults}
     for number, events in sorted(facts.lifelines.fault_events.items()):
         own = [event for event in events if event.kind in WRITTEN_AT_ONCE]
@@ -94,10 +94,11 @@ def _life(name: str, kind_in_case: str, events: Sequence[Event]) -> Iterator[str
 
 
 def check_scripts(facts: Facts) -> Iterator[Opinion]:
-    """Yield a contradiction for each script whose steps in the timeline are out of order or differ from the case's.
+    """Yield an opinion of kind `contradicts` for each script whose steps in the timeline are out of order or
+    differ from the case's.
 
-    If the script was confirmed, also for missing steps, and for each step whose observed state was not the one that
-    it waits for.
+    If the script was confirmed, also for missing steps, and for each step whose observed state was not the
+    expected one.
     """
     scripts = (fault for fault in facts.case.faults if isinstance(fault, Script))
     yield from (contradicts(text) for script in scripts for text in _script(facts, script))
@@ -128,9 +129,8 @@ def _script(facts: Facts, fault: Script) -> Iterator[str]:
 
 
 def check_targets(facts: Facts) -> Iterator[Opinion]:
-    """Yield a contradiction for each fault that hit nodes which cannot have held its roles, or whose events lack their
-    trigger, role, nodes or witness. Nothing is yielded for a foreign cluster.
-    """
+    """Yield an opinion of kind `contradicts` for each fault that hit nodes which cannot have held its roles,
+    or whose events lack their trigger, role, nodes or witness. Nothing is yielded for a foreign cluster."""
     if BACKENDS[facts.backend].foreign:
         return  # its nodes have ids of their own
     for fault in facts.case.faults:
@@ -245,7 +245,8 @@ def _listed(nodes: set[int] | Sequence[int]) -> str:
 
 
 def check_ended_nodes(facts: Facts) -> Iterator[Opinion]:
-    """Yield a contradiction for each node that did not end although a confirmed fault was to stop or kill it."""
+    """Yield an opinion of kind `contradicts` for each node that did not end although a confirmed fault was to
+    stop or kill it."""
     row = BACKENDS[facts.backend]
     if row.simulated or row.foreign or not facts.events:
         return  # the harness started no process

@@ -29,9 +29,11 @@ from ackproof.rundir.replicas import Replica
 
 
 def check_final_read(facts: Facts) -> Iterator[Opinion]:
-    """Check the final read against itself, the case and the samples. Yields `contradicts` for what cannot both be
-    true; `lacks` instead, in a sealed run, where Kafka answered in two ways; `breaks` if the logs of all in-sync
-    replicas begin too late and no setting deletes records; `lacks` for a partition without a sample after the load.
+    """Check the final read against itself, the case and the samples.
+
+    Yields an opinion of kind `contradicts` for what cannot both be true (`lacks` in a sealed run, if both are
+    answers of Kafka), `breaks` if the logs of all in-sync replicas begin too late and no setting deletes
+    records, and `lacks` for a partition without a sample after the load.
     """
     final = facts.final_read
     if final is None:
@@ -182,8 +184,8 @@ _COVERED: Final = [
 
 
 def check_disks(facts: Facts) -> Iterator[Opinion]:
-    """Check the logs on disk. Yields `contradicts` for each log that does not fit its batches or the metadata log.
-    Yields `contradicts` (`lacks` in a sealed run) for copies of a batch that differ.
+    """Check the logs on disk. Yields an opinion of kind `contradicts` for each log that does not fit its
+    batches or the metadata log, and for copies of a batch that differ (these: `lacks` in a sealed run).
 
     Raises `BadInput` for broken files.
     """
@@ -275,9 +277,8 @@ _OffsetSpans: TypeAlias = dict[tuple[TopicPartition, int], tuple[int, int]]
 
 
 def check_reader_epochs(facts: Facts) -> Iterator[Opinion]:
-    """Yield `contradicts` (`lacks` in a sealed run) for each partition and leader epoch of which the final read has
-    offsets that no log on disk has for this epoch.
-    """
+    """Yield an opinion of kind `contradicts` (`lacks` in a sealed run) for each partition and leader epoch of
+    which the final read has offsets that no log on disk has for this epoch."""
     if facts.replicas is None or facts.final_read is None:
         return
     logs = _epochs_on_disk(facts)

@@ -28,7 +28,8 @@ _LONG_NS: Final = 10_000_000_000
 
 
 def check_processes(facts: Facts) -> Iterator[Opinion]:
-    """Yield a contradiction where starts and ends of nodes do not alternate, or do not fit registrations or leaders."""
+    """Yield an opinion of kind `contradicts` where starts and ends of a node do not alternate, or do not fit
+    its registrations or leaderships."""
     row = BACKENDS[facts.backend]
     if row.simulated or row.foreign or not facts.events:
         return  # the harness started no process
@@ -100,7 +101,8 @@ def _kept_leaderships(facts: Facts) -> Iterator[str]:
 
 
 def check_scrapes(facts: Facts) -> Iterator[Opinion]:
-    """Yield a contradiction where metric scrapes do not fit the case, their order, the lives of nodes or the ISRs."""
+    """Yield an opinion of kind `contradicts` where scrapes of metrics do not fit the case, their order, the
+    lives of nodes or the ISRs."""
     if not facts.scrapes:
         return
     if not facts.case.experiment.observe.metrics:
@@ -165,9 +167,8 @@ def _unseen_shrinks(facts: Facts) -> Iterator[str]:
 
 
 def check_rounds(facts: Facts) -> Iterator[Opinion]:
-    """Yield a contradiction where rounds of requests to brokers, or readers' commits, do not fit the case, their order
-    or the lives of nodes.
-    """
+    """Yield an opinion of kind `contradicts` where rounds of requests to brokers, or readers' commits, do not
+    fit the case, their order or the lives of nodes."""
     if facts.rounds and not facts.case.experiment.observe.brokers:
         yield contradicts("each broker was asked, and the experiment does not ask for that")
     yield from map(contradicts, _round_order(facts.rounds))

@@ -52,8 +52,9 @@ class RowRule(NamedTuple):
 
 
 def check_rows(facts: Facts) -> Iterator[Opinion]:
-    """Yield a contradiction for each rule that a produced row breaks, and for rows of partitions that the case does not
-    have. A partition that never acknowledged a record is missing evidence."""
+    """Yield an opinion of kind `contradicts` for each rule that a produced row breaks, and for rows of
+    partitions that the case does not have; of kind `lacks` for a partition that never acknowledged a
+    record."""
     rules, places = list(_rules(facts)), _PartitionsOfAttempts()
     count: Counter[str] = Counter()
     example: dict[str, str] = {}
@@ -248,9 +249,8 @@ _TRANSACTION: Final = ["producer", "txn"]
 
 
 def check_transactions(facts: Facts) -> Iterator[Opinion]:
-    """Yield `contradicts` where transactions do not fit their produced rows, and `lacks` if no transaction is known
-    to be committed or too many outcomes are unknown.
-    """
+    """Yield an opinion of kind `contradicts` where transactions do not fit their produced rows, and one of
+    kind `lacks` if no transaction is known to be committed or too many outcomes are unknown."""
     if facts.case.experiment.workload.producers.transaction_size is None:
         return
     try:

@@ -47,7 +47,8 @@ _TOPIC: Final = 2
 
 
 def check_course(facts: Facts) -> Iterator[Opinion]:
-    """Yield a contradiction if phases are out of order, or if the timeline goes back in time."""
+    """Yield an opinion of kind `contradicts` if phases are out of order, or if the timeline goes back in
+    time."""
     if not facts.events:
         return  # the check of the run's end says so
     yield from map(contradicts, _phases(facts))
@@ -78,9 +79,8 @@ def _time_goes_back(events: Sequence[Event]) -> Iterator[str]:
 
 
 def check_settings(facts: Facts) -> Iterator[Opinion]:
-    """Yield a contradiction for each topic setting of the case that differs from the metadata log: a verdict rests on
-    the settings in force.
-    """
+    """Yield an opinion of kind `contradicts` for each topic setting of the case that differs from the
+    metadata log: a verdict rests on the settings in force."""
     yield from map(contradicts, dict.fromkeys((*_topic_configs(facts), *_replication_factors(facts))))
 
 
@@ -119,9 +119,9 @@ def _replication_factors(facts: Facts) -> Iterator[str]:
 
 
 def check_metadata_log(facts: Facts) -> Iterator[Opinion]:
-    """Yield `lacks` if the metadata log or its end is missing; `contradicts` if records are missing or out of order,
-    or if a partition change skips an epoch (`lacks` in ZooKeeper mode).
-    """
+    """Yield an opinion of kind `lacks` if the metadata log or its end is missing, and of kind `contradicts`
+    if records are missing or out of order, or if a partition change skips an epoch (`lacks` in ZooKeeper
+    mode)."""
     backend = BACKENDS[facts.backend]
     if backend.foreign:
         return
@@ -146,7 +146,8 @@ def check_metadata_log(facts: Facts) -> Iterator[Opinion]:
 
 
 def check_ground(facts: Facts) -> Iterator[Opinion]:
-    """Yield a contradiction if backend, nodes, Kafka release or duration of the case differ from the observed ones."""
+    """Yield an opinion of kind `contradicts` if backend, nodes, Kafka release or duration of the case differ
+    from the observed ones."""
     yield from map(contradicts, _backend(facts))
     if not facts.events or facts.events[-1].kind is not EventKind.END:
         return
