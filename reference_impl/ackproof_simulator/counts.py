@@ -25,7 +25,7 @@ from ackproof_simulator.world import World
 class Counts:
     """Counted records and times in ms (-1: the event did not happen) of one simulated run.
 
-    `complete`: the final read covered everything. `faults_bit`: every fault took effect and healed; faults
+    `complete`: the final read covered everything. `faults_confirmed`: every fault took effect and healed; faults
     that a storm drew may have had no effect. `lost`, `duplicate`, `surfaced`: as the audit counts them.
     `unavailable_ms`: longest time between two acknowledgements of a partition. The other times count from the
     first fault: `new_leader_ms` until a partition had another leader, `shrink_ms` until an ISR first shrank,
@@ -34,7 +34,7 @@ class Counts:
 
     seed: int
     complete: bool
-    faults_bit: bool
+    faults_confirmed: bool
     acked: int
     lost: int
     duplicate: int

@@ -216,7 +216,7 @@ class Schedule:
         return role.resolve(members, self._case.order(fault))
 
     def _confirm(self, number: int, virtual: Virtual[Any], did: str) -> None:
-        if not virtual.bites():
+        if not virtual.is_in_effect():
             if self._clock.now > self._bounds[number]:
                 self._fail(number, "it had no effect")
             else:

@@ -150,7 +150,7 @@ def simulate_beside(run: CaseDir) -> None:
 
 
 def _good(run: Counts) -> bool:
-    return run.complete and run.faults_bit
+    return run.complete and run.faults_confirmed
 
 
 def _summed(

@@ -45,7 +45,7 @@ def test_acks_0_and_1_lose_the_unreplicated_tail_and_acks_all_loses_nothing() ->
     found = simulated(MATRIX, COARSE)
     assert len(found) == 6
     for name, counts in found.items():
-        assert counts.complete and counts.faults_bit, name
+        assert counts.complete and counts.faults_confirmed, name
         if name.startswith("acks=all"):
             assert counts.lost == 0
             # What frozen followers had received and the dead leader had not answered is sent again.

@@ -13,7 +13,7 @@ from ackproof.experiment.backends import Ability
 from ackproof.experiment.case import Case
 from ackproof.experiment.promises import may_compact
 from ackproof.judge.excuses import excused
-from ackproof.judge.removal import GONE, removals, with_the_expired_apart
+from ackproof.judge.removal import GONE, count_expired_apart, removals
 from ackproof.judge.starved import calm, quiet
 from ackproof.plan.cases import case_from_json
 from ackproof.quantities.answer import answered
@@ -86,7 +86,7 @@ class Facts(Evidence):
             recovery=RecoveryFile.load(run.recovery) if run.recovery.exists() else None,
         )
         gone = any(facts.audit.counts.get(anomaly) for anomaly in GONE)
-        return with_the_expired_apart(facts) if gone and Anomaly.EXPIRED not in facts.audit.counts else facts
+        return count_expired_apart(facts) if gone and Anomaly.EXPIRED not in facts.audit.counts else facts
 
     @cached_property
     def committed(self) -> CommittedFile | None:

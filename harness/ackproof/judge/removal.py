@@ -257,7 +257,7 @@ def _clamp(time_ns: float) -> int:
     return int(max(NEVER, min(time_ns, EVER)))
 
 
-def with_the_expired_apart(facts: Facts) -> Facts:
+def count_expired_apart(facts: Facts) -> Facts:
     """Return the facts with expired records counted as `expired`, which an audit of an older version counted
     as lost."""
     below = reduce(or_, map(_below, _older_expired(facts)), pc.scalar(False))

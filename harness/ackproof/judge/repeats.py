@@ -15,7 +15,7 @@ from typing import Final
 from ackproof.base.errors import BadInput
 from ackproof.experiment.backends import BACKENDS
 from ackproof.experiment.spec import attached_topic
-from ackproof.judge.starved import STARVED, of_starved
+from ackproof.judge.starved import STARVED, widen_if_starved
 from ackproof.quantities.answer import measured
 from ackproof.quantities.evidence import Evidence
 from ackproof.quantities.quantity import Ask, Quantity, Value
@@ -59,7 +59,7 @@ class _Runs:
                 if (why := no_number(entry, run)) is not None:
                     return Value.unknown(why)
                 self.evidence, self.read = Evidence.of_run(run), entry
-            value = measured(self.evidence, in_its_words(ask, run), demand.window)
+            value = measured(self.evidence, with_run_topic(ask, run), demand.window)
         except BadInput as error:
             return Value.unknown(str(error))
         return discount_starved(entry, ask.quantity, value)
@@ -78,7 +78,7 @@ def no_number(entry: BatchCase, run: CaseDir) -> str | None:
     return None if there == entry.case else f"{entry.run} holds the run of {there}"
 
 
-def in_its_words(ask: Ask, run: CaseDir) -> Ask:
+def with_run_topic(ask: Ask, run: CaseDir) -> Ask:
     """Return the question with the topic name that the run used: on a foreign cluster a run's topics have
     other names than in the file.
 
@@ -95,7 +95,7 @@ def in_its_words(ask: Ask, run: CaseDir) -> Ask:
 def discount_starved(entry: BatchCase, quantity: Quantity, value: Value) -> Value:
     """Return a repeat's `value` of a quantity, with wider bounds if its machine was starved and that can have changed
     it; else unchanged."""
-    return of_starved(quantity, value) if entry.starved else value
+    return widen_if_starved(quantity, value) if entry.starved else value
 
 
 def _judged(expected: OverRepeats, cases: Sequence[BatchCase], runs: _Runs) -> OverRepeats:

@@ -46,7 +46,7 @@ before the first fault, shows cold brokers.
 STARVED: Final = "the machine was starved"
 
 
-def of_starved(quantity: Quantity, value: Value) -> Value:
+def widen_if_starved(quantity: Quantity, value: Value) -> Value:
     """Return a value that was measured on a starved machine, with wider bounds if starvation can have changed
     it.
 

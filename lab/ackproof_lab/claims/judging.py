@@ -22,7 +22,7 @@ from typing import cast
 
 from ackproof.experiment.experiment import ClaimSpec
 from ackproof.judge.facts import Facts
-from ackproof.judge.repeats import discount_starved, in_its_words
+from ackproof.judge.repeats import discount_starved, with_run_topic
 from ackproof.plan.cases import case_from_json
 from ackproof.quantities.answer import answered
 from ackproof.quantities.vocabulary import parse_ask
@@ -183,7 +183,7 @@ def _of_case(
         return
     facts = Facts.read(run)
     for name, side, quantity, bound in asked:
-        ask = in_its_words(parse_ask(quantity), run)
+        ask = with_run_topic(parse_ask(quantity), run)
         answer = answered(facts, ask, bound, partial(discount_starved, case, ask.quantity))
         yield (
             name,

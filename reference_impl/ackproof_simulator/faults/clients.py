@@ -84,7 +84,7 @@ class FenceProducerRun(_Clients[FenceProducer]):
             self.pairs.append((old, new))
         return f"others with the transactional ids of {', '.join(self.clients)}"
 
-    def bites(self) -> bool:
+    def is_in_effect(self) -> bool:
         """Return True if the older producers know that they are fenced."""
         return all(old.gave_up == "fenced" for old, _ in self.pairs)
 

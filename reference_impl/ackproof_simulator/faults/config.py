@@ -107,7 +107,7 @@ class SetRun(Virtual[SetConfig]):
         if every:
             self.world.clock.call_after(every, self._elect, partition, every)
 
-    def bites(self) -> bool:
+    def is_in_effect(self) -> bool:
         """Return True if every broker has learned of the change."""
         return not self.left
 
@@ -143,7 +143,7 @@ class RecreateRun(Virtual[Recreate]):
             self.world.control.publish(partition)
         return f"deleted {self.fault.topic}"
 
-    def bites(self) -> bool:
+    def is_in_effect(self) -> bool:
         """Return True if no running broker knows the topic."""
         return all(
             broker.process.role is None
@@ -221,7 +221,7 @@ class VotersRun(Virtual[RemoveController]):
         self.witness = f"broker {asked[-1]}: controller {control.active} leads, voters {voters}"
         return True
 
-    def bites(self) -> bool:
+    def is_in_effect(self) -> bool:
         return self._listed() and self.node not in self.world.control.quorum.voters
 
     def heal(self) -> str:

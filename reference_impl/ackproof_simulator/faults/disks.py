@@ -79,12 +79,12 @@ class LogDirRun(DownRun[LogDirFault]):
         epoch = control.partitions[0].image.registration(node).epoch
         self.world.journal.note(BrokerChanged, node=node, broker_epoch=epoch, log_dirs=left)
 
-    def bites(self) -> bool:
+    def is_in_effect(self) -> bool:
         """Return True if the broker has ended; or, with several log dirs, if it no longer serves the replicas
         in the failed one.
         """
         if self.single:
-            return super().bites()
+            return super().is_in_effect()
         return all(node in partition.failed for node in self.nodes for partition in self._lying_there(node))
 
     def heal(self) -> str:
@@ -218,7 +218,7 @@ class MoveDirRun(Virtual[MoveLogDir]):
             image = clear_eligible(partition.image)
         control.apply(partition, image)
 
-    def bites(self) -> bool:
+    def is_in_effect(self) -> bool:
         """Return True if every replica is in its new log dir."""
         now = {node: self.partition.folder_at(node) for node in self.nodes}
         self.witness = f"{self.partition.topic}/{self.partition.number} lies in log dir " + ", ".join(
@@ -291,7 +291,7 @@ class SlowDiskRun(Virtual[SlowDisk]):
         took = self.world.clock.now - self.probing.pop(node)
         self.longest[node] = max(self.longest[node], took)
 
-    def bites(self) -> bool:
+    def is_in_effect(self) -> bool:
         """Return True if a test write waited at least half of `stall` on every node."""
         self._probe()
         self.witness = "; ".join(

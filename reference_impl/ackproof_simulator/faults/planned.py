@@ -62,7 +62,7 @@ class ReassignRun(Virtual[MoveT]):
         )
         return f"replicas {list(self.before.replicas)} → {list(self.fault.to)}"
 
-    def bites(self) -> bool:
+    def is_in_effect(self) -> bool:
         return self.partition.image.partition.replicas != self.before.replicas
 
     def goes_on(self) -> bool:
@@ -89,8 +89,8 @@ class ReassignRun(Virtual[MoveT]):
 class CancelRun(ReassignRun[CancelReassign]):
     """Start a reassignment; healing cancels it before it is complete."""
 
-    def bites(self) -> bool:
-        return super().bites() and self.goes_on()
+    def is_in_effect(self) -> bool:
+        return super().is_in_effect() and self.goes_on()
 
     def heal(self) -> str:
         """Cancel the reassignment; return what was done, in words.
@@ -189,8 +189,8 @@ class DecommissionRun(DownRun[Decommission]):
             self.world.holds.add((self.fault.number, node))
             self.world.control.terminate(node, lambda: None)
 
-    def bites(self) -> bool:
-        return self.gone and super().bites() and self._empty()
+    def is_in_effect(self) -> bool:
+        return self.gone and super().is_in_effect() and self._empty()
 
 
 RolloutT = TypeVar("RolloutT", bound=RollingRestart | Upgrade)
@@ -243,7 +243,7 @@ class RollingRun(RestartRun[RolloutT]):
         else:
             self.later(0.05, self._look, node)
 
-    def bites(self) -> bool:
+    def is_in_effect(self) -> bool:
         """Return True if the first node runs again, as a new process."""
         first = self.nodes[0]
         return self.host(first).life != self.lives[first] and self.world.control.ready(first)

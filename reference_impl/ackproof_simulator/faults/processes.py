@@ -39,7 +39,7 @@ class DownRun(Virtual[SpecT]):
             self.kill(node)
         return f"ended {self.names()}"
 
-    def bites(self) -> bool:
+    def is_in_effect(self) -> bool:
         return all(not self.host(node).up for node in self.nodes)
 
     def heal(self) -> str:
@@ -127,7 +127,7 @@ class RestartRun(Virtual[SpecT]):
         self.world.control.start(node)
         self._next()
 
-    def bites(self) -> bool:
+    def is_in_effect(self) -> bool:
         return not self.left and all(self.host(node).up for node in self.nodes)
 
     def healed(self) -> bool:
@@ -146,7 +146,7 @@ class PauseRun(Virtual[SpecT]):
         self.world.control.look()
         return f"SIGSTOP to {self.names()}"
 
-    def bites(self) -> bool:
+    def is_in_effect(self) -> bool:
         return all(self.host(node).paused for node in self.nodes)
 
     def heal(self) -> str:
@@ -208,7 +208,7 @@ class StarveRun(PauseRun[Starve]):
                 self.world.network.pause(self.host(node))
         self.later(self.PERIOD_S * (1 - self.fault.share), self._run)
 
-    def bites(self) -> bool:
+    def is_in_effect(self) -> bool:
         return True
 
     def heal(self) -> str:
@@ -239,7 +239,7 @@ class CrashLoopRun(DownRun[CrashLoop | KillStarting]):
                 self.fault.up + (0.3 if isinstance(self.fault, KillStarting) else 0), self._crash, node
             )
 
-    def bites(self) -> bool:
+    def is_in_effect(self) -> bool:
         return not any(self.left.values())
 
 
@@ -260,8 +260,8 @@ class QuorumRun(Virtual[LoseQuorum]):
         )
         return self.inner.inject()
 
-    def bites(self) -> bool:
-        return self.inner.bites()
+    def is_in_effect(self) -> bool:
+        return self.inner.is_in_effect()
 
     def heal(self) -> str:
         return self.inner.heal()
@@ -308,7 +308,7 @@ class ClockRun(Virtual[ClockJump]):
         self.witness = "; ".join(f"node {node} takes it for {by:+g} s" for node, by in off.items())
         return off
 
-    def bites(self) -> bool:
+    def is_in_effect(self) -> bool:
         """Return True if every node's clock is wrong, with the shifts of other faults counted."""
         return all(by != 0 for by in self._off().values())
 

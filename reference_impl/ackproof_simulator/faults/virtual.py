@@ -47,7 +47,7 @@ class Virtual(Generic[SpecT]):
         """Inject the fault; return what was done, in words."""
         raise NotImplementedError
 
-    def bites(self) -> bool:
+    def is_in_effect(self) -> bool:
         """Return True once the fault's effect can be observed."""
         return True
 

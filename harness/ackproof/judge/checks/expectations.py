@@ -16,7 +16,7 @@ from ackproof.judge.checks.classes import proves_itself
 from ackproof.judge.facts import Facts
 from ackproof.judge.liveness import machine_is_starved
 from ackproof.judge.opinion import Opinion, breaks, stays_open
-from ackproof.judge.starved import of_starved
+from ackproof.judge.starved import widen_if_starved
 from ackproof.quantities.answer import answered
 from ackproof.quantities.evidence import Evidence
 from ackproof.quantities.quantity import Answer, Ask
@@ -78,7 +78,7 @@ def _of_a_measure(
     elif answer.holds is False and not answer.broken:
         yield stays_open(f"not demonstrated: {text}")
     elif starved and not (
-        answer.holds and answered(facts, ask, bound, partial(of_starved, ask.quantity)).holds
+        answer.holds and answered(facts, ask, bound, partial(widen_if_starved, ask.quantity)).holds
     ):
         yield stays_open(f"{text}, on a starved machine: {'; '.join(starved)}")
     elif answer.holds is False:
