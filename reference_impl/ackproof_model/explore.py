@@ -214,11 +214,12 @@ def explore(
     saved: Path | None = None,
     watch: Callable[[Progress], None] | None = None,
 ) -> Explored:
-    """Search until all wanted classes are found, all states are visited, or a limit is reached (None: no limit).
+    """Search the world `asked` until all `wanted` classes are found, all states are visited, or a limit is
+    reached.
 
-    `saved`: file of an earlier search, which is continued; an unfinished search is written there. `watch` gets
-    the progress a few times a second. Raises `BadInput` if the file holds another search, or for a class that the
-    world cannot have.
+    `max_seconds`, `max_bytes`: limits of time and memory; None: no limit. `saved`: file of an earlier search,
+    which is continued; an unfinished search is written there. `watch` gets the progress a few times a second.
+    Raises `BadInput` if the file holds another search, or for a class that the world cannot have.
     """
     for name in wanted:
         check_name("--find", "class", name, asked.classes)

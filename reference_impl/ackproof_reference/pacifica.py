@@ -112,15 +112,15 @@ def without_backup(replica: Replica, backup: int) -> Configuration:
 
 
 def in_its_place(replica: Replica, own: int) -> Configuration:
-    """Return the configuration that a backup proposes when it suspects its primary: itself as primary,
-    without the old one.
-    """
+    """Return the configuration that backup `own` proposes when it suspects its primary: itself as primary,
+    without the old one."""
     config = replica.config
     return Configuration(config.version + 1, own, tuple(m for m in config.members if m != config.primary))
 
 
 def learn(replica: Replica, config: Configuration, own: int) -> Replica:
-    """Apply a new configuration. Its primary begins an epoch, with new leases from all members."""
+    """Apply a new configuration to replica `own`. If it becomes the primary by that, it begins an epoch, with
+    valid leases and without knowledge of the backups' logs."""
     log = replica.log
     if config.primary == own and replica.config.primary != own:
         log = begin_epoch(log, config.version)

@@ -62,10 +62,11 @@ def place(
     places: Sequence[Broker], partitions: int, replication_factor: int, random: Random
 ) -> list[tuple[int, ...]]:
     """Return the replicas of each of `partitions` partitions in assignment order, the preferred leader first.
+    `places`: the brokers.
 
-    Racks and brokers are shuffled again after as many partitions as there are unfenced brokers, so that
-    assignments do not repeat. Raises ValueError for a replication factor below 1 or above the number of
-    brokers (INVALID_REPLICATION_FACTOR), or when no broker is unfenced.
+    Racks and brokers are shuffled (`random`) again after as many partitions as there are unfenced brokers, so
+    that assignments do not repeat. Raises ValueError for a replication factor below 1 or above the number of
+    brokers (INVALID_REPLICATION_FACTOR), or if no broker is unfenced.
     """
     if not 1 <= replication_factor <= len(places):
         raise ValueError(

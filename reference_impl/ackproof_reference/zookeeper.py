@@ -68,7 +68,7 @@ def try_to_become_controller(ensemble: Ensemble, member: Member, own: int) -> tu
 
 
 def watch(ensemble: Ensemble, own: int) -> Ensemble:
-    """Set the broker's watch on `/controller`, which fires once, at the next change."""
+    """Set the watch of broker `own` on `/controller`. It fires once, at the next change."""
     return ensemble._replace(watches=tuple(sorted({*ensemble.watches, own})))
 
 
@@ -89,8 +89,10 @@ def expire(ensemble: Ensemble, broker: int) -> tuple[Ensemble, tuple[int, ...]]:
 
 
 def reconnect(ensemble: Ensemble, own: int) -> tuple[Ensemble, Member]:
-    """Begin a new session after the old one ended: create the broker's node under `/brokers/ids` again. The
-    broker forgets which broker is controller, and looks again.
+    """Begin a new session of broker `own` after its old one ended: create its node under `/brokers/ids`
+    again. Return the ensemble and the broker.
+
+    The broker forgets which broker is controller, and looks again.
     """
     sessions = tuple(sorted({*ensemble.sessions, own}))
     return ensemble._replace(sessions=sessions, ids=tuple(sorted({*ensemble.ids, own}))), Member()

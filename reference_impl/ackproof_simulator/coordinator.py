@@ -80,9 +80,8 @@ class Coordinator:
     # -- requests -----------------------------------------------------------------------------------------------
 
     def init(self, client: Host, slot: int, answer: Answer) -> None:
-        """Handle InitProducerId: raise the producer epoch, which fences the producer that has the present
-        one.
-        """
+        """Handle InitProducerId of transactional id number `slot`: raise the producer epoch, which fences the
+        producer that has the present one."""
         self._ask(client, slot, init_producer, answer)
 
     def add(self, client: Host, slot: int, epoch: int, place: int, answer: Answer) -> None:
@@ -90,7 +89,8 @@ class Coordinator:
         self._ask(client, slot, lambda one: add_partition(one, epoch, place), answer)
 
     def end(self, client: Host, slot: int, epoch: int, answer: Answer, *, commit: bool) -> None:
-        """Handle EndTxn. A repeated request for the last decided transaction is answered again."""
+        """Handle EndTxn from a producer with this `epoch`: commit, or abort. A repeated request for the last
+        decided transaction is answered again."""
 
         def step(one: Transaction) -> tuple[Transaction, Error]:
             known = self._known[slot]

@@ -45,9 +45,9 @@ class _Position:
 
 @dataclass
 class Reader:
-    """One simulated consumer that reads all partitions while the run goes on. `handed`: what it was given, in
-    order.
-    """
+    """One simulated consumer that reads all partitions while the run goes on. `positions`: by index of the
+    partition. `handed`: the batches that it was given, in order. `assignment`: number of its present
+    assignment, from 1."""
 
     number: int
     host: Host
@@ -70,7 +70,8 @@ class Reader:
         self.positions.append(_Position(partition, place, partition.image.partition.leader))
 
     def begin_again(self, before: PartitionRun, after: PartitionRun) -> None:
-        """Continue with a topic that was deleted and created again, from offset 0."""
+        """Continue with the new partition `after` of a topic that was deleted and created again, from offset
+        0."""
         for position in self.positions:
             if position.partition is before:
                 self._reset(position, 0, 0, 0)

@@ -43,7 +43,8 @@ def setting_of(case: Case) -> Setting:
 
 @dataclass(frozen=True)
 class FinalPlace:
-    """Result of the final read of one partition: its leader, and the contents of its log.
+    """Result of the final read of one partition: its `leader` in leader `epoch`, and its log from `start` to
+    `end`.
 
     `why`: what was still unsettled at the read, such as a replica missing in the ISR; '' if nothing.
     """

@@ -133,6 +133,8 @@ def _ticks(span: ShownTime) -> Iterator[tuple[float, str]]:
 
 def draw_request_lanes(fact: CaseFacts, struck: Sequence[FaultLife]) -> Lanes | None:
     """Draw two lanes per partition: acknowledged and refused records over time. None without a series.
+    `struck`: faults to mark.
+
     Leaders and ISRs are in the chart above it.
     """
     series = fact.series

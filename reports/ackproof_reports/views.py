@@ -165,10 +165,10 @@ class CasePage:
 
 
 def case_pages(batch: BatchView, facts: Sequence[CaseFacts]) -> list[CasePage]:
-    """Return the section of every case, in order.
+    """Return the section of every case, in order. One of them is unfolded at first.
 
-    One is unfolded at first: the first FAIL; if there is none, a case with lost records; if there is none, one
-    with a chart.
+    It is that of the first FAIL; without a FAIL, of the first case with lost records; without one, of the
+    first with a chart.
     """
     peak = max((peak_rate(fact.series) for fact in facts), default=0.0)
     first = min(facts, key=_interest).case.index if facts else None

@@ -252,9 +252,11 @@ def add_reordered(
 def recount_reordered(
     place: TopicPartition, produced: Rows, reads: RangeReads, above: Rows, findings: FindingsWriter
 ) -> None:
-    """Add the findings of class reordered of one range of seqs, now compared with the records of higher ranges.
+    """Add the findings of class reordered of one range of seqs, now compared with the records of higher
+    ranges.
 
-    `above`: lowest and highest offsets of these records, by producer (`SPANS`).
+    `produced`: the produced rows of the range. `reads`: reads in which their offsets are looked up. `above`:
+    lowest and highest offsets of the records of higher ranges, by producer (`SPANS`).
     """
     add_reordered(place, _ProducedMatch(produced, reads), above, findings)
 
@@ -348,11 +350,11 @@ def _is_unidentified(rows: Rows) -> Bools:
 
 
 def distinct_copies(final: Rows) -> Rows:
-    """Return the final rows by offset, once each: rows with equal offset, producer, seq and `intact` are one
-    copy.
+    """Return the final rows without repeated reads of one copy, sorted by offset. Rows with equal offset,
+    producer, seq and `intact` are one copy.
 
-    A copy has the lowest leader epoch and timestamp of its rows (-1, unknown, is lowest), the time of the first
-    read, and `astray` if any row has it.
+    A copy gets the lowest leader epoch and the lowest timestamp of its rows (-1, unknown, is lowest) and the
+    time of the first read. It is `astray` if any of its rows is.
     """
     rows = final.sorted_by("offset")
     if find_repeated(rows["offset"]) is None:

@@ -52,9 +52,8 @@ class Plan:
 
 
 def plan_units(ledger: Ledger, target: AuditTarget, limits: Limits, doubted: frozenset[str]) -> Plan:
-    """Plan the units of a directory from its footers. `doubted`: paths of files whose statistics are not
-    trusted.
-    """
+    """Plan the units of a directory from the footers of its ledger's parts. `doubted`: paths of files whose
+    statistics are not trusted."""
     parts = [
         part
         if part.path not in doubted
@@ -89,7 +88,8 @@ def plan_units(ledger: Ledger, target: AuditTarget, limits: Limits, doubted: fro
 
 
 def bucket_units(planned: Plan, target: AuditTarget, splits: Iterable[SplitResult]) -> list[BucketUnit]:
-    """Return one unit per bucket of a large directory, after mixed row groups were split. `splits`: their results."""
+    """Return one unit per bucket of a large directory: the row groups in its plan that need no split, and the
+    rows that were split out of others. `splits`: results of the split units."""
     spilled: dict[TopicPartition, list[tuple[Stream, Spilled]]] = defaultdict(list)
     for split in splits:
         for place, stream, where in split.found:
@@ -304,7 +304,8 @@ def _find_borders(spans: Sequence[tuple[int, int, float]], count: int) -> list[i
 
 
 def list_sources(pieces: Sequence[Piece], spilled: Sequence[tuple[Stream, Spilled]]) -> list[RowSource]:
-    """Return one source per row group and per temporary file."""
+    """Return one source per row group of `pieces`, then one per temporary file. `spilled`: stream and
+    location of the rows in each file."""
     return [RowSource(Piece(piece.part, (group,))) for piece in pieces for group in piece.groups] + [
         RowSource(spilled_rows) for spilled_rows in spilled
     ]

@@ -91,8 +91,10 @@ class Share:
 
 
 def cut_shares(message: Handover, count: int) -> Iterator[tuple[int, Share]]:
-    """Distribute the rows that a bucket hands on over `count` shares, by a hash of the producer and of the block of
-    seqs (or transaction). Yields (share number in 0 … count - 1, rows for that share).
+    """Distribute the rows of a bucket's `message` over `count` shares. Yields (share number in 0 … count - 1,
+    rows for that share).
+
+    Rows go by a hash of their producer and of the block of their seqs, or of the transaction's number.
     """
     place, rows = message.place, message.rows
     if message.about == "identities":
@@ -349,11 +351,11 @@ def _by_transaction(rows: Rows) -> tuple[Rows, Ints]:
 
 
 def add_torn(given: Sequence[tuple[TopicPartition, Rows]], findings: FindingsWriter) -> None:
-    """Add findings of torn transactions. Each names the first missing acked record. `given`: totals of transactions
-    in each bucket (`TRANSACTION_PARTS`).
+    """Add findings of torn transactions. Each names the first missing acked record. `given`: totals of
+    transactions in each bucket (`TRANSACTION_PARTS`).
 
-    A transaction is torn if the final read at read_committed lacks acked records of it, although it is committed or
-    the read has others of its records.
+    A transaction is torn if the final read at read_committed lacks acked records of it, and if it is known as
+    committed or the read has others of its records.
     """
     places, place, rows = join_places(given, TRANSACTION_PARTS)
     if not len(rows):

@@ -214,10 +214,10 @@ def do_walk(unit: WalkUnit) -> WalkResult | Trouble:
 def cut_bucket(
     bucket: BucketUnit, walked: Sequence[WalkResult], limits: Limits, places: int
 ) -> tuple[Tally, list[SliceUnit], list[PlaceUnit]]:
-    """Cut a bucket into slice units and place units, once all of its walk units are done. Raises OSError.
+    """Cut a hot bucket into slice units and place units, once all of its walk units are done. Raises OSError.
 
-    `places`: number in the shuffle of its first offset range. The tally counts findings at the borders between walk
-    units.
+    `walked`: the results of its walk units. `places`: number of its first offset range in the shuffle. The
+    tally counts findings at the borders between walk units.
     """
     walked = sorted(walked, key=lambda result: result.of.number)
     target, place, number = bucket.target, bucket.place, bucket.number

@@ -64,12 +64,11 @@ Group = Sequence[AnyUnit]
 
 
 def start_workers(edge: Edge, rows: int, limits: Limits) -> Edge:
-    """Start the workers on other machines with an empty job, if each of their cores gets several tasks.
+    """Run an empty job on the workers of other machines, if each of their cores will get several tasks.
     Return the edge.
 
-    `rows`: number of rows to audit. A worker's first task takes 20 times the mean, and its first task of each
-    stage twice the mean: Python, modules, the heap, the classes of a shuffle. An empty job takes these costs
-    beforehand.
+    `rows`: number of rows to audit. A worker's first task takes 20 times the mean, because it loads Python,
+    modules and the heap. The empty job takes this time before the audit needs the worker.
     """
     ready = 0
     while ready < (cores := min(edge.cores_elsewhere, _MOST_PARTITIONS)) and rows > cores * limits.range_rows:
@@ -92,9 +91,8 @@ def split_row_groups(edges: Callable[[], Edge], units: Sequence[SplitUnit], limi
 def run_units(
     edge: Edge, what: str, units: Sequence[AnyUnit], limits: Limits, do: Callable[[AnyUnit], Message]
 ) -> list[Message]:
-    """Run a Spark job that calls `do` on each unit, and return its results. `what`: name of the job in
-    messages.
-    """
+    """Run a Spark job that calls `do` on each unit, and return its results in any order. `what`: name of the
+    job in messages."""
     if not units:
         return []
     return edge(Job(what, group_tasks(units, limits, edge.cores_elsewhere), partial(_do_each, do=do)))

@@ -56,8 +56,8 @@ class RunTag:
 class Marks:
     """Marks of a run, read from a process's environment.
 
-    `directory`: folder of the case; `role`: what the process is, such as `broker-1`; `owner_pid`: the harness
-    that set the marks; `owner_alive`: True if that harness still runs.
+    `directory`: folder of the case. `role`: what the process is, such as `broker-1`. `owner_pid`: process id
+    of the harness that set the marks. `owner_alive`: True if that harness still runs.
     """
 
     run_id: str

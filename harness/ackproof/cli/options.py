@@ -188,7 +188,8 @@ def read_soak(soak: str | None, keep: int | None) -> Soak | None:
 
 
 def examples(first: str, second: str, *, codes: bool = False) -> str:
-    """Return the end of a command's help: two calls, and with `codes` the exit codes."""
+    """Return the end of a command's help: two example calls (`first`, `second`), and with `codes` the meaning
+    of exit codes."""
     return (f"{EXIT_CODES}\n" if codes else "") + f"\b\nExamples:\n  {first}\n  {second}\n"
 
 

@@ -176,7 +176,8 @@ of a broker, DYNAMIC_DEFAULT_BROKER_CONFIG (3) of the cluster-wide default."""
 
 
 def describe_config(connection: Connection, owner: Owner, names: Sequence[str]) -> dict[str, Setting]:
-    """Return settings from this broker's copy of the metadata; unknown names are missing.
+    """Return the settings of `owner` with these names, from this broker's copy of the metadata. Unknown names
+    are missing.
 
     Ask a broker for its own settings. The cluster-wide default (name '') has only dynamic settings.
     """
@@ -236,7 +237,8 @@ def raise_features(connection: Connection, levels: Mapping[str, int]) -> None:
 
 
 def remove_voter(connection: Connection, voter: Voter) -> None:
-    """Remove a controller from the quorum (KIP-853)."""
+    """Remove a controller from the quorum (RemoveRaftVoter, KIP-853). Raises `Refused`. `voter`: with its
+    directory id."""
     question = Question(
         "RemoveRaftVoter", 0, cluster_id=None, voter_id=voter.node, voter_directory_id=voter.directory
     )
@@ -245,7 +247,7 @@ def remove_voter(connection: Connection, voter: Voter) -> None:
 
 
 def add_voter(connection: Connection, voter: Voter) -> None:
-    """Add a controller to the quorum (KIP-853).
+    """Add a controller to the quorum (AddRaftVoter, KIP-853). `voter`: with its directory id and endpoints.
 
     Raises `Refused`, for example if it has not caught up with the leader.
     """

@@ -84,10 +84,11 @@ class Node(Protocol):
         """Return the state of the node's process now; `running` if the backend cannot know it."""
 
     def await_ready(self, timeout_s: float) -> None:
-        """Wait until the node answers and takes part in the cluster: a broker is registered and unfenced, a controller
-        knows the quorum's leader, a ZooKeeper server serves.
+        """Wait until the node answers and takes part in the cluster.
 
-        Raises `NodeDied` at once if the node has no process, `WaitTimeout` after `timeout_s` seconds.
+        A broker takes part once it is registered and unfenced, a controller once it knows the quorum's
+        leader, a ZooKeeper server once it serves. Raises `NodeDied` at once if the node has no process,
+        `WaitTimeout` after `timeout_s` seconds.
         """
 
 

@@ -214,7 +214,8 @@ def read_pages(
     topics: Iterable[str],
     response: Any,  # noqa: ANN401 — kafka-python's messages are untyped
 ) -> dict[TopicPartition, PartitionState]:
-    """Read the first answer to `ask_partitions` and ask for the further pages. Raises `WireError`.
+    """Return the partitions in `response`, the first answer to `ask_partitions`, and in all further pages.
+    Raises `WireError`.
 
     A page has at most 2,000 partitions (max.request.partition.size.limit).
     """
@@ -238,8 +239,7 @@ def merge_views(
     views: Iterable[Mapping[TopicPartition, PartitionState]],
 ) -> dict[TopicPartition, PartitionState]:
     """Merge the views of brokers. Per partition the newest leader epoch wins, then the most frequent state, then the
-    first one.
-    """
+    first one."""
     counts: dict[TopicPartition, Counter[PartitionState]] = {}
     for view in views:
         for place, state in view.items():

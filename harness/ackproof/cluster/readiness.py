@@ -39,9 +39,8 @@ class Readiness:
             return False
 
     def takes_part(self, node: Node) -> bool:
-        """Return True if the node answers and, if it is a broker, it sees itself unfenced, and so does another
-        running broker, if one answers.
-        """
+        """Return True if the node answers and, if it is a broker, is seen unfenced: by itself, and by another
+        running broker if one answers."""
         try:
             if not self._serves(node) or (node.is_broker and node.id not in self._view(node.id)):
                 return False

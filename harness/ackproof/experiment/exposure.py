@@ -25,11 +25,12 @@ LAG: Final = "replica.lag.time.max.ms"
 
 
 class Incidents(NamedTuple):
-    """Numbers of incidents, planned or observed, at brokers with a replica of one partition.
+    """Numbers of incidents, planned or observed, at brokers with a replica of one partition. The model's
+    explorer takes them as its `Budget`.
 
-    `cuts`: live brokers that are fenced; `shrinks`: slow followers that their leader removes from the ISR;
-    `preferred`: preferred elections; `hand_overs`: other moves of the leadership to a live ISR member; `unclean`:
-    unclean elections. The model's explorer takes them as its `Budget`.
+    `kills`, `power_losses`, `clean_stops`: ends of brokers. `cuts`: live brokers that are fenced. `shrinks`:
+    slow followers that their leader removes from the ISR. `preferred`, `unclean`: elections of these kinds.
+    `hand_overs`: other moves of the leadership to a live ISR member.
     """
 
     kills: int = 0

@@ -80,7 +80,7 @@ class LinkEnds:
 
 
 def between(source: Role, target: Role) -> frozenset[Need]:
-    """Return the needs for the links from the holders of one role to those of another."""
+    """Return the needs for all links from the holders of `source` to the holders of `target`."""
     needs: set[Need] = set()
     for one, other in product(source.roles, target.roles):
         # Only brokers connect to ZooKeeper. In ZooKeeper mode the holder of the role `controller` is a broker.
@@ -231,7 +231,8 @@ APIS: Final[Mapping[str, Api]] = MappingProxyType(_table())
 
 
 def flows_of(ends: LinkEnds, cluster: ClusterSpec) -> frozenset[Flow]:
-    """Return the kinds of connections between the holders of these roles; empty if none of them opens any."""
+    """Return the kinds of connections that the holders of one role open to those of another (`ends`); empty
+    if they open none."""
     if ends.source is None:
         return frozenset({Flow.CLIENTS})
     if cluster.combined:

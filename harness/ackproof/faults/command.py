@@ -38,8 +38,9 @@ _TOLD: Final = 2000
 class CommandFault(FaultSpec):
     """Commands as lists of words. They run without a shell, in the folder in which ackproof was called.
 
-    In a word, `{bootstrap}` and `{nodes}` (holders of `target`, comma-separated) are replaced. `check` must end with
-    a status other than 0 before the fault, and with 0 once it is in force: a check that cannot fail proves nothing.
+    In a word, `{bootstrap}` and `{nodes}` (holders of `target`, comma-separated) are replaced. `check` must
+    end with a status other than 0 before the fault, and with 0 once it is in force. A check that cannot fail
+    would prove nothing.
     """
 
     KIND = "command"

@@ -217,7 +217,8 @@ Lives: TypeAlias = Mapping[int, Life]
 
 
 def due(life: Life, lives: Lives, moment: Moment, look: Look) -> str | None:
-    """Return the trigger in words if a waiting fault begins now, else None. `look` gives a condition's number.
+    """Return the trigger in words if a waiting fault begins now, else None. `lives`: the lives of all faults
+    by number. `look(condition)` returns the number that a condition compares.
 
     Raises `AckproofError` if the fault can never begin any more.
     """
@@ -281,7 +282,8 @@ def _fired(life: Life, lives: Lives, moment: Moment, look: Look) -> str | None:
 
 
 def state_came(trigger: StateTrigger, number: float | None, moment: Moment) -> str | None:
-    """Return a condition in words if this number meets it, or its `at_latest` has passed; else None."""
+    """Return the trigger's condition in words if `number` meets it, or if its `at_latest` has passed; else
+    None. `number` None: unknown now."""
     if number is not None and trigger.condition.holds(number):
         return f"{trigger.condition}: {trigger.condition.gauge} is {number}"
     if trigger.at_latest is not None and _since(moment, moment.began_ns) >= trigger.at_latest:
@@ -342,7 +344,7 @@ def chained_faults(lives: Lives, first: Life) -> list[Life]:
 
 
 def storm_goes_on(life: Life, storm: Storm, own: Sequence[Life], now_ns: int) -> Step:
-    """Return a storm's next step. `own`: the lives of the faults that it drew.
+    """Return the next step of a storm, given its own `life`. `own`: the lives of the faults that it drew.
 
     The storm takes effect when enough of these faults did, and ends with the last of them.
     """

@@ -237,7 +237,8 @@ def draw_storm(
 
 
 def possible_kinds(storm: Storm, experiment: ExperimentSpec, able: Able) -> dict[str, str]:
-    """Return the kinds of the menu, or all kinds, each with the reason why it cannot be drawn ('' if it can)."""
+    """Return the kinds of the menu (without a menu: all kinds), each with the reason why it cannot be drawn;
+    '' if it can. `able(fault)`: True if the backend can inject the fault."""
     kinds = [kind for kind in storm.menu or fault_kinds() if kind != Storm.KIND]
     return {kind: _impossible(storm, kind, experiment, able) for kind in kinds}
 
@@ -260,8 +261,8 @@ def make_valid_fault(
 ) -> FaultSpec | str:
     """Return a fault that fits the experiment and the backend, or the reason why `TRIES` draws found none.
 
-    `number`: the fault's number; `trigger`: when it begins; `lasts`: its duration in seconds; `able(fault)`: True
-    if the backend can inject it.
+    `kind`, `entry`: the kind and its entry in the storm's menu. `number`: the fault's number. `trigger`: when
+    it begins. `lasts`: its duration in seconds. `able(fault)`: True if the backend can inject it.
     """
     why = ""
     for _ in range(TRIES):

@@ -150,10 +150,11 @@ def concat_rows(pieces: Iterable[Rows], schema: Schema) -> Rows:
 def join_places(
     given: Sequence[tuple[TopicPartition, Rows]], schema: Schema
 ) -> tuple[list[TopicPartition], Ints, Rows]:
-    """Join rows of several partitions into one table, in the given order.
+    """Join rows of several partitions into one table, in the given order. `schema`: type by column, for a
+    table without rows.
 
-    Returns the distinct partitions that have rows, in ascending order; for each row of the table the index of its
-    partition in them; and the table. `schema`: type by column, for a table without rows.
+    Returns the distinct partitions that have rows, ascending; an array with one number per row of the table,
+    the index of its partition among them; and the table.
     """
     places = sorted({place for place, rows in given if len(rows)})
     numbers = np.array([places.index(place) if len(rows) else 0 for place, rows in given], np.int64)

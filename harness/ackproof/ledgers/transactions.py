@@ -56,10 +56,11 @@ NO_TRANSACTIONS = TransactionFiles()
 
 @dataclass(frozen=True)
 class TransactionFates:
-    """Number and outcome (`TxnOutcome`) of each row's transaction, and the time at which its commit was
-    requested, in ns since the run's start (-1: never, or not recorded).
+    """The transaction of each produced row, as arrays in the order of the rows.
 
-    A row outside transactions has a negative number and counts as committed.
+    `txn`: its number; negative: the row is in no transaction and counts as committed. `outcome`: a
+    `TxnOutcome`. `commit_ns`: time at which its commit was requested, in ns since the run's start; -1: never,
+    or not recorded.
     """
 
     txn: Ints

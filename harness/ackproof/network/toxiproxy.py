@@ -54,7 +54,8 @@ class Toxic:
 
 @dataclass(frozen=True)
 class ProxyState:
-    """State of a proxy as Toxiproxy reports it."""
+    """State of a proxy as Toxiproxy reports it. `listen`, `upstream`: as `host:port`. `enabled`: False if it
+    is closed. `toxics`: those in force."""
 
     name: str
     listen: str

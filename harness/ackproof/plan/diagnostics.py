@@ -135,8 +135,8 @@ class Problems:
             self.problems.append(problem)
 
     def complain(self, path: Path, message: str, suggestion: str | None = None, *, key: bool = False) -> None:
-        """Add a problem with the value at `path` (with `key`: with the field's name), unless `path` or one of its
-        parents has a problem already. The other parameters are those of `report`."""
+        """Add a problem like `report`, whose parameters it has, unless `path` or one of its parents has a
+        problem already."""
         if self.sound(path):
             self.report(path, message, suggestion, key=key)
 

@@ -72,7 +72,8 @@ class Plan:
 
 
 def analyse(file: str, root: MapNode) -> Plan:
-    """Return the experiment and its cells. Raises `InvalidExperiment` with all problems."""
+    """Return the experiment `root` and its cells, checked. `file`: its name in messages. Raises
+    `InvalidExperiment` with all problems."""
     found = Problems(file, with_broker_file(root))
     spec = read_experiment(found)
     matrix = matrix_of(found)

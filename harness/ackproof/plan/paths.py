@@ -22,8 +22,8 @@ _MAPS: Final = ("config", "broker_config", "features")
 def may_be_at(path: Path, node: Node) -> bool:
     """Return True if a matrix may vary the setting at `path` by a value like `node`.
 
-    A single value may be at every path; a list only at `assignment`, a mapping only where a Kafka build, a
-    broker file or a client library is expected.
+    A single value may be at every path. A list may be at `assignment` only, a mapping only where a Kafka
+    build, a broker file or a client library is expected.
     """
     if isinstance(node, MapNode):
         read = path in (("cluster", "kafka"), ("cluster", "settings_from"))

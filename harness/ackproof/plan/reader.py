@@ -116,8 +116,8 @@ EXAMPLE: Final = "{kill: {target: leader(orders/0)}, at: 5s, restart_after: 5s}"
 
 
 def own_fields(kind: type[FaultSpec], *, required: bool = False) -> tuple[str, ...]:
-    """Return the fields of a fault kind alone, without those that all faults have, by their names in a file:
-    those in the braces of `kind: {…}`. `required`: only fields without a default."""
+    """Return the fields that only this kind of fault has, by their names in a file: those in the braces of
+    `kind: {…}`. `required`: only fields without a default."""
     return tuple(
         field.alias or name
         for name, field in kind.model_fields.items()
@@ -126,8 +126,8 @@ def own_fields(kind: type[FaultSpec], *, required: bool = False) -> tuple[str, .
 
 
 def short_form_fields(kind: type[FaultSpec]) -> tuple[str, ...]:
-    """Return the fields of a fault kind that a file writes beside the kind's name in the short form, not in
-    braces after it; none if the kind has no short form."""
+    """Return the fields that a file may write directly after the kind's name, without braces (the short
+    form); none if the kind has no short form."""
     if not kind.SHORT:
         return ()
     return tuple(name for name in own_fields(kind) if name not in kind.SHORT and name not in fault_kinds())

@@ -98,7 +98,8 @@ def _strange_blank(place: _Place) -> SyntaxProblem | None:
 
 
 def strange_blank(text: str) -> int | None:
-    """Return the column, from 1, of the first blank in a line that YAML does not accept; None if there is none."""
+    """Return the column, from 1, of the first character in a line that looks blank and that YAML does not
+    accept as a blank, such as a no-break space; None if there is none."""
     found = _BLANKS.search(text)
     return None if found is None else found.start() + 1
 

@@ -57,7 +57,8 @@ def node_flags(heap_bytes: int) -> list[str]:
 def java_command(
     java: Java, jars: KafkaJars, main: str, arguments: Sequence[str], flags: Sequence[str]
 ) -> list[str]:
-    """Return the command line that runs the main class `main` with these jars as class path."""
+    """Return the command line that runs the main class `main` with these jars as class path. `flags`: options
+    of the JVM. `arguments`: of the main class."""
     return [str(java.path), *flags, "-cp", jars.classpath_argument, main, *arguments]
 
 

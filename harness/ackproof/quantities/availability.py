@@ -174,7 +174,7 @@ class Gap(NamedTuple):
         return self.begin < end and begin < self.end
 
     def part(self, begin: float, end: float) -> Gap:
-        """Return the part of the gap between two times in ns."""
+        """Return the part of the gap that lies between two times in ns since the run began."""
         sure = None
         if self.sure is not None:
             since = max(self.sure[0], begin)

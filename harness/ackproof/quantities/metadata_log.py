@@ -46,8 +46,8 @@ class MetadataLog:
         return cls(records, lives, _hole(records, simulated=simulated, kraft=kraft))
 
     def elections(self, place: TopicPartition) -> Iterator[tuple[PartitionChanged, bool | None]]:
-        """Yield (record, was_eligible) for each record that names a leader in a new leader epoch, creations
-        excepted.
+        """Yield (record, was_eligible) for each record that names a leader in a new leader epoch, without
+        creations of the partition.
 
         `was_eligible`: True if that leader was in the ISR or the ELR (KIP-966) before; False for an unclean
         election; None if a hole in the log hides it.

@@ -54,11 +54,10 @@ class Observations:
         return zip(self.times[first:behind], self.numbers[first:behind], strict=True)
 
     def hole(self, begin: float, end: float, *, first_ns: int = HOLE_NS) -> str:
-        """Return where observations are missing between two times in ns, as a sentence; '' if they are close
-        enough.
+        """Return where observations are missing between the times `begin` and `end` (ns), as a sentence; ''
+        if none is more than 1 s (`HOLE_NS`) after the one before.
 
-        The limit is 1 s (`HOLE_NS`), except for `first_ns`: the limit for the time before the first of all
-        observations.
+        `first_ns`: limit for the time before the first of all observations.
         """
         before, behind = bisect_right(self.times, begin), bisect_left(self.times, end)
         least: float = self.times[before - 1] if before else begin

@@ -94,7 +94,8 @@ class ScrapedObservations(Observations):
     holes: Sequence[Hole] = ()
 
     def hole(self, begin: float, end: float, *, first_ns: int = 0) -> str:
-        """Return the first hole in the scrapes that overlaps this time, in words; '' if there is none."""
+        """Return the first hole in the scrapes that overlaps the time from `begin` to `end` (ns), in words;
+        '' if there is none. `first_ns` has no effect."""
         del first_ns
         return str(_first_overlap(self.holes, begin, end) or "")
 

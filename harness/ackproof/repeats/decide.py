@@ -39,10 +39,10 @@ Groups = Sequence[Sequence[Value]]
 class Decision:
     """Result of comparing an interval with a demand.
 
-    `holds`: True or False if the interval is inside or outside the demanded range; None if it reaches over a
-    bound, or if an early look has too few repeats for a mean. `enough`: number of repeats of each case that would
-    likely decide, if they were like these; None: no number up to `MOST` would, or it is decided, or no number of
-    repeats bounds a maximum.
+    `holds`: True if the interval is inside the demanded range, False if outside. None: it reaches over a
+    bound, or an early look has too few repeats for a mean. `enough`: number of repeats of each case that
+    would likely decide, if they were like these. None: it is decided, or no number up to `MOST` would decide
+    it.
     """
 
     estimate: Estimate
@@ -120,11 +120,12 @@ def _counts(first: int) -> Iterator[int]:
 
 
 def looks(first: int, most: int) -> list[tuple[int, float]]:
-    """Return the looks from `first` to `most` repeats, as (number of repeats, required confidence), ascending.
+    """Return the looks from `first` to `most` repeats, as (number of repeats, required confidence),
+    ascending.
 
     A test that is repeated until it decides is wrong more often than its confidence says. So an early look
-    decides only with near certainty, and the last look has the remaining risk: all together err no more often
-    than a single test.
+    decides only with near certainty, and the last look gets the remaining risk. Together they are wrong no
+    more often than a single test.
     """
     counts = [first]
     while counts[-1] < most:
@@ -146,7 +147,8 @@ def contrast_groups(
     *,
     as_if: int | None = None,
 ) -> Estimate:
-    """Estimate the difference (or ratio) of a statistic of two groups: `of` minus (or divided by) `other`.
+    """Estimate the contrast `how` of a statistic of two groups: `of` minus, or divided by, `other`.
+    `confidence`: of the interval, 0 … 1.
 
     `as_if`: assumed number of values in each group, to predict the interval of more repeats; None: as many as
     there are.

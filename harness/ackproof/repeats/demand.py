@@ -201,7 +201,8 @@ def value_text(value: Value, unit: Unit, how: Contrast | None = None) -> str:
 
 
 def span_text(low: float, high: float, unit: Unit, how: Contrast | None = None) -> str:
-    """Return a range in words: of a quantity of this unit, or (with `how`) of a difference or ratio."""
+    """Return the range from `low` to `high` in words; an infinite end is open. `how` None: numbers of a
+    quantity of this unit; else a difference or ratio."""
     if not math.isfinite(low):
         return f"at most {_end_text(high, unit, how)}" if math.isfinite(high) else "not bounded"
     if not math.isfinite(high):

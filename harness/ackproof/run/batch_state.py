@@ -203,10 +203,10 @@ def lay_out(planned: PlannedBatch) -> Batch:
 
 
 def new_batch(out: Path, title: str, seed: int, command: str) -> Batch:
-    """Make an empty batch in a new folder of `out`, named by the time and `title`; a second one in the same
-    second gets another name. `command`: the command line that repeats the batch.
+    """Make an empty batch in a new folder of `out`, named by the time and `title`. If that name is taken, it
+    gets a number.
 
-    Raises `BadInput` if the folder cannot be made.
+    `command`: the command line that repeats the batch. Raises `BadInput` if the folder cannot be made.
     """
     name = safe_name(title)[:80]
     stamped = f"{time.strftime('%Y%m%dT%H%M%SZ', time.gmtime())}-{name}"

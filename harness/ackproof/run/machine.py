@@ -126,8 +126,8 @@ def _refusal_text(file: Path, numbers: dict[str, int]) -> str:
 
 
 def describe_limits(cases: Iterable[Case]) -> Iterator[str]:
-    """Yield a line of text for each reason why this machine cannot inject faults of these cases; it has the
-    number of faults to which the reason applies."""
+    """Yield a line of text for each reason why this machine cannot inject faults of these cases, with the
+    number of faults concerned."""
     lacks = [why for case in cases for why in find_lacks(case).values()]
     for why in dict.fromkeys(lacks):
         count = "1 fault" if lacks.count(why) == 1 else f"{lacks.count(why)} faults"

@@ -147,7 +147,8 @@ def plan_here(
 ) -> Plan:
     """Read and check an experiment file, with `backend: auto` resolved on this machine.
 
-    The parameters override those of the file, as in `plan.load`. Raises `InvalidExperiment`, `BadInput`.
+    The parameters have the meaning that they have in `plan.cases.load`: they override the file. Raises
+    `InvalidExperiment`, `BadInput`.
     """
     plan = load(file, settings, backend=backend, repeat=repeat, soak=soak)
     if plan.spec.backend != "auto":

@@ -58,8 +58,7 @@ D = TypeVar("D", bound=Document)
 def read_lines(path: Path, kind: type[D]) -> Iterator[D]:
     """Yield one document per line; nothing if the file does not exist.
 
-    An unreadable last line is skipped, because its writer was killed. Raises `BadInput` for any other
-    unreadable line.
+    An unreadable last line is skipped, because its writer was killed. Raises `BadInput` for any other unreadable line.
     """
     lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
     for number, line in enumerate(lines, start=1):
@@ -180,7 +179,9 @@ class FinalReadFile(Document):
 
 
 class RecordCounts(Document):
-    """Numbers of rows in the ledgers."""
+    """Numbers of rows in the ledgers. `acked`, `failed`, `indeterminate`: of the produced rows, by outcome.
+    `consumed_live`, `consumed_final`: read rows of live readers, and of the final reader at
+    read_uncommitted."""
 
     produced: int = 0
     acked: int = 0

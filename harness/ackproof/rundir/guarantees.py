@@ -37,7 +37,9 @@ class Appended(StrEnum):
 
     NEVER = "no"
     BY_ACKS_ALL = "with acks=all"
+    """It may have appended the batch if the request had acks=all."""
     PERHAPS = "yes"
+    """It may have appended the batch with any acks."""
 
 
 class ErrorRow(NamedTuple):
@@ -109,11 +111,8 @@ class Guarantee(NamedTuple):
     excuses: tuple[Excuse, ...]
 
     def covers(self, anomaly: str, idempotence: bool, retries: bool, acks: str) -> bool:
-        """Return True if the row is about this class and these settings, for any number of requests in
-        flight.
-
-        `retries`: True if retries are possible.
-        """
+        """Return True if the row is about this anomaly class, and about producers with these settings.
+        `retries`: True if retries are possible. The number of requests in flight is ignored."""
         return (
             (self.anomaly, self.in_flight) == (anomaly, _ANY)
             and self.idempotence == ("on" if idempotence else "off")
@@ -132,9 +131,8 @@ class Library(NamedTuple):
     guarantees: tuple[Guarantee, ...]
 
     def guarantee(self, anomaly: str, *, idempotence: bool, retries: bool, acks: str) -> Guarantee:
-        """Return the first guarantee for these settings that no experiment refuted. `retries`: True if
-        retries are possible. Raises KeyError if there is none.
-        """
+        """Return the first guarantee on this anomaly class for producers with these settings, without refuted
+        ones. `retries`: True if retries are possible. Raises KeyError if there is none."""
         for row in self.guarantees:
             if row.holds is not Holds.REFUTED and row.covers(anomaly, idempotence, retries, acks):
                 return row

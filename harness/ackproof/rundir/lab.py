@@ -138,11 +138,11 @@ class ComparisonFile(Document):
 
 
 class TrendPoint(Document):
-    """One case in one batch, over all repeats.
+    """One case in one batch, over all repeats. `wall_ns`: start of its first run, since the Unix epoch.
+    `verdicts`: in words, with their counts; `worst`: the worst one.
 
-    `worst`: its worst verdict. `lost`: number of lost records, None if no repeat counted them. `changed`:
-    differences from the previous point, in words. `apart`: quantities that differ from the previous point
-    beyond their confidence interval.
+    `lost`: number of lost records, None if no repeat counted them. `changed`: differences from the previous
+    point, in words. `apart`: quantities that differ from the previous point beyond their confidence interval.
     """
 
     batch: str

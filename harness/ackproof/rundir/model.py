@@ -36,10 +36,11 @@ class ForbiddenStep(Document):
 
 
 class Truncation(Document):
-    """A truncation: offsets `from_offset` … `to_offset - 1` of a leader epoch, which a later leader did not
-    have.
+    """A truncation: offsets `from_offset` … `to_offset - 1` of leader epoch `old_epoch`, which a later leader
+    did not have.
 
-    `acked`: number of acknowledged records at these offsets.
+    `new_epoch`, `new_leader`: that leader. `why`: how it became leader, in words. `acked`: number of
+    acknowledged records at these offsets.
     """
 
     topic: str
@@ -106,7 +107,8 @@ class ClassExplained(Document):
 
 
 class UnexplainedRecord(Document):
-    """An acknowledged record on which the final read and the replay disagree."""
+    """An acknowledged record on which the final read and the replay disagree. `why`: their statements, in
+    words."""
 
     anomaly: str
     """Class of the record in the audit; `present` if the replay says that it must be gone but the audit found
@@ -330,8 +332,12 @@ class ShrunkSchedule(Document):
 
 
 class SimulationFile(Document):
-    """Results of all simulated runs of one case. `linger_ms`: time for which a producer fills a batch. The
-    simulation handles a batch as a whole, which limits the precision of counts.
+    """Results of all simulated runs of one case. `runs`: their number. `first_seed`: seed of the first; the
+    others follow.
+
+    `linger_ms`: time for which a producer fills a batch. The simulation handles a batch as a whole, which
+    limits the precision of counts. `spreads`: one per quantity. `elected`: first leaders after the first
+    fault. `worst`: seeds with the most anomalies.
     """
 
     case: str

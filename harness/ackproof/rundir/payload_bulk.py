@@ -109,7 +109,7 @@ def _crc_tables(blank: bytes) -> list[npt.NDArray[np.uint32]]:
 
 @dataclass(frozen=True)
 class Decoded:
-    """Identities of several values, in columns, as `payload.Identity` has them.
+    """Identities of several values, as arrays with one element per value (`payload.Identity`).
 
     `origin`: index of the topic in the decoder's `origins`; 0 stands for ''.
     """
@@ -289,7 +289,8 @@ def content_hashes(
     seq: npt.NDArray[np.signedinteger],
     intact: npt.NDArray[np.bool_],
 ) -> npt.NDArray[np.uint64]:
-    """Return a hash of each record's offset and identity. Content sums add such hashes modulo 2⁶⁴."""
+    """Return a hash for each record, of its offset and identity. The arrays have one element per record.
+    Content sums add such hashes modulo 2⁶⁴."""
     mixed = offset.astype(np.uint64) * _OFFSET
     mixed += producer.astype(np.int64).view(np.uint64) * _PRODUCER
     mixed += seq.astype(np.int64).view(np.uint64) * _SEQ
@@ -307,8 +308,7 @@ def content_sum(
     intact: npt.NDArray[np.bool_],
 ) -> int:
     """Return the content sum of records: the sum of their hashes modulo 2⁶⁴, which does not depend on their
-    order.
-    """
+    order. The arrays have one element per record."""
     found = 0
     for at in range(0, len(offset), _BLOCK):
         block = slice(at, at + _BLOCK)

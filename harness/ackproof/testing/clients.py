@@ -195,9 +195,8 @@ class AuditedProducer(AuditedClient[Producer]):
         timestamp: int = 0,
         headers: Headers = None,
     ) -> None:
-        """Produce a record with the header `ackproof` and record the attempt. Raises as `Producer.produce`
-        does.
-        """
+        """Produce a record like `Producer.produce`, whose arguments it takes. Add the header `ackproof`, and
+        record the attempt."""
         theirs = callback or on_delivery or self._default
         content = Content(topic, as_bytes(key), as_bytes(value))
         book, own = self._book, self._own
@@ -239,9 +238,8 @@ class AuditedProducer(AuditedClient[Producer]):
         callback: OnDelivery | None = None,
         on_delivery: OnDelivery | None = None,
     ) -> int:
-        """Produce records one by one with `produce`, as `Producer.produce_batch` takes no headers. Return the
-        number of accepted records.
-        """
+        """Produce records like `Producer.produce_batch`, whose arguments it takes, but one by one, because
+        that takes no headers. Return the number of accepted records."""
         count = 0
         for message in messages:
             try:

@@ -72,19 +72,22 @@ class Ledger:
     def gave_up(
         self, value: str | bytes | None, *, key: str | bytes | None = None, topic: str | None = None
     ) -> None:
-        """Declare that the code under test told its caller that this record was not delivered: it may be missing.
+        """Declare that this record may be missing, because the code under test told its caller that it was
+        not delivered.
 
         `value` None: a tombstone. Without `key` or `topic`: a record with this value and any key or topic.
         """
         self._given_up.append((as_bytes(value), as_bytes(key), topic))
 
     def assert_durable(self, *, settle_s: float = 60.0) -> None:
-        """Assert that every acknowledged record is at its offset, and that the code under test swallowed no error.
+        """Assert that every acknowledged record is at its offset, and that the code under test swallowed no
+        error.
 
-        Heals the cluster, flushes the producers, waits until all is at rest, reads every topic back and audits it.
-        Fails for (a) acknowledged records that are gone, moved or broken: Kafka, or its configuration, lost them;
-        (b) records whose delivery failed or is unknown, that are missing, and that were not given up (`gave_up`): the
-        code under test swallowed the error. Raises `EvidenceMissing` if the evidence is not enough.
+        Heals the cluster, flushes the producers, waits until all is at rest, reads every topic back and
+        audits it. Fails for two reasons. (a) Acknowledged records are gone, moved or broken: Kafka, or its
+        configuration, lost them. (b) Records are missing whose delivery failed or is unknown, and which were
+        not given up (`gave_up`): the code under test swallowed the error. Raises `EvidenceMissing` if the
+        evidence is not enough.
         """
         __tracebackhide__ = True
         evidence = self._gather(settle_s)

@@ -55,9 +55,8 @@ def surfaced(unsaid: Mapping[tuple[int, int], NumberRuns], read: Rows, which: Bo
 
 
 def attempts_of(producer: Ints, seq: Ints, outcome: Ints | int, offset: Ints) -> Rows:
-    """Return these attempts as produced rows, with only the columns that the checks of order and duplicates
-    read. The arrays are parallel; a single `outcome` is that of all.
-    """
+    """Return attempts as produced rows, with only the columns that the checks of order and duplicates read.
+    The arrays have one element per attempt; a single `outcome` is that of all."""
     count = len(seq)
     columns: dict[str, Array] = {
         "producer": producer.astype(np.int32),
@@ -135,11 +134,11 @@ def next_reads(live: Rows) -> Rows:
 
 
 def highest_of(before: Rows, there: Rows, read: Rows) -> Rows:
-    """Return, for each producer, the present record with the highest seq and the acknowledged one with the
-    highest seq; one row if both are the same. The offset is that of the lowest copy.
+    """Return two records of each producer: the present one with the highest seq, and the acknowledged one
+    with the highest seq. One row if they are the same.
 
-    `before`: the result for earlier windows. `there`: attempts whose records this window found. `read`: final
-    rows of this window.
+    The offset of a row is that of the lowest copy. `before`: the result for earlier windows. `there`:
+    attempts whose records this window found. `read`: final rows of this window.
     """
     copies = read.take(read.flags("intact")).sorted_by("producer", "seq", "offset")
     copies = copies.take(group_starts([copies["producer"], copies["seq"]]))

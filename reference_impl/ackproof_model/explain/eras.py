@@ -213,7 +213,8 @@ class PastLife:
 def past_lives(
     observed: Observed, place: TopicPartition, lives: Sequence[Life], rows: AckedRows
 ) -> Sequence[PastLife]:
-    """Return the deleted incarnations of a partition, oldest first. `rows`: those with an offset."""
+    """Return the deleted incarnations of a partition, oldest first. `lives`: all of its incarnations. `rows`:
+    its acknowledged rows that have an offset."""
     found = []
     for number, life in enumerate(lives, start=1):
         if life.removal is not None:

@@ -198,9 +198,7 @@ def _make_step(cause: str, before: Metadata, changed: Metadata) -> Step:
 
 
 def same(made: Partition, seen: Partition) -> bool:
-    """Return True if two states are equal. The order of ISR, ELR, adding and removing replicas does not
-    count.
-    """
+    """Return True if two states are equal, apart from the order of ISR, ELR, adding and removing replicas."""
     return _sort_replicas(made) == _sort_replicas(seen)
 
 

@@ -42,10 +42,10 @@ def remembered(broker: Broker, scope: Scope) -> Broker:
 
     * The recovery point, if the broker cannot lose power.
     * The clean-shutdown file, if no rule reads it.
-    * In a leader's memory: the epoch's start once the high watermark has passed it, and fetch positions that
-      bound nothing. Also broker epochs of fetches, and fields of its image that only the controller reads.
-    * Of a follower's image, all but its own registration: its role names leader and epoch, and the next image
-      that it applies replaces this one.
+    * In a leader's memory: the start of its epoch once the high watermark has passed it, fetch positions that bound
+      nothing, broker epochs of fetches, and fields of its image that only the controller reads.
+    * Of a follower's image, all but its own registration. Its role names leader and epoch, and the next image that it
+      applies replaces this one.
     """
     rules, log, process = scope.rules, broker.log, broker.process
     if not (scope.budget.power_losses and scope.strikes(broker.id)):

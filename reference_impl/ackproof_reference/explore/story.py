@@ -71,8 +71,10 @@ def describe_decision(metadata: Metadata) -> str:
 
 
 def effects(before: Broker, after: Broker) -> str:
-    """Describe what a step changed: log end, high watermark, ISR proposal. The text is to be appended to a
-    sentence; "" if nothing of these changed.
+    """Describe what a step changed in a broker, from its state `before` to its state `after`: log end, high
+    watermark, ISR proposal.
+
+    The text is to be appended to a sentence; "" if nothing of these changed.
     """
     parts = []
     if after.log.end < before.log.end:
@@ -109,7 +111,8 @@ def replied(reply: Fetched | EpochEnd) -> str:
 
 
 def describe_arrival(reply: Fetched | EpochEnd) -> str:
-    """Describe that a follower takes a leader's reply."""
+    """Describe that a follower takes a leader's reply, as a clause: `takes the answer of broker 2 with record
+    0 and …`."""
     return f"takes the answer of broker {reply.leader}{replied(reply)}"
 
 

@@ -330,7 +330,11 @@ class DockerAddresses(Addresses):
 def docker_addresses(
     block: int, brokers: Iterable[int], controllers: Iterable[int], exporters: Iterable[int] = ()
 ) -> DockerAddresses:
-    """Return addresses with free ports of this block. Raises `BadInput` if too few are free."""
+    """Return the addresses of these nodes in the network of a block, published at free ports of this machine.
+    `exporters`: nodes with a metrics exporter.
+
+    Raises `BadInput` if too few ports are free.
+    """
     first = _FIRST_PORT + _PORTS_OF_A_BLOCK * (block - 1)
     free = (port for port in range(first, first + _PORTS_OF_A_BLOCK) if is_free(Address(HOST, port)))
     try:

@@ -83,8 +83,8 @@ class Engine:
 def connect() -> Engine:
     """Return the engine that `DOCKER_HOST` names, else the one at the usual socket.
 
-    Raises `MissingTool` if none answers and no engine is installed; `BadInput` if one is installed and does not run,
-    or if this user may not use it. Either text has one line.
+    Raises `MissingTool` if none is installed, and `BadInput` if the installed one does not run or this user
+    may not use it. Either text has one line.
     """
     address = engine_address()
     reason: BaseException | None = refusal()
@@ -155,8 +155,8 @@ def gateway(prefix: str) -> str:
 def make_bridge(engine: Engine, name: str, prefixes: Iterable[str], labels: Mapping[str, str]) -> str | None:
     """Make the network of a cluster: a bridge with a fixed subnet, so that a node keeps its address.
 
-    The subnet is the first `PREFIX.0/24` that overlaps no other network. Return its prefix, None if all are taken.
-    Raises `EngineFailed`.
+    The subnet is the first `PREFIX.0/24` of `prefixes` that overlaps no other network. Return its prefix,
+    None if all are taken. `labels`: marks of the run. Raises `EngineFailed`.
     """
     for prefix in prefixes:
         pool = IPAMPool(subnet=f"{prefix}.0/24", gateway=gateway(prefix))
@@ -185,13 +185,14 @@ LABELS: Final = {
 
 
 def labels(tag: RunTag, role: str) -> dict[str, str]:
-    """Return the labels for a container, network or volume that this process makes for a run."""
+    """Return the marks of a run as labels for a container, network or volume. `role`: what it is, such as
+    `broker-1`."""
     return {LABELS[name]: value for name, value in tag.environment(role).items()}
 
 
 def marks(found: Mapping[str, str] | None) -> Marks | None:
-    """Return the run's marks in the `found` labels of a container, network or volume; None if there are none
-    or no run of ackproof made them."""
+    """Return the run's marks in the labels of a container, network or volume; None if no run of ackproof made
+    it. `found`: its labels; None: it has none."""
     return read_marks({name: found[label] for name, label in LABELS.items() if found and label in found})
 
 
@@ -246,7 +247,8 @@ def find_leftovers(engine: Engine, run_id: str | None = None) -> list[Leftover]:
 def remove_leftovers(
     engine: Engine, which: Callable[[Marks], bool], run_id: str | None = None
 ) -> list[Leftover]:
-    """Remove the leftovers whose marks `which` accepts: containers first, then networks and volumes. Return them."""
+    """Remove the leftovers whose marks `which` accepts: containers first, then networks and volumes. Return
+    them. `run_id`: look only for those of this run; None: of all runs."""
     leftovers = [leftover for leftover in find_leftovers(engine, run_id) if which(leftover.marks)]
     containers = [leftover for leftover in leftovers if leftover.kind == "container"]
     if containers:

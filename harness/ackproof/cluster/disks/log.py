@@ -28,9 +28,10 @@ _COMPRESSION, _TRANSACTIONAL, _CONTROL = 0x07, 0x10, 0x20
 
 
 class Batch(NamedTuple):
-    """The header of a record batch. `position`, `size`: its place in the segment file, in bytes.
+    """The header of a record batch (DefaultRecordBatch). `position`, `size`: its place in the segment file,
+    in bytes.
 
-    `first`, `last`: offsets of its first and last record.
+    `first`, `last`: offsets of its first and last record. Producer fields are -1 without idempotence.
     """
 
     position: int
@@ -232,10 +233,11 @@ def checkpoint(log_dir: Path, name: str = RECOVERY_POINT) -> dict[TopicPartition
 
 
 def cut(replica: Path, offset: int) -> int:
-    """Cut a replica's log before `offset`, at a batch boundary. Return its new log end.
+    """Cut a replica's log before `offset`, at a batch boundary: a batch that contains `offset` is removed
+    whole. Return the new log end.
 
-    A batch that contains `offset` is removed whole. The broker must not run. Indexes of the segment and producer
-    snapshots after the cut are removed too: the broker rebuilds them from the log, as after a power loss.
+    The broker must not run. The indexes of the segment and later producer snapshots are removed too; the
+    broker rebuilds them from the log, as after a power loss.
     """
     found = segments(replica)
     if not found:

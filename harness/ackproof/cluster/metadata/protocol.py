@@ -126,8 +126,8 @@ class Metadata(Protocol):
 
 
 def listener_settings(layout: Layout, node_id: int, *, controller: bool) -> dict[str, str]:
-    """Return the settings for the listeners of a Kafka node: INTERNAL and EXTERNAL if it is a broker, and
-    CONTROLLER if `controller` is True (a voter of the KRaft quorum)."""
+    """Return the settings for the listeners of a Kafka node: INTERNAL and EXTERNAL for a broker, and
+    CONTROLLER if `controller` is True."""
     addresses, own, name = layout.addresses, layout.addresses.node(node_id), node_name(node_id)
     rows: list[tuple[str, object, object]] = []
     if layout.is_broker(node_id):

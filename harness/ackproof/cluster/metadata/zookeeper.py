@@ -52,8 +52,8 @@ class ZooKeeperMode:
     def settings(
         self, layout: Layout, node_id: int, data: str, wanted: Mapping[str, str]
     ) -> Mapping[str, str]:
-        """Return a node's settings: of a broker the `wanted` ones, and those that the harness makes; of a
-        ZooKeeper server its zoo.cfg, which the experiment cannot change. `data`: the node's data folder."""
+        """Return a broker's settings, the `wanted` ones and those that the harness makes; or a ZooKeeper
+        server's zoo.cfg, which the experiment cannot change. `data`: the node's data folder."""
         if not layout.is_broker(node_id):
             return _of_server(layout, node_id, data)
         port = layout.addresses.controller_port

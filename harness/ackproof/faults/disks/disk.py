@@ -125,8 +125,8 @@ def in_sync_again(context: FaultContext, nodes: tuple[LocalNode, ...]) -> str:
 class EmptyDisk(DiskFault):
     """SIGKILL, and the node returns under the same id with an empty disk that is formatted again.
 
-    `restore: live` restores a copy of its folders that was made `age` before its end, while it ran; `stopped`
-    restores a copy that was made after a controlled shutdown.
+    `restore`: a copy of its folders that is put back instead. `live`: made while it ran, `age` before its
+    end. `stopped`: made after a controlled shutdown.
     """
 
     KIND = "empty_disk"
@@ -153,9 +153,9 @@ class EmptyDisk(DiskFault):
         return self
 
     def misfits(self, experiment: ExperimentSpec) -> Iterator[tuple[str, str]]:
-        """Yield conflicts, each as a field and a sentence: on the model, a copy to restore, because its disks
-        hold none; and a target that may be the only controller, because the cluster would lose all its
-        metadata."""
+        """Yield conflicts, each as a field and a sentence. One is a copy to restore on the model, whose disks
+        hold none. The other is a target that may be the only controller, because the cluster would lose all
+        its metadata."""
         cluster = experiment.cluster
         if self.restore != "nothing" and experiment.backend == "model":
             yield "restore", "disks of the model can be emptied, and hold no copy"

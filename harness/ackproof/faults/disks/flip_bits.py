@@ -198,7 +198,7 @@ class FlipBitsInjection(PartitionInjection[FlipBits]):
 
 
 def flip(file: Path, position: int) -> None:
-    """Flip the lowest bit of one byte, in place."""
+    """Flip the lowest bit of the byte at `position` of a file, in place."""
     opened = os.open(file, os.O_RDWR)
     try:
         (byte,) = os.pread(opened, 1, position)

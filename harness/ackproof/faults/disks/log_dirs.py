@@ -88,8 +88,8 @@ class LogDirFault(DiskFault):
 class FullDisk(LogDirFault):
     """The file system of a log dir is filled until nothing more fits.
 
-    A broker whose only log dir is full exits, and exits again on each start while it is full; with several only the
-    partitions of the full one go offline. Healing frees the space and restarts the node.
+    A broker whose only log dir is full exits, and exits again on each start while it is full. With several
+    log dirs only the partitions of the full one go offline. Healing frees the space and restarts the node.
     """
 
     KIND = "full_disk"

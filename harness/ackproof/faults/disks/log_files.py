@@ -110,11 +110,11 @@ class DeleteCheckpoint(PartitionFault):
         return self.file == "leader-epoch"
 
     def rots(self, place: TopicPartition) -> bool:
-        """Return True if the fault damages a part of this partition's log that the protocol relies on: only
-        the leader-epoch checkpoint, by which replicas truncate their logs.
+        """Return True if the deleted file is the leader-epoch checkpoint of this partition, by which replicas
+        truncate their logs.
 
-        Without another checkpoint a broker scans more of its log, starts with a lower high watermark, as
-        after any kill, or shows deleted records again.
+        Without another checkpoint file the protocol still holds. A broker then scans more of its log, starts
+        with a lower high watermark, or shows deleted records again.
         """
         return self._needs_partition and super().rots(place)
 

@@ -41,10 +41,10 @@ Ends = dict[TopicPartition, int]
 class PowerLoss(DiskFault):
     """The process ends, and all data that was not fsynced is lost.
 
-    `how: device` (root): the ext4 below the node's data is shut down without a flush of its journal, the process is
-    killed, the file system is mounted again. `how: cut`: SIGKILL, and everything after the recovery point on disk (or
-    after offset `keep`) is cut from the logs at a batch boundary; stale indexes and the mark of a clean shutdown are
-    removed. `auto`: device if possible, else cut; the timeline states which.
+    `how: device` (root): the ext4 below the node's data is shut down without a flush of its journal, and the
+    process is killed. The file system is mounted again. `how: cut`: SIGKILL, and the logs are cut at a batch
+    boundary after the recovery point on disk, or after offset `keep`. Stale indexes and the mark of a clean
+    shutdown are removed. `auto`: device if possible, else cut; the timeline states which.
     """
 
     KIND = "power_loss"

@@ -106,9 +106,9 @@ class FreezeLoop:
     """Loop on a thread that freezes the file systems of nodes for `stall_s` seconds, then thaws them for a
     moment.
 
-    Meanwhile it holds `at(node)`, the lock of each node's disk, so that no other fault unmounts a file system: a
-    freeze would then hit the one below. A file system that cannot be frozen ends the loop with `error`, unless
-    `others(node)` says that another fault has broken it.
+    Meanwhile it holds `at(node)`, the lock of each node's disk, so that no other fault unmounts a file
+    system. A file system that cannot be frozen ends the loop with `error`, unless `others(node)` says that
+    another fault has broken it.
     """
 
     def __init__(

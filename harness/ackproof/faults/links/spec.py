@@ -120,11 +120,13 @@ class LinkFault(FaultSpec):
         return self.look(mesh, link)
 
     def shows(self, before: LinkObservation, now: LinkObservation) -> bool:
-        """Return True if the two observations show the effect."""
+        """Return True if the observation `now`, compared with the one `before` the fault, shows its
+        effect."""
         return before.passes and not now.passes
 
     def is_mended(self, before: LinkObservation, now: LinkObservation) -> bool:
-        """Return True if the two observations show nothing of the effect any more."""
+        """Return True if the observation `now`, compared with the one `before` the fault, shows nothing of
+        its effect any more."""
         return now.passes
 
 

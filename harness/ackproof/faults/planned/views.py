@@ -196,8 +196,8 @@ def wait_for(
 
 
 def all_topics(context: FaultContext) -> tuple[str, ...]:
-    """Return the topic names for a request that covers all topics: empty if Kafka then describes all of them,
-    else the topics of the case."""
+    """Return the topic names for a request that covers all topics: empty where brokers then describe all of
+    them (DescribeTopicPartitions), else the topics of the case."""
     if context.cluster.access.describes_partitions or context.case is None:
         return ()
     return tuple(context.case.experiment.topics)

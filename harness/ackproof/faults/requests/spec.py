@@ -174,8 +174,9 @@ class RequestFault(FaultSpec):
         return super().at_odds(first, spec)
 
     def planned(self, exposure: Exposure) -> Incidents:
-        """Return the incidents that the fault may cause, as for a fault of links: brokers that miss heartbeats or
-        metadata are fenced, followers that miss fetches leave the ISR. Other APIs cause none."""
+        """Return the incidents that the fault may cause, as for a fault of links. Brokers that miss
+        heartbeats or metadata are fenced, and followers that miss fetches leave the ISR. Other APIs cause
+        none."""
         source, target = self.link.source, self.link.target
         flows = flows_of(self.link, exposure.experiment.cluster) & APIS[self.api].flows
         if source is None:

@@ -22,7 +22,8 @@ from ackproof.rundir.metadata import ConfigChanged
 
 @dataclass(frozen=True)
 class ScriptActions:
-    """Actions of a script's steps, one method each, with everything that they act on."""
+    """Actions of a script's steps, one method each, with everything that they act on. `looks`: observes the
+    effects."""
 
     cluster: Cluster
     clients: Clients

@@ -261,7 +261,8 @@ class Gates:
         return sum(self._held_by_route(gate, broker, side).values())
 
     def release(self, gate: Gate, broker: int, side: FrameSide) -> bool:
-        """Let one frame pass. Return False if none waits."""
+        """Let the oldest frame of this side pass that waits at a broker's gate. Return False if none
+        waits."""
         rule = self._shut[gate, broker, side]
         return any(
             self._laid.proxy.release(rule.name, way)

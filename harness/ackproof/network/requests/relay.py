@@ -140,7 +140,7 @@ class Relay:
         self._serves[descriptor], self._wanted[descriptor] = serve, events
 
     def later(self, seconds: float, act: Callable[[], object]) -> None:
-        """Call `act` after this many seconds."""
+        """Call `act` once, after this many seconds, in the loop's own thread."""
         heapq.heappush(self._timers, (time.monotonic() + seconds, next(self._count), act))
 
     def to_close(self, line: RelayConnection) -> None:
