@@ -329,7 +329,8 @@ def time_out(broker: Broker, waiting: Waiting) -> Step:
 
 
 def resign(broker: Broker) -> tuple[Message, ...]:
-    """Answer all waiting producers with NOT_LEADER_OR_FOLLOWER when the leadership is lost."""
+    """Answer all waiting producers with NOT_LEADER_OR_FOLLOWER when the leadership is lost; () if the broker
+    does not lead."""
     leader = broker.process.role
     if not isinstance(leader, Leader):
         return ()

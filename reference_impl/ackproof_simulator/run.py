@@ -34,7 +34,8 @@ LIMIT_NS = 3600 * SECOND
 
 
 def setting_of(case: Case) -> Setting:
-    """Return the parts of a case that are the same for every seed."""
+    """Return the parts of a case that are the same for every seed. Raises ValueError for a release without
+    rules."""
     return Setting(
         timing_of(case.experiment.cluster),
         {topic: replace(code_for(case), max_fetch_batches=FETCH_BATCHES) for topic in case.experiment.topics},

@@ -54,7 +54,7 @@ class GateColumn:
 
     @property
     def rows(self) -> Iterator[GateRow]:
-        """Yield a row per case, then one per expectation over repeats."""
+        """Yield a row per case, then one per expectation over repeats; nothing without a batch."""
         if self.batch is None:
             return
         for case in self.batch.cases:

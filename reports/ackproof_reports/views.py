@@ -223,7 +223,8 @@ def _case_page(
 
 
 def shared_environment(facts: Sequence[CaseFacts]) -> tuple[tuple[str, str], ...]:
-    """Return the names and values of the environment that all cases with a recorded environment share."""
+    """Return the names and values that the environments of all cases have in common; empty if no case
+    recorded one. Cases without an environment do not count."""
     told = [fact.case.case.environment for fact in facts if fact.case.case and fact.case.case.environment]
     if not told:
         return ()

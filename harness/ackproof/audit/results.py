@@ -201,10 +201,11 @@ def sum_windows(found: Sequence[WindowFile], ledger: Ledger, spared: int) -> Del
 
 
 def copy_window_findings(case: CaseDir, found: Sequence[WindowFile], into: Path) -> Counter[str]:
-    """Copy the findings of deleted windows into the file `into`. Return their number by class. Raises OSError.
+    """Copy the findings of deleted windows into the file `into`. Return their number by class. Raises
+    OSError, ArrowException.
 
-    `found`: result of `read_deleted_windows`. The findings need no judgement of their own: every configuration allows
-    these classes.
+    `found`: result of `read_deleted_windows`. The findings need no judgement of their own: every
+    configuration allows these classes.
     """
     counts: Counter[str] = Counter()
     paths = [window_findings(case, window.number) for window in found if window.deleted and window.counts]

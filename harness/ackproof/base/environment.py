@@ -43,7 +43,8 @@ def use_utf8_in_children() -> None:
 
 
 def restart_in_utf8() -> None:
-    """Start this program again in Python's UTF-8 mode (exec), if it does not decode file names as UTF-8 now."""
+    """Start this program again in Python's UTF-8 mode (exec), if it does not decode file names as UTF-8 now.
+    Raises `BadInput` like `use_utf8_in_children`."""
     use_utf8_in_children()
     if _is_utf8(sys.getfilesystemencoding()) or os.environ.get("PYTHONUTF8") != "1":
         return

@@ -56,7 +56,8 @@ def wait_until(
 
 @contextmanager
 def sigterm_as_interrupt() -> Iterator[None]:
-    """Raise KeyboardInterrupt on SIGTERM within the block, as on Ctrl-C. A handler set before stays in force."""
+    """Raise KeyboardInterrupt on SIGTERM within the block, as on Ctrl-C. If SIGTERM has a handler already, or
+    outside of the main thread, nothing changes."""
     main = threading.current_thread() is threading.main_thread()
     if not main or signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL:
         yield

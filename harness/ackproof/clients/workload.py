@@ -272,11 +272,13 @@ class Workload:
         return self._next_reader
 
     def acked(self, topic: str | None = None, partition: int | None = None) -> int:
-        """Return how many records are acknowledged so far; None: of all topics, or of all partitions of the topic."""
+        """Return the number of records acknowledged so far: of a partition, of a topic (`partition` None), or
+        of all topics (both None)."""
         return sum(handle.count(topic, partition) for handle in self._handles("producer"))
 
     def read(self, topic: str | None = None, partition: int | None = None) -> int:
-        """Return how many records all live readers have read so far; None: of all topics, or all partitions."""
+        """Return the number of records that all live readers have read so far: of a partition, of a topic
+        (`partition` None), or of all topics (both None)."""
         return sum(handle.count(topic, partition) for handle in self._handles("reader"))
 
     def sent(self) -> int:

@@ -72,7 +72,7 @@ def with_features(
 ) -> Installation:
     """Return the installation with a checkpoint for these feature levels (0.5 s the first time).
 
-    Raises `BadInput` with Kafka's words if it refuses them.
+    Raises `BadInput` with Kafka's words if it refuses them, `ProvisionFailed` if formatting fails otherwise.
     """
     if not features:
         return installed
@@ -90,7 +90,8 @@ def jars_by_label(
 
 
 def release_levels(build: KafkaBuild, progress: ProgressSink = ignore) -> dict[str, int]:
-    """Return the feature levels that this release's own tool writes into a new cluster."""
+    """Return the feature levels that this release's own tool writes into a new cluster. Raises like
+    `install`, and `NotDecoded` for a checkpoint with unknown records."""
     # Import here: the package loads the ZooKeeper client, which reading an experiment does not need.
     from ackproof.cluster.metadata.kraft_log import levels_in
 

@@ -54,8 +54,8 @@ def table_name(run_id: str) -> str:
 def run_nft(words: Sequence[str], *, enter: Sequence[str] = (), stdin: str | None = None) -> str:
     """Call nft with the arguments `words` and the input `stdin`, and return its output.
 
-    Raises `LinkError` with nft's message. `enter`: a command that enters a network namespace (`nsenter …`);
-    empty for this process's own.
+    Raises `LinkError` with nft's message, `MissingTool` without nft, `BadInput` without root. `enter`: a
+    command that enters a network namespace (`nsenter …`); empty for this process's own.
     """
     argv = [*enter, str(find_nft()), *words]
     try:
@@ -182,7 +182,8 @@ def find_orphaned_tables() -> list[str]:
 
 
 def remove_table(table: str, enter: Sequence[str] = ()) -> None:
-    """Remove an nftables table with all its rules; does nothing if there is none of this name.
+    """Remove an nftables table with all its rules; does nothing if there is none of this name. Raises like
+    `run_nft`.
 
     `enter`: a command that enters its network namespace; empty for this process's own.
     """

@@ -190,8 +190,8 @@ def _check_after(spec: ExperimentSpec, number: int, after: ChainTrigger, path: P
 
 
 def check_on_model(spec: ExperimentSpec, found: Problems) -> None:
-    """Report to `found` everything that an experiment with `backend: model` uses and the model does not
-    have."""
+    """Report to `found` everything that an experiment with `backend: model` uses and the model does not have.
+    Does nothing for other backends."""
     if not spec.ground.simulated or not found.sound(("backend",)):
         return
     for path, what, why in _lacking(spec):

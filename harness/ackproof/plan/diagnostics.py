@@ -218,7 +218,8 @@ class Problems:
             return None
 
     def refuse(self, detail: ErrorDetails, path: Path) -> None:
-        """Convert one of pydantic's errors into a problem of the field at `path`."""
+        """Convert one of pydantic's errors into a problem of the field at `path`, unless that field has one
+        already."""
         if self.full or path in self._broken:
             self.breaks(path)
             return

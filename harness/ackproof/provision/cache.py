@@ -69,8 +69,8 @@ def run_program(
     output.
 
     `role`: mark by which `ackproof clean` finds the process. `what` completes "waited for …". `env` is added
-    to this process's environment. `watch` gets the output so far, ten times a second. Raises `WaitTimeout`.
-    The program has ended when this returns or raises.
+    to this process's environment. `watch` gets the output so far, ten times a second. Raises `WaitTimeout`,
+    and OSError if the program does not exist. The program has ended when this returns or raises.
     """
     output = folder / f"{role}.log"
     tag = processes.RunTag(f"provision-{os.getpid()}", folder, folder)

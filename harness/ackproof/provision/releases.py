@@ -55,7 +55,8 @@ def compute_digest(files: Mapping[str, str]) -> str:
 
 
 def lock(version: str) -> Lock | None:
-    """Return the lock that ackproof ships for this Kafka version: the SHA-256 of its jars. None: no lock ships."""
+    """Return the lock that ackproof ships for this Kafka version: the SHA-256 of its jars. None: no lock
+    ships. Raises `BadInput` if the file is damaged."""
     file = LOCKS / f"kafka-{version}.lock"
     return read_lock(version, file) if not_a_version(version) is None and file.is_file() else None
 

@@ -87,9 +87,8 @@ class Scraped:
 
 @dataclass(frozen=True)
 class ScrapedObservations(Observations):
-    """Numbers of a metric as observations of a state. Holes are those of the scrapes, not every long time
-    without a number.
-    """
+    """Numbers of a metric as observations of a state. `holes`: times without usable scrapes; only these count
+    as holes, not every long time without a number."""
 
     holes: Sequence[Hole] = ()
 

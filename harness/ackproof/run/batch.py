@@ -36,7 +36,7 @@ def run_batch(planned_batch: PlannedBatch, watcher: BatchWatcher) -> Batch:
 
     A KeyboardInterrupt is recorded in `batch.json` and raised again. Raises `BadInput` before anything is
     left on disk (a missing tool, an unknown version), and if every case was refused for something that the
-    user must fix.
+    user must fix. Raises `AckproofError` if the copy to an object store fails.
     """
     options = planned_batch.options
     planned_batch = replace(planned_batch, cases=fit_to_machine(planned_batch.cases))

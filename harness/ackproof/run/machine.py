@@ -39,7 +39,8 @@ def find_lack(need: Need, backend: str) -> str:
 
 
 def find_lacks(case: Case) -> dict[int, str]:
-    """Return the faults of the case that this machine cannot inject: the reason by fault number."""
+    """Return the faults of the case that this machine cannot inject: the reason by fault number. Empty on backends
+    that start no nodes of their own."""
     if not case.experiment.ground.prepares:
         return {}
     backend = case.experiment.backend

@@ -205,7 +205,7 @@ def _check_at_most(planned: PlannedBatch, at_most: int, warn: Callable[[str], No
 def plan_cases(
     options: BatchOptions, warn: Callable[[str], None] = lambda _: None
 ) -> list[tuple[Path, Case]]:
-    """Return the cases of `plan_batch`, each with its file, in the order of the matrix.
+    """Return the cases of `plan_batch`, each with its file, in the order of the matrix. Raises `BadInput`.
 
     `warn` is called with warnings.
     """

@@ -68,9 +68,12 @@ def text_array(words: Sequence[str]) -> pa.Array:
 
 
 def group_rows(table: pa.Table, columns: Sequence[str]) -> dict[tuple[object, ...], pa.Table]:
-    """Return the rows of each combination of values in these columns, in the order of the table. The table is sorted
-    once and the results are views of it: filtering once per partition would take too long for thousands of
-    partitions."""
+    """Return a dictionary with the rows of each combination of values in these columns, in the order of the
+    table. The key has these values, in the order of `columns`.
+
+    The table is sorted once and the results are views of it: filtering once per partition would take too long
+    for thousands of partitions.
+    """
     code = np.zeros(table.num_rows, np.int64)
     for name in columns:
         encoded = table[name].unify_dictionaries().combine_chunks().dictionary_encode()

@@ -55,10 +55,15 @@ class Span(StrEnum):
     """Kind of the part of a run in which a bound is checked; `Window` adds the number of the fault."""
 
     WHOLE = ""
+    """The whole run."""
     DURING = "during fault"
+    """From the confirmation of a fault until its healing is requested."""
     AFTER = "after fault"
+    """From the confirmation of a fault on."""
     DURING_FAULTS = "during faults"
+    """While any fault is at work."""
     OUTSIDE = "outside faults"
+    """While no fault is at work."""
 
 
 @dataclass(frozen=True)

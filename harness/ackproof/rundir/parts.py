@@ -98,7 +98,8 @@ def mark_deleted(folder: Path, path: Path) -> None:
 
 
 def deleted_parts(folder: Path) -> tuple[PartEnd, ...]:
-    """Return the parts of a client that were deleted during the run (`ackproof run --keep`). Raises `NotAnEnd`."""
+    """Return the parts of a client that were deleted during the run (`ackproof run --keep`); () if none were.
+    Raises `NotAnEnd`."""
     path = folder / DELETED
     if not path.exists():
         return ()

@@ -135,11 +135,12 @@ class KafkaCluster:
         assignment: Iterable[Iterable[int]] | None = None,
         config: Mapping[str, str | int | float | bool] | None = None,
     ) -> None:
-        """Create a topic; return when all partitions have a leader and a full ISR. The fields are those of
-        experiment files.
+        """Create a topic with the fields of experiment files; return when all partitions have a leader and a
+        full ISR.
 
         `replication_factor` None: the default of experiment files. `assignment`: brokers of each partition's
-        replicas, from which the number of `partitions` follows. `config`: Kafka settings of the topic.
+        replicas, from which `partitions` follows. Raises `BadInput` for fields that an experiment file may
+        not have.
         """
         said: dict[str, object] = {"config": dict(config or {})}
         if assignment is not None:

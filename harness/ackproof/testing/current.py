@@ -28,7 +28,8 @@ PASSED: Final = pytest.StashKey[bool]()
 
 
 def session_of(config: pytest.Config) -> PluginSession:
-    """Return the session of this pytest process; make it at the first call."""
+    """Return the session of this pytest process; make it at the first call. Raises `BadInput` if this machine
+    has no UTF-8 locale and needs one."""
     if _SESSION not in config.stash:
         from ackproof.base.environment import use_utf8_in_children
         from ackproof.testing.items import PluginSession

@@ -187,8 +187,7 @@ class FinalReader:
 
 def write_ledgers(run: CaseDir, book: Book, final: Sequence[Read]) -> None:
     """Write the clients' attempts and reads, and the final read, as the run's ledgers. Older ledgers are
-    replaced.
-    """
+    replaced. Raises OSError."""
     if run.ledger.exists():
         shutil.rmtree(run.ledger)
     found = {(read.identity.producer, read.identity.seq): read.partition for read in final}

@@ -68,7 +68,8 @@ class AckedRows:
 
 
 def acked_rows(run: CaseDir) -> Iterator[tuple[TopicPartition, AckedRows]]:
-    """Yield each partition with its acknowledged rows.
+    """Yield each partition with its acknowledged rows. Raises OSError or ArrowException if the ledger cannot
+    be read.
 
     Rows of a transaction without an acknowledged commit are left out, as in the audit.
     """

@@ -98,7 +98,7 @@ def forced(story: Story, rules: str, console: Console, forcing: Forcing) -> int:
     """Force a counterexample `forcing.repeat` times, print the outcomes, and return the exit code.
 
     0: each run followed it. 1: one diverged, and none was inconclusive. 2: no script can do a step, or a run
-    was inconclusive. `rules`: release of the model's rules.
+    was inconclusive. `rules`: release of the model's rules. Raises `BadInput` if the runs cannot be started.
     """
     from ackproof.run.batch import run_batch
     from ackproof.run.options import BatchOptions, plan_batch

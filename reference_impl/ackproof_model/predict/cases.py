@@ -114,11 +114,11 @@ def scope_for(
     records: int = 1,
 ) -> tuple[Scope, CaseBudget]:
     """Return the scope that is searched for this case's losses on a topic, and the incidents from which its
-    budget comes.
+    budget comes. Raises ValueError for a release without rules.
 
-    Incidents are those that the case plans, or with `events` (a run's timeline) those observed. `decided`,
-    `rotted`: the run's metadata log, and faults that removed something from the log. `records`: how many to
-    send, at most two.
+    Incidents are those that the case plans, or with `events` (a run's timeline) those observed. `decided`:
+    the run's metadata log. `rotted`: faults that removed something from the partition's log. `records`: how
+    many to send, at most two.
     """
     counted = counted_for(case, topic, events, decided=decided, rotted=rotted)
     rules, brokers = rules_for(case, topic), brokers_for(case, topic)

@@ -86,8 +86,10 @@ def client_archive(release: str, java: Java) -> Path | None:
 def client_command(
     role: str, settings: Path, release: str, buffer_bytes: int = _BUFFERS_MB << 20
 ) -> list[str]:
-    """Return the command line of a client of this release with this settings file. `role`: `producer` or `reader`.
-    `buffer_bytes`: size of a producer's buffer.
+    """Return the command line of a client of this release with this settings file. Fetches the client's jars
+    if the cache lacks them, and raises like `client_jars` and `client_archive`.
+
+    `role`: `producer` or `reader`. `buffer_bytes`: size of a producer's buffer.
     """
     java = find_java()
     archive = client_archive(release, java)

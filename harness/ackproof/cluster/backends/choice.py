@@ -60,7 +60,12 @@ def make_cluster(
 def prepare(
     backend: str, needs: Set[Need], builds: Iterable[KafkaBuild], progress: ProgressSink = ignore
 ) -> None:
-    """Find, fetch or build the tools, images and jars for these builds and needs. Raises `BadInput`."""
+    """Find, fetch or build the tools, images and jars for these builds and needs. Does nothing for backends
+    that start no nodes.
+
+    Raises `BadInput` for what this machine cannot have, `ProvisionFailed` (download, checksum, build),
+    `EngineFailed`.
+    """
     if not BACKENDS[backend].prepares:
         return
     clocks.require(needs)

@@ -36,7 +36,8 @@ _EXTERNAL: Final = re.compile(r"^advertised\.listeners=.*EXTERNAL://([^:,\s]+):(
 
 
 def require(needs: Set[Need], progress: ProgressSink = ignore, *, containers: bool = False) -> None:
-    """Find or build the tools that these needs require, before anything starts. Raises `BadInput`.
+    """Find or build the tools that these needs require, before anything starts. Raises `BadInput`,
+    `ProvisionFailed`.
 
     `containers`: True if the nodes are containers, whose links need root, nsenter and nft.
     """

@@ -186,7 +186,8 @@ class Segment:
         return self.path.stat().st_size
 
     def batches(self) -> Iterator[Batch]:
-        """Read the headers of all whole batches, in order, up to the first that cannot be read."""
+        """Read the headers of all whole batches, in order, up to the first that cannot be read. Raises
+        OSError."""
         return iter(scan(self.path)[0])
 
     def intact(self, batch: Batch) -> bool:
@@ -197,7 +198,8 @@ class Segment:
         return len(data) == batch.size and crc32c(data[CRC_FROM:]) == batch.crc
 
     def end(self) -> int:
-        """Return the offset after the last complete batch; the base offset if there is none."""
+        """Return the offset after the last complete batch; the base offset if there is none. Raises
+        OSError."""
         batches, _ = scan(self.path)
         return batches[-1].last + 1 if batches else self.base
 
@@ -234,7 +236,7 @@ def checkpoint(log_dir: Path, name: str = RECOVERY_POINT) -> dict[TopicPartition
 
 def cut(replica: Path, offset: int) -> int:
     """Cut a replica's log before `offset`, at a batch boundary: a batch that contains `offset` is removed
-    whole. Return the new log end.
+    whole. Return the new log end; 0 without a log.
 
     The broker must not run. The indexes of the segment and later producer snapshots are removed too; the
     broker rebuilds them from the log, as after a power loss.

@@ -190,8 +190,8 @@ class DropLargeFault(NamedLinkFault):
         return min(LARGEST, 2 * self.above)
 
     def at_odds(self, first: FaultSpec, spec: ExperimentSpec) -> str:
-        """Return why no large packet can get lost while `first` is in force, because it loses them already; else
-        ''."""
+        """Return the reason if `first` loses the large packets of all links already, so that this fault finds none to
+        lose; else the reason that holds for every fault of links, or ''."""
         if why := super().at_odds(first, spec):
             return why
         if not isinstance(first, DropLargeFault) or first.above >= self._large:

@@ -85,10 +85,12 @@ class LinkFault(FaultSpec):
         return isinstance(self.effect(), SILENT)
 
     def at_odds(self, first: FaultSpec, spec: ExperimentSpec) -> str:
-        """Return why this effect cannot be observed while `first` is in force; '' if it can, or if that is uncertain.
+        """Return why this effect cannot be observed while `first` is in force; '' if it can, or if that is
+        uncertain.
 
-        It shows only if something passes. So it cannot be observed if `first` silences all its links, or keeps nodes
-        at their ends down or stopped. A fault that only silences its links is never at odds with such a fault.
+        It shows only if something passes. So it cannot be observed if `first` silences all its links, or
+        keeps nodes at their ends down or stopped. A fault that only silences its links is never at odds with
+        such a fault. Raises `FaultNotConfirmed` if none of its links exists.
         """
         if isinstance(self.effect(), SILENT) or not (links := self.sure_links(spec)):
             return ""

@@ -167,7 +167,8 @@ class RequestFault(FaultSpec):
         return "topic" if self.topic is not None else "partition"
 
     def at_odds(self, first: FaultSpec, spec: ExperimentSpec) -> str:
-        """Return why no request can be hit while `first` is in force, because it stops them already; else ''."""
+        """Return the reason if `first` leaves no request to hit, being a fault of the same API and link that stops all
+        answers; else the reason that holds for every fault, or ''."""
         same = isinstance(first, RequestFault) and (first.link, first.api) == (self.link, self.api)
         if same and isinstance(first, RequestFault) and first.STOPS_ANSWERS:
             return f"leaves no {self.api} over {self.link}"

@@ -145,12 +145,13 @@ _COPY = ("first_offset", "last_offset", "leader_epoch", "crc")
 
 
 def check_left_replicas(facts: Facts) -> Iterator[Opinion]:
-    """Compare the log of each replica that left the ISR with the log of a replica in it, below the high watermark of
-    the last sample that shows the former in the ISR. Yields an opinion of kind `lacks` for each that differs.
+    """Compare the log of each replica that left the ISR with the log of one that stayed, below the high
+    watermark at the time when it left. Yield an opinion of kind `lacks` for each that differs.
 
-    A replica in the ISR holds every record below the high watermark, and never removes one by itself. Not compared:
-    records that a later leader did not have (truncations of the replay), and nodes whose disk a fault hit. Raises
-    `BadInput` for broken files.
+    That high watermark is the one of the last sample with the replica in the ISR: a replica in the ISR holds
+    every record below it, and never removes one by itself. Not compared: records that a later leader did not
+    have (truncations of the replay), and nodes whose disk a fault hit. Nothing is yielded without the logs on
+    disk. Raises `BadInput` for broken files.
     """
     if facts.replicas is None:
         return

@@ -172,7 +172,8 @@ def _read(path: Path, column: str) -> pa.ChunkedArray:
 
 def check_departures(facts: Facts) -> Iterator[Opinion]:
     """Yield an opinion of kind `contradicts` for each client whose end in the timeline does not fit its
-    ledger or the faults that killed clients."""
+    ledger or the faults that killed clients. Nothing is yielded for simulated runs and for runs that broke
+    off."""
     if BACKENDS[facts.backend].simulated or not facts.events or facts.events[-1].kind is not EventKind.END:
         return  # the model has no processes; the timeline of a run that broke off may lack ends
     for client in facts.clients:

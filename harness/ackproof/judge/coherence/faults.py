@@ -246,7 +246,7 @@ def _listed(nodes: set[int] | Sequence[int]) -> str:
 
 def check_ended_nodes(facts: Facts) -> Iterator[Opinion]:
     """Yield an opinion of kind `contradicts` for each node that did not end although a confirmed fault was to
-    stop or kill it."""
+    stop or kill it. Nothing is yielded for simulated and foreign clusters."""
     row = BACKENDS[facts.backend]
     if row.simulated or row.foreign or not facts.events:
         return  # the harness started no process

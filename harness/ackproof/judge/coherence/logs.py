@@ -184,8 +184,9 @@ _COVERED: Final = [
 
 
 def check_disks(facts: Facts) -> Iterator[Opinion]:
-    """Check the logs on disk. Yields an opinion of kind `contradicts` for each log that does not fit its
-    batches or the metadata log, and for copies of a batch that differ (these: `lacks` in a sealed run).
+    """Check the logs on disk; yield nothing if they were not read. Yields an opinion of kind `contradicts`
+    for each log that does not fit its batches or the metadata log, and for copies of a batch that differ
+    (these: `lacks` in a sealed run).
 
     Raises `BadInput` for broken files.
     """

@@ -184,7 +184,8 @@ class FrameStream(Generic[FrameHead]):
         return bytes(self._kept[:size]) if self.stopped and len(self._kept) >= size else b""
 
     def feed(self, data: memoryview) -> None:
-        """Process received bytes. The caller may reuse the buffer `data` afterwards."""
+        """Process received bytes. They are dropped after `SILENCE`, and passed on unread once `unframed` is
+        set. The caller may reuse the buffer `data` afterwards."""
         if self.silent:
             return
         if self.unframed:
