@@ -118,12 +118,10 @@ class Run:
         return _views(session, {self.directory.name: self.directory})
 
     def quantities(self) -> pandas.DataFrame:
-        """Every quantity of docs/quantities.md, a row for each partition ('': all together) and window ('': whole
-        run).
+        """Every quantity of docs/quantities.md, a row for each partition ('': all) and window ('': whole run).
 
         The value is between `low` and `high`; `why` says the reason if one is infinite. For a state they are the least
-        and the greatest number seen. `timing`: name of the time-outs that a time was measured under. Raises
-        `BadInput`.
+        and the greatest number seen. `timing`: name of the time-outs of a measured time. Raises `BadInput`.
         """
         import pandas
 
