@@ -90,7 +90,8 @@ def write(leader: Server, sequence: int, rules: QuorumRules) -> Server:
 def fetch(
     follower: Server, leader: Server, own: int, voters: int, rules: QuorumRules
 ) -> tuple[Server, Server]:
-    """Let follower `own` fetch once: it truncates where the logs diverge, or takes one entry.
+    """Let follower `own` fetch once: it truncates where the logs diverge, or takes one entry. `voters`:
+    number of voters.
 
     Returns follower and leader. The fetch offset tells the leader what the follower holds. A follower of a
     newer epoch makes the leader step down.

@@ -139,7 +139,8 @@ def story_of(run: CaseDir, who: RecordId) -> RecordStory:
 
 
 def stories_of(run: CaseDir, whom: Sequence[RecordId]) -> dict[RecordId, RecordStory]:
-    """Return the story of each record that a ledger knows; each file is read once. Raises `BadInput`."""
+    """Return the story of each record that a ledger knows; each file is read once. Raises `BadInput` if a
+    file cannot be read."""
     known = _read_rows(run, whom)
     return {who: _story(run, known, who) for who in whom if known.attempts[who] or known.reads[who]}
 

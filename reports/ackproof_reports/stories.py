@@ -160,7 +160,7 @@ def lost_stories(rows: pa.Table, run: CaseDir, most: int, absent: list[str]) -> 
     """Return the stories of the first `most` lost records among the findings; None if there is none.
 
     `lines`: the distinct lines of text. `of`: for each record (`PRODUCER:SEQ`) its lines, each as [ms or
-    null, index in `lines`].
+    null, index in `lines`]. `absent` gets a sentence if the ledgers cannot be read.
     """
     lost = rows.filter(pc.equal(rows.column("class"), Anomaly.LOST)).slice(0, min(most, MOST_STORIES))
     whom = [

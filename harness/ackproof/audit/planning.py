@@ -242,9 +242,8 @@ class KeyRange:
 
 
 def count_ranges(sources: Sequence[RowSource], axis: CutAxis, most: int) -> int:
-    """Return into how many ranges of about `most` rows to cut these rows. A row of a light stream counts a
-    third.
-    """
+    """Return into how many ranges of about `most` rows to cut the rows of a bucket (`sources`). A row of a
+    light stream counts a third."""
     return math.ceil(sum(source.cost(axis) for source in sources if source.keys(axis)) / most)
 
 

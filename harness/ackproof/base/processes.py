@@ -200,10 +200,11 @@ def find_children(run_id: str | None = None) -> list[MarkedProcess]:
 
 
 def end_all(found: Iterable[MarkedProcess], timeout_s: float = 10.0) -> Ended:
-    """SIGKILL processes and wait until they have ended, at most `timeout_s` seconds for each. All are killed first.
+    """Send SIGKILL to the `found` processes, then wait until they have ended, at most `timeout_s` seconds for
+    each.
 
-    Returns two lists: the processes that have ended, and (process, reason) for each that has not. A process that
-    has already ended gets no signal, even if its pid was reused.
+    Returns two lists: the processes that have ended, and (process, reason) for each that has not. A process
+    that has already ended gets no signal, even if its pid was reused.
     """
     gone: list[MarkedProcess] = []
     left: list[tuple[MarkedProcess, str]] = []

@@ -65,15 +65,13 @@ class TornJournal(AckproofError):
 
 
 def pack_result(place: int, error: int, outcome: int) -> int:
-    """Pack a row's result into one 64-bit word.
-
-    Bits 0 to 31: index of the partition; 32 to 47: error code, signed; from 48 on: outcome.
-    """
+    """Pack a row's result into one 64-bit word. Bits 0 to 31: `place`, the index of the partition. Bits 32 to
+    47: error code, signed. From bit 48 on: outcome."""
     return place | (error & 0xFFFF) << 32 | outcome << 48
 
 
 def chunk_path(folder: Path, index: int) -> Path:
-    """Return the path of the journal file with this chunk."""
+    """Return the path of the journal file with chunk number `index`, from 0."""
     return folder / _NAME.format(index)
 
 

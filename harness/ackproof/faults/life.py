@@ -167,7 +167,8 @@ class Life:
         return Step(replace(self, stage=Stage.CONFIRMED, confirmed_ns=now_ns), (said,))
 
     def heal(self, did: str, begun_ns: int = 0) -> Step:
-        """Return the step for a fault that was undone. `begun_ns`: when the undoing began; 0: now."""
+        """Return the step for a fault that was undone. `did`: what was done, in words. `begun_ns`: when the
+        undoing began; 0: now."""
         return Step(replace(self, stage=Stage.HEALED), (FaultHealed(did=did, begun_ns=begun_ns),))
 
     def recover(self, witness: str) -> Step:

@@ -83,11 +83,11 @@ class Ledger:
         """Assert that every acknowledged record is at its offset, and that the code under test swallowed no
         error.
 
-        Heals the cluster, flushes the producers, waits until all is at rest, reads every topic back and
-        audits it. Fails for two reasons. (a) Acknowledged records are gone, moved or broken: Kafka, or its
-        configuration, lost them. (b) Records are missing whose delivery failed or is unknown, and which were
-        not given up (`gave_up`): the code under test swallowed the error. Raises `EvidenceMissing` if the
-        evidence is not enough.
+        Heals the cluster, flushes the producers, waits until all is at rest (at most `settle_s` seconds),
+        reads every topic back and audits it. Fails for two reasons. (a) Acknowledged records are gone, moved
+        or broken: Kafka, or its configuration, lost them. (b) Records are missing whose delivery failed or is
+        unknown, and which were not given up (`gave_up`): the code under test swallowed the error. Raises
+        `EvidenceMissing` if the evidence is not enough.
         """
         __tracebackhide__ = True
         evidence = self._gather(settle_s)
@@ -126,10 +126,10 @@ class Ledger:
         self._fail_with(lines)
 
     def assert_no_duplicates(self, *, by_content: bool = False, settle_s: float = 60.0) -> None:
-        """Assert that no record is there twice.
+        """Assert that no record is there twice. Waits, reads back and audits like `assert_durable`.
 
-        By identity: one produce call, several copies (retries of the client library). With `by_content` also records
-        that the code under test produced again: same topic, key and value.
+        By identity: one produce call, several copies (retries of the client library). With `by_content` also
+        records that the code under test produced again: same topic, key and value.
         """
         __tracebackhide__ = True
         evidence = self._gather(settle_s)
@@ -145,8 +145,9 @@ class Ledger:
         self._fail_with(lines)
 
     def assert_read_in_order(self, *, settle_s: float = 60.0) -> None:
-        """Assert that no consumer of this ledger skipped a record, or went back within an assignment. Raises
-        `EvidenceMissing` if the evidence is not enough."""
+        """Assert that no consumer of this ledger skipped a record, or went back within an assignment. Waits,
+        reads back and audits like `assert_durable`. Raises `EvidenceMissing` if the evidence is not
+        enough."""
         __tracebackhide__ = True
         evidence = self._gather(settle_s)
         if not any(self._book.readers):

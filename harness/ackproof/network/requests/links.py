@@ -247,16 +247,18 @@ class RequestProxy(LinkServer):
         return said.lifted
 
     def release(self, name: str, way: str) -> bool:
-        """Release one frame that this rule holds on this route; return False if there was none."""
+        """Release the frame that the rule `name` has held longest on the route `way`; return False if there
+        is none."""
         return self._order({"do": "release", "name": name, "way": way}).released
 
     def copy(self, name: str, way: str) -> bytes:
-        """Return a copy of the frame that this rule has held longest on this route; b'' if it holds none."""
+        """Return a copy of the frame that the rule `name` has held longest on the route `way`; b'' if it
+        holds none."""
         return bytes.fromhex(self._order({"do": "copy", "name": name, "way": way}).copied)
 
     def send(self, way: str, frame: bytes, timeout_s: float) -> bytes:
-        """Send a whole frame to the upstream of a route over a connection of its own, and return the frame of its
-        response.
+        """Send a whole frame to the upstream of the route `way`, over a connection of its own. Return the
+        frame of the response.
 
         Raises `LinkError` if none comes; `timeout_s` limits the wait for each part of it.
         """
@@ -315,7 +317,8 @@ class NamespaceRequestLinks(RequestLinks):
         self._spaces = spaces
 
     def route(self, viewer: int, peer: int) -> str | None:
-        """Return None for a node, whose connections are redirected in its namespace. For clients: the proxy's host."""
+        """Return None for a node, whose connections are redirected in its namespace; for clients the proxy's
+        host."""
         return super().route(viewer, peer) if viewer == CLIENTS else None
 
     def renew(self, node: int) -> None:

@@ -42,7 +42,8 @@ _READABLE: Final = select.EPOLLIN | select.EPOLLHUP | select.EPOLLERR
 
 
 class Relay:
-    """Event loop of the request proxy: routes, rules and connections.
+    """Event loop of the request proxy: routes, rules and connections. In its methods `name` is the name of a
+    rule, `way` that of a route.
 
     A command that it cannot obey raises ValueError.
     """
@@ -99,9 +100,11 @@ class Relay:
         return acting.counted
 
     def release(self, name: str, way: str) -> bool:
-        """Release the frame that this rule has held longest on a route; return False if it holds none there.
+        """Release the frame that the rule `name` has held longest on the route `way`; return False if it
+        holds none there.
 
-        The next frames are held again. A frame whose client has hung up is not released: its connection is closed.
+        The next frames are held again. A frame whose client has hung up is not released: its connection is
+        closed.
         """
         for wait in self._find_oldest(name, way):
             wait.go()
@@ -109,7 +112,8 @@ class Relay:
         return False
 
     def copy(self, name: str, way: str) -> bytes:
-        """Return the frame that this rule has held longest on a route; b'' if it holds none that has come whole."""
+        """Return the frame that the rule `name` has held longest on the route `way`; b'' if it holds none
+        that has come whole."""
         return b"".join(wait.copy() for wait in self._find_oldest(name, way))
 
     def _find_oldest(self, name: str, way: str) -> list[HeldFrame]:
