@@ -255,7 +255,7 @@ def write_replicas(simulation: Simulation, run: CaseDir) -> None:
                 (
                     broker, partition.topic, partition.number, batch.base, batch.next - 1, batch.epoch,
                     batch.length, batch.kind != DATA, batch.transactional, batch.producer, batch.producer_epoch,
-                    batch.sequence & 0x7FFFFFFF, 0, zlib.crc32(repr(batch).encode()), True, UNKNOWN_CONTENT, 0,
+                    batch.sequence & 0x7FFFFFFF, 0, zlib.crc32(repr(batch).encode()), True, UNKNOWN_CONTENT, 0, -1,
                 )
                 for batch in log.batches
             ]  # fmt: skip

@@ -48,7 +48,9 @@ STATES = "leader 1 in epoch 4, partition epoch 9, replicas [1, 2, 3], ISR {1, 2}
         ),
         (
             lambda: rule(after(leader=9, leader_epoch=5)),
-            BrokenRule("election of a stranger", ELECT, "broker 9 has no replica and was elected"),
+            BrokenRule(
+                "election of a stranger", ELECT, "broker 9 has no replica and was elected", certain=True
+            ),
         ),
         (
             lambda: rule(after(leader=3, leader_epoch=5)),
@@ -94,11 +96,15 @@ STATES = "leader 1 in epoch 4, partition epoch 9, replicas [1, 2, 3], ISR {1, 2}
         ),
         (
             lambda: rule(after(isr=(1, 2, 8, 7))),
-            BrokenRule("ISR beyond the replicas", ALTER, "the ISR has {7, 8}, who hold no replica"),
+            BrokenRule(
+                "ISR beyond the replicas", ALTER, "the ISR has {7, 8}, who hold no replica", certain=True
+            ),
         ),
         (
             lambda: rule(after(isr=(2,))),
-            BrokenRule("leader out of its ISR", ALTER, "broker 1 leads, and the ISR {2} has it not"),
+            BrokenRule(
+                "leader out of its ISR", ALTER, "broker 1 leads, and the ISR {2} has it not", certain=True
+            ),
         ),
         (
             lambda: rule(after(isr=(1, 2, 3)), brokers=(*BROKERS[:2], Registration(3, 13, fenced=True))),

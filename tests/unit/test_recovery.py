@@ -270,6 +270,21 @@ def test_what_no_class_speaks_of_is_awaited_as_long_as_the_cluster_may_take_to_s
     assert list(watch._open(SETTLE_S)) == ["orders/0: leader 1 does not answer"]
 
 
+def test_a_replica_is_stuck_though_its_leader_has_no_high_watermark_to_answer_with(ground: Ground) -> None:
+    ground.end, ground.isr, ground.log_ends = None, (1, 2), {1: 90, 3: 0}
+    found = watched(ground)
+    (stuck,) = found.unrecovered
+    assert (stuck.anomaly, stuck.node, stuck.log_end, stuck.leader_end) == (Anomaly.STUCK_REPLICA, 3, 0, 90)
+
+
+@pytest.mark.parametrize("changes", [{"running": (2, 3)}, {"unfenced": (2, 3)}])
+def test_no_replica_is_blamed_for_a_leader_that_does_not_run(ground: Ground, changes: dict[str, Any]) -> None:
+    ground.end, ground.isr, ground.log_ends = None, (1, 2), {1: 90, 3: 0}
+    for name, value in changes.items():
+        setattr(ground, name, value)
+    assert watched(ground).unrecovered == ()
+
+
 def test_a_quorum_without_a_majority_is_not_asked_for_a_controller(ground: Ground) -> None:
     _alone(ground)
     ground.controllers = {101: NodeState.RUNNING, 102: NodeState.GONE}

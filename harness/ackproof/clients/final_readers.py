@@ -57,6 +57,10 @@ class FinalReadOrder:
     """Partitions that get no leader any more. The read does not wait for one."""
     hanging: frozenset[TopicPartition] = frozenset()
     """Partitions where a hanging transaction keeps the last stable offset behind the high watermark."""
+    compacted: frozenset[str] = frozenset()
+    """Topics whose logs may be compacted, so that readers find no record at some offsets."""
+    second: bool = False
+    """True for a reader that reads again what another one has read. Its ledger is in `second-read` of the run."""
 
     def isr_size(self, place: TopicPartition) -> int:
         """Return the ISR size to wait for before this partition is read."""
@@ -73,7 +77,11 @@ class FinalReadOrder:
         topics = tuple(dict.fromkeys(place.topic for place in self.places))
         return tuple(
             Client(
-                id=f"f{number}", kind="final", reader=self.reader + number, topics=topics, isolation=isolation
+                id=f"{'s' if self.second else 'f'}{number}",
+                kind="final",
+                reader=self.reader + number,
+                topics=topics,
+                isolation=isolation,
             )
             for number, isolation in enumerate(self.isolations)
         )
@@ -135,6 +143,7 @@ def read_by_processes(
     sizes = [goal - start for start, goal in zip(starts, goals[0], strict=True)]
     groups = deal(sizes, _processes(sizes, len(clients)))
     adapter = client_adapter(LIBRDKAFKA)
+    folder = CaseDir(tag.case_dir).second_read if order.second else tag.case_dir
     handles: list[Handle] = []
     outcomes = []
     try:
@@ -146,7 +155,7 @@ def read_by_processes(
                     reader=order.reader + number,
                     isolation=order.isolations[number],
                     run_id=tag.run_id,
-                    case_dir=str(tag.case_dir.absolute()),
+                    case_dir=str(folder.absolute()),
                     places=_pick(group, order.places),
                     origin_ns=clock.origin_ns,
                     flush_s=_FLUSH_S,
@@ -171,7 +180,7 @@ def read_by_processes(
             if len(groups) > 1 and not outcomes[-1].reasons:
                 from ackproof.rundir.parts import mark_end  # Arrow, which few runs need here
 
-                mark_end(CaseDir(tag.case_dir).consumed / client_folder(client.id))
+                mark_end(CaseDir(folder).consumed / client_folder(client.id))
         return outcomes
     finally:
         for handle in handles:

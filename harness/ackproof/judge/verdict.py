@@ -10,7 +10,7 @@ from ackproof.experiment.backends import BACKENDS
 from ackproof.experiment.setting_effects import unjudged
 from ackproof.judge.checks.classes import judged_classes, opinions_on
 from ackproof.judge.checks.committed import check_committed_offsets, check_committed_starts
-from ackproof.judge.checks.damaged import check_damaged_batches
+from ackproof.judge.checks.damaged import check_damaged_batches, check_timestamp_types
 from ackproof.judge.checks.expectations import check_expectations, judged
 from ackproof.judge.checks.final_read import check_final_read
 from ackproof.judge.checks.isr import check_acks_in_isr, check_left_replicas
@@ -87,6 +87,7 @@ EVIDENCE: Final[tuple[Check, ...]] = (
 """Checks that run before findings are judged: is there enough evidence?"""
 AFTER_FINDINGS: Final[tuple[Check, ...]] = (
     check_damaged_batches,
+    check_timestamp_types,
     check_logs,
     check_left_replicas,
     check_replay,

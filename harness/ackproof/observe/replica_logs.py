@@ -32,7 +32,7 @@ from ackproof.rundir.metadata import parse_uuid
 from ackproof.rundir.partition import TopicPartition
 from ackproof.rundir.payload import ABORT_MARKER, COMMIT_MARKER, MAGIC, UNKNOWN_CONTENT, run_bytes
 from ackproof.rundir.payload_bulk import BulkDecoder, as_int64, content_sum
-from ackproof.rundir.replicas import BATCHES, EpochStart, Replica, ReplicasFile
+from ackproof.rundir.replicas import APPEND_TIME, BATCHES, CREATE_TIME, EpochStart, Replica, ReplicasFile
 
 _FOLDER: Final = re.compile(
     r"(?P<topic>[A-Za-z0-9._-]+)-(?P<partition>[0-9]+)(?P<deleted>\.[0-9a-f]{32}-delete)?"
@@ -187,6 +187,7 @@ def _table(replica: Replica, batches: Sequence[Batch], sound: list[bool], conten
         "sound": sound,
         "content": content,
         "bytes": [batch.size for batch in batches],
+        "timestamp_type": [APPEND_TIME if batch.append_time else CREATE_TIME for batch in batches],
     }
     return pa.table(columns, schema=BATCHES)
 

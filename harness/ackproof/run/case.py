@@ -30,6 +30,7 @@ from ackproof.cluster.metadata import write_metadata_log
 from ackproof.cluster.protocol import Cluster, local, to_timeline
 from ackproof.experiment.case import Case
 from ackproof.experiment.fault import FaultSpec
+from ackproof.experiment.promises import may_compact
 from ackproof.experiment.roles import Role
 from ackproof.experiment.timing import recovery_bounds, timing_of
 from ackproof.experiment.triggers import COUNT_WITHIN_S
@@ -321,6 +322,7 @@ class CaseRun:
             settle_s=self.spec.evidence.settle_timeout,
             hidden=self._hidden,
             transactions=self.spec.workload.producers.transaction_size is not None,
+            compacted=frozenset(topic for topic in self.spec.topics if may_compact(self.spec, topic)),
         )
         self._save_case((*workload.clients, *order.clients))
         order = recover(cluster, self.spec, order, self.run, self.stop, self._stuck)

@@ -209,6 +209,20 @@ class RecoveryWatch:
                 "no broker describes it" if state is None else f"leader {state.leader} does not answer"
             )
             yield _unrecovered("", place, why), 0
+            links = self._cluster.running_links()
+            if controlled and state is not None and state.leader in links.keys() & unfenced:
+                # A leader without a high watermark answers no ListOffsets (KIP-207). Its followers may be why.
+                end = End(
+                    leader=state.leader,
+                    epoch=state.leader_epoch,
+                    isr=state.isr,
+                    start=-1,
+                    high_watermark=-1,
+                    last_stable=-1,
+                    log_end=_log_end(links[state.leader], place),
+                    replicas=state.replicas,
+                )
+                yield from self._behind(place, end, unfenced)
         else:
             if controlled:
                 yield from self._behind(place, end, unfenced)

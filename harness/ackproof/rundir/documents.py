@@ -108,8 +108,7 @@ class CaseFile(Document):
     experiment: str
     settings: dict[str, Scalar]
     cell: str = ""
-    """Part of the case's name that stands for a group of settings which vary together; '' without such a
-    group."""
+    """Part of the case's name that stands for a group of settings which vary together; '' without such a group."""
     repeat: int
     seed: int
     backend: str
@@ -138,9 +137,9 @@ class AttachedFile(Document):
 class PartitionRead(Document):
     """The final read of one partition.
 
-    `start`, `end`: log start and end offset, requested before the read. `epoch`, `epoch_after`: leader epoch
-    before and after it; -1: unknown. `position`: offset at which the reader stopped. `records`: number of
-    records that it got; -1: unknown.
+    `start`, `end`: log start and end offset, requested before the read. `epoch`, `epoch_after`: leader epoch before and
+    after it; -1: unknown. `position`: offset at which the reader stopped. `records`: number of records that it got; -1:
+    unknown. `again`: that of the second reader, which reads after a read with too few records; -1: none got to the end.
     """
 
     topic: str
@@ -153,6 +152,7 @@ class PartitionRead(Document):
     complete: bool
     reason: str = ""
     records: int = -1
+    again: int = -1
 
     @property
     def place(self) -> TopicPartition:

@@ -63,6 +63,8 @@ class CaseDir:
     """`client=<id>/part-*.parquet` of the readers."""
     transactions = _PathBelow("ledger/transactions")
     """`client=<id>/part-000000.parquet` of transactional producers: the outcome of each transaction."""
+    second_read = _PathBelow("second-read")
+    """Like a run's folder: ledger of the second final reader, where the first one passed over offsets."""
     journal = _PathBelow("journal")
     """Memory-mapped journals of running clients. Empty once they are converted to Parquet."""
     clients = _PathBelow("clients")

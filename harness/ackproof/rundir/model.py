@@ -33,6 +33,8 @@ class ForbiddenStep(Document):
     """Time since the run's start; -1 unknown."""
     topic: str = ""
     partition: int = -1
+    certain: bool = False
+    """True if a record of the metadata log and the state before it prove the step, whatever else is missing."""
 
 
 class Truncation(Document):

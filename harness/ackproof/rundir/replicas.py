@@ -37,16 +37,20 @@ BATCHES: pa.Schema = pa.schema(
             ("sound", pa.bool_()),
             ("content", pa.int64()),
             ("bytes", pa.int32()),
+            ("timestamp_type", pa.int8()),
         )
     ]
 )
 """One row per record batch of each replica's log, from the batch header.
 
 `sound`: the recomputed CRC-32C equals `crc`. `content`: the content sum of its records
-(`payload.content_sum`), or the type of its transaction marker.
+(`payload.content_sum`), or the type of its transaction marker. `timestamp_type`: `CREATE_TIME`, `APPEND_TIME`,
+or -1: unknown.
 """
+CREATE_TIME: Final = 0
+APPEND_TIME: Final = 1
 
-_ADDED: Final = {"sound": True, "content": UNKNOWN_CONTENT}
+_ADDED: Final = {"sound": True, "content": UNKNOWN_CONTENT, "timestamp_type": -1}
 """Values of columns that runs of older versions do not have."""
 
 

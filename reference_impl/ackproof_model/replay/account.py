@@ -29,12 +29,13 @@ from ackproof_reference.metadata import NO_LEADER, Metadata, Partition
 
 class BrokenRule(NamedTuple):
     """A rule of Kafka that an observed change breaks. `source`: where Kafka states it. `text`: the
-    observation.
+    observation. `certain`: the record of the change and the state before it prove it, whatever the reference knows.
     """
 
     rule: str
     source: str
     text: str
+    certain: bool = False
 
 
 def find_broken_rule(before: Metadata, after: Partition, unclean: bool, named: int) -> BrokenRule:
@@ -93,6 +94,7 @@ def _election_rules(
             "election of a stranger",
             "PartitionChangeBuilder.electAnyLeader",
             f"broker {who} has no replica and was elected",
+            certain=True,
         )
     if who not in electable and not unclean and who != old.last_known_leader:
         yield BrokenRule(
@@ -117,12 +119,14 @@ def _isr_rules(old: Partition, after: Partition, active: set[int]) -> Iterator[B
             "ISR beyond the replicas",
             "ReplicationControlManager.validateAlterPartitionData",
             f"the ISR has {listed(tuple(unassigned))}, who hold no replica",
+            certain=True,
         )
     if after.leader != NO_LEADER and after.leader not in after.isr:
         yield BrokenRule(
             "leader out of its ISR",
             "ReplicationControlManager.validateAlterPartitionData",
             f"broker {after.leader} leads, and the ISR {listed(after.isr)} has it not",
+            certain=True,
         )
     if grown - active:
         yield BrokenRule(

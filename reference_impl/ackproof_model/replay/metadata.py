@@ -292,6 +292,7 @@ class _Replay:
         self.account.forbidden.append(
             ForbiddenStep(
                 rule=broken.rule,
+                certain=broken.certain,
                 text=f"{record.topic}/{record.partition}: {broken.text}",
                 state_before=state_of(before),
                 source=broken.source,

@@ -44,6 +44,11 @@ def as_control(data: bytes) -> bytes:
     return _with_checksum(data[:22] + bytes([data[22] | 0x20]) + data[23:])
 
 
+def with_append_time(data: bytes) -> bytes:
+    """The batch as a leader writes it with LogAppendTime, its checksum made to fit."""
+    return _with_checksum(data[:22] + bytes([data[22] | 0x08]) + data[23:])
+
+
 def marker(first: int, pid: int, *, commit: bool) -> bytes:
     """What ends a transaction: a control batch with the key (version, type)."""
     key = b"\x00\x00" + commit.to_bytes(2, "big")

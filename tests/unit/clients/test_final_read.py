@@ -183,6 +183,22 @@ def test_a_second_reader_reads_transactions_at_read_committed(written) -> None:
     assert settings["config"]["isolation.level"] == "read_committed"
 
 
+def test_a_partition_that_was_read_with_holes_is_read_again_by_a_second_reader(
+    written, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def passing_over(order: FinalReadOrder, *given) -> list[ReadOutcome]:
+        (found,) = readers.read_by_processes(order, *given)
+        first, *others = found.records
+        return [found if order.second else replace(found, records=(first - 3, *others))]
+
+    monkeypatch.setattr(module, "read_by_processes", passing_over)
+    ends = ends_of(written)
+    file = read(written, Scripted(lambda look: ends))
+    count, other = (written.workload.acked("orders", number) for number in (0, 1))
+    assert [(one.records, one.again) for one in file.partitions[:2]] == [(count - 3, count), (other, -1)]
+    assert len(read_parts(written.run.second_read / "ledger/consumed/client=s0", CONSUMED)) == count
+
+
 def test_it_waits_for_two_looks_a_second_apart_in_one_epoch(written, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.undo()
     good = ends_of(written)

@@ -8,8 +8,10 @@ from typing import Any, cast
 
 import pytest
 
+import ackproof.clients.final_read as final_read
 import ackproof.clients.final_readers as readers
-from ackproof.clients.final_readers import ReadOutcome
+from ackproof.clients.final_readers import FinalReadOrder, ReadOutcome
+from ackproof.rundir.partition import TopicPartition
 
 
 @pytest.mark.parametrize(
@@ -88,3 +90,34 @@ def test_only_who_ended_well_is_believed(
     found = readers._outcome(cast(Any, handle), 0.1, None)
     assert (found.positions, found.records) == (positions, (1, 2) if positions else ())
     assert [one[: len(words)] for one, words in zip(found.reasons, reasons, strict=True)] == reasons
+
+
+@pytest.mark.parametrize(
+    ("changes", "again"),
+    [
+        pytest.param({}, True, id="an offset without a record"),
+        pytest.param({"records": (9, 4)}, True, id="in one of two partitions"),
+        pytest.param({"records": (10, 5)}, False, id="all were read"),
+        pytest.param({"positions": (8, 5)}, False, id="the first reader did not come to the end"),
+        pytest.param({"order": {"compacted": frozenset({"t"})}}, False, id="compaction removes records"),
+        pytest.param({"order": {"transactions": True}}, False, id="markers are no records"),
+        pytest.param({"records": ()}, False, id="nobody counted"),
+    ],
+)
+def test_partitions_with_offsets_without_a_record_are_read_again(
+    monkeypatch: pytest.MonkeyPatch, changes: dict[str, Any], again: bool
+) -> None:
+    places = (TopicPartition("t", 0), TopicPartition("t", 1))
+    order = FinalReadOrder(places, {"t": 3}, 9, "127.0.0.1:1", **changes.get("order", {}))
+    first = ReadOutcome(changes.get("positions", (10, 5)), {}, [], changes.get("records", (9, 5)))
+    asked: list[FinalReadOrder] = []
+
+    def read(order: FinalReadOrder, starts: Any, goals: Any, *_: object) -> list[ReadOutcome]:
+        asked.append(order)
+        return [ReadOutcome(goals[0], {}, [], tuple(7 for _ in starts))]
+
+    monkeypatch.setattr(final_read, "read_by_processes", read)
+    found = final_read._read_again(order, (0, 0), (10, 5), first, cast(Any, None), cast(Any, None), None)
+    assert (bool(found), bool(asked)) == (again, again)
+    for one in asked:
+        assert (one.second, found) == (True, dict.fromkeys(one.places, 7))

@@ -122,7 +122,7 @@ def test_whom_a_fault_killed_ended_then(
 BATCH: dict[str, Any] = {
     "topic": "orders", "partition": 0, "first_offset": 0, "last_offset": 99, "leader_epoch": 1, "records": 100,
     "control": False, "transactional": False, "producer_id": 7, "producer_epoch": 0, "base_sequence": 0,
-    "max_timestamp_ms": 5, "crc": 11, "sound": True, "content": 3, "bytes": 900,
+    "max_timestamp_ms": 5, "crc": 11, "sound": True, "content": 3, "bytes": 900, "timestamp_type": 0,
 }  # fmt: skip
 
 

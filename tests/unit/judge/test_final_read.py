@@ -16,7 +16,7 @@ from ackproof.judge.facts import Facts
 from ackproof.judge.opinion import Opinion, Says
 from ackproof.rundir.documents import FinalReadFile
 from ackproof.rundir.partition import TopicPartition
-from ackproof.rundir.replicas import BATCHES, LogBatches, ReplicasFile
+from ackproof.rundir.replicas import BATCHES, LogBatches, Replica, ReplicasFile
 from ackproof.rundir.timeline import ClientReset
 
 from .conftest import MakeRun
@@ -26,12 +26,26 @@ MARKER, DATA = True, False
 
 
 def opinions(
-    *batches: tuple[int, int, int, bool], places: tuple[int, ...] = (7,), seen: bool = True
+    *batches: tuple[int, int, int, bool],
+    places: tuple[int, ...] = (7,),
+    seen: bool = True,
+    read: tuple[int, ...] = (),
+    held: int = 10,
+    log_end: int = 20,
 ) -> list[Opinion]:
-    """`batches`: node, first and last offset, whether a marker. Nodes 1 and 2 are in sync."""
+    """`batches`: node, first and last offset, whether a marker. Nodes 1 and 2 are in sync.
+
+    `read`: offsets of the final read. `held`: records in each batch. `log_end`: of node 2.
+    """
     names = ("node", "first_offset", "last_offset", "control")
     columns: dict[str, Any] = dict(zip(names, map(list, zip(*batches, strict=True)), strict=True))
     table = pa.table({**columns, "topic": ["t"] * len(batches), "partition": [0] * len(batches)})
+    table = table.append_column("records", pa.array([held] * len(batches)))
+    place = TopicPartition("t", 0)
+    replicas = [
+        Replica(node=node, topic="t", partition=0, folder="t-0", log_start=0, log_end=end)
+        for node, end in ((1, 20), (2, log_end))
+    ]
     named = [["t", 0, offset] for offset in places]
     facts = SimpleNamespace(
         final_read=FinalReadFile(complete=True),
@@ -47,7 +61,9 @@ def opinions(
         recovery=None,
         replicas=object() if seen else None,
         logs=LogBatches(table),
-        in_sync={TopicPartition("t", 0): (1, 2)},
+        in_sync={place: (1, 2)},
+        replicas_of={place: replicas},
+        final_rows=SimpleNamespace(read_partition=lambda _: pa.table({"offset": pa.array(read, pa.int64())})),
     )
     return list(final_read.check_final_read(cast(Facts, facts)))
 
@@ -63,12 +79,30 @@ def test_a_marker_in_every_log_took_what_was_read_there() -> None:
     [
         [(1, 0, 9, DATA), (2, 0, 9, DATA)],
         [(1, 7, 7, MARKER), (2, 0, 9, DATA)],
-        [(1, 0, 6, DATA), (2, 0, 6, DATA)],
         [(3, 7, 7, MARKER), (1, 0, 9, DATA), (2, 0, 9, DATA)],
     ],
 )
 def test_a_record_that_a_log_in_sync_holds_was_passed_over(batches: list[tuple[int, int, int, bool]]) -> None:
     assert "in 1 places" in opinions(*batches)[0].text
+
+
+COMPACTED = [(1, 0, 9, DATA), (2, 0, 9, DATA)]
+
+
+def test_a_reader_that_got_all_that_compaction_left_passed_over_nothing() -> None:
+    assert opinions(*COMPACTED, held=3, read=(0, 3, 9)) == []
+    assert opinions((1, 0, 6, DATA), (2, 0, 6, DATA)) == [], "a whole batch is gone"
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        pytest.param({"read": (0, 9, 12)}, id="the logs hold one more"),
+        pytest.param({"read": (0, 3, 9), "log_end": 7}, id="a log does not reach there"),
+    ],
+)
+def test_what_a_log_may_hold_there_was_passed_over(changes: dict[str, Any]) -> None:
+    assert "in 1 places" in opinions(*COMPACTED, held=3, **changes)[0].text
 
 
 def test_without_the_logs_nobody_knows_of_markers() -> None:
@@ -97,7 +131,10 @@ def _lost(*offsets: int) -> list[dict[str, Any]]:
 
 
 def _batch(first: int, who: int, sequence: int, epoch: int) -> dict[str, Any]:
-    numbers = dict.fromkeys(("records", "max_timestamp_ms", "crc", "content", "bytes", "producer_epoch"), 1)
+    names = (
+        "records", "max_timestamp_ms", "crc", "content", "bytes", "producer_epoch", "timestamp_type",
+    )  # fmt: skip
+    numbers = dict.fromkeys(names, 1)
     flags = {"control": False, "transactional": False, "sound": True}
     where = {"node": 1, "topic": "orders", "partition": 0, "first_offset": first, "last_offset": first + 9}
     return {**where, **numbers, **flags, "producer_id": who, "base_sequence": sequence, "leader_epoch": epoch}

@@ -139,6 +139,31 @@ def test_within_it_is_not(run: Run, changes: dict[str, Any]) -> None:
     assert _starved(run(**changes)) == ()
 
 
+ROOM = {"busy": 0.79, "cpu_pressure": 0.69, "io_pressure": 0.29, "memory_pressure": 0.09}
+LATE_ACKS = [(3, 400.0), (4, 501.0), (5, 900.0)]
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        pytest.param({"rows": LATE_ACKS}, id="late"),
+        pytest.param({"rows": LATE_ACKS, "sent": 0.79 * RATE}, id="late, and the producers' queues are full"),
+        pytest.param({"rows": [(0.5, 5.0)], "sent": 0.79 * RATE}, id="none at all"),
+    ],
+)
+def test_late_acknowledgements_of_a_machine_that_had_room_are_kafkas(
+    run: Run, changes: dict[str, Any]
+) -> None:
+    assert _starved(run(pulses=ROOM, **changes)) == ()
+    for name in ROOM:  # one that was exhausted, or that nobody counted
+        assert _starved(run(pulses={**ROOM, name: 0.8}, **changes)) != ()
+        assert _starved(run(pulses={**ROOM, name: -1}, **changes)) != ()
+
+
+def test_what_was_not_sent_although_acknowledgements_came_in_time_is_not_kafkas(run: Run) -> None:
+    assert _starved(run(pulses=ROOM, sent=0.79 * RATE)) == (TOO_FEW,)
+
+
 def test_where_a_fault_was_always_at_work_only_the_harness_is_asked(run: Run) -> None:
     found = run(told=((0.5, FaultAsked(kind="kill"), 1),), sent=1.0, odd={14: {"late_ms": 3000.0}}).calm
     assert found is not None

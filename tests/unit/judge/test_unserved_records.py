@@ -15,7 +15,8 @@ from ackproof.observe.replica_logs import LogDir, collect_replica_logs
 from ackproof.rundir.documents import CaseFile, FinalReadFile, VerdictFile
 from ackproof.rundir.layout import CaseDir
 from ackproof.rundir.outcome import Verdict
-from broker_files import batch
+from ackproof.rundir.timestamps import TimestampRule, write_timestamps
+from broker_files import as_control, batch, with_append_time
 
 from .conftest import EXPERIMENT, WHOLE, in_sync
 
@@ -41,6 +42,7 @@ def judged(make_run: Callable[..., CaseDir], tmp_path: Path) -> Judged:
     """Judges a run with three replicas of 100 records in two batches, each a log or its base offset and a log.
 
     `start`: from where brokers serve them. `clock_set_s`: by so much the machine's clock was set before the end.
+    `appended`: the topic has LogAppendTime, and the run lasted so long.
     """
 
     def judge(
@@ -50,6 +52,7 @@ def judged(make_run: Callable[..., CaseDir], tmp_path: Path) -> Judged:
         config: str = "",
         clock_set_s: float = 0,
         isr: bool = True,
+        appended: tuple[int, int] | None = None,
     ) -> VerdictFile:
         (one,) = WHOLE.partitions
         read = one.model_copy(update={"start": start, "end": 100, "position": 100, "records": 100 - start})
@@ -69,6 +72,8 @@ def judged(make_run: Callable[..., CaseDir], tmp_path: Path) -> Judged:
         collect_replica_logs(log_dirs, ["orders"], run, "ab" * 8)
         if not isr:
             run.samples.write_text(f"{replace(in_sync('orders', 0), isr=()).line()}\n")
+        if appended is not None:
+            write_timestamps(run, [TimestampRule("orders", 0, sent_from_ns=None, appended_ms=appended)])
         _set_clock(run, round(clock_set_s * 1e9))
         return judge_case(run)
 
@@ -130,7 +135,8 @@ def test_a_clock_that_was_set_by_less_than_retention_excuses_nothing(judged: Jud
     ("logs", "witness"),
     [
         ((BAD_FIRST, b"", GOOD), "the log of node 2 ends there"),
-        ((BAD_FIRST, GOOD, BAD_FIRST), "that of node 3 has the same damage"),
+        ((BAD_FIRST, BAD_FIRST, GOOD), "that of node 2 has the same damage"),
+        ((BAD_FIRST, GOOD, GOOD), "the copy in that of node 2 is whole"),
     ],
 )
 def test_a_batch_written_damaged_proves_itself(judged: Judged, logs: tuple[Log, ...], witness: str) -> None:
@@ -145,7 +151,7 @@ def test_a_batch_written_damaged_proves_itself(judged: Judged, logs: tuple[Log, 
 @pytest.mark.parametrize(
     ("logs", "fault"),
     [
-        pytest.param((BAD_FIRST, GOOD, GOOD), KILL, id="no other log shows it"),
+        pytest.param((BAD_FIRST, GOOD, GOOD), ROT, id="a fault damaged one log"),
         pytest.param((BAD_LAST, BAD_LAST, BAD_LAST), KILL, id="the last one may be in writing"),
         pytest.param((BAD_FIRST, GOOD, BAD_FIRST), ROT, id="a fault damaged a log"),
         pytest.param((BAD_FIRST, GOOD, BAD_FIRST), COMMAND, id="a command may damage logs"),
@@ -155,3 +161,21 @@ def test_a_checksum_that_others_may_break_proves_nothing(
     judged: Judged, logs: tuple[Log, ...], fault: str
 ) -> None:
     assert judged(*logs, fault=fault).verdict is Verdict.INCONCLUSIVE
+
+
+def test_batches_with_a_timestamp_type_that_the_topic_never_had_fail(judged: Judged) -> None:
+    said = judged(GOOD, GOOD, GOOD, appended=(0, 10**15))
+    assert (said.verdict, said.reasons) == (
+        Verdict.FAIL,
+        (
+            "orders/0: message.timestamp.type was never CreateTime, and 6 batches on disk have that type, such as the "
+            "one at offset 0 in the log of node 1",
+        ),
+    )
+
+
+def test_markers_have_the_time_of_their_append_whatever_the_topic_says(judged: Judged) -> None:
+    log = with_append_time(FIRST) + as_control(batch(60, [b"m"])) + with_append_time(batch(61, [b"y"] * 39))
+    logs = (log,) * 3
+    texts = [one.text for one in judged(*logs, appended=(0, 10**15)).opinions]
+    assert not any("message.timestamp.type" in text for text in texts)

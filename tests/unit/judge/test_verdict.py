@@ -226,8 +226,29 @@ def test_a_replay_agrees_only_where_it_looked_and_found_all_allowed(
         ["7 observed steps were replayed; the protocol allows each"] if agrees else []
     )
     assert verdict.reasons == (
-        ("a step that the protocol forbids: r: t; s (the first of 2 such steps)",) if forbidden else ()
+        ("a step that the protocol forbids: r: t; s (one of 2 such steps)",) if forbidden else ()
     )
+
+
+@pytest.mark.parametrize("sealed", [True, False])
+@pytest.mark.parametrize("certain", [True, False])
+@pytest.mark.parametrize("not_replayed", [(), ("1 changes of partitions: the observation jumped over them",)])
+def test_a_step_that_its_own_record_shows_proves_itself_in_a_whole_log(
+    make_run: MakeRun, replay: Replayed, certain: bool, not_replayed: tuple[str, ...], sealed: bool
+) -> None:
+    other, step = (
+        ForbiddenStep(rule=name, text="t", state_before="b", source="s", certain=certain and name == "r")
+        for name in ("q", "r")
+    )
+    replay.file = ConformanceFile(
+        replayed=7, forbidden=other, more_forbidden=(step,), forbidden_steps=2, not_replayed=not_replayed
+    )
+    run = make_run()
+    if sealed:
+        run.seal.write_text("{}")
+    (found,) = [one for one in judge_case(run).opinions if one.check == "replay" and one.kind == "breaks"]
+    assert found.proven is (certain and sealed and not not_replayed)
+    assert (": r: " in found.text) is found.proven
 
 
 def test_every_check_that_there_is_is_asked_once() -> None:

@@ -210,6 +210,22 @@ def test_what_puts_the_final_read_in_doubt(
     assert not any("differ" in text for text in said.reasons)
 
 
+def test_two_readers_that_pass_over_what_the_logs_hold_were_not_served_it(judged: Judged) -> None:
+    said = judged(OURS, OURS, OURS, final=_read(90, again=90), consumed=90)
+    assert (said.verdict, said.reasons) == (
+        Verdict.FAIL,
+        (
+            "orders/0: the final reader read other records than the log of node 1 holds, from offset 0 on (1 batches); "
+            "a second reader passed over records that the log holds, too",
+        ),
+    )
+
+
+@pytest.mark.parametrize("again", [-1, 100])
+def test_one_reader_alone_may_have_passed_over_records(judged: Judged, again: int) -> None:
+    assert judged(OURS, OURS, OURS, final=_read(90, again=again), consumed=90).verdict is Verdict.INCONCLUSIVE
+
+
 @pytest.mark.parametrize(
     ("logs", "reason"),
     [

@@ -135,7 +135,7 @@ def batches(node: int, *crcs: int, partition: int = 0) -> list[dict[str, Any]]:
             "node": node, "topic": "orders", "partition": partition, "first_offset": 5 * at, "last_offset": 5 * at + 4,
             "leader_epoch": 0, "records": 5, "control": False, "transactional": False, "producer_id": -1,
             "producer_epoch": -1, "base_sequence": -1, "max_timestamp_ms": 0, "crc": crc, "sound": True, "content": 0,
-            "bytes": 80,
+            "bytes": 80, "timestamp_type": 0,
         }
         for at, crc in enumerate(crcs)
     ]  # fmt: skip

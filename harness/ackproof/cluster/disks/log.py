@@ -24,7 +24,7 @@ CRC_FROM: Final = 21
 """Position in a batch, in bytes, of the attributes. The batch's CRC covers everything from there on."""
 _BEFORE_LENGTH: Final = 12
 _MAGIC: Final = 2
-_COMPRESSION, _TRANSACTIONAL, _CONTROL = 0x07, 0x10, 0x20
+_COMPRESSION, _APPEND_TIME, _TRANSACTIONAL, _CONTROL = 0x07, 0x08, 0x10, 0x20
 
 
 class Batch(NamedTuple):
@@ -60,6 +60,11 @@ class Batch(NamedTuple):
     def codec(self) -> int:
         """Code of the records' compression: 0 none, 1 gzip, 2 snappy, 3 lz4, 4 zstd."""
         return self.attributes & _COMPRESSION
+
+    @property
+    def append_time(self) -> bool:
+        """True if its timestamp is that of the append (LogAppendTime), False if its records have their producer's."""
+        return bool(self.attributes & _APPEND_TIME)
 
     @property
     def control(self) -> bool:

@@ -1,4 +1,6 @@
-"""Batches that a broker wrote damaged: the checksum does not hold on disk, and no fault damages disks."""
+"""Batches that a broker wrote otherwise than it must: their checksum does not hold on disk, and no fault damages disks;
+or their timestamps are of a type that no setting names.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +12,8 @@ from ackproof.experiment.backends import Ability
 from ackproof.judge.facts import Facts
 from ackproof.judge.opinion import Opinion, breaks
 from ackproof.rundir.partition import TopicPartition
+from ackproof.rundir.replicas import APPEND_TIME, CREATE_TIME
+from ackproof.rundir.timestamps import read_timestamps
 
 
 def check_damaged_batches(facts: Facts) -> Iterator[Opinion]:
@@ -18,8 +22,9 @@ def check_damaged_batches(facts: Facts) -> Iterator[Opinion]:
 
     Leaders and followers verify the checksum before they append a batch
     (UnifiedLog.analyzeAndValidateRecords), so a broker damaged what it wrote. A second log is the witness: it
-    ends where the batch begins, because a follower refuses it, or has the same damage. The last batch of a
-    log is left out: it may still have been written while the log was read.
+    ends where the batch begins, because a follower refuses it; it has the same damage; or its copy is whole, and
+    the damaged one is in a log that is in sync. The last batch of a log is left out: it may still have been
+    written while the log was read.
     """
     if facts.replicas is None or any(
         Ability.DISKS in fault.ASKS or fault.kind == "command" for fault in facts.case.faults
@@ -49,12 +54,39 @@ def _witness(facts: Facts, place: TopicPartition, node: int, offset: int, crc: i
     """Return what the log of a node other than `node` shows of a damaged batch, as part of a sentence; '' if
     nothing.
     """
-    same = (pc.field("first_offset") == offset) & (pc.field("crc") == crc) & ~pc.field("sound")
+    copies = (pc.field("first_offset") == offset) & (pc.field("crc") == crc)
+    in_sync = facts.in_sync.get(place, ())
     for replica in facts.replicas_of.get(place, ()):
         if replica.node == node or replica.reason:
             continue
         if replica.log_end == offset:
             return f"the log of node {replica.node} ends there"
-        if facts.logs.of_replica(place, replica.node).filter(same).num_rows:
+        copy = facts.logs.of_replica(place, replica.node).filter(copies)["sound"].to_pylist()
+        if copy == [False]:
             return f"that of node {replica.node} has the same damage"
+        if copy == [True] and {node, replica.node} <= set(in_sync):
+            return f"the copy in that of node {replica.node} is whole"
     return ""
+
+
+def check_timestamp_types(facts: Facts) -> Iterator[Opinion]:
+    """Check that the batches on disk have the timestamp type of their topic (`message.timestamp.type`; the leader sets
+    it in LogValidator, followers copy it).
+    """
+    if facts.replicas is None:
+        return
+    for place, rule in sorted(read_timestamps(facts.run).items()):
+        allowed = {CREATE_TIME: rule.sent_from_ns is not None, APPEND_TIME: rule.appended_ms is not None}
+        for number, name in ((CREATE_TIME, "CreateTime"), (APPEND_TIME, "LogAppendTime")):
+            here = ~pc.field("control") & pc.field("sound") & (pc.field("timestamp_type") == number)
+            if not allowed[number] and (
+                rows := facts.logs.of_partition(place).filter(here).sort_by("first_offset")
+            ):
+                first = rows.slice(0, 1).to_pylist()[0]
+                yield breaks(
+                    f"{place}: message.timestamp.type was never {name}, and {len(rows)} batches on disk have "
+                    f"that type, such as the one at offset {first['first_offset']} in the log of node {first['node']}",
+                    proven=True,
+                    subject=str(place),
+                    numbers={"offset": first["first_offset"], "node": first["node"]},
+                )

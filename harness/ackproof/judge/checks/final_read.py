@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import cast
 
+import pyarrow as pa
 import pyarrow.compute as pc
 
 from ackproof.judge.facts import Facts, partitions_of
@@ -33,32 +34,52 @@ def check_final_read(facts: Facts) -> Iterator[Opinion]:
             lacks(f"it has not recovered, and is not stuck: {why}") for why in facts.recovery.undecided
         )
     yield from _of_the_readers(facts, final)
-    if flaws := facts.audit.final_read.count - _taken_by_markers(facts):
+    if flaws := facts.audit.final_read.count - _without_record(facts):
         yield lacks(
             f"the final reader went back, or passed over offsets that another read shows, in {flaws} places"
         )
 
 
-def _taken_by_markers(facts: Facts) -> int:
-    """Count the flawed offsets of the final read at which the log of each in-sync replica holds a transaction
-    marker.
+def _without_record(facts: Facts) -> int:
+    """Count the flawed offsets of the final read at which no in-sync log has a record, so that no reader gets one.
 
-    The record that was read there has been truncated since. Brokers return markers to no reader.
+    Each log was read to its end, and reaches over the offset. It has a transaction marker there, which brokers return
+    to no reader: the record that was read has been truncated since. Or the final reader got as many records of the
+    batch there as it has: compaction removed the others, and the classes say whether they had to stay.
     """
     if facts.replicas is None:
         return 0
-    taken = 0
+    found = 0
     for named in facts.audit.final_read.places:
         topic, partition, offset = cast("tuple[str, int, int]", named)
         place = TopicPartition(topic, partition)
+        nodes = facts.in_sync.get(place, ())
+        logs = [one for one in facts.replicas_of.get(place, ()) if one.node in nodes]
+        if not logs or {one.node for one in logs} < set(nodes):
+            continue
+        if any(one.reason or one.rest or not one.log_start <= offset < one.log_end for one in logs):
+            continue
         here = (
-            pc.field("node").isin(list(facts.in_sync.get(place, ())))
+            pc.field("node").isin(list(nodes))
             & (pc.field("first_offset") <= offset)
             & (pc.field("last_offset") >= offset)
+            & ~pc.field("control")
         )
-        markers = facts.logs.of_partition(place).filter(here)["control"]
-        taken += len(markers) > 0 and bool(pc.all(markers).as_py())
-    return taken
+        batches = facts.logs.of_partition(place).filter(here)
+        found += all(_read_whole(facts, place, batch) for batch in batches.to_pylist())
+    return found
+
+
+def _read_whole(facts: Facts, place: TopicPartition, batch: Mapping[str, int]) -> bool:
+    """Return True if the final reader got as many records between the offsets of a batch as it holds."""
+    try:
+        offsets = facts.final_rows.read_partition(place)["offset"]
+    except (OSError, pa.ArrowException):
+        return False  # the audit names a part that cannot be read
+    inside = pc.and_(
+        pc.greater_equal(offsets, batch["first_offset"]), pc.less_equal(offsets, batch["last_offset"])
+    )
+    return bool(pc.sum(inside).as_py() == batch["records"])
 
 
 def _of_the_readers(facts: Facts, final: FinalReadFile) -> Iterator[Opinion]:

@@ -181,17 +181,22 @@ def _compare_logs(facts: Facts, logs: _Logs) -> Iterator[Opinion]:
         if not lost
     ]
     doubts += _beyond(logs, whole)
-    doubts += _wrong_counts(name, read, start, rows)
     doubts += _broken_checksums(logs, rows)
     best = min(whole, key=lambda node: (node in damaged, node))
     summed = facts.audit.contents.get(name, (None, None))[0]
     log = facts.logs.of_replica(logs.place, best)
     compared = compare(facts.final_rows, logs.place, log, start, read.end, summed=summed)
     odd = compared.other and not differing
+    short_twice = _short_twice(read)
     if odd:
         yield _served_other_records(
-            compared, name, f"the final reader read other records than the log of node {best} holds"
+            compared,
+            name,
+            f"the final reader read other records than the log of node {best} holds",
+            short_twice=short_twice,
         )
+    if not (odd and short_twice):
+        doubts += _wrong_counts(name, read, start, rows)
     yield from map(lacks_here, doubts)
     if not (differing or lost or doubts or odd) and len(whole) == len(present):
         unknown = f"; the records of {compared.unknown} batches could not be read" if compared.unknown else ""
@@ -223,14 +228,23 @@ def _compare_committed(facts: Facts, logs: _Logs, read: PartitionRead) -> Iterat
         )
 
 
-def _served_other_records(compared: ComparedBatches, name: str, text: str) -> Opinion:
+def _short_twice(read: PartitionRead) -> bool:
+    """Return True if two readers, one after the other, both got fewer records than there are offsets."""
+    return 0 <= min(read.records, read.again) <= max(read.records, read.again) < read.end - read.start
+
+
+def _served_other_records(
+    compared: ComparedBatches, name: str, text: str, *, short_twice: bool = False
+) -> Opinion:
     """Return an opinion on records of the final read that the log denies.
 
-    It speaks against Kafka if a live reader, a separate process, was served the same records. Otherwise only
-    the final reader says so, and the files contradict each other.
+    It speaks against Kafka if a live reader, a separate process, was served the same records, or if a second final
+    reader passed over records too (`short_twice`). Otherwise only the final reader says so, and the files contradict
+    each other.
     """
-    says = breaks if compared.agreed else contradicts
+    says = breaks if compared.agreed or short_twice else contradicts
     also = f"; a live reader was served the same in {compared.agreed} of them" if compared.agreed else ""
+    also += "; a second reader passed over records that the log holds, too" if short_twice else ""
     return says(
         f"{name}: {text}, from offset {compared.first} on ({compared.other} batches){also}",
         subject=name,

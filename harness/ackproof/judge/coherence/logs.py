@@ -178,7 +178,7 @@ _REPLICA: Final = ["node", "topic", "partition"]
 _BATCH: Final = ["topic", "partition", "first_offset"]
 _COVERED: Final = [
     "last_offset", "records", "control", "transactional", "producer_id", "producer_epoch", "base_sequence",
-    "max_timestamp_ms", "content", "bytes",
+    "max_timestamp_ms", "content", "bytes", "timestamp_type",
 ]  # fmt: skip
 """Columns that the CRC of a batch covers, or that follow from those."""
 

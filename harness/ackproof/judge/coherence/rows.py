@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ackproof.judge.facts import Facts, partitions_of
-from ackproof.judge.opinion import Opinion, contradicts, lacks
+from ackproof.judge.opinion import Opinion, breaks, contradicts, lacks
 from ackproof.rundir import storage
 from ackproof.rundir.ledger import parts, read_parts
 from ackproof.rundir.outcome import Outcome, TxnOutcome
@@ -49,12 +49,15 @@ class RowRule(NamedTuple):
     may_break: Callable[[Footer], bool]
     """Return False if the footer of a row group shows that no row breaks the rule, so that none need be read.
     """
+    answered: bool = False
+    """True if the property is what a broker answered. In a sealed run, whose ledger nobody changed, it broke a promise.
+    """
 
 
 def check_rows(facts: Facts) -> Iterator[Opinion]:
-    """Yield an opinion of kind `contradicts` for each rule that a produced row breaks, and for rows of
-    partitions that the case does not have; of kind `lacks` for a partition that never acknowledged a
-    record."""
+    """Yield an opinion of kind `contradicts` for each rule that a produced row breaks (`breaks` if a broker
+    answered so), and for rows of partitions that the case does not have; of kind `lacks` for a partition that
+    never acknowledged a record."""
     rules, places = list(_rules(facts)), _PartitionsOfAttempts()
     count: Counter[str] = Counter()
     example: dict[str, str] = {}
@@ -70,7 +73,8 @@ def check_rows(facts: Facts) -> Iterator[Opinion]:
         return  # the audit says that a part cannot be read
     for rule in rules:
         if count[rule.words]:
-            yield contradicts(
+            says = breaks if rule.answered and facts.sealed else contradicts
+            yield says(
                 f"attempts that {rule.words}: {count[rule.words]:,}, such as one on {example[rule.words]}"
             )
     known = {str(place) for place in partitions_of(facts.case, facts.case.experiment.topics)}
@@ -208,6 +212,7 @@ def _rules(facts: Facts) -> Iterator[RowRule]:
             ("outcome", "offset"),
             lambda rows: pc.and_(_acked(rows), pc.less(rows["offset"], 0)),
             lambda footer: footer.may_be("outcome", _ACKED) and footer.least("offset") < 0,
+            answered=True,  # a leader that appended names the offset (ProduceResponse.base_offset)
         )
 
 

@@ -40,7 +40,7 @@ def disks(draw: st.DrawFn) -> Facts:
                 "node": node, "topic": TOPIC, "partition": partition, "first_offset": 5 * at,
                 "last_offset": 5 * at + 4, "leader_epoch": 0, "records": 5, "control": False, "transactional": False,
                 "producer_id": -1, "producer_epoch": -1, "base_sequence": -1, "max_timestamp_ms": 0, "crc": crc,
-                "sound": True, "content": 0, "bytes": 80 + at,
+                "sound": True, "content": 0, "bytes": 80 + at, "timestamp_type": 0,
             }
             for at, crc in there
         ]  # fmt: skip
