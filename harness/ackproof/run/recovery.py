@@ -212,17 +212,9 @@ class RecoveryWatch:
             links = self._cluster.running_links()
             if controlled and state is not None and state.leader in links.keys() & unfenced:
                 # A leader without a high watermark answers no ListOffsets (KIP-207). Its followers may be why.
-                end = End(
-                    leader=state.leader,
-                    epoch=state.leader_epoch,
-                    isr=state.isr,
-                    start=-1,
-                    high_watermark=-1,
-                    last_stable=-1,
-                    log_end=_log_end(links[state.leader], place),
-                    replicas=state.replicas,
-                )
-                yield from self._behind(place, end, unfenced)
+                own = _log_end(links[state.leader], place)
+                known = End(state.leader, state.leader_epoch, state.isr, -1, -1, -1, own, state.replicas)
+                yield from self._behind(place, known, unfenced)
         else:
             if controlled:
                 yield from self._behind(place, end, unfenced)
