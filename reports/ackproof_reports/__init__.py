@@ -30,7 +30,7 @@ __all__ = ["render_batch"]
 
 
 def render_batch(batch_dir: Path) -> None:
-    """Write the three reports of a batch into its folder, each replaced in one step.
+    """Write the three reports of a batch into its folder; a reader sees the old file or the new one of each.
 
     Raises `BadInput` when the folder holds neither a readable `batch.json` nor a single case.
     """

@@ -169,6 +169,7 @@ class Tally:
     counts: Counter[str] = field(default_factory=Counter)
     totals: Totals = field(default_factory=Counter)
     unledgered: int = 0
+    """Rows of the final read whose record no ledger has, while the ledger of their producer is incomplete."""
     flaws: int = 0
     flaw_places: list[tuple[TopicPartition, int]] = field(default_factory=list)
     contents: dict[TopicPartition, tuple[int, int]] = field(default_factory=dict)

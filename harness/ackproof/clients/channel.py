@@ -107,6 +107,7 @@ class SharedCounters:
     """
 
     stage = _Word(0)
+    """The client's `ClientState`, as a number."""
     sent = _Word(1)
     """Produce calls of a producer that were accepted or refused."""
     failed = _Word(2)

@@ -55,7 +55,7 @@ class Handle:
     fenced: str = ""
     """The library's message when the producer was fenced, '' before."""
     translation: Translation | None = None
-    """Of a user's program: what becomes of its lines."""
+    """Of a user's program: translates its lines into the journal. None for a client of a library."""
     status: int | None = None
     """Exit status of the process once it has ended (negative: the signal that ended it); None before."""
     _copied: int = 0
@@ -79,7 +79,8 @@ class Handle:
         return "" if found is None else f"it breaks the contract of docs/clients.md: {found}"
 
     def follow_program(self) -> None:
-        """Translate what a user's program told since the last call. One that breaks the contract is killed."""
+        """Translate what a user's program printed since the last call into its journal; kill it if it broke the
+        contract. Does nothing for a client of a library."""
         if self.translation is None:
             return
         self.translation.follow()
@@ -87,7 +88,8 @@ class Handle:
             self.child.signal(signal.SIGKILL)
 
     def end_program(self, status: int) -> None:
-        """Translate the last lines of a user's program that has ended."""
+        """Translate the last lines of a user's program that has ended. `status`: as in `Handle.status`. Does nothing
+        for a client of a library."""
         if self.translation is not None:
             self.translation.end(status)
 

@@ -26,7 +26,7 @@ from ackproof.rundir.partition import TopicPartition
 def describe_clients(spec: ExperimentSpec) -> dict[str, str]:
     """Return the client library and version of producers and of live readers, for `environment` of `case.json`.
 
-    It makes them ready: a Java client's jars are fetched and its archive is made before the load begins.
+    It makes the libraries ready: a Java client's jars and class-data archive are in the cache before the load begins.
     """
     sides = {"client of producers": spec.workload.producers.client}
     if spec.workload.consumers.live:

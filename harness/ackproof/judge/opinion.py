@@ -32,7 +32,7 @@ class Opinion:
     says: Says
     text: str
     proven: bool = False
-    """For BREAKS: one specimen proves it, even where evidence is missing elsewhere."""
+    """For BREAKS: one finding proves it, even where evidence is missing elsewhere."""
     subject: str = ""
     """Partition, class, fault, node or client that the opinion is about: `orders/0`, `lost`, `fault 1`; ''
     for the run.

@@ -171,7 +171,8 @@ class Layout:
         return {node: self.addresses.exporter(node) for node in self.spec.kafka_ids}
 
     def listens(self, node_id: int) -> Address:
-        """Return the address at which the harness asks a node: of a broker, its client listener."""
+        """Return the address at which the harness asks a node: a broker's client listener, else the controller's or
+        ZooKeeper server's."""
         where = self.addresses.client if self.is_broker(node_id) else self.addresses.controller
         return where(node_id)
 

@@ -79,7 +79,8 @@ class Matrix:
     choices: tuple[Choice, ...]
 
     def labels(self, choice: Choice) -> tuple[str, str]:
-        """Return the name of a combination, and the part of that name for settings that vary together."""
+        """Return the name of a combination, and the part of that name for settings that vary together; '' if none
+        do."""
         short = dict(zip(self.paths, short_names(self.paths), strict=True))
         whole, together = [], []
         for option in filter(None, choice):

@@ -17,7 +17,7 @@ from ackproof.rundir.anomaly_terms import Concern, RuledBy, Unit
 
 
 class Anomaly(StrEnum):
-    """Names of the anomaly classes, in the order of the counts in `audit.json`."""
+    """Names of the anomaly classes, in the order of the counts in `audit.json`; docs/anomalies.md defines them."""
 
     LOST = "lost"
     OVERWRITTEN = "overwritten"

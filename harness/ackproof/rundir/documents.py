@@ -21,7 +21,7 @@ Scalar: TypeAlias = str | int | float | bool | None
 
 
 def write_atomically(path: Path, text: str) -> None:
-    """Replace `path` by `text` in one step; a reader sees the old file or the new one."""
+    """Replace `path` by `text`; a reader sees the old file or the new one."""
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     temporary.write_text(text, encoding="utf-8")
@@ -96,10 +96,9 @@ class Client(Document):
 class CaseFile(Document):
     """`case.json`: the case that was run, enough to run it again.
 
-    `resolved`: the case in the form of `ackproof.plan`. `replay`: the command that runs it again. `settings`:
-    the values that its matrix chose. `assumed`: one sentence for each Kafka release whose rules are not
-    known. `jars`: SHA-256 by Kafka label and file name. `racks`: rack → nodes. `wall_ns`: start of the run
-    since the Unix epoch.
+    `resolved`: the case in the form of `ackproof.plan`. `replay`: the command that runs it again. `settings`: the
+    values that its matrix chose. `assumed`: one sentence for each Kafka release whose rules are not known. `jars`:
+    SHA-256 by Kafka label and file name. `racks`: rack → nodes. `wall_ns`: start of the run since the Unix epoch.
     """
 
     format: Literal[1] = 1
@@ -224,6 +223,7 @@ class AuditFile(Document):
     complete: bool
     reasons: tuple[str, ...] = ()
     unledgered: int = 0
+    """Rows of the final read whose record no ledger has, while the ledger of their producer is incomplete."""
     consumed_committed: int = 0
     """Rows of the final reader at read_committed. `records.consumed_final` does not include them."""
     final_read: FinalReadFlaws = FinalReadFlaws()

@@ -57,7 +57,7 @@ class Truncation(Document):
 
 
 class Deletion(Document):
-    """A deleted incarnation of a topic's partition. Times are ns since the run's start.
+    """A deleted incarnation of a topic's partition. Times are ns since the run's start. `why`: the deletion in words.
 
     An acknowledgement between `again_ns` and `until_ns` can belong to this incarnation or to the next one.
     """

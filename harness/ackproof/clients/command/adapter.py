@@ -50,7 +50,8 @@ def _replaced(argument: str, texts: Mapping[str, str]) -> str:
 
 
 def producer_command(settings: ProducerSettings, path: Path) -> list[str]:
-    """Return the command line of a producer. Its settings are docs/clients.md's."""
+    """Return the command line of a producer; the settings in it are those that docs/clients.md lists. `path` is not
+    used."""
     partitions = [
         {
             "topic": place.topic,
@@ -66,7 +67,8 @@ def producer_command(settings: ProducerSettings, path: Path) -> list[str]:
 
 
 def reader_command(settings: ReaderSettings, path: Path) -> list[str]:
-    """Return the command line of a live reader. Its settings are docs/clients.md's."""
+    """Return the command line of a live reader; the settings in it are those that docs/clients.md lists. `path` is not
+    used."""
     partitions = [{"topic": place.topic, "partition": place.partition} for place in settings.places]
     own = {"role": "reader", "isolation": settings.isolation, "partitions": partitions}
     return fill_in(settings.command, {**own, **_common(settings)})
@@ -85,9 +87,11 @@ def _common(settings: ProducerSettings | ReaderSettings) -> dict[str, object]:
 def producer_config(
     spec: ProducerSpec, bootstrap: str, client: str, transactional_id: str = ""
 ) -> dict[str, ConfigValue]:
-    """Return the configuration of one producer, in Kafka's words. The program is to use it.
+    """Return the configuration of one producer, whose id is `client`, for the program to use; it has the setting names
+    of Kafka's Java client.
 
-    Raises `BadInput` for transactions, and for a setting that only the harness may set.
+    Raises `BadInput` with a `transactional_id`, because a user's program writes no transactions, and for a setting
+    that only the harness may set.
     """
     from ackproof.experiment.settings import Scope
 
@@ -121,8 +125,12 @@ def reader_config(
     final: bool = False,
     group: str = "",
 ) -> dict[str, ConfigValue]:
-    """Return the configuration of one live reader, in Kafka's words. Raises `BadInput` for a `final` reader, and for a
-    setting that only the harness may set.
+    """Return the configuration of one live reader, whose id is `client`; it has the setting names of Kafka's Java
+    client.
+
+    `extra`: the experiment's settings. `isolation`: its isolation.level. `group`: id of the client whose group it
+    uses; '': its own. Raises `BadInput` for a `final` reader, which is librdkafka's, and for a setting that only the
+    harness may set.
     """
     from ackproof.experiment.settings import Scope
 
@@ -138,21 +146,22 @@ def reader_config(
 
 
 def objection(kind: Literal["producer", "consumer"], config: Mapping[str, ConfigValue]) -> str | None:
-    """Return None: only the program knows what its library refuses."""
+    """Return None, which accepts every configuration: only the program knows what its library refuses."""
     return None
 
 
 def resend_after_s(config: Mapping[str, ConfigValue]) -> float:
-    """Return 0: a record may be sent twice at any age."""
+    """Return 0: a record may have been sent twice at any age."""
     return 0.0
 
 
 def delivery_timeout_s(config: Mapping[str, ConfigValue]) -> float:
-    """Return the seconds that the program has to say what became of a record (delivery.timeout.ms)."""
+    """Return the seconds within which the program is to report the outcome of a record (delivery.timeout.ms)."""
     return float(config["delivery.timeout.ms"]) / 1000
 
 
 def request_wait_s(config: Mapping[str, ConfigValue]) -> float:
-    """Return the longest time in seconds that a request may wait to be answered, as far as is known."""
+    """Return the longest time in seconds that a request may wait to be answered: request.timeout.ms, by default
+    Kafka's."""
     usual = LIBRARIES[COMMAND].timeouts_ms["request.timeout.ms"]
     return float(config.get("request.timeout.ms", usual)) / 1000

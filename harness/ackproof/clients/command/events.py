@@ -29,7 +29,7 @@ Position: TypeAlias = tuple[TopicPartition, int]
 
 
 class EventName(StrEnum):
-    """Events of the contract. The harness ignores every other event."""
+    """Events that a program prints (docs/clients.md). The harness ignores every other event."""
 
     STARTED = "started"
     ASSIGNED = "assigned"
@@ -46,17 +46,26 @@ class EventName(StrEnum):
 
 
 class BreachKind(StrEnum):
-    """Ways in which a program breaks the contract."""
+    """Ways in which a program breaks the contract of docs/clients.md. `Breach.text` says what is wrong in the single
+    case."""
 
     TEXT = "text"
+    """The line is no JSON object with `e` and `t`."""
     TORN = "torn"
+    """The output ends in half a line."""
     FIELD = "field"
+    """A field is missing, has another type, or a value that the experiment does not have."""
     CLOCK = "clock"
+    """The time of the event is before the program's start or in the future."""
     BACKWARDS = "backwards"
+    """The time of the event is before that of the event before."""
     NUMBER = "number"
+    """The number of an attempt or a commit is not the next one."""
     ANSWER = "answer"
+    """A second result of one attempt or commit, or the result of none."""
     UNDELIVERED = "undelivered"
     ORDER = "order"
+    """An event before `started` or after `closed`, or an end without `closed`."""
     UNFLUSHED = "unflushed"
     UNTOLD = "untold"
     COMMIT = "commit"
@@ -78,11 +87,13 @@ class Breach(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ProgramEvent:
-    """One line of a program. Fields that an event does not have keep their defaults.
+    """One event of a program, from line number `line`. Fields that an event does not have keep their defaults.
 
-    `t_ns`: CLOCK_MONOTONIC. `number`: `n` of an attempt or a commit, and of its answer. `place`, `offset`: the
-    partition and the offset of a record; -1 unknown. `positions`: committed positions. `origin`: the input record of an
-    attempt. `error`: name of the library's error, '' for none. `value`: of a delivered record.
+    `t_ns`: its time on CLOCK_MONOTONIC. `number`: that of an attempt or a commit, or of the one that it answers.
+    `place`, `offset`: of a record; offset -1: unknown. `places`: partitions of an assignment. `positions`: committed
+    (partition, offset). `origin`: the input record of an attempt. `error`: name of the library's error, '' for none.
+    `value`: of a delivered record, in base64. `epoch`: its leader epoch, -1: unknown. `member`, `generation`: of the
+    consumer group.
     """
 
     line: int
@@ -248,7 +259,7 @@ class _Numbers:
 
 
 class ProgramLines:
-    """Follows the standard output of a program. `breaches`: what broke the contract so far.
+    """Reader of the standard output of a program, in the file `path`. `breaches`: breaches of the contract so far.
 
     `since_ns`: start of the program on CLOCK_MONOTONIC.
     """
@@ -270,7 +281,8 @@ class ProgramLines:
         return self._closed
 
     def take(self) -> list[ProgramEvent]:
-        """Return the events of the new whole lines. A line that breaks the contract is left out, and is a breach."""
+        """Return the events of the whole lines since the last call; [] if there is no output yet. A line that breaks
+        the contract is left out and added to `breaches`."""
         if not self._path.exists():
             return []
         with self._path.open("rb") as file:
@@ -294,7 +306,8 @@ class ProgramLines:
         return events
 
     def end(self, status: int) -> None:
-        """Check what must hold once the program has ended by itself. `status`: its exit status."""
+        """Check what must hold once the program has ended by itself, and add to `breaches`: no half line at the end
+        and, with exit status 0, the event `closed`. `status`: its exit status."""
         left = self._path.stat().st_size - self._read if self._path.exists() else 0
         if left:
             self._line += 1

@@ -35,10 +35,10 @@ _UNKNOWN_ERROR: Final = -1
 
 
 class Translation:
-    """A program's lines, translated into the journal of a producer or a reader.
+    """Translator of a program's lines into the journal of a producer or a reader, and its `counters`.
 
-    `since_ns`: start of the program on CLOCK_MONOTONIC. `breach`: the first breach of the contract, None before; lines
-    after it are not used.
+    `folder`: the client's, with the program's output. `since_ns`: start of the program on CLOCK_MONOTONIC. `breach`:
+    the first breach of the contract, None before; lines after it are not used.
     """
 
     def __init__(
@@ -67,7 +67,7 @@ class Translation:
             self._take = self._take_from_reader
 
     def follow(self) -> None:
-        """Translate the new lines."""
+        """Translate the whole lines since the last call. Does nothing after a breach."""
         if self.breach is not None:
             return
         events = self._lines.take()
@@ -82,8 +82,10 @@ class Translation:
         self.breach = broken
 
     def end(self, status: int) -> None:
-        """Translate the last lines. `status`: exit status of a program that ended by itself; of a killed one, its
-        negative signal.
+        """Translate the last lines, and check that the output is complete.
+
+        `status`: exit status of a program that ended by itself; of a killed one, its negative signal: then nothing is
+        checked.
         """
         self.follow()
         if self.breach is None and status >= 0:

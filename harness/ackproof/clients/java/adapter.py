@@ -46,10 +46,9 @@ _SETTINGS: Final = _read_table()
 
 
 def installed_library(release: str = "") -> ClientLibrary:
-    """Return the Java client of this release. Fetch its jars and make its archive if the cache lacks them.
+    """Return the Java client of this release. Fetch its jars and make its class-data archive if the cache lacks them.
 
-    Raises `BadInput` (no such release), `MissingTool` (mvn, java), `ProvisionFailed`, `AckproofError`
-    (archive).
+    Raises `BadInput` (no such release), `MissingTool` (mvn, java), `ProvisionFailed`, `AckproofError` (archive).
     """
     from ackproof.clients.java.runtime import client_archive, client_jars
     from ackproof.provision.java import find_java

@@ -122,8 +122,8 @@ class DelayFault(NamedLinkFault):
         return LinkObservation(bool(took), value, f"a round trip takes {value * 1000:.1f} ms")
 
     def first_look(self, mesh: Mesh, link: Link) -> LinkObservation:
-        """Return the fastest of several probes: a slow link would hide the delay, and a machine may be busy for a
-        moment."""
+        """Return the fastest of several probes (`value`: seconds): a slow link would hide the delay, and a machine may
+        be busy for a moment."""
         best = self.look(mesh, link)
         for _ in range(FIRST_LOOKS - 1):
             if best.value < self.latency / 2:

@@ -56,7 +56,7 @@ class Attachment:
         opener_of(self.settings)
 
     def addresses(self) -> list[Address]:
-        """Return the bootstrap addresses. Raises `BadInput`."""
+        """Return the bootstrap addresses. Raises `BadInput` if one is not `host:port`."""
         found = []
         for each in self.bootstrap.split(","):
             host, colon, port = each.strip().rpartition(":")
