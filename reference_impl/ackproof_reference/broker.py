@@ -100,7 +100,7 @@ class Broker(NamedTuple):
 
 
 Message = Fetch | Fetched | AskEpochEnd | EpochEnd | AlterPartition | Produced
-Step = tuple[Broker, tuple[Message, ...]]
+BrokerAndMessages = tuple[Broker, tuple[Message, ...]]
 """A broker after a step, and the messages that it sends in that step, in order."""
 
 

@@ -11,9 +11,9 @@ from ackproof_reference.rules import Rules
 class Election(Enum):
     """Kind of an election, which decides who may become leader."""
 
-    ANY = "any present leader may go on leading"
-    PREFERRED = "the first of the assignment, if it may"
-    UNCLEAN = "if need be someone out of the ISR"
+    ANY = "the present leader stays, if it may lead; else the first in the ISR, or ELR, that may"
+    PREFERRED = "the first of the assignment, if it may lead; else like ANY"
+    UNCLEAN = "like ANY, but if none of ISR and ELR can lead, any live replica"
 
 
 def leaderless_election(rules: Rules) -> Election:

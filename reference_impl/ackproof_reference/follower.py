@@ -2,7 +2,15 @@
 
 from __future__ import annotations
 
-from ackproof_reference.broker import Broker, Follower, Leader, Process, Progress, Step, with_role
+from ackproof_reference.broker import (
+    Broker,
+    BrokerAndMessages,
+    Follower,
+    Leader,
+    Process,
+    Progress,
+    with_role,
+)
 from ackproof_reference.leader import resign
 from ackproof_reference.log import UNKNOWN, Log, append, end_of_epoch, restart_at, truncate
 from ackproof_reference.messages import AskEpochEnd, EpochEnd, Error, Fetch, Fetched
@@ -10,7 +18,7 @@ from ackproof_reference.metadata import NO_LEADER, Metadata
 from ackproof_reference.rules import Rules, Truncation
 
 
-def become_follower(broker: Broker, metadata: Metadata, rules: Rules) -> Step:
+def become_follower(broker: Broker, metadata: Metadata, rules: Rules) -> BrokerAndMessages:
     """Follow a new leader, or none (Partition.makeFollower).
 
     Before KIP-101 the log is truncated to its high watermark here, if the leader is another broker than before. Before
@@ -43,7 +51,7 @@ def next_request(broker: Broker) -> Fetch | AskEpochEnd | None:
     return Fetch(broker.id, role.leader, broker.process.epoch, role.epoch, log.end, log.last_epoch)
 
 
-def take_fetched(broker: Broker, answer: Fetched, rules: Rules) -> Step:
+def take_fetched(broker: Broker, answer: Fetched, rules: Rules) -> BrokerAndMessages:
     """Append the fetched batches, or truncate where the logs diverge, and apply the leader's high watermark.
 
     A response to a fetch that this follower would not send now is dropped (AbstractFetcherThread.processFetchRequest).
@@ -72,7 +80,7 @@ def take_fetched(broker: Broker, answer: Fetched, rules: Rules) -> Step:
     return broker._replace(log=log._replace(high_watermark=high_watermark)), ()
 
 
-def take_epoch_end(broker: Broker, answer: EpochEnd, rules: Rules) -> Step:
+def take_epoch_end(broker: Broker, answer: EpochEnd, rules: Rules) -> BrokerAndMessages:
     """Truncate to the offset at which the leader says the follower's last epoch ends (KIP-101); then fetch.
 
     With KIP-279 the leader names the epoch that it found, and the follower asks again while it does not have that

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from ackproof_reference.broker import (
     Broker,
+    BrokerAndMessages,
     Follower,
     Leader,
     Message,
     Process,
     Progress,
-    Step,
     Waiting,
     with_role,
 )
@@ -32,7 +32,7 @@ from ackproof_reference.rules import Rules, Truncation
 from ackproof_reference.transactions import check_marker, marker_batch
 
 
-def become_leader(broker: Broker, metadata: Metadata, rules: Rules) -> Step:
+def become_leader(broker: Broker, metadata: Metadata, rules: Rules) -> BrokerAndMessages:
     """Begin an epoch at the log end, without knowledge of the followers' logs until they fetch (Partition.makeLeader).
 
     A leader that leads on in a new epoch keeps its knowledge, because its log was not cut meanwhile
@@ -62,7 +62,7 @@ def become_leader(broker: Broker, metadata: Metadata, rules: Rules) -> Step:
     return led, (*told, *answers)
 
 
-def produce(broker: Broker, request: Produce, rules: Rules) -> Step:
+def produce(broker: Broker, request: Produce, rules: Rules) -> BrokerAndMessages:
     """Append as leader and answer acks=1 at once; acks=all waits for the high watermark (appendRecordsToLeader).
 
     acks=all is refused before the append while the ISR is below its minimum; acks=0 and 1 are not.
@@ -101,7 +101,7 @@ def produce(broker: Broker, request: Produce, rules: Rules) -> Step:
     return appended, (*messages, *answer(Error.NONE, held.base))
 
 
-def write_marker(broker: Broker, marker: WriteMarker, rules: Rules) -> Step:
+def write_marker(broker: Broker, marker: WriteMarker, rules: Rules) -> BrokerAndMessages:
     """End a transaction in this log: a control batch that takes an offset of its own (EndTransactionMarker, KIP-98)."""
     leader = broker.process.role
     error = Error.NOT_LEADER_OR_FOLLOWER
@@ -113,7 +113,7 @@ def write_marker(broker: Broker, marker: WriteMarker, rules: Rules) -> Step:
     return advance_high_watermark(broker._replace(log=log), rules)
 
 
-def serve_fetch(broker: Broker, fetch: Fetch, rules: Rules) -> Step:
+def serve_fetch(broker: Broker, fetch: Fetch, rules: Rules) -> BrokerAndMessages:
     """Answer a follower's fetch, and record its offset as the follower's log end (Partition.fetchRecords).
 
     The answer has the high watermark from before this fetch, so the follower's lags by one more fetch. A
@@ -159,7 +159,7 @@ def serve_fetch(broker: Broker, fetch: Fetch, rules: Rules) -> Step:
     return served, (reply, *expansion, *answers)
 
 
-def answer_epoch_end(broker: Broker, asked: AskEpochEnd, rules: Rules) -> Step:
+def answer_epoch_end(broker: Broker, asked: AskEpochEnd, rules: Rules) -> BrokerAndMessages:
     """Answer where an epoch ends in the leader's log (KIP-101); since KIP-279 with the epoch that was found."""
     leader = broker.process.role
     error = _refused(leader, asked.leader_epoch, rules)
@@ -197,7 +197,7 @@ def waited_for(partition: Partition, pending: tuple[int, ...] | None, rules: Rul
     return tuple(replica for replica in partition.isr if replica in pending)
 
 
-def propose_expansion(broker: Broker, follower: int, rules: Rules) -> Step:
+def propose_expansion(broker: Broker, follower: int, rules: Rules) -> BrokerAndMessages:
     """Ask for a follower to join the ISR once it has caught up (Partition.maybeExpandIsr, on each fetch).
 
     Caught up: it has reached the high watermark, and the start of this leader's epoch, below which the true high
@@ -239,13 +239,13 @@ def may_shrink(broker: Broker) -> tuple[int, ...]:
     )
 
 
-def propose_shrink(broker: Broker, slow: tuple[int, ...]) -> Step:
+def propose_shrink(broker: Broker, slow: tuple[int, ...]) -> BrokerAndMessages:
     """Ask for slow followers to leave the ISR (Partition.maybeShrinkIsr, every half replica.lag.time.max.ms)."""
     isr = broker.process.partition.isr
     return _propose(broker, tuple(replica for replica in isr if replica not in slow))
 
 
-def _propose(broker: Broker, isr: tuple[int, ...]) -> Step:
+def _propose(broker: Broker, isr: tuple[int, ...]) -> BrokerAndMessages:
     leader, partition = broker.process.role, broker.process.partition
     assert isinstance(leader, Leader)
     as_of = {entry.replica: entry.broker_epoch for entry in leader.progress}
@@ -258,7 +258,7 @@ def _propose(broker: Broker, isr: tuple[int, ...]) -> Step:
     return with_role(broker, leader._replace(pending=isr)), (request,)
 
 
-def isr_answered(broker: Broker, answer: Altered, rules: Rules) -> Step:
+def isr_answered(broker: Broker, answer: Altered, rules: Rules) -> BrokerAndMessages:
     """Apply the controller's answer to a proposal (Partition.handleAlterPartitionUpdate).
 
     An ineligible member ends the proposal. After the other refusals it stays pending until newer metadata comes,
@@ -278,7 +278,7 @@ def isr_answered(broker: Broker, answer: Altered, rules: Rules) -> Step:
     return same_leader(broker, Metadata(decided, broker.process.image.brokers), rules)
 
 
-def same_leader(broker: Broker, metadata: Metadata, rules: Rules) -> Step:
+def same_leader(broker: Broker, metadata: Metadata, rules: Rules) -> BrokerAndMessages:
     """Apply newer metadata with the same leader and leader epoch: a new ISR ends a pending ISR proposal."""
     leader, process = broker.process.role, broker.process
     assert isinstance(leader, Leader)
@@ -291,7 +291,7 @@ def same_leader(broker: Broker, metadata: Metadata, rules: Rules) -> Step:
     return advance_high_watermark(changed, rules)
 
 
-def advance_high_watermark(broker: Broker, rules: Rules) -> Step:
+def advance_high_watermark(broker: Broker, rules: Rules) -> BrokerAndMessages:
     """Raise the high watermark to the lowest log end of the maximal ISR, and answer the producers that waited
     for it.
 
@@ -319,7 +319,7 @@ def advance_high_watermark(broker: Broker, rules: Rules) -> Step:
     return with_role(broker._replace(log=log), leader._replace(waiting=left)), answers
 
 
-def time_out(broker: Broker, waiting: Waiting) -> Step:
+def time_out(broker: Broker, waiting: Waiting) -> BrokerAndMessages:
     """Answer a waiting producer with REQUEST_TIMED_OUT; its record stays in the log and may commit later."""
     leader = broker.process.role
     assert isinstance(leader, Leader)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ackproof_reference.broker import Broker, Leader, Process, Step
+from ackproof_reference.broker import Broker, BrokerAndMessages, Leader, Process
 from ackproof_reference.follower import become_follower, take_epoch_end, take_fetched
 from ackproof_reference.leader import (
     answer_epoch_end,
@@ -22,7 +22,7 @@ from ackproof_reference.rules import Rules
 Event = Metadata | Produce | WriteMarker | Fetch | Fetched | AskEpochEnd | EpochEnd | Altered
 
 
-def step(broker: Broker, event: Event, rules: Rules) -> Step:
+def step(broker: Broker, event: Event, rules: Rules) -> BrokerAndMessages:
     """Apply a message to a running broker; return the broker and its messages.
 
     Timers (ISR shrinking, time-outs), and starts and ends of the broker, are functions of their own.
@@ -44,7 +44,7 @@ def step(broker: Broker, event: Event, rules: Rules) -> Step:
     return take_epoch_end(broker, event, rules)
 
 
-def learn(broker: Broker, metadata: Metadata, rules: Rules) -> Step:
+def learn(broker: Broker, metadata: Metadata, rules: Rules) -> BrokerAndMessages:
     """Apply a newer image: lead, follow, go on with a new ISR, or drop a replica that was moved away.
 
     An image older than what the broker knows changes nothing (ReplicaManager.applyDelta, BrokerMetadataPublisher).

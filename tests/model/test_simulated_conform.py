@@ -19,7 +19,7 @@ from ackproof.rundir.layout import CaseDir
 from ackproof.rundir.model import ConformanceFile
 from ackproof_model.replay.metadata import conform
 from ackproof_reference import node
-from ackproof_reference.broker import Broker, Step
+from ackproof_reference.broker import Broker, BrokerAndMessages
 from ackproof_reference.controller import alter_partition, fence, unfence
 from ackproof_reference.leader import produce
 from ackproof_reference.messages import Altered, AlterPartition, Produce
@@ -124,7 +124,7 @@ def twice(metadata: Metadata, request: AlterPartition, rules: Rules) -> tuple[Me
     return changed._replace(partition=ahead), answer._replace(partition=ahead)
 
 
-def at_once(broker: Broker, request: Produce, rules: Rules) -> Step:
+def at_once(broker: Broker, request: Produce, rules: Rules) -> BrokerAndMessages:
     """A leader that acknowledges acks=all without waiting for anybody."""
     return produce(broker, request._replace(acks=1), rules)
 

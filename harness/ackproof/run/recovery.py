@@ -111,9 +111,8 @@ class RecoveryWatch:
         """Partition → size of its ISR, for partitions whose ISR was not full at the last observation."""
 
     def wait(self, stop: Event | None = None, clients: Sequence[Unrecovered] = ()) -> RecoveryFile:
-        """Look until everything has recovered or is stuck, or `stop` is set. Return what is stuck, and `clients`, which
-        were stuck under load.
-        """
+        """Look until everything has recovered or is stuck, or `stop` is set. Return what is stuck, and `clients`,
+        which were stuck under load."""
         began = time.monotonic()
         with suppress(WaitTimeout):
             wait_until(

@@ -31,7 +31,7 @@ from collections.abc import Hashable, Iterator
 from functools import partial
 from typing import NamedTuple
 
-from ackproof_reference.broker import Broker, Follower, Process, Step
+from ackproof_reference.broker import Broker, BrokerAndMessages, Follower, Process
 from ackproof_reference.explore.forgetting import remembered, without_effect
 from ackproof_reference.explore.invariants import witness
 from ackproof_reference.explore.model import Action, ActionKind, Group, Move
@@ -76,9 +76,8 @@ UnderWay = Request | Late | Reply | None
 
 
 def one_by_one(scope: Scope, own: int) -> list[Group]:
-    """Return the groups for the fetches of broker `own` without the reduction `fusing`: request, answer and
-    taking the answer are three steps.
-    """
+    """Return the groups for the fetches of broker `own` without the reduction `fusing`: request, answer and taking the
+    answer are three steps."""
     log, process, fetch = log_cell(own), process_cell(own), fetch_cell(own)
     groups = [
         Group("fetching", (log, process, fetch), partial(_fetching, scope, own), row=memory_row(own)),
@@ -180,7 +179,9 @@ def _serving(
     yield serve(scope, client, before, served, proposal)
 
 
-def serve(scope: Scope, client: Client, before: Broker, served: Step, proposal: Proposal) -> Move:
+def serve(
+    scope: Scope, client: Client, before: Broker, served: BrokerAndMessages, proposal: Proposal
+) -> Move:
     """Return a leader's step that answers a follower. `before`: the leader.
 
     `served`: the leader after the request, with its messages, the reply first. `proposal`: its AlterPartition in
