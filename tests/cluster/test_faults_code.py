@@ -9,7 +9,7 @@ import pytest
 from ackproof.cluster.install import Installation
 from ackproof.rundir.timeline import NodeDied
 from faultbench import Bench, duds_on, no_bite
-from faultbench.code import AT_CODE
+from faultbench.code import CLUSTER, PointBite, bites
 from faultbench.dud import Dud
 
 from .conftest import NEWEST
@@ -21,13 +21,13 @@ pytestmark = pytest.mark.cluster
 def bench(
     installs: Callable[[str], Installation], tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Bench]:
-    with Bench(tmp_path_factory.mktemp("bench"), installed=installs(NEWEST), controllers=1) as made:
+    with Bench(tmp_path_factory.mktemp("bench"), installed=installs(NEWEST), **CLUSTER) as made:
         yield made
 
 
-@pytest.mark.parametrize("fault", AT_CODE)
-def test_it_bites_and_is_healed(bench: Bench, fault: str) -> None:
-    bite = bench.bite(fault)
+@pytest.mark.parametrize("point", bites())
+def test_it_bites_and_is_healed(bench: Bench, point: PointBite) -> None:
+    bite = bench.bite(point.fault, meanwhile=point.meanwhile(bench))
     assert bite.good, bite
     assert not [event for event in bench.node_events if isinstance(event.what, NodeDied)]
 

@@ -9,7 +9,7 @@ import pytest
 from ackproof.cluster.install import Installation
 from ackproof.rundir.partition import TopicPartition
 from faultbench import Bench, duds_on, no_bite
-from faultbench.code import HALT, PAUSE
+from faultbench.code import HALT
 from faultbench.duds import Dud
 
 pytestmark = pytest.mark.docker
@@ -32,7 +32,6 @@ def _at_night(fault: str) -> object:
     [
         "kill: {target: leader(t/0)}",
         HALT,
-        _at_night(PAUSE),
         _at_night("stop: {target: leader(t/0)}"),
         "pause: {target: leader(t/0)}",
         _at_night("restart: {target: follower(t/0)}"),

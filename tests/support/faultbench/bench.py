@@ -132,12 +132,14 @@ class Bench:
         settled: bool = True,
         then: Callable[[], None] | None = None,
         clients: Clients | None = None,
+        meanwhile: Callable[[], object] | None = None,
     ) -> Bite:
         """Do one fault, as it would stand in a file (`pause: {target: leader(t/0)}`), and see it through.
 
         `at: 0s` is added when it has no trigger, a hold when its kind has one. `record`: into the session's table.
         `settled`: the ISRs are full before it and are awaited after it; where they cannot be before, `then` mends by
-        hand what hinders them after it. `clients`: the workload, for faults that are aimed at it.
+        hand what hinders them after it. `clients`: the workload, for faults that are aimed at it. `meanwhile` is called
+        once the fault has begun; a fault that waits for an occasion takes effect by it.
         """
         entry: dict[str, object] = YAML(typ="safe").load(fault)
         if not {"at", "when", "after"} & entry.keys():
@@ -168,6 +170,8 @@ class Bench:
             )
             driver.start()
             try:
+                if meanwhile is not None:
+                    meanwhile()
                 wait_until(
                     lambda: all(stage in OVER for stage in driver.stages().values()),
                     what=f"the end of {fault}",

@@ -1,60 +1,155 @@
-"""Faults at points of the code, as in a file: the witness for every push, and the others at night; duds."""
+"""Faults at points of the code, as in a file, with what makes a thread pass there; duds.
+
+The witness is for every push, the others for the night.
+"""
 
 from __future__ import annotations
 
-from typing import Final
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
 
 import pytest
+from confluent_kafka import Producer
 
+from ackproof.base.wait import wait_until
+from ackproof.faults.code.points import POINTS
+from faultbench.bench import Bench
 from faultbench.dud import Dud
-from faultbench.spoilt import nothing, without_its_act
+from faultbench.spoilt import that_never_fires, without_its_act
 
-_LEADER: Final = "target: leader(t/0)"
-HALT: Final = f"at_code: {{point: leader-appended, do: halt, {_LEADER}, pass: 20}}"
-PAUSE: Final = f"at_code: {{point: leader-appended, do: pause_thread, {_LEADER}}}"
+ARMED_WITHIN_S: Final = 30.0
+CLUSTER: Final[Mapping[str, Any]] = {
+    "topics": {"t": {"config": {"min.insync.replicas": 1, "segment.ms": 2000}}},
+    "controllers": 1,
+    "log_dirs": 2,
+}
+"""A bench on which each point is passed: segments roll by themselves, and a replica can move to another log dir."""
 
 
-def _at_night(fault: str) -> object:
-    return pytest.param(fault, marks=pytest.mark.nightly)
+def transaction(bench: Bench) -> None:
+    """Commit a transaction in t/0. Its marker may wait for the node that halts."""
+    producer = Producer(
+        {"bootstrap.servers": bench.cluster.bootstrap, "transactional.id": "at-a-point", "log_level": 0}
+    )
+    producer.init_transactions(60.0)
+    producer.begin_transaction()
+    producer.produce("t", b"x" * 100, partition=0)
+    producer.commit_transaction(60.0)
 
 
-AT_CODE: Final = [
-    HALT,
-    _at_night(PAUSE),
-    _at_night(f"at_code: {{point: response-sent, do: pause_thread, {_LEADER}, pass: 5}}"),
-    _at_night(f"at_code: {{point: leader-appended, do: delay, {_LEADER}, by: 500ms}}"),
-    _at_night(f"at_code: {{point: leader-appended, do: throw, {_LEADER}}}"),
-    _at_night(f"at_code: {{point: follower-fetch-read, do: halt, {_LEADER}, pass: 10}}"),
-    _at_night("at_code: {point: checkpoint-before-rename, do: halt, target: follower(t/0)}"),
-    _at_night(
-        "at_code: {point: {class: kafka.server.ReplicaManager, method: appendRecords}, do: halt, "
-        "target: leader(t/0)}"
+def another(fault: str) -> Callable[[Bench], None]:
+    """Return what does this fault besides."""
+
+    def done(bench: Bench) -> None:
+        bite = bench.bite(fault, record=False, settled=False)
+        assert bite.bit, bite
+
+    return done
+
+
+@dataclass(frozen=True)
+class PointBite:
+    """A fault at a point. `occasion`: what lets a thread pass there, once so many `nodes` have the rule; None: load."""
+
+    fault: str
+    occasion: Callable[[Bench], None] | None = None
+    nodes: int = 1
+
+    def meanwhile(self, bench: Bench) -> Callable[[], None] | None:
+        occasion = self.occasion
+        if occasion is None:
+            return None
+
+        def armed() -> bool:
+            lists = [bench.cluster.code_agent(node).list() for node in bench.cluster.nodes]
+            return sum("ackproof-" in listed for listed in lists) >= self.nodes
+
+        def do() -> None:
+            wait_until(armed, what="the rule to be loaded", timeout_s=ARMED_WITHIN_S, interval_s=0.1)
+            occasion(bench)
+
+        return do
+
+
+def _at(point: str, does: str, target: str, more: str = "") -> str:
+    return f"at_code: {{point: {point}, do: {does}, target: {target}{more}}}"
+
+
+_LEADER: Final = "leader(t/0)"
+_FOLLOWERS: Final = "followers(t/0)"
+HALT: Final = _at("leader-appended", "halt", _LEADER, ", pass: 20")
+PAUSE: Final = _at("leader-appended", "pause_thread", _LEADER)
+_LEADS_NO_MORE: Final = another("restart: {target: leader(t/0)}")
+
+BITES: Final[Mapping[str, PointBite]] = {
+    "leader-appended": PointBite(HALT),
+    "follower-fetch-read": PointBite(_at("follower-fetch-read", "halt", _LEADER, ", pass: 10")),
+    "checkpoint-before-rename": PointBite(_at("checkpoint-before-rename", "halt", "follower(t/0)")),
+    "make-leader-half-done": PointBite(
+        _at("make-leader-half-done", "pause_thread", _FOLLOWERS, ", partition: t/0"), _LEADS_NO_MORE, 2
     ),
-]
+    "follower-before-truncation": PointBite(
+        _at("follower-before-truncation", "halt", _FOLLOWERS, ", partition: t/0"), _LEADS_NO_MORE, 2
+    ),
+    "alter-partition": PointBite(
+        _at("alter-partition", "pause_thread", "controller"), another("restart: {target: follower(t/0)}")
+    ),
+    "marker-written": PointBite(
+        _at("marker-written", "halt", _LEADER, ", partition: t/0"),
+        transaction,
+    ),
+    "segment-rolled": PointBite(_at("segment-rolled", "halt", _LEADER)),
+    "index-flushed": PointBite(_at("index-flushed", "halt", _LEADER)),
+    "future-replica-promoted": PointBite(
+        _at("future-replica-promoted", "pause_thread", _FOLLOWERS),
+        another(f"move_log_dir: {{partition: t/0, target: {_FOLLOWERS}}}"),
+        2,
+    ),
+    "producer-snapshot-written": PointBite(_at("producer-snapshot-written", "halt", _LEADER)),
+    "response-sent": PointBite(_at("response-sent", "halt", _LEADER, ", pass: 5")),
+}
+"""Each named point, with what its experiment does there."""
 
-CODE_DUDS: Final = {
-    "at_code": Dud(
-        "at_code: {point: leader-appended, do: halt, target: leader(t/0)}",
-        "to be passed",
-        {
-            "ackproof.cluster.code_rules.CodeAgent.load": nothing,
-            "ackproof.cluster.code_rules.CodeAgent.delete": nothing,
-        },
-        nightly=False,
-    ),
-    "a halt that does not halt": Dud(
-        "at_code: {point: leader-appended, do: halt, target: leader(t/0)}",
-        "acted, and no witness saw it",
-        {"ackproof.faults.code.at_code.rule_text": without_its_act},
-    ),
-    "a thread that is not held": Dud(
-        "at_code: {point: leader-appended, do: pause_thread, target: leader(t/0)}",
-        "acted, and no witness saw it",
-        {"ackproof.faults.code.at_code.rule_text": without_its_act},
-    ),
-    "an exception that is not thrown": Dud(
-        "at_code: {point: leader-appended, do: throw, target: leader(t/0)}",
-        "acted, and no witness saw it",
-        {"ackproof.faults.code.at_code.rule_text": without_its_act},
+ACTS: Final = {
+    "pause_thread": PointBite(_at("response-sent", "pause_thread", _LEADER, ", pass: 5")),
+    "pause_thread in the log": PointBite(PAUSE),
+    "delay": PointBite(_at("leader-appended", "delay", _LEADER, ", by: 500ms")),
+    "throw": PointBite(_at("leader-appended", "throw", _LEADER)),
+    "a class and method": PointBite(
+        _at("{class: kafka.server.ReplicaManager, method: appendRecords}", "halt", _LEADER)
     ),
 }
+"""Each act, and a point without a name."""
+
+
+def bites(*, nightly: bool = False) -> list[Any]:
+    """Return them for `pytest.mark.parametrize`. `nightly`: the witness is left to the night, too."""
+    return [
+        pytest.param(bite, id=name, marks=[pytest.mark.nightly] if nightly or bite.fault != HALT else [])
+        for name, bite in {**BITES, **ACTS}.items()
+    ]
+
+
+_RULE: Final = "ackproof.faults.code.at_code.rule_text"
+CODE_DUDS: Final = {
+    **{
+        point: Dud(
+            BITES[point].fault,
+            "to be passed",
+            {_RULE: that_never_fires},
+            nightly=point != "leader-appended",
+        )
+        for point in POINTS
+    },
+    "a halt that does not halt": Dud(
+        _at("leader-appended", "halt", _LEADER),
+        "acted, and no witness saw it",
+        {_RULE: without_its_act},
+    ),
+    "a thread that is not held": Dud(PAUSE, "acted, and no witness saw it", {_RULE: without_its_act}),
+    "an exception that is not thrown": Dud(
+        _at("leader-appended", "throw", _LEADER), "acted, and no witness saw it", {_RULE: without_its_act}
+    ),
+}
+"""A rule that loads and never fires at each named point; and, of each witness, a rule that says that it acted."""

@@ -31,6 +31,16 @@ def without_its_act(real: Callable[..., Any]) -> Callable[..., Any]:
     return spoilt
 
 
+def that_never_fires(real: Callable[..., Any]) -> Callable[..., Any]:
+    """A rule that is loaded, and whose condition never holds."""
+
+    def spoilt(*given: Any) -> str:
+        lines = real(*given).splitlines()
+        return "\n".join("IF FALSE" if line.startswith("IF ") else line for line in [*lines, ""])
+
+    return spoilt
+
+
 def says(word: object) -> Spoilt:
     """Does nothing, and answers this."""
     return lambda real: lambda *given, **named: word

@@ -1,0 +1,76 @@
+"""How many of the explorer's stories can be walked on brokers, and which steps hinder the others.
+
+    python tools/bench/forceable.py
+
+For each protection that is taken away, and for none: the shortest story of each class in small worlds of every pair of
+incidents. Prints a Markdown table by the first step that no script can do.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import replace
+from itertools import combinations_with_replacement
+
+from ackproof_model.force.story import Story
+from ackproof_model.force.translate import NotForceable, translated
+from ackproof_reference.explore.scope import Budget, Scope
+from ackproof_reference.explore.search import Search
+from ackproof_reference.explore.world import world
+from ackproof_reference.rules import PROTECTIONS, Rules, without
+
+MOST = 3_000
+"""States after which the search of a world is given up."""
+INCIDENTS = [name for name in Budget._fields if name not in ("clean_stops", "failovers")]
+
+
+def scopes() -> Iterator[tuple[tuple[str, ...], Scope]]:
+    """Two brokers, of which a reassignment can take one away; what is taken away comes with each."""
+    for name in ("", *PROTECTIONS):
+        taken = (name,) if name else ()
+        for acks, insync in ((1, 1), (-1, 2)):
+            rules = without(replace(Rules(), min_insync=insync), *taken)
+            for pair in combinations_with_replacement(INCIDENTS, 2):
+                budget = Budget(**Counter(pair))
+                targets = ((1,), (2,)) if budget.reassignments else ()
+                scope = Scope(
+                    rules,
+                    brokers=2,
+                    acks=acks,
+                    budget=budget,
+                    targets=targets,
+                    idempotent=bool(budget.retries),
+                    settled=True,
+                )
+                yield taken, scope
+
+
+def main() -> None:
+    """Print the table."""
+    seen: set[tuple[object, ...]] = set()
+    hindered: Counter[str] = Counter()
+    forced = 0
+    for taken, scope in scopes():
+        search = Search(world(scope.in_stories), frozenset({"every class"}))
+        search.run(max_states=MOST)
+        for kind, found in search.findings.items():
+            way = tuple(search.way_to(found.state))
+            story = Story(kind, found.text, scope, way, taken)
+            key = (kind, scope.acks, tuple((line.action.actor, line.action.text) for line in way))
+            if key in seen:
+                continue
+            seen.add(key)
+            try:
+                translated(story)
+                forced += 1
+            except NotForceable as error:
+                hindered[str(way[error.number - 1].action.kind.value)] += 1
+    print(f"{len(seen)} stories, {forced} forceable\n")
+    print("| first step that no script does | stories |\n|---|---|")
+    for why, count in hindered.most_common():
+        print(f"| {why} | {count} |")
+
+
+if __name__ == "__main__":
+    main()
