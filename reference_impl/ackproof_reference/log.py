@@ -91,7 +91,8 @@ def append(log: Log, batch: Batch) -> Log:
     """Add a batch at the end; its epoch enters the cache (UnifiedLog.append).
 
     Epochs without batches leave the cache (LeaderEpochFileCache.maybeTruncateNonMonotonicEntries). For a follower the
-    batch is as the leader wrote it. A batch that does not continue the log is an error of the model.
+    batch is as the leader wrote it. Raises ValueError for a batch that begins below the log end: an error of the
+    model.
     """
     if batch.base < log.end:
         raise ValueError(f"{batch} does not continue a log that ends at {log.end}")

@@ -136,8 +136,8 @@ def read_by_processes(
 ) -> list[ReadOutcome]:
     """Run the readers of the order concurrently and return the result of each.
 
-    `starts`: first offset of each partition. `goals`: for each reader, the offset before which each partition
-    ends. Both in the order of `order.places`.
+    `starts`: first offset of each partition. `goals`: for each reader, the offset before which each partition ends.
+    Both in the order of `order.places`. Raises `Interrupted` when `stop` is set.
     """
     clients = order.clients
     sizes = [goal - start for start, goal in zip(starts, goals[0], strict=True)]

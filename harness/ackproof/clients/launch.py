@@ -195,7 +195,8 @@ def start_client(
 ) -> Handle:
     """Start a client process of a run and return its handle. Its settings file, counters and output are in its folder.
 
-    `hidden`: library settings with secrets, which no file may hold.
+    `hidden`: library settings with secrets, which no file may hold. Raises `BadInput` if the program cannot be
+    started.
     """
     name = settings.process if isinstance(settings, ReaderSettings) else settings.client
     folder = CaseDir(tag.case_dir).clients / name

@@ -66,7 +66,8 @@ class Reassignment:
 
 
 def elect(connection: Connection, place: TopicPartition, election: Election) -> None:
-    """Elect a leader of this partition. Raises `Refused` with ELECTION_NOT_NEEDED if the leader would stay."""
+    """Elect a leader of this partition. Raises `WireError`: `Refused` with ELECTION_NOT_NEEDED if the leader would
+    stay."""
     rows = [(place.topic, [place.partition])]
     question = Question(
         "ElectLeaders", 2, election_type=int(election), topic_partitions=rows, timeout_ms=_ASK_MS
@@ -81,7 +82,7 @@ def elect(connection: Connection, place: TopicPartition, election: Election) -> 
 def reassign(connection: Connection, moves: Mapping[TopicPartition, Sequence[int] | None]) -> None:
     """Start to move partitions to these replicas; None cancels the partition's reassignment.
 
-    Raises `Refused`: NO_REASSIGNMENT_IN_PROGRESS if there is nothing to cancel.
+    Raises `WireError`: `Refused` with NO_REASSIGNMENT_IN_PROGRESS if there is nothing to cancel.
     """
     rows = [
         (place.topic, [(place.partition, None if replicas is None else list(replicas))])
@@ -105,7 +106,8 @@ class TransactionState:
 
 
 def transaction(connection: Connection, transactional_id: str) -> TransactionState | None:
-    """Return the state of a transactional id, None if this broker is not its coordinator or does not know it."""
+    """Return the state of a transactional id, None if this broker is not its coordinator or does not know it. Raises
+    `WireError`."""
     question = Question("DescribeTransactions", 0, transactional_ids=[transactional_id])
     (found,) = connection.ask(question, timeout_s=ASK_S).transaction_states
     if found.error_code in _NOT_HERE:
@@ -115,7 +117,7 @@ def transaction(connection: Connection, transactional_id: str) -> TransactionSta
 
 
 def reassignments(connection: Connection) -> dict[TopicPartition, Reassignment]:
-    """Return the reassignments in progress, as the active controller knows them."""
+    """Return the reassignments in progress, as the active controller knows them. Raises `WireError`."""
     question = Question("ListPartitionReassignments", 0, timeout_ms=_ASK_MS, topics=None)
     answer = connection.ask(question, timeout_s=ASK_S + 1.0)
     check("list of reassignments", answer.error_code, answer.error_message)
@@ -129,7 +131,7 @@ def reassignments(connection: Connection) -> dict[TopicPartition, Reassignment]:
 
 
 def move_log_dir(connection: Connection, place: TopicPartition, path: str) -> None:
-    """Start to move this broker's replica to another of its log dirs, given by absolute path."""
+    """Start to move this broker's replica to another of its log dirs, given by absolute path. Raises `WireError`."""
     question = Question("AlterReplicaLogDirs", 2, dirs=[(path, [(place.topic, [place.partition])])])
     for topic in connection.ask(question, timeout_s=ASK_S).results:
         for result in topic.partitions:
@@ -137,7 +139,8 @@ def move_log_dir(connection: Connection, place: TopicPartition, path: str) -> No
 
 
 def log_dirs(connection: Connection) -> dict[str, frozenset[TopicPartition]]:
-    """Return this broker's log dirs by absolute path, each with its replicas (without those being moved there)."""
+    """Return this broker's log dirs by absolute path, each with its replicas (without those being moved there). Raises
+    `WireError`."""
     return {
         row.log_dir: frozenset(
             TopicPartition(topic.name, replica.partition_index)
@@ -150,7 +153,8 @@ def log_dirs(connection: Connection) -> dict[str, frozenset[TopicPartition]]:
 
 
 def alter_config(connection: Connection, changes: Mapping[Owner, Mapping[str, str | None]]) -> None:
-    """Change dynamic settings. The value None deletes the setting, and the inherited value applies again."""
+    """Change dynamic settings. The value None deletes the setting, and the inherited value applies again. Raises
+    `WireError`."""
     rows = [
         (int(owner.type), owner.name, [(name, int(value is None), value) for name, value in values.items()])
         for owner, values in changes.items()
@@ -176,10 +180,11 @@ of a broker, DYNAMIC_DEFAULT_BROKER_CONFIG (3) of the cluster-wide default."""
 
 
 def describe_config(connection: Connection, owner: Owner, names: Sequence[str]) -> dict[str, Setting]:
-    """Return the settings of `owner` with these names, from this broker's copy of the metadata. Unknown names
-    are missing.
+    """Return the settings of `owner` with these names, from this broker's copy of the metadata. Unknown names are
+    missing.
 
-    Ask a broker for its own settings. The cluster-wide default (name '') has only dynamic settings.
+    Ask a broker for its own settings. The cluster-wide default (name '') has only dynamic settings. Raises
+    `WireError`.
     """
     rows = [(int(owner.type), owner.name, list(names))]
     question = Question(
@@ -265,7 +270,8 @@ def add_voter(connection: Connection, voter: Voter) -> None:
 
 
 def open_transactions(connection: Connection, place: TopicPartition) -> list[tuple[int, int, int]]:
-    """Return (first offset, producer id, epoch) of each open transaction that a partition's leader knows."""
+    """Return (first offset, producer id, epoch) of each open transaction that a partition's leader knows. Raises
+    `WireError`."""
     question = Question("DescribeProducers", 0, topics=[(place.topic, [place.partition])])
     transactions = []
     for topic in connection.ask(question, timeout_s=ASK_S).topics:
@@ -280,7 +286,8 @@ def open_transactions(connection: Connection, place: TopicPartition) -> list[tup
 
 
 def transactions_of(connection: Connection, producer_id: int) -> list[str]:
-    """Return the state of each transactional id that has this producer id and this broker as coordinator."""
+    """Return the state of each transactional id that has this producer id and this broker as coordinator. Raises
+    `WireError`."""
     question = Question("ListTransactions", 0, state_filters=[], producer_id_filters=[producer_id])
     answer = connection.ask(question, timeout_s=ASK_S)
     check("list of transactions", answer.error_code)

@@ -258,8 +258,8 @@ def _clamp(time_ns: float) -> int:
 
 
 def count_expired_apart(facts: Facts) -> Facts:
-    """Return the facts with expired records counted as `expired`, which an audit of an older version counted
-    as lost."""
+    """Return the facts with expired records counted as `expired`, which an audit of an older version counted as lost
+    or vanished."""
     below = reduce(or_, map(_below, _older_expired(facts)), pc.scalar(False))
     counts = dict(facts.audit.counts)
     gone = {anomaly: facts.count(anomaly, below) for anomaly in GONE if counts.get(anomaly)}

@@ -45,11 +45,11 @@ OffsetKey: TypeAlias = tuple[str, str, int]
 def collect_committed(
     cluster: Cluster, log_dirs: Sequence[LogDir], run: CaseDir, clock: RunClock, stop: Event | None = None
 ) -> None:
-    """Ask for the committed offsets of each group that a client committed for, read the replicas' logs, and
-    write `observed/committed.json`. Does nothing in a run without commits.
+    """Ask for the committed offsets of each group that a client committed for, read the replicas' logs, and write
+    `observed/committed.json`. Does nothing in a run without commits.
 
-    Nothing is raised for a coordinator that does not answer or a log that cannot be read: the file has the
-    reason. `stop`: ends the wait for coordinators when it is set.
+    Nothing is raised for a coordinator that does not answer or a log that cannot be read: the file has the reason.
+    Raises `Interrupted` when `stop` is set.
     """
     lines = (line for path in sorted(run.clients.glob(f"*/{COMMITS}")) for line in read_commits(path))
     groups = sorted({line.group for line in lines})

@@ -61,8 +61,8 @@ def recover(
 ) -> FinalReadOrder:
     """Watch the cluster recover, and write `recovery.json`. `clients`: clients that were found stuck under load.
 
-    `stop`: ends the watch when it is set. Return `order` with the partitions added for which the final read must
-    not wait.
+    Return `order` with the partitions added for which the final read must not wait. Raises `Interrupted` when `stop`
+    is set.
     """
     watch = RecoveryWatch(
         cluster,
@@ -111,8 +111,8 @@ class RecoveryWatch:
         """Partition → size of its ISR, for partitions whose ISR was not full at the last observation."""
 
     def wait(self, stop: Event | None = None, clients: Sequence[Unrecovered] = ()) -> RecoveryFile:
-        """Look until everything has recovered or is stuck, or `stop` is set. Return what is stuck, and `clients`,
-        which were stuck under load."""
+        """Look until everything has recovered or is stuck. Return what is stuck, and `clients`, which were stuck under
+        load. Raises `Interrupted` when `stop` is set."""
         began = time.monotonic()
         with suppress(WaitTimeout):
             wait_until(

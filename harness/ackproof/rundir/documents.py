@@ -136,9 +136,9 @@ class AttachedFile(Document):
 class PartitionRead(Document):
     """The final read of one partition.
 
-    `start`, `end`: log start and end offset, requested before the read. `epoch`, `epoch_after`: leader epoch before and
-    after it; -1: unknown. `position`: offset at which the reader stopped. `records`: number of records that it got; -1:
-    unknown. `again`: that of the second reader, which reads after a read with too few records; -1: none got to the end.
+    `start`, `end`: log start and end offset, requested before the read. `epoch`, `epoch_after`: leader epoch before
+    and after it; -1: unknown. `position`: offset at which the reader stopped. `records`: number of records that it
+    got; -1: unknown. `again`: number that a second reader got after too few; -1: none, or not to the end.
     """
 
     topic: str

@@ -160,7 +160,8 @@ class ProducerProcess:
         self.converter = Converter(settings, self.journal, self.ledger, starts)
 
     def run(self) -> int:
-        """Send until asked to stop or until the client is dead, and close the ledger. Return the exit status."""
+        """Send until asked to stop or until the client is dead, and close the ledger. Return the exit status:
+        `EXIT_CLEAN`, or `EXIT_RESET` if the client is dead."""
         joined = self.transactions is None or self.transactions.join()
         self.counters.stage = ClientState.READY
         if joined:

@@ -70,9 +70,9 @@ def _witness(facts: Facts, place: TopicPartition, node: int, offset: int, crc: i
 
 
 def check_timestamp_types(facts: Facts) -> Iterator[Opinion]:
-    """Check that the batches on disk have the timestamp type of their topic (`message.timestamp.type`; the leader sets
-    it in LogValidator, followers copy it).
-    """
+    """Check the timestamp type of the batches on disk: the leader sets it to that of the topic
+    (`message.timestamp.type`, LogValidator), and followers copy it. Yield an opinion of kind `breaks` for each
+    partition with batches of a type that its topic never had."""
     if facts.replicas is None:
         return
     for place, rule in sorted(read_timestamps(facts.run).items()):

@@ -49,10 +49,11 @@ class _Behind(NamedTuple):
 
 
 def check_acks_in_isr(facts: Facts) -> Iterator[Opinion]:
-    """Yield an opinion of kind `breaks` for each partition where the log of a replica in the controller's ISR ended
-    below an offset that had been acknowledged with acks=all.
+    """Yield an opinion of kind `breaks` for each partition where samples show that the log of a replica in the
+    controller's ISR ended below offsets that had been acknowledged with acks=all (at least `_SPECIMENS` of them).
 
-    Nothing is yielded in ZooKeeper mode, for simulated or foreign clusters, or if a fault shifts a clock.
+    Nothing is yielded in ZooKeeper mode, for simulated or foreign clusters, for deleted topics and damaged logs, or if
+    a fault shifts a clock.
     """
     experiment = facts.case.experiment
     backend = BACKENDS[facts.backend]

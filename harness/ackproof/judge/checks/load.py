@@ -56,8 +56,12 @@ def check_audit(facts: Facts) -> Iterator[Opinion]:
 
 
 def check_acks(facts: Facts) -> Iterator[Opinion]:
-    """Yield an opinion of kind `lacks` for each targeted partition that acknowledged no record before the
-    first fault, or none after the last healing."""
+    """Yield an opinion of kind `lacks` for each targeted partition that acknowledged no record before the first fault,
+    or none after the last healing.
+
+    The latter not if the experiment does without it (`evidence.ack_after_healing`), nor for a partition that can
+    acknowledge nothing any more (`blocked`).
+    """
     asked = [event.t_ns for event in facts.events if event.kind is EventKind.FAULT_ASKED]
     healed = [event.t_ns for event in facts.events if event.kind is EventKind.FAULT_RECOVERED]
     if not asked:
