@@ -122,7 +122,8 @@ class Record(NamedTuple):
 
 
 def records(path: Path, batch: Batch) -> Iterator[Record]:
-    """Yield the records of a batch. Raises ValueError for a compressed batch and for invalid records."""
+    """Yield the records of a batch of the segment file `path`. Raises OSError, and ValueError for a compressed batch
+    and for invalid records."""
     if batch.codec:
         raise ValueError(f"{path}: the batch at offset {batch.first} is compressed")
     with path.open("rb") as file:
