@@ -211,6 +211,9 @@ def test_a_point_that_an_upgrade_brings_is_accepted(tmp_path: Path, jars: dict[s
     assert cases(load(path))[0].faults  # 4.4.0 is not in the cache
     jars["4.4.0"] = write_class_jar(tmp_path / "new.jar", PARTITION)
     assert cases(load(path))[0].faults
+    storm = "  - storm: {count: 1, menu: {upgrade: {to: '4.4.0', weight: 1}}}\n    at: 4s\n"
+    path.write_text(FILE.format(kafka="4.3.1", mode="", fault=asked) + storm)
+    assert cases(load(path))[0].faults
 
 
 def require(folder: Path, fault: str, jar: Path, **kafka: str) -> None:

@@ -147,3 +147,21 @@ def test_a_death_by_another_cause_is_no_halt() -> None:
     node.now, node.exit_status = NodeState.GONE, -9
     with pytest.raises(FaultNotConfirmed, match="to be passed"):
         dud.confirm()
+
+
+def test_of_several_nodes_one_may_refuse_the_agent() -> None:
+    """What was loaded is undone, and what was not is not asked for."""
+    nodes = {1: Node(1), 2: Node(2)}
+    agents = {number: Agent(node, "delay", Rule.NEVER_FIRES) for number, node in nodes.items()}
+    agents[2].attach = refuse  # type: ignore[method-assign]
+    cluster = SimpleNamespace(spec=SimpleNamespace(mode="kraft"), code_agent=agents.get)
+    role = Role(RoleKind.BROKERS)
+    fault = make(AtCode, *nodes.values(), cluster=cluster, target=role, point="leader-appended", does="delay")
+    with pytest.raises(FaultNotConfirmed, match="node 2 takes no agent"):
+        fault.inject()
+    assert fault.heal() == "rule removed from node 1, 2"
+    assert "node 1: no thread is held" in fault.confirm_healed()
+
+
+def refuse() -> None:
+    raise FaultNotConfirmed("node 2 takes no agent")

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from typing import Annotated, Final, Literal
@@ -31,6 +32,7 @@ from ackproof.faults.code.free_points import CLASS_NAME, FreePoint
 from ackproof.faults.code.points import POINTS, CodePlace
 from ackproof.faults.injection import Aim, FaultContext, injects
 from ackproof.faults.processes import ProcessInjection
+from ackproof.faults.storm import Storm
 from ackproof.provision.byteman import check_rules
 
 HALTED: Final = 77
@@ -136,8 +138,8 @@ class AtCode(NodeFault):
     def _check_free(self, point: FreePoint, spec: ExperimentSpec, say: Complaints) -> None:
         if self.partition is not None:
             say.report(("partition",), "goes with a named point only; write a condition into when")
-        if not say.sound(("point",), cluster=True):
-            return
+        if not say.sound(("point",), cluster=True) or any(fault.kind == Storm.KIND for fault in spec.faults):
+            return  # what a storm upgrades to is known once it is drawn
         if (found := point.missing_in(_builds_of(spec))) is not None:
             build, missing = found
             field = "class" if missing.method is None else "method"
@@ -234,8 +236,8 @@ class AtCodeInjection(ProcessInjection[AtCode]):
     def inject(self) -> str:
         with self._lock_nodes():
             self._require_breakable()
-            for node in self.nodes:
-                self._load(node)
+            with ThreadPoolExecutor(len(self.nodes)) as pool:
+                list(pool.map(self._load, self.nodes))
         return f"rule for {self.fault.title} loaded into {self._name_nodes()}"
 
     def _load(self, node: LocalNode) -> None:
@@ -340,8 +342,8 @@ class AtCodeInjection(ProcessInjection[AtCode]):
         ready = self._await_ready()
         seen = []
         for node in self.nodes:
-            rule = self._loaded[node.id]
-            if node.state() is not NodeState.RUNNING or node.pid != rule.pid:
+            rule = self._loaded.get(node.id)
+            if rule is None or node.state() is not NodeState.RUNNING or node.pid != rule.pid:
                 continue
             try:
                 wait_until(
