@@ -1,4 +1,7 @@
-"""The jobs of a night: every experiment against every release on every backend, storms, and the slow tests."""
+"""The jobs of a night: every experiment against every release on every backend, storms, and the slow tests.
+
+Every experiment that applies runs once more with Java clients, on processes and the newest release.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +11,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ackproof.base.errors import BadInput
+from ackproof.experiment.client import JAVA
 from ackproof.experiment.kafka import NEWEST
 from ackproof.faults.pairs import pair_storm_of
 from ackproof.plan import InvalidExperiment, cases, load
@@ -35,6 +39,7 @@ ASKED = "test_claims.py"
 PAIR_NIGHTS = 14
 """In so many nights all pairs of fault kinds have been run, a share each night."""
 _RELEASE = "cluster.kafka"
+_CLIENTS = ("workload.producers.client", "workload.consumers.client")
 
 
 @dataclass(frozen=True)
@@ -94,8 +99,10 @@ def plan_night(
             continue
         varies = _RELEASE in spec.matrix
         for release in (None,) if varies else releases:
-            for backend in backends:
-                one = _job(file, release, backend, date)
+            tried = [_job(file, release, backend, date) for backend in backends]
+            if release in (None, NEWEST[-1]) and "process" in backends:
+                tried.append(_job(file, release, "process", date, JAVA))
+            for one in tried:
                 if isinstance(one, Job):
                     jobs.append(one)
                 else:
@@ -146,10 +153,16 @@ def _pair_jobs(
     return jobs
 
 
-def _job(file: Path, release: str | None, backend: str, date: datetime.date) -> Job | Refused:
-    """One experiment against one release; `None` for an experiment whose own matrix goes through releases."""
+def _job(
+    file: Path, release: str | None, backend: str, date: datetime.date, client: str = ""
+) -> Job | Refused:
+    """One experiment against one release; `None` for an experiment whose own matrix goes through releases. `client`:
+    library of all its clients, '': those of the file. Its verdicts are to be the same.
+    """
     name = f"{file.stem} on {release}, {backend}" if release else f"{file.stem}, {backend}"
+    name += f", {client}" if client else ""
     settings = (f"{_RELEASE}={release}",) if release else ()
+    settings += tuple(f"{kind}={client}" for kind in _CLIENTS if client)
     try:
         plan = load(file, settings, backend=backend)
     except InvalidExperiment as error:

@@ -81,9 +81,29 @@ def test_every_experiment_on_every_release_and_backend(tmp_path: Path) -> None:
 def test_an_experiment_that_varies_the_release_runs_once(tmp_path: Path) -> None:
     file = _file(tmp_path, "a", 'matrix: {cluster.kafka: ["3.9.2", "4.3.1"]}\n')
     night = plan_night([file], ["4.0.2", "4.3.1"], ["process"], DATE, slow_tests=False)
-    assert [(job.name, job.words, job.weight) for job in night.jobs] == [
-        ("a, process", ("--backend", "process"), 2)
+    assert [(job.name, job.weight) for job in night.jobs] == [("a, process", 2), ("a, process, java", 2)]
+    assert night.jobs[0].words == ("--backend", "process")
+
+
+def test_with_java_clients_on_the_newest_release_on_processes(tmp_path: Path) -> None:
+    files = [
+        _file(tmp_path, "a"),
+        _file(tmp_path, "b", 'matrix: {cluster.kafka: ["3.9.2", "4.4.0"]}\n'),
+        _file(tmp_path, "c", "observe: {brokers: true}\n"),
     ]
+    text = files[2].read_text(encoding="utf-8").replace("count: 1}", "count: 1}, consumers: {live: 1}")
+    files[2].write_text(text, encoding="utf-8")
+    night = plan_night(files, ["4.0.2", NEWEST[-1]], ["process", "docker"], DATE, slow_tests=False)
+    java = [job for job in night.jobs if job.name.endswith("java")]
+    assert [(job.name, job.weight) for job in java] == [
+        (f"a on {NEWEST[-1]}, process, java", 1),
+        ("b, process, java", 2),
+    ]
+    assert java[1].words == (
+        *("--set", "workload.producers.client=java", "--set", "workload.consumers.client=java"),
+        *("--backend", "process"),
+    )
+    assert ["observe.brokers" in one.why for one in night.refused if one.name.startswith("c")] == [True]
 
 
 def test_what_a_release_does_not_have_is_refused_with_the_reason(tmp_path: Path) -> None:
