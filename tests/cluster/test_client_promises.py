@@ -1,7 +1,13 @@
-"""The guarantees of librdkafka, attacked with real brokers: what it sends again, and what never."""
+"""The guarantees of client libraries (docs/clients.md), attacked with real brokers: what each sends again, what never.
+
+Each row of a table that names an attack with faults has it here. The errors of a produce request, one by one:
+`tests/unit/clients/test_outcomes.py` (librdkafka) and `test_java_outcomes.py`.
+"""
 
 from __future__ import annotations
 
+import json
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
@@ -73,6 +79,102 @@ expect:
   - {{duplicate: 0}}
 """
 
+JAVA = {"client": "java", "count": 1, "acks": "all", "retries": 0, "rate": "300/s", "delivery_timeout": "20s"}
+"""Settings of the Java producers; each attack changes some."""
+BY_THE_FIRST = "clients -> leader(orders/0)"
+
+
+@dataclass(frozen=True)
+class Attack:
+    """An attack on the Java client, and the classes that it shows; none of the other `PROMISED` ones may be there.
+
+    `rows`: what it changes of the settings `JAVA`, one case each. `faults`: of the run. `topic`, `brokers`: settings.
+    """
+
+    rows: tuple[dict[str, object], ...]
+    faults: tuple[dict[str, object], ...]
+    shows: frozenset[str] = frozenset()
+    topic: dict[str, object] = field(default_factory=dict)
+    brokers: dict[str, object] = field(default_factory=dict)
+
+
+PROMISED = ("lost", "duplicate", "displaced", "reordered", "resurrected")
+LEADER_CHANGES = (
+    {"reassign": {"partition": "orders/0", "to": [2, 3, 1]}, "when": "acked >= 300"},
+    {
+        "hold_request": {"link": "followers(orders/0) -> leader(orders/0)", "api": "Fetch"},
+        "after": {"fault": 1, "by": "500ms"},
+        "for": "3s",
+    },
+    {"elect_preferred": {"partition": "orders/0"}, "after": {"fault": 2, "by": "1s"}},
+)
+
+
+def lose(when: str = "acked >= 300", length: str = "4s", **more: object) -> dict[str, object]:
+    return {"lose_request": {"link": BY_THE_FIRST, "api": "Produce", **more}, "when": when, "for": length}
+
+
+REFUSED = {
+    "answer_request": {
+        "link": "clients -> brokers",
+        "api": "Produce",
+        "error": "NOT_ENOUGH_REPLICAS",
+        "every": 3,
+    },
+    "when": "acked >= 300",
+    "for": "2s",
+}
+OUT_OF_SEQUENCE: dict[str, object] = {
+    "answer_request": {
+        "link": "clients -> brokers",
+        "api": "Produce",
+        "error": "OUT_OF_ORDER_SEQUENCE_NUMBER",
+        "side": "response",
+        "every": 5,
+    },
+    "when": "acked >= 300",
+    "for": "2s",
+}
+ONCE: dict[str, object] = {}
+IDEMPOTENT: dict[str, object] = {"idempotence": True, "retries": None}
+AGAIN: dict[str, object] = {"retries": 20}
+QUICK: dict[str, object] = {"request_timeout": "1s"}
+ATTACKS = {
+    "the leader changes while requests wait": Attack((ONCE, IDEMPOTENT), LEADER_CHANGES),
+    "answers are lost": Attack(
+        ({**QUICK, "acks": "1"}, QUICK, {**QUICK, **IDEMPOTENT}), (lose(side="response", times=2),)
+    ),
+    "answers are lost, and sends repeated": Attack(
+        ({**QUICK, **AGAIN},), (lose(side="response", times=2),), frozenset({"duplicate"})
+    ),
+    "requests are lost": Attack(({"acks": "0"},), (lose(times=2),)),
+    "producer ids are forgotten": Attack(
+        ({**IDEMPOTENT, "in_flight": 1, "request_timeout": "3s"},),
+        (lose(side="response", times=1, length="5s"),),
+        frozenset({"duplicate"}),
+        brokers={"producer.id.expiration.ms": 1000, "producer.id.expiration.check.interval.ms": 200},
+    ),
+    "batches are called out of sequence": Attack(
+        ({**IDEMPOTENT, "rate": "500/s"},), (OUT_OF_SEQUENCE,), frozenset({"duplicate"})
+    ),
+    "records outlive their delivery time-out": Attack(
+        ({**QUICK, **IDEMPOTENT, "linger": "400ms", "delivery_timeout": "3s"},),
+        (lose(side="response", length="3500ms"),),
+    ),
+    "requests are refused": Attack((ONCE, {**AGAIN, "in_flight": 1, "linger": "0s"}), (REFUSED,)),
+    "requests are refused, and sends repeated": Attack(
+        ({**AGAIN, "linger": "0s", "rate": "1000/s"},), (REFUSED,), frozenset({"reordered"})
+    ),
+    "batches are too large": Attack(
+        ({"rate": "2000/s", "linger": "20ms"},),
+        (),
+        frozenset({"reordered"}),
+        topic={"max.message.bytes": 3000},
+    ),
+}
+WITNESSES = ("the leader changes while requests wait",)
+"""Attacks whose first case runs with every push."""
+
 
 def run(folder: Path, text: str) -> dict[str, tuple[dict[str, int], VerdictFile]]:
     """Counts and verdict of each case that ran, by its name without the repeat."""
@@ -107,3 +209,27 @@ def test_without_retries_what_was_held_comes_behind_later_records(tmp_path: Path
 @pytest.mark.parametrize("text", [ANSWERS_ARE_LOST, REQUESTS_ARE_LOST])
 def test_without_retries_nothing_is_sent_again_to_the_same_leader(tmp_path: Path, text: str) -> None:
     run(tmp_path, text)
+
+
+@pytest.mark.parametrize(
+    ("name", "number"),
+    [
+        pytest.param(name, number, marks=[] if name in WITNESSES and number == 0 else [pytest.mark.nightly])
+        for name, attack in ATTACKS.items()
+        for number in range(len(attack.rows))
+    ],
+)
+def test_java_keeps_what_the_table_says_of_it(tmp_path: Path, name: str, number: int) -> None:
+    attack = ATTACKS[name]
+    topic = {"assignment": [[1, 2, 3]], "config": {"min.insync.replicas": 2, **attack.topic}}
+    text = {
+        "name": name.replace(",", "").replace(" ", "-"),
+        "cluster": {"brokers": 3, "controllers": 1, "config": attack.brokers},
+        "topics": {"orders": topic},
+        "evidence": {"max_indeterminate": 0.95},
+        "seed": 3,
+        "workload": {"producers": {**JAVA, **attack.rows[number]}, "duration": "3s"},
+        "faults": attack.faults,
+    }
+    counts, _ = run(tmp_path, json.dumps(text))["case"]
+    assert {anomaly for anomaly in PROMISED if counts.get(anomaly)} == attack.shows

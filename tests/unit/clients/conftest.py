@@ -1,140 +1,14 @@
-"""librdkafka's mock cluster with injected errors, by ctypes on the library that the client package bundles.
-
-With it a `Load`: a workload on that cluster, its run directory, and what its ledgers say.
-"""
+"""librdkafka's mock cluster and loads on it: the fixtures of `support/mock_kafka.py`."""
 
 from __future__ import annotations
 
-import ctypes
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Final
 
-import confluent_kafka
-import pyarrow as pa
 import pytest
 
-from ackproof.base.processes import RunTag
-from ackproof.base.wait import wait_until
-from ackproof.clients.channel import SharedCounters
-from ackproof.clients.contract import Rotation
-from ackproof.clients.workload import Workload
-from ackproof.experiment.spec import ConsumerSpec, ProducerSpec, TopicSpec, WorkloadSpec
-from ackproof.rundir.clock import RunClock
-from ackproof.rundir.layout import CaseDir
-from ackproof.rundir.ledger import read_parts
-from ackproof.rundir.schema import CONSUMED, PRODUCED
-from ackproof.rundir.timeline import Event, Timeline, read_timeline
-
-PRODUCE: Final = 0
-FETCH: Final = 1
-LIST_OFFSETS: Final = 2
-_PRODUCER: Final = 0
-_TEXT: Final = 512
-
-
-def _library() -> ctypes.CDLL:
-    folder = Path(confluent_kafka.__file__).parent.parent / "confluent_kafka.libs"
-    (path,) = folder.glob("librdkafka-*.so*")
-    library = ctypes.CDLL(str(path))
-    pointer, text, number = ctypes.c_void_p, ctypes.c_char_p, ctypes.c_int
-    for name, result, arguments in (
-        ("rd_kafka_conf_new", pointer, []),
-        ("rd_kafka_conf_set", number, [pointer, text, text, text, ctypes.c_size_t]),
-        ("rd_kafka_new", pointer, [number, pointer, text, ctypes.c_size_t]),
-        ("rd_kafka_destroy", None, [pointer]),
-        ("rd_kafka_mock_cluster_new", pointer, [pointer, number]),
-        ("rd_kafka_mock_cluster_destroy", None, [pointer]),
-        ("rd_kafka_mock_cluster_bootstraps", text, [pointer]),
-        ("rd_kafka_mock_topic_create", number, [pointer, text, number, number]),
-        ("rd_kafka_mock_topic_set_error", None, [pointer, text, number]),
-        (
-            "rd_kafka_mock_push_request_errors_array",
-            None,
-            [pointer, ctypes.c_int16, ctypes.c_size_t, pointer],
-        ),
-        ("rd_kafka_mock_clear_request_errors", None, [pointer, ctypes.c_int16]),
-        ("rd_kafka_mock_broker_set_down", number, [pointer, ctypes.c_int32]),
-        ("rd_kafka_mock_broker_set_up", number, [pointer, ctypes.c_int32]),
-        ("rd_kafka_mock_broker_set_rtt", number, [pointer, ctypes.c_int32, number]),
-        ("rd_kafka_mock_partition_set_leader", number, [pointer, text, ctypes.c_int32, ctypes.c_int32]),
-        ("rd_kafka_mock_partition_delete_records", number, [pointer, text, ctypes.c_int32, ctypes.c_int64]),
-    ):
-        function = getattr(library, name)
-        function.restype, function.argtypes = result, arguments
-    return library
-
-
-class MockKafka:
-    """A mock cluster. Keeps at most 5 MB or 100,000 records of a partition."""
-
-    def __init__(self, library: ctypes.CDLL, cluster: int, brokers: int) -> None:
-        self._library = library
-        self._cluster = cluster
-        self.brokers = range(1, brokers + 1)
-
-    @property
-    def bootstrap(self) -> str:
-        text: bytes = self._library.rd_kafka_mock_cluster_bootstraps(self._cluster)
-        return text.decode()
-
-    def create_topic(self, name: str, partitions: int) -> None:
-        assert self._library.rd_kafka_mock_topic_create(self._cluster, name.encode(), partitions, 1) == 0
-
-    def fail(self, api_key: int, codes: Sequence[int]) -> None:
-        """The next requests of this kind to any broker are answered with these errors."""
-        array = (ctypes.c_int * len(codes))(*codes)
-        self._library.rd_kafka_mock_push_request_errors_array(self._cluster, api_key, len(codes), array)
-
-    def clear(self, api_key: int) -> None:
-        self._library.rd_kafka_mock_clear_request_errors(self._cluster, api_key)
-
-    def fail_topic(self, name: str, code: int) -> None:
-        self._library.rd_kafka_mock_topic_set_error(self._cluster, name.encode(), code)
-
-    def down(self) -> None:
-        for broker in self.brokers:
-            assert self._library.rd_kafka_mock_broker_set_down(self._cluster, broker) == 0
-
-    def up(self) -> None:
-        for broker in self.brokers:
-            assert self._library.rd_kafka_mock_broker_set_up(self._cluster, broker) == 0
-
-    def rtt(self, milliseconds: int) -> None:
-        for broker in self.brokers:
-            assert self._library.rd_kafka_mock_broker_set_rtt(self._cluster, broker, milliseconds) == 0
-
-    def new_epoch(self, topic: str, partition: int) -> None:
-        """The same leader again, in a later epoch."""
-        assert (
-            self._library.rd_kafka_mock_partition_set_leader(self._cluster, topic.encode(), partition, 1) == 0
-        )
-
-    def delete_records(self, topic: str, partition: int, before: int) -> None:
-        assert (
-            self._library.rd_kafka_mock_partition_delete_records(
-                self._cluster, topic.encode(), partition, before
-            )
-            == 0
-        )
-
-
-@contextmanager
-def mock_kafka(brokers: int = 1) -> Iterator[MockKafka]:
-    library = _library()
-    error = ctypes.create_string_buffer(_TEXT)
-    settings = library.rd_kafka_conf_new()
-    assert library.rd_kafka_conf_set(settings, b"log_level", b"2", error, _TEXT) == 0, error.value
-    handle = library.rd_kafka_new(_PRODUCER, settings, error, _TEXT)
-    assert handle, error.value
-    cluster = library.rd_kafka_mock_cluster_new(handle, brokers)
-    try:
-        yield MockKafka(library, cluster, brokers)
-    finally:
-        library.rd_kafka_mock_cluster_destroy(cluster)
-        library.rd_kafka_destroy(handle)
+from ackproof.experiment.spec import TopicSpec
+from mock_kafka import Loads, MockKafka, mock_kafka, stored
 
 
 @pytest.fixture
@@ -142,97 +16,6 @@ def kafka() -> Iterator[MockKafka]:
     """One mock broker."""
     with mock_kafka() as cluster:
         yield cluster
-
-
-RUN_ID: Final = "00112233aabbccdd"
-
-
-@dataclass
-class Load:
-    """A workload on a mock cluster and what it leaves behind."""
-
-    workload: Workload
-    run: CaseDir
-    clock: RunClock
-    tag: RunTag
-    timeline: Timeline
-    topics: dict[str, TopicSpec]
-
-    def until(self, look: Callable[[], bool], what: str, timeout_s: float = 20.0) -> None:
-        def checked() -> bool:
-            self.workload.check()
-            return look()
-
-        wait_until(checked, what=what, timeout_s=timeout_s, interval_s=0.002)
-
-    def sent(self) -> int:
-        return sum(one.sent for one in self.producers())
-
-    def failed(self) -> int:
-        return sum(one.failed for one in self.producers())
-
-    def indeterminate(self) -> int:
-        return sum(one.indeterminate for one in self.producers())
-
-    def producers(self) -> list[SharedCounters]:
-        return [self.workload.counters(one.id) for one in self.workload.clients if one.kind == "producer"]
-
-    def produced(self) -> pa.Table:
-        return read_parts(self.run.produced, PRODUCED).sort_by(
-            [("producer", "ascending"), ("seq", "ascending")]
-        )
-
-    def consumed(self) -> pa.Table:
-        return read_parts(self.run.consumed, CONSUMED).sort_by(
-            [("reader", "ascending"), ("read_seq", "ascending")]
-        )
-
-    def events(self) -> list[Event]:
-        events, whole = read_timeline(self.run.timeline)
-        assert whole
-        return events
-
-
-@dataclass
-class Loads:
-    """Makes loads, and ends what is left of them."""
-
-    folder: Path
-    stack: ExitStack = field(default_factory=ExitStack)
-    count: int = 0
-
-    def __call__(
-        self,
-        kafka: MockKafka,
-        *,
-        topics: dict[str, int] | None = None,
-        live: int = 0,
-        commit_every: str | None = None,
-        start: str = "earliest",
-        chunk_rows: int = 1024,
-        seed: int = 0,
-        **producer: object,
-    ) -> Load:
-        specs = {name: TopicSpec(partitions=count) for name, count in (topics or {"orders": 2}).items()}
-        for name, spec in specs.items():
-            kafka.create_topic(name, spec.partitions)
-        self.count += 1
-        run = CaseDir(self.folder / f"case-{self.count}")
-        run.path.mkdir()
-        clock = RunClock.start()
-        tag = RunTag(RUN_ID, self.folder, run.path)
-        timeline = self.stack.enter_context(Timeline(run.timeline, clock))
-        spec = WorkloadSpec(
-            producers=ProducerSpec.model_validate({"linger": "1ms", "delivery_timeout": "20s", **producer}),
-            consumers=ConsumerSpec.model_validate(
-                {"live": live, "commit_every": commit_every, "start": start}
-            ),
-        )
-        workload = Workload(
-            spec, specs, kafka.bootstrap, timeline, tag, seed=seed, rotation=Rotation(chunk_rows)
-        )
-        self.stack.callback(workload.abort)
-        return Load(workload, run, clock, tag, timeline, specs)
 
 
 @pytest.fixture(scope="module")
@@ -256,37 +39,6 @@ def load(tmp_path: Path) -> Iterator[Loads]:
     loads = Loads(tmp_path)
     with loads.stack:
         yield loads
-
-
-def stored(kafka: MockKafka, topics: dict[str, TopicSpec]) -> dict[tuple[str, int, int], bytes]:
-    """Every value in the mock cluster, by (topic, partition, offset); read by a plain client."""
-    consumer = confluent_kafka.Consumer(
-        {
-            "bootstrap.servers": kafka.bootstrap,
-            "group.id": "test",
-            "enable.partition.eof": True,
-            "log_level": 2,
-        }
-    )
-    places = [
-        confluent_kafka.TopicPartition(name, number, 0)
-        for name, spec in topics.items()
-        for number in range(spec.partitions)
-    ]
-    consumer.assign(places)
-    values: dict[tuple[str, int, int], bytes] = {}
-    left = len(places)
-    try:
-        while left:
-            for message in consumer.consume(1000, 0.2):
-                if message.error():
-                    assert message.error().code() == confluent_kafka.KafkaError._PARTITION_EOF
-                    left -= 1
-                else:
-                    values[message.topic(), message.partition(), message.offset()] = message.value()
-    finally:
-        consumer.close()
-    return values
 
 
 @pytest.fixture
