@@ -22,6 +22,7 @@ from ackproof.base.environment import restart_in_utf8
 from ackproof.base.errors import AckproofError, BadInput
 from ackproof.base.extensions import load_commands
 from ackproof.base.wait import sigterm_as_interrupt
+from ackproof.cli.client import check_client
 from ackproof.cli.experiments import init, plan, schema, validate
 from ackproof.cli.machine import clean, doctor, image, list_, releases
 from ackproof.cli.options import examples
@@ -137,7 +138,7 @@ def main() -> None:
 
 for command in (
     *(init, validate, plan, schema, run, replay, audit, judge, report, explain, pairs),
-    *(doctor, list_, clean, image, releases),
+    *(doctor, list_, clean, image, releases, check_client),
     *load_commands(),
 ):
     main.add_command(command)

@@ -218,6 +218,8 @@ class ProducerSettings(ClientSettings):
     this plus the time of the produce call, in whole ms."""
     tombstone_every: int = 0
     """N: every Nth record of a key is a tombstone; 0: no tombstones."""
+    identity: str = ""
+    """Where a record has its identity for a service under test (`experiment.service`); '': in its value alone."""
 
     @property
     def stamps(self) -> bool:
@@ -226,7 +228,7 @@ class ProducerSettings(ClientSettings):
         """
         if self.command:
             return False
-        return self.rate is not None or self.on_demand or self.keys > 0
+        return self.rate is not None or self.on_demand or self.keys > 0 or self.identity != ""
 
 
 @dataclass(frozen=True, kw_only=True)

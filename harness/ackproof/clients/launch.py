@@ -54,6 +54,8 @@ class Handle:
     """
     fenced: str = ""
     """The library's message when the producer was fenced, '' before."""
+    started_ns: int = 0
+    """Start of the process on CLOCK_MONOTONIC."""
     translation: Translation | None = None
     """Of a user's program: translates its lines into the journal. None for a client of a library."""
     status: int | None = None
@@ -210,7 +212,8 @@ def start_client(
         else adapter.reader_command(settings, path)
     )
     counters = SharedCounters(folder / "counters", len(settings.places), create=True)
-    translation = Translation(settings, counters, folder, time.monotonic_ns()) if settings.command else None
+    started_ns = time.monotonic_ns()
+    translation = Translation(settings, counters, folder, started_ns) if settings.command else None
     reading, writing = os.pipe()
     inherited = {CONTROL_FD: reading}
     output = folder / "output.log"
@@ -240,4 +243,8 @@ def start_client(
     finally:
         for descriptor in inherited.values():
             os.close(descriptor)
-    return Handle(client_of(settings), settings, child, counters, folder, writing, translation=translation)
+    return Handle(
+        *(client_of(settings), settings, child, counters, folder, writing),
+        started_ns=started_ns,
+        translation=translation,
+    )

@@ -77,7 +77,7 @@ class SettingsMaker:
 
     def producer(self, number: int, transactional_id: str) -> ProducerSettings:
         """Return the settings of a producer, counted from 0. `transactional_id` '': no transactions."""
-        spec, name = self.spec.producers, f"p{number}"
+        spec, service, name = self.spec.producers, self.spec.service, f"p{number}"
         config = self.producer_config(name, transactional_id)
         return ProducerSettings(
             **self._common(name, spec.client, self.written, config),
@@ -92,6 +92,7 @@ class SettingsMaker:
             keys=spec.keys or 0,
             stamps_from_ns=self.clock.offset_ns,
             tombstone_every=spec.tombstone_every or 0,
+            identity="" if service is None or service.identity == "value" else service.identity,
         )
 
     def reader(self, number: int, slot: int) -> ReaderSettings:

@@ -260,6 +260,11 @@ class Workload:
         """Return the partitions of every "producer" or "reader" (`kind`). All clients of a kind have the same ones."""
         return self.written if kind == "producer" else self.places
 
+    def end_of(self, client_id: str) -> tuple[int, int]:
+        """Return when a user's program was started (ns of CLOCK_MONOTONIC), and its exit status: 0 while it runs."""
+        handle = self._by_id[client_id]
+        return handle.started_ns, handle.status or 0
+
     @property
     def clients(self) -> tuple[Client, ...]:
         """Every client that was started, in order of their start."""

@@ -16,6 +16,7 @@ from ackproof.experiment.base import Config, Flag, Spec, Text, Whole, matching
 from ackproof.experiment.client import ClientChoice, ClientField
 from ackproof.experiment.kafka import DEFAULT, KRAFT, MODES, BrokerFileField, Kafka, KafkaBuild, MetadataMode
 from ackproof.experiment.roles import FIRST_CONTROLLER, Members
+from ackproof.experiment.service import ServiceSpec
 
 Acks: TypeAlias = Literal["0", "1", "all"]
 
@@ -315,6 +316,7 @@ class WorkloadSpec(Spec):
 
     producers: ProducerSpec = Field(default_factory=ProducerSpec, description="The producers.")
     consumers: ConsumerSpec = Field(default_factory=ConsumerSpec, description="The live readers.")
+    service: ServiceSpec | None = Field(None, description="A service under test.")
     duration: Duration = Field(
         15.0, gt=0, description="How long the load lasts at least; it goes on until all faults have healed."
     )

@@ -56,7 +56,7 @@ def collect_committed(
     if not groups:
         return
     t_ns = clock.now()
-    answers = tuple(_ask_coordinator(cluster, group, stop) for group in groups)
+    answers = tuple(ask_coordinator(cluster, group, stop) for group in groups)
     wanted = sorted({answer.partition for answer in answers if answer.partition >= 0})
     file = CommittedFile(t_ns=t_ns, groups=answers, logs=tuple(_read_logs(log_dirs, wanted)))
     file.save(run.committed)
@@ -75,8 +75,8 @@ def partition_of_group(group: str, partitions: int) -> int:
     return (0 if signed == -(1 << 31) else abs(signed)) % partitions
 
 
-def _ask_coordinator(cluster: Cluster, group: str, stop: Event | None) -> GroupOffsets:
-    """Ask until the coordinator answers, or for `_ANSWER_WITHIN_S`."""
+def ask_coordinator(cluster: Cluster, group: str, stop: Event | None = None) -> GroupOffsets:
+    """Return the committed offsets of a group. Ask until its coordinator answers, or for `_ANSWER_WITHIN_S`."""
     answer = GroupOffsets(group=group, reason="no broker was asked")
 
     def look() -> bool:

@@ -13,6 +13,9 @@ from ackproof.rundir.guarantees import LIBRDKAFKA
 
 _PRODUCERS: Final[Path] = ("workload", "producers")
 _CONSUMERS: Final[Path] = ("workload", "consumers")
+_SERVICE: Final[Path] = ("workload", "service")
+_REMOVES: Final = ("cleanup.policy", "retention.", "log.cleanup.policy", "log.retention.")
+"""Beginnings of settings by which Kafka removes records."""
 
 
 def check_clients(spec: ExperimentSpec, found: Problems) -> None:
@@ -53,3 +56,35 @@ def _beyond_programs(spec: ExperimentSpec, path: Path) -> Iterator[tuple[Path, s
     for fault in spec.faults:
         if fault.SENDS:
             yield ("client",), f"{fault.kind} sends single records, which a program cannot be asked for"
+
+
+def check_service(spec: ExperimentSpec, found: Problems) -> None:
+    """Report what a service under test cannot be judged with."""
+    service, producers = spec.workload.service, spec.workload.producers
+    if service is None or not found.sound_below(_SERVICE):
+        return
+    if service.input not in spec.topics:
+        found.unknown_value((*_SERVICE, "input"), "the topic", service.input, spec.topics)
+    written = producers.topics or tuple(spec.topics)
+    configs = (spec.cluster.config, *spec.cluster.broker_config.values())
+    settings = [*(name for config in configs for name in config)]
+    settings += spec.topics[service.input].config if service.input in spec.topics else ()
+    removes = sorted({name for name in settings if name.startswith(_REMOVES)})
+    other = service.identity != "value" and producers.client.library != LIBRDKAFKA
+    rules = (
+        (service.input not in written, "input", f"no producer writes to {service.input}"),
+        (service.output in spec.topics, "output", "the harness creates the output: leave it out of topics"),
+        ((service.output is None) is (service.sink is None), "output", "write either output or sink"),
+        (spec.ground.simulated, "command", "the model runs no programs"),
+        (spec.ground.foreign, "command", "a service runs on a cluster that ackproof starts"),
+        (spec.soak is not None, "command", "a soak audits windows, and a service is judged at the end"),
+        (other, "identity", "only producers on librdkafka write identities outside of the value"),
+        (service.identity == "key" and producers.keys is not None, "identity", "producers have keys"),
+        (producers.tombstone_every is not None, "command", "a tombstone has no value to copy"),
+        (producers.transaction_size is not None, "command", "an aborted record is no input"),
+        (bool(removes), "command", f"{', '.join(removes)}: what Kafka removes looks as if it was dropped"),
+    )
+    for wrong, name, why in rules:
+        if wrong and found.sound((*_SERVICE, name)):
+            node = found.node((*_SERVICE, name))
+            found.report((*_SERVICE, name) if node is not None else _SERVICE, why)

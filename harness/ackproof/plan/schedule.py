@@ -108,6 +108,12 @@ def describe(case: Case) -> list[str]:
         f"{_pace(case)}, {readers.live} live reader(s){_by_client(experiment, readers.client)}{_start(experiment)}, "
         f"at least {duration_text(experiment.workload.duration)} and until all faults have healed",
     ]
+    if (service := experiment.workload.service) is not None:
+        target = "a store of its own" if service.output is None else service.output
+        lines.append(
+            f"  service: {service.count} × {service.command[0]}, from {service.input} to {target}, {service.promise}, "
+            f"level {service.level}"
+        )
     for fault in case.faults:
         lines += [f"  fault {describe_fault(case, fault)}", *(f"    {line}" for line in fault.course)]
     lines += [] if case.faults else ["  no faults"]

@@ -20,6 +20,7 @@ from typing import Self
 from ackproof.base.errors import AckproofError, ClientDied, NodeDied, WaitTimeout
 from ackproof.base.processes import RunTag, end_children
 from ackproof.base.wait import interrupts_wait, wait_until
+from ackproof.clients.command.service import Service, output_topics, start_service
 from ackproof.clients.contract import WHOLE
 from ackproof.clients.final_read import ends_of, final_read
 from ackproof.clients.final_readers import FinalReadOrder
@@ -61,8 +62,7 @@ from ackproof.rundir.seal import seal
 from ackproof.rundir.timeline import Note, PhaseBegan, RunEnded, RunFailed, Timeline
 
 COUNTERS_LAG_S = 0.1
-"""Seconds to wait after the healing before counters are compared. Counters lag by up to 50 ms, so any later increase
-was acknowledged after the healing."""
+"""Seconds to wait after the healing before counters, which lag by up to 50 ms, are compared."""
 SHOW_EVERY_S = 0.2
 
 
@@ -95,6 +95,7 @@ class CaseRun:
         self.tag = RunTag(self.run_id, Path(options.batch), run.path)
         self.cluster: Cluster | None = None
         self.workload: Workload | None = None
+        self.service: Service | None = None
         self.clients: ClientWatch | None = None
         self.sampler: Sampler | None = None
         self.pulse: PulseRecorder | None = None
@@ -143,7 +144,7 @@ class CaseRun:
         )
         self.cluster = cluster
         cluster.start()
-        cluster.create_topics(self.spec.topics)
+        cluster.create_topics({**self.spec.topics, **output_topics(self.spec)})
         self.environment = {**cluster.environment(), **describe_clients(self.spec)}
 
     def go(self) -> None:
@@ -175,8 +176,7 @@ class CaseRun:
 
     def _phase(self, phase: Phase) -> None:
         self.timeline.add(PhaseBegan(phase=phase.value))
-        hook = self.options.hooks.get(phase)
-        if hook is not None:
+        if (hook := self.options.hooks.get(phase)) is not None:
             hook(self)
 
     def _load(self, cluster: Cluster) -> tuple[Workload, FaultDriver, ClientWatch]:
@@ -198,6 +198,7 @@ class CaseRun:
             kafka=self.spec.cluster.kafka,
             rotation=WHOLE if self.soak is None else self.soak.rotation,
         )
+        self.service = start_service(self.spec, self.run, self.tag, cluster.bootstrap)
         self.workload.start()
         self.clients = ClientWatch(self.workload, cluster, self.spec, recovery_bounds(self.spec))
         self._save_case(self.workload.clients)
@@ -208,7 +209,7 @@ class CaseRun:
             self.timeline,
             self._resolve,
         )
-        sampler, workload = self.sampler, self.workload
+        sampler, workload, driver = self.sampler, self.workload, self.driver
         self.pulse = PulseRecorder(
             self.run.pulse, self.timeline, lambda: Counts(sampler.looks, workload.sent(), workload.acked())
         )
@@ -224,7 +225,6 @@ class CaseRun:
                 self.driver, self.workload, cluster, self.timeline, self.tag, self._hidden, self._watch
             )
             self.spec = self.case.experiment
-        driver = self.driver
         patience = time.monotonic() + COUNT_WITHIN_S
         self._watch(lambda: not driver.awaits_a_count or time.monotonic() >= patience, COUNT_WITHIN_S + 60.0)
         driver.no_more_states()
@@ -329,6 +329,8 @@ class CaseRun:
         found = final_read(order, ends_of(cluster), self.timeline.clock, self.tag, stop=self.stop)
         if self.soak is not None:
             self.soak.finish(found)
+        if self.service is not None:
+            self.service.finish(cluster, self.timeline, self.run_id)
 
     def _look_at_logs(self, cluster: Cluster) -> None:
         """Copy facts from replica logs and coordinators while the nodes run. Does nothing for an attached cluster."""
@@ -392,7 +394,7 @@ class CaseRun:
                     self.cluster.remove_data()
                 except AckproofError as error:
                     self.timeline.add(Note(note=f"not removed: {error}"))
-        # An interrupt between a fork and its bookkeeping leaves a child process that only its marks identify.
+        # A service of a failed run, and an interrupt between a fork and its bookkeeping, leave marked processes.
         _, left = end_children(lambda child: child.run_id == self.run_id)
         for child, why in left:
             self.timeline.add(Note(note=f"{child.role} (pid {child.pid}) could not be ended: {why}"))

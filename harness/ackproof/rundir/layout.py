@@ -96,6 +96,10 @@ class CaseDir:
     """State of each replica's log on disk at the end: log start and end, epochs, checkpoints."""
     replica_batches = _PathBelow("observed/replicas.parquet")
     """One row per record batch of each replica at the end."""
+    service = _PathBelow("observed/service.json")
+    """What became of a service under test (`rundir.service`)."""
+    service_output = _PathBelow("observed/service.parquet")
+    """The records of its output."""
     metadata_log = _PathBelow("observed/metadata.jsonl")
     """The controllers' metadata log: one JSON object a record."""
     removals_json = _PathBelow("removals.json")

@@ -19,6 +19,7 @@ If a message is followed by its own CRC-32 (little-endian), the CRC of the whole
 
 from __future__ import annotations
 
+import base64
 import struct
 import zlib
 from collections.abc import Callable
@@ -93,6 +94,32 @@ def encoder(run_id: str, producer: int, topic: str, partition: int, size: int) -
     return encode
 
 
+JSON_FRONT: Final = b'{"ackproof":"'
+"""Beginning of a value that is JSON. The value as above follows in base64, then fields for a service under test."""
+
+
+def unwrap(value: bytes | None) -> bytes | None:
+    """Return the value in a JSON document; any other value as it is. Never raises."""
+    if value is None or not value.startswith(JSON_FRONT):
+        return value
+    try:
+        return base64.b64decode(value[len(JSON_FRONT) : value.index(b'"', len(JSON_FRONT))], validate=True)
+    except ValueError:
+        return value
+
+
+def wrap(value: bytes, pointer: str, text: str) -> bytes:
+    """Return a JSON document that has a value in base64 (`unwrap`), and `text` at a JSON pointer."""
+    *outer, last = pointer.split("/")[1:]
+    fields = "".join(f'"{name}":{{' for name in outer) + f'"{last}":"{text}"' + "}" * len(outer)
+    return JSON_FRONT + base64.b64encode(value) + f'",{fields}}}'.encode()
+
+
+def identity_text(producer: int, seq: int) -> str:
+    """Return a record's identity as a service under test keeps it."""
+    return f"{producer}-{seq}"
+
+
 def decode(run_id: str, value: bytes | None) -> Identity:
     """Return the identity in a record's value. Never raises. `NOBODY` stands for a value that cannot be
     decoded, `FOREIGN` for an intact value of another run.
@@ -100,6 +127,7 @@ def decode(run_id: str, value: bytes | None) -> Identity:
     A value with this run's header but a broken checksum keeps the identity that it claims, with `intact`
     False, if that identity can be read at all.
     """
+    value = unwrap(value)
     if value is None or len(value) < HEADER_SIZE + _CRC.size:
         return NOBODY
     magic, run, producer, seq, partition, topic_len = _HEADER.unpack_from(value)

@@ -22,7 +22,16 @@ import numpy.typing as npt
 from zlib_ng.zlib_ng import crc32  # zlib's checksum, ten times as fast
 
 from ackproof.rundir.partition import TopicPartition
-from ackproof.rundir.payload import HEADER_SIZE, MAGIC, RESIDUE, decode, encoder, run_bytes
+from ackproof.rundir.payload import (
+    HEADER_SIZE,
+    JSON_FRONT,
+    MAGIC,
+    RESIDUE,
+    decode,
+    encoder,
+    run_bytes,
+    unwrap,
+)
 
 _SEQ_AT: Final = 16
 _SEQ_SIZE: Final = 8
@@ -155,6 +164,8 @@ class BulkDecoder:
         others one by one.
         """
         count = len(values)
+        if any(value is not None and value.startswith(JSON_FRONT) for value in values[:1]):
+            values = list(map(unwrap, values))
         try:
             sizes = set(map(len, values))  # type: ignore[arg-type]
         except TypeError:  # a None among them

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Container, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
@@ -45,6 +45,24 @@ class EventName(StrEnum):
     CLOSED = "closed"
 
 
+NEEDED: Final = {
+    1: (EventName.DELIVERED, EventName.PROCESSED),
+    2: (EventName.ASSIGNED, EventName.COMMIT, EventName.COMMITTED),
+    3: (EventName.ATTEMPT, EventName.RESULT),
+}
+"""Events that a level of a service adds to those of the levels below it."""
+
+
+def needed_at(level: int) -> tuple[EventName, ...]:
+    """Return the events that a service of this level tells; none at level 0."""
+    return tuple(name for one in range(1, level + 1) for name in NEEDED[one])
+
+
+def level_of(names: Container[EventName]) -> int:
+    """Return the highest level whose events are all among these."""
+    return max((one for one in NEEDED if all(name in names for name in needed_at(one))), default=0)
+
+
 class BreachKind(StrEnum):
     """Ways in which a program breaks the contract of docs/clients.md. `Breach.text` says what is wrong in the single
     case."""
@@ -64,12 +82,17 @@ class BreachKind(StrEnum):
     ANSWER = "answer"
     """A second result of one attempt or commit, or the result of none."""
     UNDELIVERED = "undelivered"
+    """A record was told as processed and not as delivered."""
     ORDER = "order"
     """An event before `started` or after `closed`, or an end without `closed`."""
     UNFLUSHED = "unflushed"
+    """Records were sent before their attempts were told."""
     UNTOLD = "untold"
+    """Records were committed past, or are in the topic, and were not told as delivered."""
     COMMIT = "commit"
+    """The group has other offsets than those that were told."""
     STOP = "stop"
+    """The program did not end cleanly when it was asked to."""
 
 
 class Breach(NamedTuple):
@@ -261,11 +284,13 @@ class _Numbers:
 class ProgramLines:
     """Reader of the standard output of a program, in the file `path`. `breaches`: breaches of the contract so far.
 
-    `since_ns`: start of the program on CLOCK_MONOTONIC.
+    `since_ns`: start of the program on CLOCK_MONOTONIC. `live`: False for lines of an earlier run, whose times cannot
+    be compared with the present.
     """
 
-    def __init__(self, path: Path, since_ns: int) -> None:
+    def __init__(self, path: Path, since_ns: int, *, live: bool = True) -> None:
         self._path = path
+        self._live = live
         self._since_ns = since_ns
         self._read = 0
         self._line = 0
@@ -290,7 +315,8 @@ class ProgramLines:
             raw = file.read()
         raw = raw[: raw.rfind(b"\n") + 1]
         self._read += len(raw)
-        now_ns, events = time.monotonic_ns(), []
+        now_ns = time.monotonic_ns() if self._live else 1 << 63
+        events = []
         for line in raw.splitlines():
             self._line += 1
             try:

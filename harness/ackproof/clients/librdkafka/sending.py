@@ -29,7 +29,7 @@ from ackproof.clients.librdkafka.adapter import delivery_timeout_s
 from ackproof.rundir.guarantees import REFUSED
 from ackproof.rundir.outcome import TxnOutcome
 from ackproof.rundir.partition import TopicPartition
-from ackproof.rundir.payload import HEADER, SEQ, Keys
+from ackproof.rundir.payload import HEADER, SEQ, Keys, identity_text, wrap
 
 _MANY: Final = 8
 """Number of records per partition from which on `produce_batch` is faster than single calls."""
@@ -74,6 +74,7 @@ class Sender:
         self._tombstone_callback = tombstone_callback
         self._producer = settings.producer
         self._keys = Keys(settings.keys, settings.tombstone_every) if settings.keys else None
+        self._identity = settings.identity
         self._until = 0.0
         self._stamps_from_ns = settings.stamps_from_ns if settings.stamps else None
 
@@ -84,7 +85,9 @@ class Sender:
         """
         if self._stamps_from_ns is None and len(values) >= _MANY * len(self._places):
             return self._send_batches(seq, values)
-        produce, now = self._client.produce if self._keys is None else self._produce_keyed, time.monotonic_ns
+        other = self._produce_identified if self._identity else self._produce_keyed
+        plain = self._keys is None and not self._identity
+        produce, now = self._client.produce if plain else other, time.monotonic_ns
         words = self._journal.current.words
         at = (seq & self._mask) * WORDS
         begin = (seq + self._first) % len(self._places)
@@ -131,6 +134,23 @@ class Sender:
             )
         else:
             self._client.produce(topic, value, key, partition, timestamp=timestamp)
+
+    def _produce_identified(
+        self, topic: str, value: bytes, _: None, partition: int, *, timestamp: int
+    ) -> None:
+        """Produce as the library does, with the record's identity where a service under test keeps it."""
+        seq = int.from_bytes(value[SEQ], "big")
+        text = identity_text(self._producer, seq)
+        key = None if self._keys is None else self._keys.record_key(self._producer, seq)
+        if self._identity == "header":
+            self._client.produce(
+                *(topic, value, key, partition), timestamp=timestamp, headers={HEADER: text.encode()}
+            )
+        elif self._identity == "key":
+            self._client.produce(topic, value, text.encode(), partition, timestamp=timestamp)
+        else:
+            document = wrap(value, self._identity, text)
+            self._client.produce(topic, document, key, partition, timestamp=timestamp)
 
     def _send_batches(self, seq: int, values: list[bytes]) -> int:
         number = len(self._places)

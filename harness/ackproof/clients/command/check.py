@@ -1,0 +1,347 @@
+"""Check whether a program keeps to the contract of docs/clients.md, on a small healthy cluster: is what it told what
+brokers have?
+
+Two instances run. One is killed by SIGKILL under load, which shows what was not flushed in time; the other is asked to
+stop.
+"""
+
+from __future__ import annotations
+
+import secrets
+import signal
+import time
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from enum import StrEnum
+from functools import partial
+from pathlib import Path
+from typing import Final
+
+from ackproof.base.errors import ClientDied, WaitTimeout
+from ackproof.base.processes import RunTag, end_children
+from ackproof.base.wait import wait_until
+from ackproof.clients.command.events import (
+    LINES,
+    NEEDED,
+    Breach,
+    BreachKind,
+    EventName,
+    ProgramEvent,
+    ProgramLines,
+    level_of,
+    needed_at,
+)
+from ackproof.clients.command.service import Service, ends, identity_of, read_output
+from ackproof.clients.workload import Workload
+from ackproof.cluster.backends.choice import make_cluster
+from ackproof.cluster.protocol import Cluster, to_timeline
+from ackproof.experiment.client import COMMAND, ClientChoice
+from ackproof.experiment.kafka import KafkaBuild
+from ackproof.experiment.service import ServiceSpec
+from ackproof.experiment.spec import ClusterSpec, ConsumerSpec, ProducerSpec, TopicSpec, WorkloadSpec
+from ackproof.observe.committed import ask_coordinator
+from ackproof.rundir.clock import RunClock
+from ackproof.rundir.layout import CaseDir
+from ackproof.rundir.partition import TopicPartition
+from ackproof.rundir.timeline import Timeline
+
+INPUT: Final = "orders"
+OUTPUT: Final = "copies"
+_PARTITIONS: Final = 2
+_RATE: Final = 1000.0
+_BEGIN_S: Final = 20.0
+_LOAD_S: Final = 4.0
+UNTOLD: Final = {
+    EventName.STARTED: "nothing: a run does not begin",
+    EventName.ASSIGNED: "who owned a partition; a reader's jumps look like skipped records",
+    EventName.DELIVERED: "what it was handed, and what twice",
+    EventName.PROCESSED: "what it was handed and did not process",
+    EventName.COMMIT: "which commits it asked for",
+    EventName.COMMITTED: "which commits were granted",
+    EventName.ATTEMPT: "what it sent: records of a killed program look like phantoms",
+    EventName.RESULT: "what was acknowledged: every attempt is indeterminate",
+    EventName.STOPPING: "nothing",
+    EventName.CLOSED: "a ledger that is complete",
+}
+"""What cannot be judged without an event."""
+
+
+class Role(StrEnum):
+    """Part that a program plays in an experiment."""
+
+    PRODUCER = "producer"
+    READER = "reader"
+    SERVICE = "service"
+
+
+Row = tuple[int, int, int, int]
+"""Producer, seq, partition and offset of a record (`rundir.service.OUTPUT`)."""
+
+
+@dataclass(frozen=True)
+class CheckedProcess:
+    """One instance of the program. `status`: how it ended. `killed`: by the check."""
+
+    id: str
+    lines: Path
+    started_ns: int
+    status: int
+    killed: bool = False
+
+
+@dataclass(frozen=True)
+class Truth:
+    """Contents of topics and group once the program has ended.
+
+    `input`: records of the topic that it read. `written`: records that it wrote. `committed`: offsets of its group.
+    """
+
+    input: Sequence[Row] = ()
+    written: Sequence[Row] = ()
+    committed: Mapping[TopicPartition, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Report:
+    """Result of a check. `counts`: events that the program told. `breaches`: each with its instance ('' for both)."""
+
+    role: Role
+    level: int
+    counts: Mapping[EventName, int]
+    breaches: tuple[tuple[str, Breach], ...]
+
+    @property
+    def missing(self) -> tuple[tuple[EventName, str], ...]:
+        """Each event of the role that was never told, with what cannot be judged without it."""
+        return tuple((name, UNTOLD[name]) for name in events_of(self.role) if not self.counts.get(name))
+
+
+def events_of(role: Role) -> tuple[EventName, ...]:
+    """Return the events that a program with this role can tell."""
+    common = (EventName.STARTED, EventName.STOPPING, EventName.CLOSED)
+    own = {
+        Role.PRODUCER: NEEDED[3],
+        Role.READER: (EventName.ASSIGNED, EventName.DELIVERED),
+        Role.SERVICE: needed_at(3),
+    }
+    return (common[0], *own[role], *common[1:])
+
+
+def examine(role: Role, instances: Sequence[CheckedProcess], truth: Truth) -> Report:
+    """Hold the lines of a program's instances against what brokers have."""
+    told: list[Sequence[ProgramEvent]] = []
+    breaches: list[tuple[str, Breach]] = []
+    for one in instances:
+        lines = ProgramLines(one.lines, one.started_ns)
+        own = lines.take()
+        if not one.killed:
+            lines.end(one.status)
+        breaches += [(one.id, breach) for breach in (*lines.breaches, *_of_stop(one), *_of_order(own))]
+        told.append(own)
+    counts = Counter(event.name for own in told for event in own)
+    breaches += [("", breach) for breach in _against(role, told, counts, truth)]
+    return Report(role, level_of(counts), counts, tuple(breaches))
+
+
+def _of_stop(one: CheckedProcess) -> Iterator[Breach]:
+    if not one.killed and one.status:
+        how = f"ended with {one.status}"
+        if one.status == -signal.SIGKILL:
+            how = "did not end in time and was killed"
+        yield Breach(BreachKind.STOP, 0, f"it was asked to stop, and {how}")
+
+
+def _of_order(events: Sequence[ProgramEvent]) -> Iterator[Breach]:
+    delivered: set[tuple[TopicPartition | None, int]] = set()
+    for event in events:
+        if event.name is EventName.DELIVERED:
+            delivered.add((event.place, event.offset))
+        elif event.name is EventName.PROCESSED and (event.place, event.offset) not in delivered:
+            text = f"processed: {event.place} at {event.offset} was not told as delivered"
+            yield Breach(BreachKind.UNDELIVERED, event.line, text)
+            return  # one example
+
+
+def _against(
+    role: Role, told: Sequence[Sequence[ProgramEvent]], counts: Mapping[EventName, int], truth: Truth
+) -> Iterator[Breach]:
+    events = [event for own in told for event in own]
+    if counts.get(EventName.ATTEMPT):
+        yield from _sends(told, truth.written)
+    if counts.get(EventName.COMMIT):
+        yield from _commits(events, truth.committed)
+    if counts.get(EventName.DELIVERED):
+        yield from _deliveries(role, events, truth)
+    strangers = sum(producer < 0 for producer, *_ in truth.written)
+    if role is Role.PRODUCER and strangers:
+        text = f"{strangers:,} records have another value than the template with n and its checksum"
+        yield Breach(BreachKind.FIELD, 0, text)
+
+
+def _sends(told: Sequence[Sequence[ProgramEvent]], written: Sequence[Row]) -> Iterator[Breach]:
+    """Yield a breach where more records are in a partition than attempts, or none at an acknowledged offset."""
+    attempts = Counter[int]()
+    acked: set[tuple[int, int]] = set()
+    for own in told:
+        place_of: dict[int, int] = {}
+        for event in own:
+            if event.name is EventName.ATTEMPT and event.place is not None:
+                attempts[event.place.partition] += 1
+                place_of[event.number] = event.place.partition
+            elif event.name is EventName.RESULT and not event.error and event.offset >= 0:
+                acked.add((place_of.get(event.number, -1), event.offset))
+    there = {(partition, offset) for _, _, partition, offset in written}
+    for partition, count in sorted(Counter(partition for partition, _ in there).items()):
+        if count > attempts[partition]:
+            text = (
+                f"partition {partition} has {count:,} records, and {attempts[partition]:,} attempts were told: flush "
+                "each attempt before the library gets the record"
+            )
+            yield Breach(BreachKind.UNFLUSHED, 0, text)
+    if lacking := sorted(acked - there):
+        partition, offset = lacking[0]
+        example = f"such as {offset} of partition {partition}"
+        text = f"result: {len(lacking):,} acknowledged offsets hold no record, {example}"
+        yield Breach(BreachKind.ANSWER, 0, text)
+
+
+def _commits(events: Sequence[ProgramEvent], committed: Mapping[TopicPartition, int]) -> Iterator[Breach]:
+    asked: dict[TopicPartition, int] = {}
+    for event in events:
+        for place, offset in event.positions if event.name is EventName.COMMIT else ():
+            asked[place] = max(offset, asked.get(place, -1))
+    for place, offset in sorted(committed.items()):
+        if offset > asked.get(place, -1):
+            text = f"the group has offset {offset} of {place}, and no commit of it was told before"
+            yield Breach(BreachKind.COMMIT, 0, text)
+    for place, offset in sorted(asked.items()):
+        if offset > committed.get(place, -1):
+            text = (
+                f"commit: {place} at {offset} was told, and the group has {committed.get(place, 'nothing')}"
+            )
+            yield Breach(BreachKind.COMMIT, 0, text)
+
+
+def _deliveries(role: Role, events: Sequence[ProgramEvent], truth: Truth) -> Iterator[Breach]:
+    """Yield a breach for records that the program must have got and did not tell as delivered."""
+    told = {
+        (event.place.partition, event.offset)
+        for event in events
+        if event.name is EventName.DELIVERED and event.place is not None
+    }
+    behind = {place.partition: offset for place, offset in truth.committed.items()}
+    untold = [
+        (partition, offset)
+        for _, _, partition, offset in truth.input
+        if (partition, offset) not in told and (role is Role.READER or offset < behind.get(partition, 0))
+    ]
+    if untold:
+        what = "are in the topic" if role is Role.READER else "were committed past"
+        partition, offset = untold[0]
+        text = f"delivered: {len(untold):,} records {what} and were not told, such as {offset} of partition {partition}"
+        yield Breach(BreachKind.UNTOLD, 0, text)
+
+
+def check_client(command: Sequence[str], role: Role, folder: Path, kafka: KafkaBuild) -> Report:
+    """Run a program on a cluster of one broker in `folder`, and examine it. Raises `AckproofError`."""
+    run, run_id = CaseDir(folder), secrets.token_hex(8)
+    tag = RunTag(run_id, folder, folder)
+    topic = TopicSpec(partitions=_PARTITIONS, replication_factor=1)
+    with Timeline(run.timeline, RunClock.start()) as timeline:
+        cluster = make_cluster(
+            "process", ClusterSpec(brokers=1, kafka=kafka), run.nodes, tag, to_timeline(timeline)
+        )
+        try:
+            cluster.start()
+            cluster.create_topics({INPUT: topic} | ({OUTPUT: topic} if role is Role.SERVICE else {}))
+            client = ClientChoice(COMMAND, command=tuple(command))
+            spec = WorkloadSpec(
+                producers=ProducerSpec(
+                    **({"client": client, "count": 2} if role is Role.PRODUCER else {}), rate=_RATE
+                ),
+                consumers=ConsumerSpec(client=client, live=2) if role is Role.READER else ConsumerSpec(),
+            )
+            load = Workload(spec, {INPUT: topic}, cluster.bootstrap, timeline, tag)
+            service = (
+                Service(_service(command), run, tag, cluster.bootstrap) if role is Role.SERVICE else None
+            )
+            instances = _run(load, service, cluster, role, run)
+            return examine(role, instances, _truth(cluster, role, run_id))
+        finally:
+            cluster.stop()
+            end_children(lambda child: child.run_id == run_id)
+
+
+def _service(command: Sequence[str]) -> ServiceSpec:
+    return ServiceSpec(command=tuple(command), count=2, input=INPUT, output=OUTPUT, level=3)
+
+
+def _run(
+    load: Workload, service: Service | None, cluster: Cluster, role: Role, run: CaseDir
+) -> list[CheckedProcess]:
+    """Let the program work, kill one of its instances, and stop the rest. Return its instances."""
+    try:
+        if service is not None:
+            service.start()
+        with suppress(ClientDied):
+            load.start()
+            _work(load, service, role)
+        with suppress(ClientDied):
+            load.stop()
+    finally:
+        load.abort()
+    if service is not None:
+        service.await_rest(cluster)
+        victim = service.instances[1]
+        return [
+            CheckedProcess(
+                one.id, victim.folder.parent / one.id / LINES, one.started_ns, one.status, one.id == victim.id
+            )
+            for one in service.stop()
+        ]
+    own = [client.id for client in load.clients if client.id.startswith(role[0])]
+    return [
+        CheckedProcess(name, run.clients / name / LINES, *load.end_of(name), killed=name.endswith("1"))
+        for name in own
+    ]
+
+
+def _work(load: Workload, service: Service | None, role: Role) -> None:
+    """Wait for the program's first events. Load it for `_LOAD_S`, kill the second instance, load it as long again."""
+
+    def await_s(seconds: float) -> None:
+        until = time.monotonic() + seconds
+
+        def over() -> bool:
+            load.check()
+            return time.monotonic() >= until
+
+        wait_until(over, what="the load", timeout_s=seconds + 10)
+
+    def at_work() -> bool:
+        load.check()
+        if service is not None:
+            return any(one.child.poll() is not None for one in service.instances) or all(
+                (one.folder / LINES).stat().st_size for one in service.instances
+            )
+        return bool(load.acked() and (role is Role.PRODUCER or load.read()))
+
+    with suppress(WaitTimeout):
+        wait_until(at_work, what="the program to work", timeout_s=_BEGIN_S)
+    await_s(_LOAD_S)
+    if service is not None:
+        service.instances[1].child.signal(signal.SIGKILL)
+    else:
+        load.kill(f"{role[0]}1")
+    await_s(_LOAD_S)
+
+
+def _truth(cluster: Cluster, role: Role, run_id: str) -> Truth:
+    identify = partial(identity_of, where="value", run_id=run_id)
+    rows, _ = read_output(cluster.bootstrap, ends(cluster, INPUT), identify)
+    if role is not Role.SERVICE:
+        return Truth(input=rows, written=rows if role is Role.PRODUCER else ())
+    written, _ = read_output(cluster.bootstrap, ends(cluster, OUTPUT), identify)
+    return Truth(rows, written, ask_coordinator(cluster, _service([""]).group).of_partition)

@@ -1,0 +1,321 @@
+"""A service under test: its instances, the wait until it has caught up, and its output read back.
+
+An instance of level 0 is stopped by SIGTERM. One that tells events gets the line `stop` on standard input, as every
+program of the contract (docs/clients.md).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message
+from confluent_kafka import TopicPartition as ClientPartition
+
+from ackproof.base.errors import BadInput, WaitTimeout
+from ackproof.base.processes import Child, RunTag, spawn
+from ackproof.base.wait import wait_until
+from ackproof.clients.command.adapter import fill_in
+from ackproof.clients.command.events import LINES, STOP_LINE
+from ackproof.cluster.protocol import Cluster
+from ackproof.experiment.experiment import ExperimentSpec
+from ackproof.experiment.service import ServiceSpec
+from ackproof.experiment.spec import TopicSpec
+from ackproof.observe.committed import ask_coordinator
+from ackproof.rundir import storage
+from ackproof.rundir.layout import CaseDir
+from ackproof.rundir.partition import TopicPartition
+from ackproof.rundir.payload import HEADER, decode
+from ackproof.rundir.service import OUTPUT, InstanceEnd, ServiceFile
+from ackproof.rundir.timeline import Note, Timeline
+
+_QUIET_S: Final = 3.0
+"""Seconds without a new record in the output after which a service has nothing left to do."""
+_STOP_S: Final = 15.0
+_READ_IDLE_S: Final = 15.0
+_SINK_S: Final = 120.0
+_BATCH: Final = 1000
+_LAST_WORDS: Final = 500
+Identity = tuple[int, int]
+_NOBODY: Final[Identity] = (-1, -1)
+
+
+@dataclass
+class Instance:
+    """One process of a service. `control`: writing end of its standard input, -1 once closed. `tells`: it is above
+    level 0.
+    """
+
+    id: str
+    child: Child
+    started_ns: int
+    folder: Path
+    control: int
+    tells: bool
+    asked: bool = False
+
+    def stop(self) -> None:
+        """Ask it to stop. Does nothing if it has ended."""
+        if self.child.poll() is not None:
+            return
+        self.asked = True
+        if not self.tells:
+            self.child.signal(signal.SIGTERM)
+            return
+        with suppress(BrokenPipeError):
+            os.write(self.control, STOP_LINE)
+
+    def end(self) -> InstanceEnd:
+        """Return how it ended; SIGKILL it if it runs. Close its standard input."""
+        status = self.child.poll()
+        if status is None:
+            status = self.child.kill()
+        if self.control >= 0:
+            os.close(self.control)
+            self.control = -1
+        output = self.folder / "output.log"
+        words = output.read_text(errors="replace")[-_LAST_WORDS:].strip() if output.exists() else ""
+        return InstanceEnd(
+            id=self.id,
+            pid=self.child.pid,
+            started_ns=self.started_ns,
+            status=status,
+            asked=self.asked,
+            last_words=words,
+        )
+
+
+class Service:
+    """The instances of a service in a run."""
+
+    def __init__(self, spec: ServiceSpec, run: CaseDir, tag: RunTag, bootstrap: str) -> None:
+        self.spec = spec
+        self.instances: list[Instance] = []
+        self._run = run
+        self._tag = tag
+        self._bootstrap = bootstrap
+
+    def start(self) -> None:
+        """Start all instances. Raises `BadInput` for a program that cannot be started."""
+        for _ in range(self.spec.count):
+            self.start_instance()
+
+    def start_instance(self) -> Instance:
+        """Start one more instance."""
+        name = f"s{len(self.instances)}"
+        folder = self._run.clients / name
+        folder.mkdir(parents=True)
+        command = fill_in(self.spec.command, self._settings(name))
+        reading, writing = os.pipe()  # at level 0 too: end of standard input means that the harness is gone
+        started_ns = time.monotonic_ns()
+        try:
+            child = spawn(
+                command,
+                run=self._tag,
+                role=name,
+                cwd=Path(),
+                stdout=folder / LINES,
+                stderr=folder / "output.log",
+                stdin=reading,
+            )
+        except OSError as error:
+            raise BadInput(f"workload.service: {command[0]} cannot be started: {error.strerror}") from error
+        finally:
+            os.close(reading)
+        self.instances.append(Instance(name, child, started_ns, folder, writing, tells=self.spec.level > 0))
+        return self.instances[-1]
+
+    def _settings(self, name: str) -> dict[str, object]:
+        spec = self.spec
+        output = {} if spec.output is None else {"output": spec.output}
+        common = {"role": "service", "client": name, "bootstrap": self._bootstrap, "config": {}}
+        return {**common, "input": spec.input, **output, "group": spec.group}
+
+    def dead(self) -> Iterator[Instance]:
+        """Yield the instances that ended and were not asked to."""
+        for one in self.instances:
+            if one.child.poll() is not None and not one.asked:
+                yield one
+
+    def await_rest(self, cluster: Cluster) -> tuple[tuple[str, int, int], ...]:
+        """Wait until the group has committed the end of the input, and the output has not grown for `_QUIET_S`; at most
+        `settle` seconds. Returns the high watermarks of the input.
+        """
+        spec = self.spec
+        goal = ends(cluster, spec.input)
+        last, since = -1, time.monotonic()
+
+        def at_rest() -> bool:
+            nonlocal last, since
+            size = 0 if spec.output is None else sum(ends(cluster, spec.output).values())
+            now = time.monotonic()
+            if size != last:
+                last, since = size, now
+            if now - since < _QUIET_S or any(self.dead()):
+                return any(self.dead())
+            committed = ask_coordinator(cluster, spec.group).of_partition
+            return all(committed.get(place, 0) >= end for place, end in goal.items())
+
+        with suppress(WaitTimeout):  # the judge sees what is left
+            wait_until(
+                at_rest, what="the service to catch up", timeout_s=spec.settle + _QUIET_S, interval_s=0.3
+            )
+        return tuple((*place, end) for place, end in sorted(goal.items()))
+
+    def stop(self) -> tuple[InstanceEnd, ...]:
+        """Stop all instances, with SIGKILL after `_STOP_S` seconds. Return how each ended."""
+        for one in self.instances:
+            one.stop()
+        with suppress(WaitTimeout):
+            wait_until(
+                lambda: all(one.child.poll() is not None for one in self.instances),
+                what="the service to stop",
+                timeout_s=_STOP_S,
+            )
+        return tuple(one.end() for one in self.instances)
+
+    def finish(self, cluster: Cluster, timeline: Timeline, run_id: str) -> None:
+        """Let the service catch up, stop it, read its output back, and write the files of `rundir.service`. An output
+        that cannot be read is noted in them.
+        """
+        timeline.add(Note(note="waiting until the service has caught up"))
+        goal = self.await_rest(cluster)
+        ended = self.stop()
+        spec, problem = self.spec, ""
+        rows: list[tuple[int, int, int, int]] = []
+        try:
+            if spec.sink is not None:
+                rows = ask_sink(fill_in(spec.sink, self._settings("sink")))
+            elif spec.output is not None:
+                places = ends(cluster, spec.output)
+                identify = partial(identity_of, where=spec.identity, run_id=run_id)
+                rows, problem = read_output(self._bootstrap, places, identify)
+        except (BadInput, KafkaException) as error:
+            problem = str(error)
+        columns = np.array(rows, np.int64).reshape(len(rows), len(OUTPUT)).T
+        arrays = [pa.array(column).cast(kind) for column, kind in zip(columns, OUTPUT.types, strict=True)]
+        with storage.create_parquet(self._run.service_output, OUTPUT) as file:
+            file.write_table(pa.Table.from_arrays(arrays, schema=OUTPUT))
+        committed = ask_coordinator(cluster, spec.group)
+        document = ServiceFile(instances=ended, committed=committed, ends=goal, problem=problem)
+        document.save(self._run.service)
+
+
+def start_service(spec: ExperimentSpec, run: CaseDir, tag: RunTag, bootstrap: str) -> Service | None:
+    """Start the experiment's service; None without one. Its processes carry the run's marks, by which a run that fails
+    ends them. Raises `BadInput`.
+    """
+    if spec.workload.service is None:
+        return None
+    service = Service(spec.workload.service, run, tag, bootstrap)
+    service.start()
+    return service
+
+
+def output_topics(spec: ExperimentSpec) -> dict[str, TopicSpec]:
+    """Return the output topic of the experiment's service, with the shape of its input; none without one."""
+    service = spec.workload.service
+    if service is None or service.output is None:
+        return {}
+    return {service.output: spec.topics[service.input]}
+
+
+def ends(cluster: Cluster, topic: str) -> dict[TopicPartition, int]:
+    """Return the high watermark of each partition of a topic. One whose leader does not answer is missing."""
+    return {place: end.high_watermark for place, end in cluster.partition_ends([topic]).items()}
+
+
+def read_output(
+    bootstrap: str, places: Mapping[TopicPartition, int], identify: Callable[[Message], Identity]
+) -> tuple[list[tuple[int, int, int, int]], str]:
+    """Read partitions from their beginning to these ends, at read_committed.
+
+    Returns the rows of `rundir.service.OUTPUT`, and why the read is not complete; '' if it is.
+    """
+    config = {
+        "bootstrap.servers": bootstrap,
+        "group.id": "ackproof-service-output",
+        "enable.auto.commit": False,
+        "auto.offset.reset": "earliest",
+        "isolation.level": "read_committed",
+        "enable.partition.eof": True,
+    }
+    rows: list[tuple[int, int, int, int]] = []
+    left = {place: end for place, end in places.items() if end > 0}
+    consumer = Consumer(config)
+    try:
+        consumer.assign([ClientPartition(*place, 0) for place in left])
+        moved = time.monotonic()
+        while left and time.monotonic() - moved < _READ_IDLE_S:
+            for message in consumer.consume(_BATCH, 0.2):
+                place = TopicPartition(message.topic() or "", message.partition() or 0)
+                offset = message.offset() or 0
+                error = message.error()
+                if error is None:
+                    rows.append((*identify(message), place.partition, offset))
+                    moved = time.monotonic()
+                elif error.code() != KafkaError._PARTITION_EOF:
+                    continue  # what stays unread is counted below
+                if offset + (error is None) >= left.get(place, 0):
+                    left.pop(place, None)
+    finally:
+        consumer.close()
+    unread = ", ".join(f"{place} below {end}" for place, end in sorted(left.items()))
+    return rows, f"not read: {unread}" if unread else ""
+
+
+def ask_sink(command: Sequence[str]) -> list[tuple[int, int, int, int]]:
+    """Run a command that prints one identity a line. Return the rows of `rundir.service.OUTPUT`. Raises `BadInput`."""
+    try:
+        answer = subprocess.run(command, capture_output=True, text=True, timeout=_SINK_S, check=False)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise BadInput(f"the sink's command {command[0]} did not answer: {error}") from error
+    if answer.returncode:
+        raise BadInput(
+            f"the sink's command ended with {answer.returncode}: {answer.stderr.strip()[-_LAST_WORDS:]}"
+        )
+    lines = [line.strip() for line in answer.stdout.splitlines() if line.strip()]
+    return [(*_parse(line), -1, number) for number, line in enumerate(lines)]
+
+
+def identity_of(message: Message, *, where: str, run_id: str) -> Identity:
+    """Return producer and seq of a record in the output; (-1, -1) if they cannot be read.
+
+    `where`: `value`, `header`, `key`, or a JSON pointer (`experiment.service.ServiceSpec.identity`).
+    """
+    value = message.value()
+    if where == "value":
+        found = decode(run_id, value)
+        return (found.producer, found.seq) if found.intact and found.producer >= 0 else _NOBODY
+    if where == "header":
+        return _parse(dict(message.headers() or ()).get(HEADER))
+    if where == "key":
+        return _parse(message.key())
+    try:
+        document = json.loads(value or b"")
+        for name in where.split("/")[1:]:
+            document = document[int(name)] if isinstance(document, list) else document[name]
+    except (ValueError, KeyError, IndexError, TypeError):
+        return _NOBODY
+    return _parse(document)
+
+
+def _parse(text: object) -> Identity:
+    """Parse `rundir.payload.identity_text`."""
+    if isinstance(text, bytes):
+        text = text.decode(errors="replace")
+    producer, _, seq = text.partition("-") if isinstance(text, str) else ("", "", "")
+    if not (producer.isdecimal() and seq.isdecimal() and len(producer) < 9 and len(seq) < 18):
+        return _NOBODY
+    return int(producer), int(seq)

@@ -1,0 +1,200 @@
+"""A service under test: did it copy each input record as it promises, and what does its level leave open?"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+import pyarrow as pa
+
+from ackproof.clients.command.events import Position
+from ackproof.experiment.promises import Promises
+from ackproof.experiment.service import ServiceSpec
+from ackproof.judge.facts import Facts
+from ackproof.judge.opinion import Opinion, agrees, breaks, lacks, not_judged, stays_open
+from ackproof.judge.service import (
+    ServiceCounts,
+    ServiceEvents,
+    count_copies,
+    read_events,
+    read_service,
+    unwritten,
+)
+from ackproof.rundir.anomalies import Anomaly
+from ackproof.rundir.model import Chance
+from ackproof.rundir.partition import TopicPartition
+from ackproof.rundir.service import ServiceFile
+
+_SUBJECT: Final = "service"
+_SAMPLES: Final = 3
+_UNTOLD: Final = {
+    0: "which records it was handed and processed: it tells nothing (level 0)",
+    1: "its own commits and who owned a partition: it tells deliveries alone (level 1)",
+    2: "its sends: it does not tell them (level 2)",
+}
+"""By the level that a service reached: what is therefore not judged. Each line holds for lower levels too."""
+_REMOVED: Final = (Anomaly.LOST, Anomaly.OVERWRITTEN, Anomaly.VANISHED, Anomaly.CONFLICT, Anomaly.DELETED)
+
+
+def check_service(facts: Facts) -> Iterator[Opinion]:
+    """Yield an opinion of kind `breaks` if a service dropped input records, doubled them against its promise, or an
+    acknowledged record of its output is not there.
+
+    Yields `lacks` if an instance died or broke its contract, if the service did not catch up, or if its output could
+    not be read; "not judged" for what its level leaves out; else `agrees`.
+    """
+    spec, file = facts.case.experiment.workload.service, read_service(facts.run)
+    if spec is None:
+        return
+    if file is None:
+        yield lacks("the run has no file of what became of the service", subject=_SUBJECT)
+        return
+    places = [
+        TopicPartition(spec.input, number)
+        for number in range(facts.case.experiment.topics[spec.input].partitions)
+    ]
+    try:
+        counts = count_copies(facts.run, file, places)
+        told = read_events(facts.run, file, spec.level)
+        gone = unwritten(facts.run, told, spec.output) if spec.output and not file.problem else []
+    except (OSError, pa.ArrowException) as error:
+        yield lacks(f"service: its output cannot be read: {error}", subject=_SUBJECT)
+        return
+    for level in range(told.level, 3):
+        yield not_judged(f"service: {_UNTOLD[level]}", subject=_SUBJECT)
+    yield from _evidence(spec, file, counts, told)
+    yield from _dropped(facts, spec, file, counts, told)
+    yield from _doubled(spec, counts, told)
+    if gone:
+        yield _unwritten(facts, spec, gone, told)
+    yield agrees(
+        f"service at level {told.level}: {counts.copied:,} of {counts.records:,} input records are in its output",
+        subject=_SUBJECT,
+        numbers={"level": told.level, "copied": counts.copied, "records": counts.records},
+    )
+
+
+def _evidence(
+    spec: ServiceSpec, file: ServiceFile, counts: ServiceCounts, told: ServiceEvents
+) -> Iterator[Opinion]:
+    for one in file.instances:
+        words = f": {one.last_words.splitlines()[-1]}" if one.last_words else ""
+        if not one.asked:
+            yield lacks(f"service {one.id} ended by itself ({one.status}){words}", subject=_SUBJECT)
+        elif spec.level and one.status:
+            yield lacks(
+                f"service {one.id} was asked to stop and ended with {one.status}{words}", subject=_SUBJECT
+            )
+    for name, breach in told.breaches:
+        yield lacks(f"service {name} breaks the contract of docs/clients.md: {breach}", subject=_SUBJECT)
+    if told.missing:
+        names = ", ".join(told.missing)
+        yield lacks(f"service: it never told {names}, and level {spec.level} needs them", subject=_SUBJECT)
+    if file.problem:
+        yield lacks(f"service: its output is not complete: {file.problem}", subject=_SUBJECT)
+    if file.committed.reason:
+        yield lacks(f"service: no commits of {spec.group}: {file.committed.reason}", subject=_SUBJECT)
+    if counts.pending:
+        what = (
+            f"group {spec.group} committed nothing" if counts.uncommitted else "they are not committed past"
+        )
+        yield lacks(
+            f"service: it did not finish: {len(counts.pending):,} input records are not in its output, and {what}: "
+            f"{_samples(counts.pending)}",
+            subject=_SUBJECT,
+            numbers={"pending": len(counts.pending)},
+        )
+    if counts.foreign:
+        yield lacks(
+            f"service: {counts.foreign:,} records of its output have no identity of an input record; is "
+            f"identity: {spec.identity} right?",
+            subject=_SUBJECT,
+            numbers={"foreign": counts.foreign},
+        )
+
+
+def _dropped(
+    facts: Facts, spec: ServiceSpec, file: ServiceFile, counts: ServiceCounts, told: ServiceEvents
+) -> Iterator[Opinion]:
+    if not counts.dropped or file.problem:
+        return
+    text = (
+        f"service: {len(counts.dropped):,} of {counts.records:,} input records are not in its output, and group "
+        f"{spec.group} committed past them: {_samples(counts.dropped)}{_describe_dropped(counts, told)}"
+    )
+    numbers = {"dropped": len(counts.dropped)}
+    if spec.promise == "at-most-once":
+        yield not_judged(f"{text}. Allowed: it promises at most once", subject=_SUBJECT, numbers=numbers)
+    elif why := _why_unread(facts, spec):
+        yield stays_open(f"{text}. Neither forbidden nor allowed: {why}", subject=_SUBJECT, numbers=numbers)
+    else:
+        yield breaks(f"{text}. Forbidden: it promises {spec.promise}", subject=_SUBJECT, numbers=numbers)
+
+
+def _describe_dropped(counts: ServiceCounts, told: ServiceEvents) -> str:
+    """Return the statements of the service on the dropped records, as the end of a sentence."""
+    if not told.level:
+        return ""
+    sends = told.sends
+    numbers = {
+        "never delivered": sum(one not in told.delivered for one in counts.dropped),
+        "delivered and never processed": sum(
+            one in told.delivered and one not in told.processed for one in counts.dropped
+        ),
+        "told as processed": sum(one in told.processed for one in counts.dropped),
+    }
+    if told.level >= 3:
+        numbers["never sent"] = sum(one not in sends.attempts for one in counts.dropped)
+        numbers["sent with an error that was swallowed"] = sum(
+            one in sends.failed and one not in sends.acked_of for one in counts.dropped
+        )
+    return " (" + ", ".join(f"{number:,} {words}" for words, number in numbers.items() if number) + ")"
+
+
+def _why_unread(facts: Facts, spec: ServiceSpec) -> str:
+    """Return why the service may have read other records at these offsets, '' if it cannot."""
+    promises = Promises.from_experiment(facts.case.planned, spec.input)
+    if promises.unclean_election or promises.dropped:
+        return "the input topic may have lost records after the service read them"
+    loss = facts.prediction.find_class(Anomaly.LOST, spec.input)
+    if promises.acks == "all" and loss is not None and loss.chance is Chance.POSSIBLE:
+        return "under these faults Kafka may lose acknowledged records"
+    if removed := [name for name in _REMOVED if facts.audit.counts.get(name)]:
+        return f"the input topic itself shows {', '.join(removed)}"
+    return ""
+
+
+def _doubled(spec: ServiceSpec, counts: ServiceCounts, told: ServiceEvents) -> Iterator[Opinion]:
+    if not counts.doubled:
+        return
+    count = len(counts.doubled)
+    text = f"service: {count:,} input records are more than once in its output: {_samples(counts.doubled)}"
+    if told.level:
+        again = sum(told.delivered[one] > 1 for one in counts.doubled)
+        text += f" ({again:,} were delivered more than once, {count - again:,} once)"
+    numbers = {"doubled": count}
+    if spec.promise == "at-least-once":
+        yield not_judged(f"{text}. Allowed: it promises at least once", subject=_SUBJECT, numbers=numbers)
+    else:
+        yield breaks(
+            f"{text}. Forbidden: it promises {spec.promise}", subject=_SUBJECT, numbers=numbers, proven=True
+        )
+
+
+def _unwritten(facts: Facts, spec: ServiceSpec, gone: Sequence[Position], told: ServiceEvents) -> Opinion:
+    text = (
+        f"service: {len(gone):,} records of its output were acknowledged and are not there: {_samples(gone)}"
+    )
+    numbers = {"unwritten": len(gone)}
+    promises = Promises.from_experiment(facts.case.planned, spec.input)  # the output has the input's settings
+    if told.sends.reliable and promises.min_insync >= 2 and not promises.unclean_election:
+        return breaks(f"{text}. Forbidden: it told acks=all", subject=_SUBJECT, numbers=numbers)
+    return stays_open(
+        f"{text}. Its acks or the topic's settings permit it", subject=_SUBJECT, numbers=numbers
+    )
+
+
+def _samples(found: Sequence[Position]) -> str:
+    """Return the first positions as text: `orders/0 at 13, orders/1 at 110, …`."""
+    named = [f"{place} at {offset}" for place, offset in found[:_SAMPLES]]
+    return ", ".join([*named, *(["…"] if len(found) > _SAMPLES else [])])

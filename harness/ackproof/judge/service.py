@@ -1,0 +1,202 @@
+"""What became of each input record in a service under test: counts from its output, its commits and what it told.
+
+The input is the final read of the input topic. A record is dropped if the group's committed offset is greater and the
+output lacks it: the service will not read it again.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from ackproof.clients.command.events import (
+    LINES,
+    Breach,
+    EventName,
+    Position,
+    ProgramEvent,
+    ProgramLines,
+    level_of,
+    needed_at,
+)
+from ackproof.rundir import storage
+from ackproof.rundir.layout import CaseDir
+from ackproof.rundir.ledger import FinalRows
+from ackproof.rundir.partition import TopicPartition
+from ackproof.rundir.service import ServiceFile
+
+_SEQ_BITS: Final = np.int64(40)
+Numbers = npt.NDArray[np.int64]
+
+
+@dataclass
+class Sends:
+    """Sends of a service, as it told them (level 3): attempts, errors and acknowledgements by input record.
+
+    `acked`: acknowledged offsets in the output. `reliable`: every instance told acks=all.
+    """
+
+    failed: Counter[Position] = field(default_factory=Counter)
+    acked_of: Counter[Position] = field(default_factory=Counter)
+    attempts: Counter[Position] = field(default_factory=Counter)
+    acked: set[Position] = field(default_factory=set)
+    reliable: bool = True
+
+
+@dataclass
+class ServiceEvents:
+    """The events of all instances. `level`: the highest whose events were all told.
+
+    `delivered`, `processed`: how often each input record was. `committed`: highest offset whose commit was
+    acknowledged, by partition.
+    """
+
+    level: int = 0
+    missing: tuple[EventName, ...] = ()
+    delivered: Counter[Position] = field(default_factory=Counter)
+    processed: Counter[Position] = field(default_factory=Counter)
+    committed: dict[TopicPartition, int] = field(default_factory=dict)
+    sends: Sends = field(default_factory=Sends)
+    breaches: list[tuple[str, Breach]] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class ServiceCounts:
+    """Fate of the input records. Positions are those in the input.
+
+    `records`: input records with an identity. `dropped`: committed past, and not in the output. `pending`: not in the
+    output, and not committed past. `doubled`: more often in the output than in the input. `foreign`: output records
+    that are none of the input. `uncommitted`: True if the group committed nothing.
+    """
+
+    records: int
+    copied: int
+    dropped: tuple[Position, ...]
+    pending: tuple[Position, ...]
+    doubled: tuple[Position, ...]
+    foreign: int
+    uncommitted: bool
+
+
+def read_service(run: CaseDir) -> ServiceFile | None:
+    """Return what became of the service; None in a run without one. Raises `BadInput`."""
+    return ServiceFile.load(run.service) if run.service.exists() else None
+
+
+def count_copies(run: CaseDir, file: ServiceFile, places: Sequence[TopicPartition]) -> ServiceCounts:
+    """Compare the final read of the input partitions with the output. Raises OSError or ArrowException."""
+    rows = FinalRows(run)
+    keys, partitions, offsets = [], [], []
+    for index, place in enumerate(places):
+        table = rows.read_partition(place)
+        intact = table["intact"].to_numpy() & (table["producer"].to_numpy() >= 0)
+        keys.append(_keys(table["producer"].to_numpy()[intact], table["seq"].to_numpy()[intact]))
+        offsets.append(table["offset"].to_numpy()[intact])
+        partitions.append(np.full(len(keys[-1]), index, np.int64))
+    key, offset, number = map(np.concatenate, (keys, offsets, partitions))
+    output = storage.read_table(run.service_output)
+    out_key = _keys(output["producer"].to_numpy(), output["seq"].to_numpy())
+    committed = file.committed.of_partition
+    behind = np.array([committed.get(place, -1) for place in places], np.int64)
+    own, out_count = np.unique(out_key[output["producer"].to_numpy() >= 0], return_counts=True)
+    in_key, first, in_count = np.unique(key, return_index=True, return_counts=True)
+    copies = _look_up(own, out_count, in_key)
+    absent = _look_up(own, out_count, key) == 0
+    passed = offset < behind[number]
+
+    def positions(rows_of: Numbers) -> tuple[Position, ...]:
+        return tuple((places[int(number[row])], int(offset[row])) for row in rows_of)
+
+    known = int(out_count[np.isin(own, in_key)].sum())
+    return ServiceCounts(
+        records=len(key),
+        copied=int((copies > 0).sum()),
+        dropped=positions(np.flatnonzero(absent & passed)),
+        pending=positions(np.flatnonzero(absent & ~passed)),
+        doubled=positions(first[copies > in_count]),
+        foreign=len(out_key) - known,
+        uncommitted=not committed,
+    )
+
+
+def _keys(producer: npt.NDArray[np.signedinteger], seq: npt.NDArray[np.signedinteger]) -> Numbers:
+    keys: Numbers = (producer.astype(np.int64) << _SEQ_BITS) | seq.astype(np.int64)
+    return keys
+
+
+def _look_up(known: Numbers, counts: Numbers, wanted: Numbers) -> Numbers:
+    """Return the count of each wanted key, 0 for those that are not known. `known` is sorted."""
+    if not len(known):
+        return np.zeros(len(wanted), np.int64)
+    at = np.minimum(np.searchsorted(known, wanted), len(known) - 1)
+    found: Numbers = np.where(known[at] == wanted, counts[at], 0)
+    return found
+
+
+def read_events(run: CaseDir, file: ServiceFile, level: int) -> ServiceEvents:
+    """Read the lines of all instances of a service that is to reach this level. Nothing is read at level 0."""
+    told = ServiceEvents()
+    names: set[EventName] = set()
+    for one in file.instances if level else ():
+        lines = ProgramLines(run.clients / one.id / LINES, one.started_ns, live=False)
+        events = lines.take()
+        names.update(event.name for event in events)
+        _add(told, events)
+        if one.status >= 0:
+            lines.end(one.status)
+        told.breaches += [(one.id, breach) for breach in lines.breaches]
+    told.level = level_of(names)
+    told.missing = tuple(name for name in needed_at(level) if name not in names)
+    return told
+
+
+def _add(told: ServiceEvents, events: Sequence[ProgramEvent]) -> None:
+    commits: dict[int, ProgramEvent] = {}
+    attempts: dict[int, ProgramEvent] = {}
+    sends = told.sends
+    for event in events:
+        match event.name:
+            case EventName.STARTED:
+                sends.reliable &= event.acks == "all"
+            case EventName.DELIVERED if event.place is not None:
+                told.delivered[event.place, event.offset] += 1
+            case EventName.PROCESSED if event.place is not None:
+                told.processed[event.place, event.offset] += 1
+            case EventName.COMMIT:
+                commits[event.number] = event
+            case EventName.COMMITTED if not event.error and event.number in commits:
+                for place, offset in commits[event.number].positions:
+                    told.committed[place] = max(told.committed.get(place, -1), offset)
+            case EventName.ATTEMPT:
+                attempts[event.number] = event
+                if event.origin is not None:
+                    sends.attempts[event.origin] += 1
+            case EventName.RESULT if event.number in attempts:
+                _add_result(sends, attempts[event.number], event)
+            case _:
+                pass
+
+
+def _add_result(sends: Sends, attempt: ProgramEvent, result: ProgramEvent) -> None:
+    if attempt.origin is not None:
+        (sends.failed if result.error else sends.acked_of)[attempt.origin] += 1
+    if not result.error and result.offset >= 0 and attempt.place is not None:
+        sends.acked.add((attempt.place, result.offset))
+
+
+def unwritten(run: CaseDir, told: ServiceEvents, output: str) -> list[Position]:
+    """Return the positions in the output topic that an instance told as acknowledged, and that hold no record."""
+    table = storage.read_table(run.service_output, columns=["partition", "offset"])
+    there: dict[int, set[int]] = defaultdict(set)
+    for partition, offset in zip(table["partition"].to_pylist(), table["offset"].to_pylist(), strict=True):
+        there[partition].add(offset)
+    return sorted(
+        (place, offset)
+        for place, offset in told.sends.acked
+        if place.topic == output and offset not in there[place.partition]
+    )

@@ -1,0 +1,45 @@
+"""`observed/service.json` and `observed/service.parquet`: what became of a service under test.
+
+The lines that its instances printed are in `clients/<id>/lines.jsonl` (docs/clients.md).
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import pyarrow as pa
+
+from ackproof.rundir.committed import GroupOffsets
+from ackproof.rundir.documents import Document
+
+OUTPUT: Final = pa.schema(
+    [("producer", pa.int32()), ("seq", pa.int64()), ("partition", pa.int32()), ("offset", pa.int64())]
+)
+"""Columns of the output. A record without an identity that can be read has producer and seq -1. Identities from a sink
+have partition -1, and their line from 0 as offset."""
+
+
+class InstanceEnd(Document):
+    """One instance of a service. `started_ns`: on CLOCK_MONOTONIC. `status`: exit status, negative for a signal.
+
+    `asked`: it was asked to stop before it ended. `last_words`: end of its standard error.
+    """
+
+    id: str
+    pid: int
+    started_ns: int
+    status: int
+    asked: bool
+    last_words: str = ""
+
+
+class ServiceFile(Document):
+    """`observed/service.json`. `ends`: high watermark of each input partition when the producers had stopped.
+
+    `problem`: why the output could not be read completely; '' if it could.
+    """
+
+    instances: tuple[InstanceEnd, ...] = ()
+    committed: GroupOffsets
+    ends: tuple[tuple[str, int, int], ...] = ()
+    problem: str = ""

@@ -1,0 +1,247 @@
+"""A service under test: what it dropped, doubled or swallowed, with exact counts, and what its level leaves open."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from ackproof.judge.checks.service import check_service
+from ackproof.judge.facts import Facts
+from ackproof.judge.opinion import Opinion, Says
+from ackproof.plan.cases import cases, load
+from ackproof.rundir.committed import GroupOffsets
+from ackproof.rundir.layout import CaseDir, client_folder
+from ackproof.rundir.ledger import ConsumedRows, write_consumed
+from ackproof.rundir.model import Chance
+from ackproof.rundir.outcome import ReadPhase
+from ackproof.rundir.partition import TopicPartition
+from ackproof.rundir.parts import ClientLibrary, mark_end
+from ackproof.rundir.service import OUTPUT, InstanceEnd, ServiceFile
+
+EXPERIMENT = """\
+name: t
+topics: {{orders: {{partitions: 2, config: {{min.insync.replicas: "2", {config}}}}}}}
+workload:
+  service: {{command: [x], input: orders, output: copies, level: {level}, promise: {promise}}}
+"""
+RECORDS = 1000
+"""Records of each input partition. The seq is the offset; the producer is the partition."""
+EVERY = [(place, seq) for place in (0, 1) for seq in range(RECORDS)]
+NOW = 1_000_000
+
+
+class Run:
+    """A run with a service, made by hand."""
+
+    def __init__(
+        self, path: Path, *, level: int = 0, promise: str = "at-least-once", config: str = ""
+    ) -> None:
+        file = path / "x.yaml"
+        file.write_text(EXPERIMENT.format(level=level, promise=promise, config=config))
+        self.case = cases(load(file))[0]
+        self.run = CaseDir(path / "run")
+        self.counts: dict[str, int] = {}
+        self.loss: Any = None
+        for place in (0, 1):
+            self._input(place)
+
+    def _input(self, place: int) -> None:
+        offsets = np.arange(RECORDS, dtype=np.int64)
+        constant = {
+            name: np.full(RECORDS, value, kind)
+            for name, value, kind in (
+                ("place", place, np.int32),
+                ("assignment", 0, np.int32),
+                ("leader_epoch", 0, np.int32),
+                ("producer", place, np.int32),
+                ("origin", 1, np.int32),
+                ("origin_partition", place, np.int32),
+                ("intact", True, np.bool_),
+                ("timestamp_ms", 1, np.int64),
+                ("read_ns", 1, np.int64),
+            )
+        }
+        folder = self.run.consumed / client_folder(f"f{place}")
+        rows = ConsumedRows(
+            reader=place,
+            phase=ReadPhase.FINAL,
+            places=(TopicPartition("orders", 0), TopicPartition("orders", 1)),
+            origins=("", "orders"),
+            offset=offsets,
+            seq=offsets,
+            read_seq=offsets,
+            library=ClientLibrary("librdkafka", "1"),
+            **constant,
+        )
+        folder.mkdir(parents=True)
+        write_consumed(folder, 0, rows)
+        mark_end(folder)
+
+    def judge(
+        self,
+        output: Iterable[tuple[int, int]],
+        *,
+        committed: int | None = RECORDS,
+        lines: Sequence[dict[str, object]] = (),
+        problem: str = "",
+        **end: Any,
+    ) -> list[Opinion]:
+        """Return the opinions on an output of identities. `lines`: of the only instance."""
+        rows = [(producer, seq, 0, offset) for offset, (producer, seq) in enumerate(output)]
+        columns = [pa.array([row[at] for row in rows], kind) for at, kind in enumerate(OUTPUT.types)]
+        self.run.observed.mkdir(exist_ok=True)
+        pq.write_table(pa.Table.from_arrays(columns, schema=OUTPUT), self.run.service_output)
+        offsets = () if committed is None else tuple(("orders", place, committed) for place in (0, 1))
+        ended = {"id": "s0", "pid": 1, "started_ns": NOW, "status": 0, "asked": True, **end}
+        ServiceFile(
+            instances=(InstanceEnd(**ended),),
+            committed=GroupOffsets(group="g", offsets=offsets),
+            problem=problem,
+        ).save(self.run.service)
+        folder = self.run.clients / "s0"
+        folder.mkdir(parents=True, exist_ok=True)
+        text = "".join(json.dumps({**line, "t": NOW + at}) + "\n" for at, line in enumerate(lines))
+        (folder / "lines.jsonl").write_text(text)
+        facts = SimpleNamespace(
+            run=self.run,
+            case=self.case,
+            audit=SimpleNamespace(counts=self.counts),
+            prediction=SimpleNamespace(find_class=lambda *_: self.loss),
+        )
+        return list(check_service(cast("Facts", facts)))
+
+
+def texts(opinions: Iterable[Opinion], says: Says) -> list[str]:
+    return [one.text for one in opinions if one.says is says]
+
+
+def told(
+    records: Iterable[tuple[int, int]], *, sent: bool = True, acks: str = "all"
+) -> list[dict[str, object]]:
+    """What an instance tells that processes these records. Output offsets are counted from 0."""
+    own = list(records)
+    at = [{"topic": "orders", "p": place, "o": seq} for place, seq in own]
+    lines: list[dict[str, object]] = [{"e": "started", "client": "x", "acks": acks}]
+    lines += [{"e": "assigned", "ps": [["orders", 0]]}]
+    lines += [{"e": "delivered", **one} for one in at]
+    for n, (place, seq) in enumerate(own if sent else ()):
+        lines.append({"e": "attempt", "n": n, "topic": "copies", "p": 0, "of": ["orders", place, seq]})
+    lines += [{"e": "result", "n": n, "o": n} for n in range(len(own) if sent else 0)]
+    lines += [{"e": "processed", **one} for one in at]
+    lines += [{"e": "commit", "n": 0, "os": [["orders", 0, 1]]}, {"e": "committed", "n": 0}]
+    return [*lines, {"e": "closed"}]
+
+
+def test_a_service_that_copies_all_is_confirmed(tmp_path: Path) -> None:
+    opinions = Run(tmp_path).judge(EVERY)
+    assert texts(opinions, Says.AGREES) == [
+        "service at level 0: 2,000 of 2,000 input records are in its output"
+    ]
+    assert len(texts(opinions, Says.NOT_JUDGED)) == 3
+    assert {one.says for one in opinions} == {Says.AGREES, Says.NOT_JUDGED}
+
+
+def test_dropped_records_are_counted_at_level_0(tmp_path: Path) -> None:
+    """32 records that the group committed past and that are nowhere: a swallowed exception."""
+    kept = [one for n, one in enumerate(EVERY) if n % 60 != 13 or n >= 32 * 60]
+    (text,) = texts(Run(tmp_path).judge(kept), Says.BREAKS)
+    assert text.startswith(
+        "service: 32 of 2,000 input records are not in its output, and group ackproof-service committed past them: "
+        "orders/0 at 13, orders/0 at 73, orders/0 at 133, …. Forbidden: it promises at-least-once"
+    )
+
+
+def test_what_was_not_committed_past_is_no_drop(tmp_path: Path) -> None:
+    for committed in (500, None):
+        (tmp_path / str(committed)).mkdir()
+        opinions = Run(tmp_path / str(committed)).judge(
+            [one for one in EVERY if one[1] < 500], committed=committed
+        )
+        assert not texts(opinions, Says.BREAKS)
+        assert "it did not finish: 1,000 input records" in texts(opinions, Says.LACKS)[0]
+
+
+def test_doubled_records_are_counted_and_judged_by_the_promise(tmp_path: Path) -> None:
+    output = [*EVERY, *EVERY[100:140], *EVERY[100:101]]
+    (tmp_path / "once").mkdir()
+    opinions = Run(tmp_path).judge(output)
+    assert not texts(opinions, Says.BREAKS)
+    assert any("40 input records are more than once" in text for text in texts(opinions, Says.NOT_JUDGED))
+    once = Run(tmp_path / "once", promise="exactly-once").judge(output)
+    (broken,) = [one for one in once if one.says is Says.BREAKS]
+    assert broken.numbers == {"doubled": 40} and broken.proven
+
+
+def test_an_at_most_once_service_may_drop(tmp_path: Path) -> None:
+    assert not texts(Run(tmp_path, promise="at-most-once").judge(EVERY[5:]), Says.BREAKS)
+
+
+def test_what_kafka_may_have_lost_is_no_drop(tmp_path: Path) -> None:
+    run = Run(tmp_path)
+    run.counts = {"lost": 3}
+    assert "the input topic itself shows lost" in texts(run.judge(EVERY[5:]), Says.OPEN)[0]
+    run.counts, run.loss = {}, SimpleNamespace(chance=Chance.POSSIBLE)
+    assert "Kafka may lose acknowledged records" in texts(run.judge(EVERY[5:]), Says.OPEN)[0]
+    (tmp_path / "unclean").mkdir()
+    unclean = Run(tmp_path / "unclean", config='unclean.leader.election.enable: "true"')
+    assert texts(unclean.judge(EVERY[5:]), Says.OPEN)
+
+
+def test_levels_say_how_records_were_dropped(tmp_path: Path) -> None:
+    """Level 3: an error that was swallowed, and one record that was never handed over."""
+    run = Run(tmp_path, level=3)
+    lines = told(EVERY[:-1])
+    for line in lines:
+        if line["e"] == "result" and cast("int", line["n"]) < 4:
+            line |= {"x": "NOT_LEADER", "o": -1}
+        elif line["e"] == "result":
+            line["o"] = cast("int", line["n"]) - 4
+    opinions = run.judge(EVERY[4:-1], lines=lines)
+    (text,) = texts(opinions, Says.BREAKS)
+    assert "5 of 2,000 input records" in text
+    assert (
+        "(1 never delivered, 4 told as processed, 1 never sent, 4 sent with an error that was swallowed)"
+        in text
+    )
+    assert texts(opinions, Says.AGREES)[0].startswith("service at level 3")
+    assert not texts(opinions, Says.NOT_JUDGED)
+
+
+def test_acknowledged_records_that_the_output_lacks_are_counted(tmp_path: Path) -> None:
+    """Told with acks=all they are forbidden; with other acks nobody promised them."""
+    run = Run(tmp_path, level=3)
+    opinions = run.judge(EVERY[:-2], lines=told(EVERY))
+    assert any("2 records of its output were acknowledged" in text for text in texts(opinions, Says.BREAKS))
+    opinions = run.judge(EVERY[:-2], lines=told(EVERY, acks="1"))
+    assert any("2 records of its output were acknowledged" in text for text in texts(opinions, Says.OPEN))
+
+
+def test_a_level_that_is_not_reached_is_said(tmp_path: Path) -> None:
+    opinions = Run(tmp_path, level=3).judge(EVERY, lines=told(EVERY, sent=False))
+    assert texts(opinions, Says.LACKS) == ["service: it never told attempt, result, and level 3 needs them"]
+    assert texts(opinions, Says.NOT_JUDGED) == ["service: its sends: it does not tell them (level 2)"]
+
+
+@pytest.mark.parametrize(
+    ("changes", "why"),
+    [
+        ({"asked": False, "status": 1, "last_words": "a\nb"}, "service s0 ended by itself (1): b"),
+        ({"problem": "not read: copies/0 below 9"}, "its output is not complete: not read"),
+    ],
+)
+def test_missing_evidence_is_said(tmp_path: Path, changes: dict[str, Any], why: str) -> None:
+    opinions = Run(tmp_path).judge(EVERY[9:] if "problem" in changes else EVERY, **changes)
+    assert why in texts(opinions, Says.LACKS)[0] and not texts(opinions, Says.BREAKS)
+
+
+def test_a_wrong_identity_is_said(tmp_path: Path) -> None:
+    opinions = Run(tmp_path).judge([*EVERY, (-1, -1), (7, 1)])
+    assert "2 records of its output have no identity of an input record" in texts(opinions, Says.LACKS)[0]
