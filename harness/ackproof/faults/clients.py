@@ -185,7 +185,7 @@ class FenceProducer(ClientFault):
 ClientT = TypeVar("ClientT", bound=ClientFault)
 
 
-class ClientInjection(Injection[ClientT]):
+class _ClientInjection(Injection[ClientT]):
     """Base of the injections of client faults: chooses the clients and waits for their state."""
 
     def __init__(self, fault: ClientT, aim: Aim, context: FaultContext) -> None:
@@ -246,7 +246,7 @@ def _is_gone(client: ClientProcess) -> bool:
 
 
 @injects(KillClient)
-class KillClientInjection(ClientInjection[KillClient]):
+class _KillClientInjection(_ClientInjection[KillClient]):
     """Kill clients with SIGKILL, and start a new client for each."""
 
     _others: Sequence[str] = ()
@@ -280,7 +280,7 @@ class KillClientInjection(ClientInjection[KillClient]):
 
 
 @injects(PauseClient)
-class PauseClientInjection(ClientInjection[PauseClient]):
+class _PauseClientInjection(_ClientInjection[PauseClient]):
     """Pause clients with SIGSTOP. Healing sends SIGCONT."""
 
     def inject(self) -> str:
@@ -333,7 +333,7 @@ class PauseClientInjection(ClientInjection[PauseClient]):
 
 
 @injects(FenceProducer)
-class FenceProducerInjection(ClientInjection[FenceProducer]):
+class _FenceProducerInjection(_ClientInjection[FenceProducer]):
     """Start another producer with the transactional id of one that still runs."""
 
     def __init__(self, fault: FenceProducer, aim: Aim, context: FaultContext) -> None:

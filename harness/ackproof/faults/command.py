@@ -110,7 +110,7 @@ _BRACES: Final = re.compile(r"(?<![${])\{[A-Za-z_]+\}(?!\})")
 
 
 @dataclass(frozen=True)
-class CommandResult:
+class _CommandResult:
     """A command that was run: its words joined by blanks, its exit status and its output."""
 
     words: str
@@ -178,7 +178,7 @@ class CommandInjection(Injection[CommandFault]):
             raise self.not_confirmed(f"{name} failed: {ran}")
         return str(ran)
 
-    def _await_check(self, name: str, argv: Sequence[str], *, yes: bool) -> CommandResult:
+    def _await_check(self, name: str, argv: Sequence[str], *, yes: bool) -> _CommandResult:
         return self.wait_for_good(
             partial(self._run, name, argv),
             lambda ran: (ran.status == 0) is yes,
@@ -188,7 +188,7 @@ class CommandInjection(Injection[CommandFault]):
             to_the_end=True,
         )
 
-    def _run(self, name: str, argv: Sequence[str]) -> CommandResult:
+    def _run(self, name: str, argv: Sequence[str]) -> _CommandResult:
         """Run a command. Raises `FaultNotConfirmed` if it cannot start, or exceeds its time limit and is killed."""
         words = list(argv)
         for field, value in self._replace.items():
@@ -209,7 +209,7 @@ class CommandInjection(Injection[CommandFault]):
             ) from error
         finally:
             _end(child)
-        return CommandResult(" ".join(words), status, _text(output))
+        return _CommandResult(" ".join(words), status, _text(output))
 
 
 def _end(child: Child) -> None:

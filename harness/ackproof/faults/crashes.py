@@ -114,7 +114,7 @@ class KillStarting(ProcessFault):
 
 
 @injects(KillStarting)
-class KillStartingInjection(ProcessInjection[KillStarting]):
+class _KillStartingInjection(ProcessInjection[KillStarting]):
     """Kill a node, start it, and kill it again before that start is complete."""
 
     def inject(self) -> str:

@@ -226,7 +226,7 @@ def due(life: Life, lives: Lives, moment: Moment, look: Look) -> str | None:
     if moment.load is LoadPhase.OVER and life.is_drawn:
         raise AckproofError("the load was over before its time came")
     fired = _fired(life, lives, moment, look)
-    if fired is None and moment.load is not LoadPhase.RUNS and not will_fire(life, lives):
+    if fired is None and moment.load is not LoadPhase.RUNS and not _will_fire(life, lives):
         raise AckproofError(f"its trigger never fired: {_never(life.fault, look)}")
     return fired
 
@@ -292,7 +292,7 @@ def state_came(trigger: StateTrigger, number: float | None, moment: Moment) -> s
     return None
 
 
-def will_fire(life: Life, lives: Lives) -> bool:
+def _will_fire(life: Life, lives: Lives) -> bool:
     """Return True if a waiting fault certainly begins."""
 
     def fate(number: int) -> bool | Trigger:
@@ -310,7 +310,7 @@ def pending(lives: Lives) -> bool:
     """
     lasting = any(life.bit and not life.over and not _ends_by_itself(life.fault) for life in lives.values())
     return any(
-        will_fire(life, lives)
+        _will_fire(life, lives)
         if life.stage is Stage.WAITING
         else not life.over and _ends_by_itself(life.fault) and not (lasting and life.stage is Stage.HEALED)
         for life in lives.values()

@@ -251,7 +251,7 @@ class KillInjection(ProcessInjection[Kill]):
 
 
 @injects(Stop)
-class StopInjection(ProcessInjection[Stop]):
+class _StopInjection(ProcessInjection[Stop]):
     """Shut nodes down by SIGTERM (a controlled shutdown). Healing starts them again."""
 
     def inject(self) -> str:
@@ -305,7 +305,7 @@ class PauseInjection(ProcessInjection[Pause]):
 
 
 @injects(Restart)
-class RestartInjection(ProcessInjection[Restart]):
+class _RestartInjection(ProcessInjection[Restart]):
     """Shut nodes down and start them at once. Confirmed when another process runs each node."""
 
     def inject(self) -> str:

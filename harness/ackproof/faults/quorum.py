@@ -81,7 +81,7 @@ class LoseQuorum(FaultSpec):
 
 
 @injects(LoseQuorum)
-class LoseQuorumInjection(ProcessInjection[LoseQuorum]):
+class _LoseQuorumInjection(ProcessInjection[LoseQuorum]):
     """Kill or pause controllers until there is no majority."""
 
     def __init__(self, fault: LoseQuorum, aim: Aim, context: FaultContext) -> None:
@@ -187,7 +187,7 @@ class RemoveController(NodeFault):
 
 
 @injects(RemoveController)
-class ControllerRemoval(Injection[RemoveController]):
+class _ControllerRemoval(Injection[RemoveController]):
     """Remove controllers from the quorum (RemoveRaftVoter). Healing adds them again (AddRaftVoter)."""
 
     def __init__(self, fault: RemoveController, aim: Aim, context: FaultContext) -> None:

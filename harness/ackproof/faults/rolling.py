@@ -107,7 +107,7 @@ RolloutT = TypeVar("RolloutT", bound=RollingRestart | Upgrade)
 
 
 @injects(RollingRestart)
-class RolloutInjection(ProcessInjection[RolloutT]):
+class _RolloutInjection(ProcessInjection[RolloutT]):
     """Restart nodes one after the other: a controlled shutdown, a start, and a wait until the node is in
     sync."""
 
@@ -200,7 +200,7 @@ class RolloutInjection(ProcessInjection[RolloutT]):
 
 
 @injects(Upgrade)
-class UpgradeInjection(RolloutInjection[Upgrade]):
+class _UpgradeInjection(_RolloutInjection[Upgrade]):
     """Restart nodes one after the other on another release, then raise the feature levels."""
 
     _levels: Mapping[str, int] = MappingProxyType({})

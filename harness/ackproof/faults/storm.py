@@ -216,7 +216,7 @@ def draw_storm(
         possible = possible_kinds(storm, experiment, able)
         menu = {kind: MenuEntry(weight=1) for kind, why in possible.items() if not why}
     kinds = _choose_kinds(menu, storm.swarm, generator)
-    draw = Draw(generator, roles_of(storm, experiment), experiment)
+    draw = Draw(generator, _roles_of(storm, experiment), experiment)
     roles = {kind: roles_for_kind(storm, kind, experiment) for kind in kinds}
     weights = [menu[kind].weight for kind in kinds]
     faults: list[FaultSpec] = []
@@ -232,7 +232,7 @@ def draw_storm(
             found = make_valid_fault(kind, MenuEntry(weight=1), own, number, trigger, lasts, able)
             faults += [] if isinstance(found, str) else [found]
         else:
-            faults.append(make_fault(kind, menu[kind], own, number, trigger, lasts))
+            faults.append(_make_fault(kind, menu[kind], own, number, trigger, lasts))
     return StormDraw(tuple(faults), tuple(kind for kind in menu if kind not in kinds))
 
 
@@ -249,7 +249,7 @@ def _impossible(storm: Storm, kind: str, experiment: ExperimentSpec, able: Able)
         return f"not possible on the backend {experiment.backend}, because {why}"
     if mode in spec.NOT_IN:
         return f"not possible with cluster.mode: {mode}, because {spec.NOT_IN[mode]}"
-    draw = Draw(random.Random(0), roles_of(storm, experiment), experiment)
+    draw = Draw(random.Random(0), _roles_of(storm, experiment), experiment)
     found = make_valid_fault(
         kind, storm.menu_entry(kind), draw, DRAWN_FROM, ChainTrigger(storm.number), storm.lasting.high, able
     )
@@ -269,7 +269,7 @@ def make_valid_fault(
         if not entry.fields and fault_kinds()[kind].draw_fields(draw) is None:
             return "a storm cannot draw its fields here"
         try:
-            found = make_fault(kind, entry, draw, number, trigger, lasts)
+            found = _make_fault(kind, entry, draw, number, trigger, lasts)
         except ValidationError as error:
             why = error.errors()[0]["msg"]
             continue
@@ -307,7 +307,7 @@ def _choose_kinds(menu: dict[str, MenuEntry], swarm: bool, generator: random.Ran
     return [kind for kind in every if generator.random() < 0.5] or [generator.choice(every)]
 
 
-def roles_of(storm: Storm, experiment: ExperimentSpec) -> list[str]:
+def _roles_of(storm: Storm, experiment: ExperimentSpec) -> list[str]:
     """Return the roles, in the grammar of a file, that a storm's faults of nodes may be aimed at."""
     if storm.roles is not None:
         return [str(role) for role in storm.roles]
@@ -325,7 +325,7 @@ def roles_of(storm: Storm, experiment: ExperimentSpec) -> list[str]:
 
 def roles_for_kind(storm: Storm, kind: str, experiment: ExperimentSpec) -> list[str]:
     """Return the storm's roles that faults of this kind can be aimed at; if there is none, all of them."""
-    roles = roles_of(storm, experiment)
+    roles = _roles_of(storm, experiment)
     return [role for role in roles if _fits(storm, kind, role, experiment)] or roles
 
 
@@ -344,10 +344,10 @@ def make_sample(storm: Storm, kind: str, roles: Sequence[str], experiment: Exper
     """
     draw = Draw(random.Random(0), roles, experiment)
     trigger = ChainTrigger(storm.number)
-    return make_fault(kind, storm.menu_entry(kind), draw, DRAWN_FROM, trigger, storm.lasting.high)
+    return _make_fault(kind, storm.menu_entry(kind), draw, DRAWN_FROM, trigger, storm.lasting.high)
 
 
-def make_fault(
+def _make_fault(
     kind: str, entry: MenuEntry, draw: Draw, number: int, trigger: ChainTrigger, lasts: float
 ) -> FaultSpec:
     """Return one fault of a kind on the menu. Raises `pydantic.ValidationError` if its fields do not fit.

@@ -66,7 +66,7 @@ def zookeeper_of(context: FaultContext) -> ZooKeeper:
 
 
 @injects(ExpireSession)
-class ExpireSessionInjection(Injection[ExpireSession]):
+class _ExpireSessionInjection(Injection[ExpireSession]):
     """Close the sessions of brokers. The brokers register again by themselves."""
 
     def __init__(self, fault: ExpireSession, aim: Aim, context: FaultContext) -> None:

@@ -50,7 +50,7 @@ class Rejected(Exception):
     """A directory that cannot be audited at all (exit 254). The text says why."""
 
 
-class ClientClosing(Enum):
+class _ClientClosing(Enum):
     """State of a client's ledger folder: a client that closes writes `_END`, which describes its parts."""
 
     NONE = "no _END"
@@ -147,16 +147,16 @@ def examine_directory(directory: Path, *, set_aside: dict[str, str]) -> Ledger:
         )
     if ledger.rows("produced") == 0:
         ledger.reasons.append("ledger/produced: no rows")
-    if ledger.rows("consumed") == 0 and ClientClosing.WHOLE not in clients["consumed"].values():
+    if ledger.rows("consumed") == 0 and _ClientClosing.WHOLE not in clients["consumed"].values():
         ledger.reasons.append("ledger/consumed: no rows, and no reader that closed (_END)")
     return ledger
 
 
 def _read_ledger(
     ledger: Ledger, kind: LedgerKind, folder: Path, set_aside: Mapping[str, str]
-) -> dict[str, ClientClosing]:
+) -> dict[str, _ClientClosing]:
     """Add the parts of the produced or of the consumed ledger. Return the state of each client's folder."""
-    found: dict[str, ClientClosing] = {}
+    found: dict[str, _ClientClosing] = {}
     for entry in sorted(folder.iterdir()):
         if entry.name.startswith("client=") and entry.is_dir():
             client = entry.name.removeprefix("client=")
@@ -168,7 +168,7 @@ def _read_ledger(
 
 def _read_client(
     ledger: Ledger, kind: LedgerKind, client: str, folder: Path, set_aside: Mapping[str, str]
-) -> ClientClosing:
+) -> _ClientClosing:
     """Add the parts of one client, except those that its `_END` does not list. Return the state of its
     folder.
     """
@@ -204,8 +204,8 @@ def _read_client(
         flaws += _find_holes(ledger, kind, client)
     ledger.reasons += flaws
     if not has_end(folder):
-        return ClientClosing.NONE
-    return ClientClosing.BROKEN if flaws or parts.keys() != digests.keys() else ClientClosing.WHOLE
+        return _ClientClosing.NONE
+    return _ClientClosing.BROKEN if flaws or parts.keys() != digests.keys() else _ClientClosing.WHOLE
 
 
 def _find_holes(ledger: Ledger, kind: LedgerKind, client: str) -> list[str]:
@@ -246,11 +246,11 @@ def _report_strays(entry: Path, ledger: Ledger) -> None:
 
 
 def _check_ends(
-    ledger: Ledger, listed: Sequence[ListedClient], clients: dict[LedgerKind, dict[str, ClientClosing]]
+    ledger: Ledger, listed: Sequence[ListedClient], clients: dict[LedgerKind, dict[str, _ClientClosing]]
 ) -> None:
     killed = {client.id for client in listed if client.killed}
     for kind, closings in clients.items():
-        for name in sorted(name for name, closing in closings.items() if closing is ClientClosing.NONE):
+        for name in sorted(name for name, closing in closings.items() if closing is _ClientClosing.NONE):
             missing = [f"ledger/{kind}/{client_folder(name)}: no _END"]
             ledger.reasons += _find_holes(ledger, kind, name) if name in killed else missing
     ledger.reasons.extend(
@@ -267,7 +267,7 @@ def _check_ends(
     producers: set[int] = set()
     for client in listed:
         closing = clients["produced"].get(client.id, clients["consumed"].get(client.id))
-        if closing is ClientClosing.WHOLE:
+        if closing is _ClientClosing.WHOLE:
             continue
         if client.producer is not None:
             producers.add(client.producer)

@@ -57,7 +57,7 @@ def fill_in_builds(file: str, root: MapNode, folder: FilePath) -> MapNode:
         base = FilePath.cwd() if node.mark == NOWHERE else folder  # NOWHERE: from the command line
         try:
             if name == "settings_from" and isinstance(node, ScalarNode) and isinstance(node.value, str):
-                return read_broker_file(node, base)
+                return _read_broker_file(node, base)
             # `to:` of the fault `upgrade` is a Kafka too.
             if name == "kafka" or f"{above}.{key}".endswith("upgrade.to"):
                 node = _identify(node, base)
@@ -110,7 +110,7 @@ def _identify(node: Node, base: FilePath) -> Node:
     )
 
 
-def read_broker_file(node: ScalarNode, folder: FilePath) -> MapNode:
+def _read_broker_file(node: ScalarNode, folder: FilePath) -> MapNode:
     """Return the long form of a `settings_from` that names a file (`node`): with the settings in that file.
 
     Its path is relative to `folder`. Raises `BadInput`.

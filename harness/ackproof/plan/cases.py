@@ -129,7 +129,7 @@ def load(
     """
     file, raw = read(path)
     try:
-        root = with_settings(spelt_out(parse(raw, file)), settings)
+        root = _with_settings(spelt_out(parse(raw, file)), settings)
         if backend is not None:
             root = override(root, ("backend",), ScalarNode(backend, backend, NOWHERE))
         if repeat is not None:
@@ -180,7 +180,7 @@ def cases(
             case_id,
             cell.settings,
             number,
-            case_seed(own, case_id),
+            _case_seed(own, case_id),
             cell.experiment.model_copy(update={"seed": own}),
             cell.label,
             deals[cell.name],
@@ -196,7 +196,7 @@ def reseeded(case: Case, seed: int) -> Case:
     Faults of a storm with `pairs: all` stay the same: the experiment's own seed draws them.
     """
     dealt = pairs_of(case.experiment)
-    own = case_seed(seed, case.id)
+    own = _case_seed(seed, case.id)
     return _make_case(case.id, case.settings, case.repeat, own, case.experiment, case.cell, dealt)
 
 
@@ -210,7 +210,7 @@ def pairs_of(experiment: ExperimentSpec) -> PairShares | None:
     return None if storm is None else distribute_pairs(storm, experiment, able_on(experiment))
 
 
-def case_seed(seed: int, case_id: str) -> int:
+def _case_seed(seed: int, case_id: str) -> int:
     """Return the seed of one case: the first 63 bits of SHA-256 over the experiment's seed and the case's id."""
     digest = hashlib.sha256(f"{seed}/{case_id}".encode()).digest()
     return int.from_bytes(digest[:8], "big") >> 1
@@ -250,7 +250,7 @@ _TEXTS: Final = frozenset({"kafka", "settings_from"})
 """Fields whose value is text even if it looks like a number: a shell removes the quotes that a file would have."""
 
 
-def with_settings(root: MapNode, settings: Sequence[str]) -> MapNode:
+def _with_settings(root: MapNode, settings: Sequence[str]) -> MapNode:
     """Return the experiment with each `PATH=VALUE` set; paths are written as in a matrix.
 
     Raises `BadInput` if the file's matrix varies the setting: its expectations refer to that axis.

@@ -57,7 +57,7 @@ def check(spec: ExperimentSpec, found: Problems) -> None:
         _check_topic(spec, name, topic, found)
         _check_auto_created(spec, topic, ("topics", name), found)
     _check_names_of_topics(spec, found)
-    check_workload(spec, found)
+    _check_workload(spec, found)
     for fault in spec.faults:
         check_fault(spec, fault, found)
     check_meetings(spec, found)
@@ -251,7 +251,7 @@ def check_settings(found: Problems, path: Path, scope: Scope) -> None:
                 found.report((*path, name), f"expected a whole number, not {describe(value)}")
 
 
-def check_workload(spec: ExperimentSpec, found: Problems) -> None:
+def _check_workload(spec: ExperimentSpec, found: Problems) -> None:
     """Report to `found` the settings and combinations that producers and readers refuse."""
     check_settings(found, (*_PRODUCERS, "config"), Scope.PRODUCER)
     check_settings(found, (*_CONSUMERS, "config"), Scope.CONSUMER)

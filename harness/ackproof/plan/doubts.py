@@ -57,7 +57,7 @@ def look_for_doubts(spec: ExperimentSpec, found: Problems) -> None:
     for fault in spec.faults:
         entry: Path = ("faults", fault.number - 1)
         match fault.trigger:
-            case StateTrigger() as trigger if why := out_of_reach(spec, trigger):
+            case StateTrigger() as trigger if why := _out_of_reach(spec, trigger):
                 without = (
                     ""
                     if trigger.at_latest
@@ -183,7 +183,7 @@ def load_s(spec: ExperimentSpec) -> float:
     return max(spec.workload.duration, *healed, 0.0)
 
 
-def out_of_reach(spec: ExperimentSpec, trigger: StateTrigger) -> str | None:
+def _out_of_reach(spec: ExperimentSpec, trigger: StateTrigger) -> str | None:
     """Return why the load is too short for a trigger's count, such as `acked >= 2000`; None if it is long
     enough."""
     condition, rate = trigger.condition, spec.workload.producers.rate

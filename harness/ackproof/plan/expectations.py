@@ -94,7 +94,7 @@ class ExpectationMatcher:
             for number in hits:
                 if full.bounds:
                     matched[number][where] = full
-                for name, why in not_given(expectation, cells[number]):
+                for name, why in _not_given(expectation, cells[number]):
                     self._found.complain(self.place_of(where, name), why, key=True)
             if not hits and complete and self._found.sound_below(("matrix",)):
                 self._report_no_case(where, given, data)
@@ -255,7 +255,7 @@ _CALLED: Final = {"kraft": "KRaft", "zookeeper": "ZooKeeper"}
 _OUT_OF_REACH: Final = frozenset({Witness.METADATA_LOG, Witness.QUORUM, Witness.LOGS, Witness.RACKS})
 
 
-def not_given(expectation: ExpectSpec, spec: ExperimentSpec) -> Iterator[tuple[str, str]]:
+def _not_given(expectation: ExpectSpec, spec: ExperimentSpec) -> Iterator[tuple[str, str]]:
     """Yield the quantities that no run of this experiment can measure, each with the reason."""
     windows = [(name, bound.window) for name, bound in expectation.bounds.items()]
     windows += [(name, demand.window) for name, demand in expectation.over_repeats.items()]

@@ -46,7 +46,7 @@ def read_experiment(found: Problems) -> ExperimentSpec | None:
     data: dict[str, object] = {
         name: plain(node) for name, node in found.root.entries.items() if name != "faults"
     }
-    data["faults"] = tuple(fault for fault in read_faults(found) if fault is not None)
+    data["faults"] = tuple(fault for fault in _read_faults(found) if fault is not None)
     for _ in range(8):  # each round removes the broken fields
         try:
             return ExperimentSpec.model_validate(data, context=FROM_FILE)
@@ -175,7 +175,7 @@ def _fields_of(kind: type[FaultSpec], value: Node) -> dict[str, Node]:
     return {}
 
 
-def read_faults(found: Problems) -> list[FaultSpec | None]:
+def _read_faults(found: Problems) -> list[FaultSpec | None]:
     """Return one spec per entry of `faults` in the document; None for an entry of which too little could be read.
     Problems are added to `found`."""
     node = found.root.entries.get("faults")
@@ -198,7 +198,7 @@ def read_drawn(storm: int, entries: Sequence[Data]) -> tuple[FaultSpec, ...]:
     Raises `InvalidExperiment`.
     """
     found = Problems(f"storm {storm}", MapNode(entries={"faults": nodes_of(list(entries))}))
-    faults = read_faults(found)
+    faults = _read_faults(found)
     if found.problems:
         raise InvalidExperiment(found.problems)
     return tuple(

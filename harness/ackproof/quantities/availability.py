@@ -238,7 +238,7 @@ def _require_gaps(found: Found, nothing: str, place: TopicPartition | None) -> F
     raise Unknown(f"{nothing} {place}" if place is not None else nothing.rpartition(" ")[0])
 
 
-def unproduced(evidence: Evidence, place: TopicPartition | None) -> Found:
+def _unproduced(evidence: Evidence, place: TopicPartition | None) -> Found:
     """Return the gaps between acknowledgements, by partition (`orders/0`); of `place` alone unless it is None.
 
     Raises `Unknown` if nothing was sent to it.
@@ -350,7 +350,7 @@ def _between_commits(told: Sequence[OffsetCommit], load_ends: float) -> list[Gap
     return found
 
 
-def undescribed(evidence: Evidence, place: TopicPartition | None) -> Found:
+def _undescribed(evidence: Evidence, place: TopicPartition | None) -> Found:
     """Return the gaps between rounds in which some broker answered a Metadata request: one entry, for the
     cluster.
 
@@ -391,8 +391,8 @@ def _sure(before: float, failed: Sequence[BrokerRound]) -> tuple[float, float]:
 
 
 GAPS: Final[Mapping[str, Callable[[Evidence, TopicPartition | None], Found]]] = {
-    "produce": unproduced,
+    "produce": _unproduced,
     "read": unread,
     "commit": uncommitted,
-    "metadata": undescribed,
+    "metadata": _undescribed,
 }

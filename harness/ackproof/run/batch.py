@@ -126,12 +126,12 @@ def _run_all(
     watcher: BatchWatcher,
 ) -> None:
     """Run these cases in order. The cluster of each starts as soon as the case before it has healed."""
-    prepared: PreparedCase | None = None
+    prepared: _PreparedCase | None = None
 
     def replay(one: PlannedCase) -> str:
         return command_of(options, batch.seed, only=one.case.id, file=one.file)
 
-    def prepare_case(one: PlannedCase, number: int) -> PreparedCase:
+    def prepare_case(one: PlannedCase, number: int) -> _PreparedCase:
         events = EventBuffer(watcher)
         own = CaseOptions(
             batch=str(batch.directory.path),
@@ -142,7 +142,7 @@ def _run_all(
             attachment=options.attachment,
             healed=lambda: prepare_next(number + 1),
         )
-        return PreparedCase(CaseRun(one.case, one.run, own, events), events)
+        return _PreparedCase(CaseRun(one.case, one.run, own, events), events)
 
     def prepare_next(number: int) -> None:
         nonlocal prepared
@@ -193,7 +193,7 @@ class EventBuffer:
             self._watcher.event(event)
 
 
-class PreparedCase:
+class _PreparedCase:
     """A case whose cluster starts in a separate thread while the case before it ends."""
 
     def __init__(self, run: CaseRun, events: EventBuffer) -> None:

@@ -38,7 +38,7 @@ def find_lack(need: Need, backend: str) -> str:
     return ""
 
 
-def find_lacks(case: Case) -> dict[int, str]:
+def _find_lacks(case: Case) -> dict[int, str]:
     """Return the faults of the case that this machine cannot inject: the reason by fault number. Empty on backends
     that start no nodes of their own."""
     if not case.experiment.ground.prepares:
@@ -57,7 +57,7 @@ def mark_missed(case: Case) -> Case:
     Faults of a kind that a storm's menu names are not marked: the file requires them. Marks of a stored case stay, so
     that its replay is the same run on a machine that can do more.
     """
-    return _mark(case, find_lacks(case))
+    return _mark(case, _find_lacks(case))
 
 
 def _mark(case: Case, lacks: Mapping[int, str]) -> Case:
@@ -89,7 +89,7 @@ def fit_to_machine(cases: Sequence[tuple[Path, Case]]) -> list[tuple[Path, Case]
     marked: list[tuple[Path, Case]] = []
     refusals: dict[Path, dict[str, int]] = {}
     for file, planned in cases:
-        lacks = find_lacks(planned)
+        lacks = _find_lacks(planned)
         case = _mark(planned, lacks)
         marked.append((file, case))
         faults = {fault.number: fault for fault in case.faults}
@@ -129,7 +129,7 @@ def _refusal_text(file: Path, numbers: dict[str, int]) -> str:
 def describe_limits(cases: Iterable[Case]) -> Iterator[str]:
     """Yield a line of text for each reason why this machine cannot inject faults of these cases, with the
     number of faults concerned."""
-    lacks = [why for case in cases for why in find_lacks(case).values()]
+    lacks = [why for case in cases for why in _find_lacks(case).values()]
     for why in dict.fromkeys(lacks):
         count = "1 fault" if lacks.count(why) == 1 else f"{lacks.count(why)} faults"
         yield f"note: {UNABLE}, {count}: {why}"

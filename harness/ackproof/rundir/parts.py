@@ -151,10 +151,10 @@ def _describe_part(path: Path) -> PartEnd:
 
 def has_end(folder: Path) -> bool:
     """Return True if the folder has an `_END`: its client closed."""
-    return end_file(folder).exists()
+    return _end_file(folder).exists()
 
 
-def end_file(folder: Path) -> Path:
+def _end_file(folder: Path) -> Path:
     """Return the path of `_END`. The file need not exist."""
     return next((folder / name for name in ENDS if (folder / name).exists()), folder / END)
 
@@ -162,17 +162,17 @@ def end_file(folder: Path) -> Path:
 def read_end(folder: Path) -> tuple[PartEnd, ...] | None:
     """Return the parts that a client's `_END` lists; None if the file is missing or empty. Raises `NotAnEnd`."""
     try:
-        text = end_file(folder).read_text(encoding="utf-8")
+        text = _end_file(folder).read_text(encoding="utf-8")
     except FileNotFoundError:
         return None
     except (OSError, ValueError) as error:
-        raise NotAnEnd(f"{end_file(folder).name}: cannot be read ({error})") from error
+        raise NotAnEnd(f"{_end_file(folder).name}: cannot be read ({error})") from error
     if not text.strip():
         return None
     try:
         return tuple(PartEnd.parse(part) for part in json.loads(text)["parts"])
     except (ValueError, TypeError, KeyError) as error:
-        raise NotAnEnd(f"{end_file(folder).name}: cannot be parsed") from error
+        raise NotAnEnd(f"{_end_file(folder).name}: cannot be parsed") from error
 
 
 Span: TypeAlias = tuple[float, float]

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 Client = TypeVar("Client", Producer, Consumer)
 
 
-class EndedClient:
+class _EndedClient:
     """Replacement for a client after its test, for threads that still use it. They get no records and no
     error.
     """
@@ -59,7 +59,7 @@ class EndedClient:
     def __len__(self) -> int:
         return 0
 
-    def __enter__(self) -> EndedClient:
+    def __enter__(self) -> _EndedClient:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -86,7 +86,7 @@ class AuditedClient(Generic[Client]):
         return self._real
 
     def end(self) -> None:
-        self._real = cast("Client", EndedClient())
+        self._real = cast("Client", _EndedClient())
 
     def __getattr__(self, name: str) -> Any:  # noqa: ANN401 — whatever the client has
         return getattr(self._real, name)
@@ -127,7 +127,7 @@ ONLY_ERRORS = "delivery.report.only.error"
 _UNASSIGNED = -1
 
 
-def configured_callback(producer: Producer) -> OnDelivery | None:
+def _configured_callback(producer: Producer) -> OnDelivery | None:
     """Return the `on_delivery` of the configuration that the producer was made with, None if it has none.
 
     The client library has no method for this. But the garbage collector lists what a producer refers to: its delivery
@@ -182,7 +182,7 @@ class AuditedProducer(AuditedClient[Producer]):
         else:
             advice = "sent as bytes: serialise in your code and hand over a plain Producer"
             super().__init__(plain(given, Producer, "SerializingProducer", advice))
-            self._default = configured_callback(self._real)
+            self._default = _configured_callback(self._real)
 
     def produce(
         self,

@@ -66,7 +66,7 @@ def gather(cluster: KafkaCluster, book: Book, audit: Audit, settle_s: float) -> 
     topics = {attempt.content.topic for attempt in [*book.attempts(), *book.not_taken()]}
     topics |= {read.topic for reads in book.readers for read in reads}
     places, copies = _describe(cluster, topics)
-    reader = FinalReader(places, cluster.bootstrap, book)
+    reader = _FinalReader(places, cluster.bootstrap, book)
     order = FinalReadOrder(places, copies, len(book.readers), cluster.bootstrap, settle_s=settle_s)
     read = final_read(order, ends_of(cluster.cluster), cluster.clock, cluster.tag, read=reader.read)
     write_ledgers(cluster.run, book, reader.reads)
@@ -121,7 +121,7 @@ def _attempt(book: Book, producer: int, seq: int) -> Attempt | None:
     return attempts[seq] if 0 <= seq < len(attempts) else None
 
 
-class FinalReader:
+class _FinalReader:
     """Final reader of the partitions `places`, in this process.
 
     `reads` and `copies` collect all records that `read` found. `book`: the test's, which decodes the records'

@@ -123,7 +123,7 @@ _BAD: Final = re.compile(r"\[(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3})\] (WARN|ERR
 _NUMBERS: Final = re.compile(r"\d+")
 
 
-class BadLine(NamedTuple):
+class _BadLine(NamedTuple):
     """A log line at WARN or above. `at`: seconds since 1970. `severe`: ERROR or FATAL. Lines of one node that
     differ only in numbers have the same `kind`.
     """
@@ -165,7 +165,7 @@ def bad_lines(logs: Mapping[str, str], moments: Sequence[float], since: float = 
     return lines + ([f"… and {left} more kinds of lines at WARN or above"] if left else [])
 
 
-def _bad(node: str, log: str) -> Iterator[BadLine]:
+def _bad(node: str, log: str) -> Iterator[_BadLine]:
     for line in log.splitlines():
         if found := _BAD.match(line):
-            yield BadLine(datetime.fromisoformat(found[1]).timestamp(), found[2] != "WARN", node, line)
+            yield _BadLine(datetime.fromisoformat(found[1]).timestamp(), found[2] != "WARN", node, line)

@@ -87,7 +87,7 @@ class ExperimentItem(pytest.Item):
         self.user_properties += [
             ("ackproof.verdict", str(verdict or "none")),
             ("ackproof.run", os.fspath(ran.run.path)),
-            ("ackproof.replay", replay_of(self.file, self.case)),
+            ("ackproof.replay", _replay_of(self.file, self.case)),
         ]
         if verdict is None or verdict is Verdict.INCONCLUSIVE:
             self._fail(self._text(ran))
@@ -122,7 +122,7 @@ class ExperimentItem(pytest.Item):
                 f"counted: {records.acked} acked, {records.failed} failed, {records.indeterminate} "
                 f"indeterminate; {found or 'no findings'}"
             )
-        lines += [f"run: {display_path(ran.run.path)}", f"again: {replay_of(self.file, self.case)}"]
+        lines += [f"run: {display_path(ran.run.path)}", f"again: {_replay_of(self.file, self.case)}"]
         return "\n".join(lines)
 
 
@@ -176,7 +176,7 @@ class PluginSession:
         batch.save()
         options = CaseOptions(
             batch=str(batch.directory.path),
-            replay=replay_of(file, case),
+            replay=_replay_of(file, case),
             keep_data=self.keep_data,
             installed=ready[case.experiment.cluster.kafka],
             jars=jars_by_label(case.builds, ready),
@@ -215,7 +215,7 @@ class PluginSession:
             self._has_spark = True
 
 
-def replay_of(file: Path, case: Case) -> str:
+def _replay_of(file: Path, case: Case) -> str:
     """Return the command that runs this case again."""
     return command_of(BatchOptions((file,)), case.experiment.seed, only=case.id)
 

@@ -185,7 +185,7 @@ class EmptyDiskInjection(DiskInjection[EmptyDisk]):
     def __init__(self, fault: EmptyDisk, aim: Aim, context: FaultContext) -> None:
         super().__init__(fault, aim, context)
         self._emptied: dict[int, int] = {}
-        self._copied: dict[int, FolderContents] = {}
+        self._copied: dict[int, _FolderContents] = {}
 
     def inject(self) -> str:
         if self.fault.restore == "live":
@@ -210,7 +210,7 @@ class EmptyDiskInjection(DiskInjection[EmptyDisk]):
     def _copy(self, node: LocalNode) -> None:
         for folder, copy in node.disk.copies.items():
             copy_folder(folder, copy)
-        self._copied[node.id] = count_contents(node.disk.copies.values())
+        self._copied[node.id] = _count_contents(node.disk.copies.values())
 
     def confirm(self) -> str:
         witness = self._await_state(NodeState.GONE, GONE_WITHIN_S)
@@ -231,7 +231,7 @@ class EmptyDiskInjection(DiskInjection[EmptyDisk]):
         log, or was changed."""
         if self.fault.restore == "nothing":
             return ""
-        there = count_contents(node.disk.copies.values())
+        there = _count_contents(node.disk.copies.values())
         if not there.segments or there != self._copied.get(node.id):
             raise self.not_confirmed(f"there is no whole copy of {node.name}'s disk")
         return f", its copy has {there}"
@@ -245,14 +245,14 @@ class EmptyDiskInjection(DiskInjection[EmptyDisk]):
         for folder, copy in node.disk.copies.items():
             empty_folder(folder)  # the node may have run again in the meantime
             copy_folder(copy, folder)
-        there, copied = count_contents(node.disk.folders), self._copied.pop(node.id)
+        there, copied = _count_contents(node.disk.folders), self._copied.pop(node.id)
         if there != copied:
             raise self.not_confirmed(f"{node.name}'s disk has {there}, and its copy {copied}")
         node.disk.remove_copies()
         return f"put the copy of {node.name}'s disk back: {there}"
 
 
-class FolderContents(NamedTuple):
+class _FolderContents(NamedTuple):
     """Number of segments below some folders, and the bytes of all files there."""
 
     segments: int
@@ -262,10 +262,10 @@ class FolderContents(NamedTuple):
         return f"{self.segments} segments, {self.bytes} bytes"
 
 
-def count_contents(folders: Iterable[Path]) -> FolderContents:
+def _count_contents(folders: Iterable[Path]) -> _FolderContents:
     """Return the number of segments (`.log` files) below these folders, and the total bytes of all files there."""
     sizes = {path: path.stat().st_size for folder in folders for path in folder.rglob("*") if path.is_file()}
-    return FolderContents(sum(path.suffix == ".log" for path in sizes), sum(sizes.values()))
+    return _FolderContents(sum(path.suffix == ".log" for path in sizes), sum(sizes.values()))
 
 
 def copy_folder(source: Path, target: Path) -> None:

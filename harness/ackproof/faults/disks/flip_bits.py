@@ -64,7 +64,7 @@ class FlipBits(PartitionFault):
 
 
 @injects(FlipBits)
-class FlipBitsInjection(PartitionInjection[FlipBits]):
+class _FlipBitsInjection(PartitionInjection[FlipBits]):
     """Flip one bit in the middle of the records of a segment's middle batch."""
 
     def __init__(self, fault: FlipBits, aim: Aim, context: FaultContext) -> None:

@@ -201,7 +201,7 @@ class LogDirInjection(DiskInjection[LogDirT]):
 
 
 @injects(FullDisk)
-class FullDiskInjection(LogDirInjection[FullDisk]):
+class _FullDiskInjection(LogDirInjection[FullDisk]):
     """Fill the file system with one large file."""
 
     def inject(self) -> str:
@@ -231,7 +231,7 @@ class FullDiskInjection(LogDirInjection[FullDisk]):
 
 
 @injects(FailLogDir)
-class FailLogDirInjection(LogDirInjection[FailLogDir]):
+class _FailLogDirInjection(LogDirInjection[FailLogDir]):
     """Make a log dir fail. With `io_error`, shut its file system down. Otherwise make its folders read-only:
     by the immutable flag as root, else by the folders' mode."""
 

@@ -159,7 +159,7 @@ class PartitionInjection(DiskInjection[PartitionT]):
 
 
 @injects(TruncateSegment)
-class TruncateSegmentInjection(PartitionInjection[TruncateSegment]):
+class _TruncateSegmentInjection(PartitionInjection[TruncateSegment]):
     """Kill the node, and cut the last bytes off a segment's file."""
 
     def inject(self) -> str:
@@ -192,7 +192,7 @@ class TruncateSegmentInjection(PartitionInjection[TruncateSegment]):
 
 
 @injects(DeleteCheckpoint)
-class DeleteCheckpointInjection(PartitionInjection[DeleteCheckpoint]):
+class _DeleteCheckpointInjection(PartitionInjection[DeleteCheckpoint]):
     """Kill the node, and delete a checkpoint file of its log dirs or of the partition."""
 
     def inject(self) -> str:

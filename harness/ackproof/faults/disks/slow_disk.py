@@ -162,7 +162,7 @@ class FreezeLoop:
 
 
 @injects(SlowDisk)
-class SlowDiskInjection(LogDirInjection[SlowDisk]):
+class _SlowDiskInjection(LogDirInjection[SlowDisk]):
     """Slow the nodes' disks down. No process ends."""
 
     _loop: FreezeLoop | None = None

@@ -160,7 +160,7 @@ class IsolateFault(LinkFault):
             yield from links_between(holders[self.target], away, spec)
 
 
-class GroupFault(LinkFault):
+class _GroupFault(LinkFault):
     """Base of faults that keep groups of nodes apart."""
 
     silent: Flag = Field(False, description="Let nothing through instead of refusing connections.")
@@ -174,7 +174,7 @@ class GroupFault(LinkFault):
         return BlackHole() if self.silent else Cut()
 
 
-class SplitFault(GroupFault):
+class SplitFault(_GroupFault):
     """Nodes of different groups cannot reach one another; a node in no group reaches all others."""
 
     KIND = "split"
@@ -214,7 +214,7 @@ class SplitFault(GroupFault):
         return _sides_apart([_members(group, holders) for group in self.groups])
 
 
-class BridgeFault(GroupFault):
+class BridgeFault(_GroupFault):
     """Two `groups` that only one node connects: each of them can still reach that node, the holder of the
     role `over`."""
 

@@ -137,7 +137,7 @@ class FlapFault(NamedLinkFault):
 
 
 @injects(FlapFault)
-class FlapInjection(LinksInjection[FlapFault]):
+class _FlapInjection(LinksInjection[FlapFault]):
     """Cut and mend the link in turn, on a separate thread.
 
     The fault is confirmed when a link was seen down and then up. A link that another fault had silenced

@@ -75,7 +75,7 @@ class Decommission(ProcessFault):
 
 
 @injects(Decommission)
-class DecommissionInjection(ProcessInjection[Decommission]):
+class _DecommissionInjection(ProcessInjection[Decommission]):
     """Move replicas away and shut the broker down, or kill it and then move them. Healing starts it again."""
 
     def __init__(self, fault: Decommission, aim: Aim, context: FaultContext) -> None:

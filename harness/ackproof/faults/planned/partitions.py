@@ -114,7 +114,7 @@ class ElectUnclean(PartitionOperation):
 
 
 @injects(ElectPreferred, ElectUnclean)
-class ElectionInjection(PartitionOperationInjection[PartitionOperation]):
+class _ElectionInjection(PartitionOperationInjection[PartitionOperation]):
     """Elect the preferred leader, or any live replica of a leaderless partition."""
 
     def __init__(self, fault: PartitionOperation, aim: Aim, context: FaultContext) -> None:
@@ -219,7 +219,7 @@ class MoveLogDir(FaultSpec):
 
 
 @injects(MoveLogDir)
-class LogDirMove(Injection[MoveLogDir]):
+class _LogDirMove(Injection[MoveLogDir]):
     """Move each replica to the next log dir of its broker. The witness is the disk: the partition's folder is
     then in one other log dir only."""
 

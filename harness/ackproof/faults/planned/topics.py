@@ -266,7 +266,7 @@ class Recreate(FaultSpec):
 
 
 @injects(Recreate)
-class Recreation(Injection[Recreate]):
+class _Recreation(Injection[Recreate]):
     """Delete the topic, and create it again."""
 
     _deleted = False

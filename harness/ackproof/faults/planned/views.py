@@ -203,7 +203,7 @@ def all_topics(context: FaultContext) -> tuple[str, ...]:
     return tuple(context.case.experiment.topics)
 
 
-def not_in_sync(link: Connection, topics: tuple[str, ...] = ()) -> list[str]:
+def _not_in_sync(link: Connection, topics: tuple[str, ...] = ()) -> list[str]:
     """Return a sentence for each partition that lacks a leader or an in-sync replica, as this broker shows it; if the
     broker does not answer, its error. `topics` empty: all topics.
     """
@@ -230,7 +230,7 @@ def await_all_in_sync(context: FaultContext, within_s: float = ISR_WITHIN_S) -> 
     def look() -> bool:
         lacking[:] = []
         for link in context.cluster.running_links().values():
-            lacking.extend(not_in_sync(link, topics))
+            lacking.extend(_not_in_sync(link, topics))
         return not lacking and bool(context.cluster.running_links())
 
     wait_for(

@@ -90,7 +90,7 @@ class RequestWitness:
 
 
 @injects(RequestFault)
-class RequestsInjection(Injection[SpecT]):
+class _RequestsInjection(Injection[SpecT]):
     """Impose one rule of the request proxy on all links of a fault."""
 
     def __init__(self, fault: SpecT, aim: Aim, context: FaultContext) -> None:

@@ -36,7 +36,7 @@ _MOVES_LOG: Final = ("fetch", "learn", "start", "power_loss", "open", "kill", "s
 
 
 @injects(Script)
-class ScriptInjection(Injection[Script]):
+class _ScriptInjection(Injection[Script]):
     """Run all steps. The fault is confirmed when the effect of the last one was observed."""
 
     def __init__(self, fault: Script, aim: Aim, context: FaultContext) -> None:

@@ -109,7 +109,7 @@ def put_error(
     The error is put at the top if the API's response has one there; else into the rows of the partitions that
     `among` accepts (None: all). Raises `UnreadableFrame`, also if there is no such row.
     """
-    if (at := error_offset(_names()[api], version)) is not None:
+    if (at := _error_offset(_names()[api], version)) is not None:
         if len(frame) < at + 2:
             raise UnreadableFrame(f"a response of {len(frame)} bytes")
         return b"".join((frame[:at], struct.pack(">h", code), frame[at + 2 :]))
@@ -128,7 +128,7 @@ def read_error(api: str, version: int, frame: bytes) -> int | None:
 
     `api`: the API's name, such as `Fetch`. None if the response has no error code, or cannot be read.
     """
-    if (at := error_offset(api, version)) is not None:
+    if (at := _error_offset(api, version)) is not None:
         return int(struct.unpack_from(">h", frame, at)[0]) if len(frame) >= at + 2 else None
     try:
         said = _decoded("Response", _keys()[api], version, memoryview(frame))
@@ -167,7 +167,7 @@ def _kind(half: str, api: int, version: int) -> Any:  # noqa: ANN401
     return kind
 
 
-def topic_word(topic: object) -> str:
+def _topic_word(topic: object) -> str:
     """Return a topic as text: `topic` itself if that is its name, 32 hexadecimal digits if it is an id (UUID); ''
     for none."""
     if isinstance(topic, str):
@@ -187,12 +187,12 @@ def _rows(value: Any, version: int) -> Iterator[tuple[PartitionKey, object, Any]
         return
     fields = _fields(value, version)
     topics = (getattr(value, name) for name in _TOPICS if name in fields)
-    topic = next((word for word in topics if topic_word(word)), None)
+    topic = next((word for word in topics if _topic_word(word)), None)
     for name in fields:
         for row in rows if isinstance(rows := getattr(value, name), list) else ():
             number = row if isinstance(row, int) else _one_of(row, version, _NUMBERS)
             if topic is not None and number is not None:
-                yield (topic_word(topic), number), topic, row
+                yield (_topic_word(topic), number), topic, row
             else:
                 yield from _rows(row, version)
 
@@ -334,7 +334,7 @@ def error_bodies(api: str, code: int) -> dict[int, bytes]:
     }
 
 
-def error_offset(api: str, version: int) -> int | None:
+def _error_offset(api: str, version: int) -> int | None:
     """Return the byte offset of the top-level error in a framed response; None if there is none or it is unknown.
     `api`: the API's name."""
     versions, flexible, _ = _LAYOUTS.get(api, (range(0), 0, None))

@@ -56,7 +56,7 @@ class RelayRoute:
 
 
 @dataclass(eq=False)
-class PendingRequest:
+class _PendingRequest:
     """Request without a response yet. `places`: the partitions that it names, if a rule needs them."""
 
     head: RequestHead
@@ -129,9 +129,9 @@ class RelayConnection:
         self.closed = False
         self.serves: dict[int, Callable[[int], None]] = {}
         """Handlers of the loop for the sockets' events, by descriptor."""
-        self._pending: deque[PendingRequest] = deque()
+        self._pending: deque[_PendingRequest] = deque()
         """Unanswered requests, in the order in which the client sent them."""
-        self._asked: deque[PendingRequest] = deque()
+        self._asked: deque[_PendingRequest] = deque()
         """Requests that the node has not answered, in the order in which they were sent to the node."""
         self._session: frozenset[PartitionKey] | None = None
         """Partitions of the client's fetch session; None: unknown."""
@@ -161,7 +161,7 @@ class RelayConnection:
     # -- what becomes of a frame --------------------------------------------------------------------------------------
 
     def _on_request(self, head: RequestHead, frame: memoryview | None) -> FrameFate | bytes:
-        asks = PendingRequest(head)
+        asks = _PendingRequest(head)
         if reading := self.way.rules_by_partition(head.api):
             if frame is None:
                 return FrameFate.LOOK
@@ -173,12 +173,12 @@ class RelayConnection:
         if fate not in (FrameFate.LOOK, FrameFate.STOP):
             self._done[FrameSide.REQUEST].clear()
         if head.answered and (fate is FrameFate.PASS or isinstance(fate, bytes)):
-            twice = [PendingRequest(head, swallowed=True)] if isinstance(fate, bytes) else []
+            twice = [_PendingRequest(head, swallowed=True)] if isinstance(fate, bytes) else []
             self._pending += [asks, *twice]
             self._asked += [asks, *twice]
         return fate
 
-    def _read(self, asks: PendingRequest, frame: memoryview, reading: list[ActiveRule]) -> bool:
+    def _read(self, asks: _PendingRequest, frame: memoryview, reading: list[ActiveRule]) -> bool:
         """Read the partitions that the request names. Return False if the proxy did not see its fetch session begin:
         then answer the client with the error that makes it begin a new session."""
         head = asks.head
@@ -193,7 +193,7 @@ class RelayConnection:
                 acting.complain(f"{self.way.name}: {error}")
         if places is None:
             body = error_bodies("Fetch", ERRORS["FETCH_SESSION_ID_NOT_FOUND"])[head.version]
-            self._pending.append(PendingRequest(head, response=_framed(head, body)))
+            self._pending.append(_PendingRequest(head, response=_framed(head, body)))
             return False
         asks.places = places
         return True
@@ -223,7 +223,7 @@ class RelayConnection:
         self._pending.remove(asked)
         return fate
 
-    def _ruled(self, side: FrameSide, asks: PendingRequest, frame: memoryview | None) -> FrameFate | bytes:
+    def _ruled(self, side: FrameSide, asks: _PendingRequest, frame: memoryview | None) -> FrameFate | bytes:
         for acting in self.way.rules[side]:
             rule, done = acting.rule, self._done[side]
             if rule.api != asks.head.api or rule.name in done or not acting.speaks_of(asks.places):
@@ -238,7 +238,7 @@ class RelayConnection:
         return FrameFate.PASS
 
     def _act(
-        self, acting: ActiveRule, side: FrameSide, asks: PendingRequest, frame: memoryview | None
+        self, acting: ActiveRule, side: FrameSide, asks: _PendingRequest, frame: memoryview | None
     ) -> FrameFate | bytes:
         head = asks.head
         match acting.rule.kind:
@@ -264,7 +264,7 @@ class RelayConnection:
                 self._loop.to_close(self)
                 return FrameFate.SILENCE
             case RuleKind.REPEAT if frame is not None and acting.rule.delay:
-                again = PendingRequest(head, swallowed=True)
+                again = _PendingRequest(head, swallowed=True)
                 self._loop.later(
                     acting.rule.delay, self._set_aside(acting, again, bytes(frame), counted=False).go
                 )
@@ -275,7 +275,7 @@ class RelayConnection:
         return FrameFate.PASS
 
     def _answer(
-        self, acting: ActiveRule, side: FrameSide, asks: PendingRequest, frame: memoryview
+        self, acting: ActiveRule, side: FrameSide, asks: _PendingRequest, frame: memoryview
     ) -> FrameFate | bytes:
         head, code = asks.head, acting.rule.code
         try:
@@ -290,7 +290,7 @@ class RelayConnection:
             acting.complain(f"{self.way.name}: {error}")
             return FrameFate.PASS
         if head.answered:
-            self._pending.append(PendingRequest(head, response=made))
+            self._pending.append(_PendingRequest(head, response=made))
         return FrameFate.DROP
 
     def insert(self) -> None:
@@ -323,7 +323,7 @@ class RelayConnection:
         return wait
 
     def _set_aside(
-        self, acting: ActiveRule, asks: PendingRequest, frame: bytes, *, counted: bool
+        self, acting: ActiveRule, asks: _PendingRequest, frame: bytes, *, counted: bool
     ) -> HeldFrame:
         """Hold this request while later ones go on. Responses still go back in the order of the client's requests."""
 

@@ -271,7 +271,7 @@ class Relay:
             self._gone.append(sock)
 
 
-def take_orders(relay: Relay, address: tuple[str, int]) -> None:
+def _take_orders(relay: Relay, address: tuple[str, int]) -> None:
     """Accept commands for the relay at this address, in the relay's own event loop."""
     listening = socket.create_server(address)
 
@@ -343,7 +343,7 @@ def _obey(relay: Relay, order: dict[str, object], said: dict[str, object]) -> No
 def main(host: str, port: str) -> None:
     """Run the request proxy's process, which takes commands at `host`:`port` until it is killed."""
     relay = Relay()
-    take_orders(relay, (host, int(port)))
+    _take_orders(relay, (host, int(port)))
     threading.Thread(target=import_messages, daemon=True).start()
     while True:
         relay.turn()
