@@ -27,7 +27,8 @@ class Waiting(NamedTuple):
     """A produce request with acks=all that waits until the high watermark reaches offset `until`
     (DelayedProduce).
 
-    `producer`, `sequence`: its batch. `offset`: the first offset of the batch.
+    `producer`, `sequence`: sender and first sequence number of its batch. `offset`: the first offset of the
+    batch.
     """
 
     producer: int
@@ -120,10 +121,10 @@ def kill(broker: Broker) -> Broker:
 
 
 def power_off(broker: Broker, kept: int) -> Broker:
-    """Power off the machine. Of the records that were not flushed, those below offset `kept` are left
-    (LogLoader.recoverLog).
+    """Power off the machine. Of the batches that were not flushed, those that end at or below offset `kept` are
+    left (LogLoader.recoverLog).
 
-    Flushed records stay in any case.
+    Flushed batches stay in any case.
     """
     return Broker(broker.id, lose_power(broker.log, kept), Process(up=False, epoch=broker.process.epoch))
 
@@ -143,7 +144,8 @@ def stop_cleanly(broker: Broker) -> Broker:
 
 
 def start(broker: Broker, registration: Registration) -> Broker:
-    """Start a new incarnation, registered and still fenced. Its clean-shutdown file is removed at once.
+    """Start a new incarnation with the registration that `register` returned: without metadata and role, still
+    fenced. Its clean-shutdown file is removed at once.
 
     Loading the log drops epochs without batches (LogLoader.load).
     """

@@ -14,16 +14,18 @@ from ackproof_reference.rules import Rules
 
 
 def fence(metadata: Metadata, broker: int, rules: Rules) -> Metadata:
-    """Fence a broker whose session ran out: it leaves the ISR, and its partitions get other leaders
-    (handleBrokerFenced). In ZooKeeper mode, its ephemeral node is gone.
+    """Fence a broker whose session ran out (handleBrokerFenced): it leaves the ISR, and the partition gets another
+    leader, or none if no replica may lead. In ZooKeeper mode, its ephemeral node is gone.
+
+    Without ELR the last member of an ISR stays in it.
     """
     changed = metadata.with_broker(metadata.registration(broker)._replace(fenced=True))
     return _leave(changed, broker, rules)
 
 
 def begin_shutdown(metadata: Metadata, broker: int, rules: Rules) -> Metadata:
-    """Begin a controlled shutdown: the broker loses its leaderships and leaves the ISR
-    (handleBrokerInControlledShutdown).
+    """Begin a controlled shutdown: the broker loses the leadership and leaves the ISR
+    (handleBrokerInControlledShutdown). Without ELR the last member of an ISR stays in it.
     """
     return _leave(half_stopping(metadata, broker), broker, rules)
 
@@ -63,9 +65,9 @@ def register(
     """Register a new incarnation of a broker; return the metadata and its registration (registerBroker).
 
     The broker is fenced until it has caught up with the metadata. `clean_epoch`: the broker epoch in its
-    clean-shutdown file; -1 without that file. With ELR, a broker whose file does not name its last epoch
-    leaves ISR and ELR, because it may have lost records that were not flushed (KIP-966). Without ELR,
-    `clean_epoch` has no effect.
+    clean-shutdown file; -1 without that file. With ELR and `unclean_shutdown_detection`, a broker whose file does
+    not name its last epoch leaves ISR and ELR, because it may have lost records that were not flushed (KIP-966).
+    Else `clean_epoch` has no effect.
     """
     last = metadata.registration(broker)
     registered = Registration(broker, last.epoch + 1, fenced=True)
@@ -152,8 +154,10 @@ def hand_over(metadata: Metadata, broker: int, rules: Rules) -> Metadata:
 
 
 def reassign(metadata: Metadata, target: tuple[int, ...], rules: Rules) -> Metadata:
-    """Reassign a partition: its replicas are target ∪ removing until the whole target is in the ISR
-    (KIP-455).
+    """Reassign a partition: its replicas are target ∪ removing until the reassignment ends (KIP-455).
+
+    It ends when the whole target is in the ISR; with `completes_past_kept`, if no more replicas are removed than
+    added, when the added ones are. That may be at once.
 
     A reassignment that replaces another one starts from all present replicas, those being added included. It
     keeps the adding and removing replicas of the old one if it has none of its own
@@ -178,7 +182,8 @@ def reassign(metadata: Metadata, target: tuple[int, ...], rules: Rules) -> Metad
 
 
 def cancel_reassignment(metadata: Metadata, rules: Rules) -> Metadata:
-    """Cancel a reassignment: restore the original replicas, and those of them in the ISR (KIP-455).
+    """Cancel a reassignment: restore the original replicas, and those of them in the ISR (KIP-455). Without a
+    reassignment nothing changes.
 
     Removing replicas raises the leader epoch under any leader (cancelPartitionReassignment). If only added replicas are
     in sync, the first original replica becomes the ISR if unclean elections are allowed; else the reassignment goes on
@@ -199,7 +204,8 @@ def cancel_reassignment(metadata: Metadata, rules: Rules) -> Metadata:
 
 
 def clear_eligible(metadata: Metadata) -> Metadata:
-    """Empty the ELR after a change of min.insync.replicas: it was computed for the old minimum (KIP-966)."""
+    """Empty the ELR and the last known leader after a change of min.insync.replicas: both were computed for the
+    old minimum (KIP-966)."""
     old = metadata.partition
     if not old.elr and old.last_known_leader == NO_LEADER:
         return metadata

@@ -19,7 +19,8 @@ from ackproof_reference.rules import Rules, Truncation
 
 
 def become_follower(broker: Broker, metadata: Metadata, rules: Rules) -> BrokerAndMessages:
-    """Follow a new leader, or none (Partition.makeFollower).
+    """Follow a new leader, or none (Partition.makeFollower). If the broker led, the messages refuse the producers
+    that waited (`resign`).
 
     Before KIP-101 the log is truncated to its high watermark here, if the leader is another broker than before. Before
     KIP-595 the follower first asks the leader where the last epoch ends. Since KIP-595 nothing is truncated before the
@@ -41,7 +42,9 @@ def become_follower(broker: Broker, metadata: Metadata, rules: Rules) -> BrokerA
 
 
 def next_request(broker: Broker) -> Fetch | AskEpochEnd | None:
-    """Return the next request of a follower, a Fetch or an OffsetsForLeaderEpoch; None if it has no leader."""
+    """Return the next request of a follower to its leader: `AskEpochEnd` while it is truncating, else `Fetch`. None
+    if the broker does not follow, or there is no leader.
+    """
     role = broker.process.role
     if not isinstance(role, Follower) or role.leader == NO_LEADER:
         return None
@@ -52,9 +55,12 @@ def next_request(broker: Broker) -> Fetch | AskEpochEnd | None:
 
 
 def take_fetched(broker: Broker, answer: Fetched, rules: Rules) -> BrokerAndMessages:
-    """Append the fetched batches, or truncate where the logs diverge, and apply the leader's high watermark.
+    """Append the fetched batches and apply the leader's high watermark, or truncate where the logs diverge. Sends
+    nothing.
 
-    A response to a fetch that this follower would not send now is dropped (AbstractFetcherThread.processFetchRequest).
+    After OFFSET_OUT_OF_RANGE the log is truncated to the leader's end, or begins again at the leader's start. After
+    another error nothing changes. With `match_responses`, a response to a fetch that this follower would not send
+    now is dropped (AbstractFetcherThread.processFetchRequest).
     """
     role, log = broker.process.role, broker.log
     if not isinstance(role, Follower):
@@ -81,10 +87,12 @@ def take_fetched(broker: Broker, answer: Fetched, rules: Rules) -> BrokerAndMess
 
 
 def take_epoch_end(broker: Broker, answer: EpochEnd, rules: Rules) -> BrokerAndMessages:
-    """Truncate to the offset at which the leader says the follower's last epoch ends (KIP-101); then fetch.
+    """Truncate to the offset at which the leader says the follower's last epoch ends (KIP-101). Sends nothing: the
+    follower fetches next.
 
     With KIP-279 the leader names the epoch that it found, and the follower asks again while it does not have that
-    epoch. If the leader has no later epoch, the follower truncates to its high watermark.
+    epoch. If all epochs of the leader's log are older, the follower truncates to its high watermark. An error, or
+    an answer that the follower does not wait for, changes nothing.
     """
     role, log = broker.process.role, broker.log
     if not isinstance(role, Follower) or not role.truncating or answer.error is not Error.NONE:

@@ -35,8 +35,9 @@ from ackproof_reference.transactions import check_marker, marker_batch
 def become_leader(broker: Broker, metadata: Metadata, rules: Rules) -> BrokerAndMessages:
     """Begin an epoch at the log end, without knowledge of the followers' logs until they fetch (Partition.makeLeader).
 
-    A leader that leads on in a new epoch keeps its knowledge, because its log was not cut meanwhile
-    (Replica.resetReplicaState).
+    A leader that leads on in the next epoch keeps its knowledge and its waiting producers, because its log was not
+    cut meanwhile (Replica.resetReplicaState). If it was deposed in between, its waiting producers are refused.
+    Rules without `reset_followers` keep the knowledge in any case.
     """
     partition, old = metadata.partition, broker.process.role
     others = tuple(replica for replica in partition.replicas if replica != broker.id)
@@ -63,9 +64,11 @@ def become_leader(broker: Broker, metadata: Metadata, rules: Rules) -> BrokerAnd
 
 
 def produce(broker: Broker, request: Produce, rules: Rules) -> BrokerAndMessages:
-    """Append as leader and answer acks=1 at once; acks=all waits for the high watermark (appendRecordsToLeader).
+    """Append as leader (appendRecordsToLeader). acks=0 and 1 are answered at once, acks=all when the high watermark
+    passes the batch. A duplicate is not appended again; its answer has the offset of the batch in the log.
 
-    acks=all is refused before the append while the ISR is below its minimum; acks=0 and 1 are not.
+    Refused, without an append: if the broker does not lead (NOT_LEADER_OR_FOLLOWER); acks=all while the ISR is
+    below its minimum (NOT_ENOUGH_REPLICAS); with the errors of `check_sequence`.
     """
     leader = broker.process.role
 
@@ -102,7 +105,11 @@ def produce(broker: Broker, request: Produce, rules: Rules) -> BrokerAndMessages
 
 
 def write_marker(broker: Broker, marker: WriteMarker, rules: Rules) -> BrokerAndMessages:
-    """End a transaction in this log: a control batch that takes an offset of its own (EndTransactionMarker, KIP-98)."""
+    """End a transaction in this log: a control batch that takes an offset of its own (EndTransactionMarker, KIP-98).
+
+    A marker that is written is not answered. One that is refused is answered by a `Produced` with the error and
+    sequence UNKNOWN: NOT_LEADER_OR_FOLLOWER, or what `check_marker` returns.
+    """
     leader = broker.process.role
     error = Error.NOT_LEADER_OR_FOLLOWER
     if isinstance(leader, Leader):
@@ -116,9 +123,10 @@ def write_marker(broker: Broker, marker: WriteMarker, rules: Rules) -> BrokerAnd
 def serve_fetch(broker: Broker, fetch: Fetch, rules: Rules) -> BrokerAndMessages:
     """Answer a follower's fetch, and record its offset as the follower's log end (Partition.fetchRecords).
 
-    The answer has the high watermark from before this fetch, so the follower's lags by one more fetch. A
-    fetch whose last epoch does not fit this log gets the offset of divergence (KIP-595), and its offset is
-    not recorded.
+    The answer has the high watermark from before this fetch, so the follower's lags by one more fetch. A fetch
+    whose last epoch does not fit this log gets the offset of divergence (KIP-595). Then, and after an error, its
+    offset is not recorded. Further messages: a proposal that the follower joins the ISR, and answers to producers
+    that waited for it.
     """
     log = broker.log
     leader = broker.process.role
@@ -160,7 +168,9 @@ def serve_fetch(broker: Broker, fetch: Fetch, rules: Rules) -> BrokerAndMessages
 
 
 def answer_epoch_end(broker: Broker, asked: AskEpochEnd, rules: Rules) -> BrokerAndMessages:
-    """Answer where an epoch ends in the leader's log (KIP-101); since KIP-279 with the epoch that was found."""
+    """Answer where an epoch ends in the leader's log (KIP-101): with the asked epoch, since KIP-279 with the one
+    found (`end_of_epoch`). The broker stays as it is.
+    """
     leader = broker.process.role
     error = _refused(leader, asked.leader_epoch, rules)
     end = end_of_epoch(broker.log, asked.epoch)
@@ -240,7 +250,9 @@ def may_shrink(broker: Broker) -> tuple[int, ...]:
 
 
 def propose_shrink(broker: Broker, slow: tuple[int, ...]) -> BrokerAndMessages:
-    """Ask for slow followers to leave the ISR (Partition.maybeShrinkIsr, every half replica.lag.time.max.ms)."""
+    """Propose an ISR without the followers `slow` (Partition.maybeShrinkIsr, every half replica.lag.time.max.ms).
+    Call this only for a leader without a pending proposal.
+    """
     isr = broker.process.partition.isr
     return _propose(broker, tuple(replica for replica in isr if replica not in slow))
 
@@ -279,7 +291,9 @@ def isr_answered(broker: Broker, answer: Altered, rules: Rules) -> BrokerAndMess
 
 
 def same_leader(broker: Broker, metadata: Metadata, rules: Rules) -> BrokerAndMessages:
-    """Apply newer metadata with the same leader and leader epoch: a new ISR ends a pending ISR proposal."""
+    """Apply newer metadata with the same leader and leader epoch. Any change of the partition ends a pending ISR
+    proposal. Call this only for a leader.
+    """
     leader, process = broker.process.role, broker.process
     assert isinstance(leader, Leader)
     if metadata.partition.epoch != process.partition.epoch:
@@ -295,9 +309,9 @@ def advance_high_watermark(broker: Broker, rules: Rules) -> BrokerAndMessages:
     """Raise the high watermark to the lowest log end of the maximal ISR, and answer the producers that waited
     for it.
 
-    It stays while the ISR is smaller than its minimum (KAFKA-15583), and never falls on a leader
-    (Partition.maybeIncrementLeaderHW). Not modelled: Kafka also waits, for a time, for replicas about to join
-    the ISR.
+    It stays while the ISR is smaller than its minimum (`strict_min_isr`, KAFKA-15583), and never falls on a leader
+    (Partition.maybeIncrementLeaderHW). If the maximal ISR is smaller than the minimum, the answers have the error
+    NOT_ENOUGH_REPLICAS_AFTER_APPEND. Not modelled: Kafka also waits, for a time, for replicas about to join the ISR.
     """
     leader, partition, log = broker.process.role, broker.process.partition, broker.log
     assert isinstance(leader, Leader)
@@ -320,7 +334,8 @@ def advance_high_watermark(broker: Broker, rules: Rules) -> BrokerAndMessages:
 
 
 def time_out(broker: Broker, waiting: Waiting) -> BrokerAndMessages:
-    """Answer a waiting producer with REQUEST_TIMED_OUT; its record stays in the log and may commit later."""
+    """Answer a waiting producer with REQUEST_TIMED_OUT; its batch stays in the log and may commit later. Call this
+    only for a leader."""
     leader = broker.process.role
     assert isinstance(leader, Leader)
     left = tuple(other for other in leader.waiting if other != waiting)
@@ -329,8 +344,8 @@ def time_out(broker: Broker, waiting: Waiting) -> BrokerAndMessages:
 
 
 def resign(broker: Broker) -> tuple[Message, ...]:
-    """Answer all waiting producers with NOT_LEADER_OR_FOLLOWER when the leadership is lost; () if the broker
-    does not lead."""
+    """Return the answers to all waiting producers when the leadership is lost: NOT_LEADER_OR_FOLLOWER. () if the
+    broker does not lead."""
     leader = broker.process.role
     if not isinstance(leader, Leader):
         return ()

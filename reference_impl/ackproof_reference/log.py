@@ -116,7 +116,8 @@ def end_of_epoch(log: Log, epoch: int) -> EpochEntry:
     """Return the newest epoch not above the given one; `start` of the result is the offset at which that
     epoch ends (LeaderEpochFileCache.endOffsetFor, KIP-279).
 
-    (UNKNOWN, UNKNOWN) if the given epoch is newer than every epoch of this log, or the log has none.
+    The given epoch itself, with the start of the oldest one, if all epochs of this log are newer. (UNKNOWN,
+    UNKNOWN) if all are older, or the log has none.
     """
     if epoch == UNKNOWN or epoch > log.last_epoch:
         return EpochEntry(UNKNOWN, UNKNOWN)
@@ -130,20 +131,23 @@ def end_of_epoch(log: Log, epoch: int) -> EpochEntry:
 
 
 def parting(log: Log, leaders: Log) -> int | None:
-    """Return the offset at which a follower's log (`log`) diverges from its leader's (`leaders`); None if it
-    does not diverge (KIP-595); UNKNOWN if the logs have nothing in common.
+    """Return the offset at which a follower's log (`log`) diverges from its leader's (`leaders`, KIP-595).
+
+    None if it does not diverge, or has no epoch. UNKNOWN, which `truncate` takes as "all", if its last epoch is
+    newer than all of the leader's.
     """
     if log.last_epoch == UNKNOWN:
         return None
     end = end_of_epoch(leaders, log.last_epoch)
     if end.epoch == log.last_epoch and end.start >= log.end:
         return None
-    # Nothing in common: both are UNKNOWN, which lies below every offset.
+    # If `end` is unknown, so are both offsets: UNKNOWN lies below every offset.
     return min(end.start, end_of_epoch(log, end.epoch).start)
 
 
 def truncate(log: Log, offset: int) -> Log:
-    """Truncate to an offset on a batch boundary, with the epoch cache and the high watermark (UnifiedLog.truncateTo).
+    """Truncate to an offset, with the epoch cache, the high watermark and the recovery point
+    (UnifiedLog.truncateTo). A batch with later offsets is removed as a whole; UNKNOWN removes all.
 
     Even without a batch to remove, epochs that began at the log end leave the cache: they have no batches.
     """

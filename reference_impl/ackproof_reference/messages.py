@@ -46,7 +46,9 @@ class Produce(NamedTuple):
 
 
 class Produced(NamedTuple):
-    """The answer to a produce request. `offset`: the batch's first offset, -1 with an error."""
+    """The answer to a produce request, or to a marker that is refused (`sequence` -1). `offset`: the batch's first
+    offset, -1 with an error.
+    """
 
     producer: int
     sequence: int
@@ -127,7 +129,9 @@ class EpochEnd(NamedTuple):
 
 
 class AlterPartition(NamedTuple):
-    """A leader's proposal of a new ISR, each member with the incarnation that it fetched as (KIP-497, KIP-903)."""
+    """A leader's proposal of a new ISR (KIP-497). `isr_epochs`: in the order of `isr`, the incarnation of each
+    member: that of its last fetch if it joins, else that in the leader's metadata (KIP-903).
+    """
 
     leader: int
     broker_epoch: int
@@ -138,7 +142,7 @@ class AlterPartition(NamedTuple):
 
 
 class Altered(NamedTuple):
-    """The response to an AlterPartition: the partition's present state, or the error."""
+    """The response to an AlterPartition. `partition`: its state after the change; None with an error."""
 
     leader: int
     leader_epoch: int

@@ -45,9 +45,10 @@ def step(broker: Broker, event: Event, rules: Rules) -> BrokerAndMessages:
 
 
 def learn(broker: Broker, metadata: Metadata, rules: Rules) -> BrokerAndMessages:
-    """Apply a newer image: lead, follow, go on with a new ISR, or drop a replica that was moved away.
+    """Apply a newer image: lead, follow, go on with a new ISR, or drop a replica that was moved away, with its log.
 
-    An image older than what the broker knows changes nothing (ReplicaManager.applyDelta, BrokerMetadataPublisher).
+    An image with an older partition epoch than the broker knows changes nothing (ReplicaManager.applyDelta,
+    BrokerMetadataPublisher).
     """
     process, role, partition = broker.process, broker.process.role, metadata.partition
     known = process.metadata

@@ -40,8 +40,8 @@ class Replica(NamedTuple):
     """One replica: the configuration that it knows and its log. The log's high watermark is the commit point;
     later entries are prepared.
 
-    `leased`: False for a primary once a lease of a backup has run out. `ends`: log end offsets that a primary
-    knows, as (backup, end).
+    `leased`: False for a primary once a lease of a backup has run out, and for a replica that is no member. `ends`:
+    log end offsets that a primary knows, as (backup, end).
     """
 
     config: Configuration
@@ -68,7 +68,8 @@ def replicate(
 ) -> tuple[Replica, Replica]:
     """Let a backup of the same configuration take one entry, or truncate where the logs diverge.
 
-    `own`: id of the backup. `leader`: id of the primary. Returns backup and primary.
+    `own`: id of the backup. `leader`: id of the primary. Returns backup and primary; the primary's commit point
+    may advance. Without `reconciliation` logs that diverge are not truncated.
     """
     log = backup.log
     if rules.reconciliation and (cut := parting(log, primary.log)) is not None:
@@ -96,7 +97,8 @@ def reconfigure(
 ) -> tuple[Configuration, bool]:
     """Return the manager's configuration after a proposal, and True if it accepted the proposal.
 
-    With `version_check` it accepts only a proposal that follows its present version.
+    With `version_check` it accepts only a proposal whose version is its present one plus one. Without, it accepts
+    each, and numbers it so.
     """
     if rules.version_check and proposed.version != manager.version + 1:
         return manager, False
@@ -104,8 +106,8 @@ def reconfigure(
 
 
 def without_backup(replica: Replica, backup: int) -> Configuration:
-    """Return the configuration that a primary proposes when it suspects a backup: the same without that
-    backup.
+    """Return the configuration that a primary proposes when it suspects a backup: the next version, with the same
+    primary and without that backup.
     """
     config = replica.config
     return Configuration(config.version + 1, config.primary, tuple(m for m in config.members if m != backup))
@@ -113,14 +115,14 @@ def without_backup(replica: Replica, backup: int) -> Configuration:
 
 def in_its_place(replica: Replica, own: int) -> Configuration:
     """Return the configuration that backup `own` proposes when it suspects its primary: itself as primary,
-    without the old one."""
+    without the old one, in the next version."""
     config = replica.config
     return Configuration(config.version + 1, own, tuple(m for m in config.members if m != config.primary))
 
 
 def learn(replica: Replica, config: Configuration, own: int) -> Replica:
-    """Apply a new configuration to replica `own`. If it becomes the primary by that, it begins an epoch, with
-    valid leases and without knowledge of the backups' logs."""
+    """Apply a new configuration to replica `own`. If it becomes the primary by that, it begins an epoch without
+    knowledge of the backups' logs. Leases are valid again for a member; any other replica has none."""
     log = replica.log
     if config.primary == own and replica.config.primary != own:
         log = begin_epoch(log, config.version)

@@ -93,8 +93,9 @@ def fetch(
     """Let follower `own` fetch once: it truncates where the logs diverge, or takes one entry. `voters`:
     number of voters.
 
-    Returns follower and leader. The fetch offset tells the leader what the follower holds. A follower of a
-    newer epoch makes the leader step down.
+    Returns follower and leader. The fetch offset tells the leader what the follower holds, and may advance the
+    high watermark. A follower of a newer epoch makes the leader step down; one of an older epoch takes the
+    leader's epoch.
     """
     if follower.epoch > leader.epoch:
         return follower, Server(follower.epoch, NOBODY, leader.log)
@@ -113,7 +114,8 @@ def fetch(
 
 def commit(leader: Server, voters: int, rules: QuorumRules) -> Server:
     """Advance the high watermark to the offset that a majority of `voters` servers holds. With
-    `commits_own_epoch`, only if that offset lies within the leader's own epoch.
+    `commits_own_epoch`, only if that offset lies within the leader's own epoch. Unchanged while fewer servers than
+    a majority have fetched.
     """
     held = sorted([leader.log.end, *(end for _, end in leader.ends)], reverse=True)
     if len(held) < majority(voters):
@@ -125,8 +127,8 @@ def commit(leader: Server, voters: int, rules: QuorumRules) -> Server:
 
 
 def crash(server: Server, rules: QuorumRules) -> Server:
-    """Restart a server after a crash: it is a follower with what its disk holds; entries that were not
-    flushed are lost.
+    """Restart a server after a crash: it is a follower with what its disk holds. Without `durable_log`, entries
+    that were not flushed are lost. Without `durable_votes`, so are its vote and its epoch: it has that of its log.
     """
     log = truncate(server.log, server.log.end if rules.durable_log else server.log.flushed)
     if rules.durable_votes:

@@ -36,6 +36,9 @@ def check_marker(log: Log, marker: WriteMarker, rules: Rules) -> Error:
     """Return the error with which a log refuses a marker; NONE if it accepts it
     (ProducerAppendInfo.appendEndTxnMarker).
 
+    INVALID_PRODUCER_EPOCH: the producer epoch is older than the newest in this log, or the marker is late.
+    TRANSACTION_COORDINATOR_FENCED (`coordinator_epochs`): an earlier marker is of a newer coordinator.
+
     A marker of the producer's newest epoch in this log may be repeated. But if each transaction has an epoch of
     its own (`version` 2) and one is open, that epoch is the open transaction's, while its own marker will have
     the next: so such a marker is late and is refused (`strict_markers`).
@@ -68,9 +71,8 @@ def last_stable_offset(log: Log) -> int:
 
 
 def visible(log: Log, *, committed: bool) -> tuple[Batch, ...]:
-    """Return the data batches that a reader gets: below the last stable offset, without aborted ones.
-
-    At read_uncommitted: all below the high watermark.
+    """Return the data batches that a reader gets. `committed`: at read_committed, those below the last stable
+    offset without aborted ones; else, at read_uncommitted, all below the high watermark.
     """
     end = last_stable_offset(log) if committed else log.high_watermark
     below = [batch for batch in log.below(end) if batch.kind == DATA]
@@ -146,8 +148,8 @@ class Transaction(NamedTuple):
 def init_producer(transaction: Transaction) -> tuple[Transaction, Error]:
     """Handle InitProducerId: a new epoch fences the previous producer; an open transaction is aborted first.
 
-    Return the transaction and the error for the client. While markers are in flight the client must repeat the
-    request (CONCURRENT_TRANSACTIONS, here INVALID_TXN_STATE).
+    Return the transaction and the error for the client. While markers are in flight, also those of the abort that
+    this request began, the client must repeat the request (CONCURRENT_TRANSACTIONS, here INVALID_TXN_STATE).
     """
     if transaction.state in DECIDED:
         return transaction, Error.INVALID_TXN_STATE
@@ -208,7 +210,9 @@ def end_transaction(transaction: Transaction, epoch: int, *, commit: bool) -> tu
 
 
 def marker_for(transaction: Transaction, partition: int) -> WriteMarker | None:
-    """Return the marker to write to a partition; None if it needs none."""
+    """Return the marker to write to a partition; None without a decision, or if the partition is not in the
+    transaction or has its marker.
+    """
     if transaction.state not in DECIDED or partition not in transaction.partitions:
         return None
     return WriteMarker(
@@ -221,7 +225,8 @@ def marker_for(transaction: Transaction, partition: int) -> WriteMarker | None:
 
 
 def marker_written(transaction: Transaction, partition: int) -> Transaction:
-    """Record that a partition has its marker; after the last one the transaction is complete."""
+    """Record that a partition has its marker; after the last one the transaction is complete. Call this only
+    after the decision."""
     left = tuple(other for other in transaction.partitions if other != partition)
     if left:
         return transaction._replace(partitions=left)

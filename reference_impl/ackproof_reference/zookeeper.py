@@ -73,10 +73,11 @@ def watch(ensemble: Ensemble, own: int) -> Ensemble:
 
 
 def expire(ensemble: Ensemble, broker: int) -> tuple[Ensemble, tuple[int, ...]]:
-    """End a session: its ephemeral nodes and watches are removed, and their watchers are notified, once.
+    """End a broker's session: its ephemeral nodes and watches are removed. If it was the controller, the brokers
+    that watch `/controller` are notified, once.
 
-    Returns the ensemble and the notified brokers. The broker itself learns of it only when it reaches
-    ZooKeeper again.
+    Returns the ensemble and the notified brokers, () if it was not. The broker itself learns of it only when it
+    reaches ZooKeeper again.
     """
     gone = ensemble._replace(
         sessions=tuple(s for s in ensemble.sessions if s != broker),
