@@ -125,7 +125,9 @@ class Explored:
 
 def rules_in_words(version: str, taken_away: Sequence[str]) -> Rules:
     """Return the rules of a release (`4.1`, `2.8-zk`) with the protections in `taken_away` switched off.
-    Raises `BadInput`.
+
+    Raises `BadInput` for a release without rules or above the newest one, for a major version alone, for ZooKeeper
+    mode from 4.0 on, and for unknown protections.
     """
     try:
         rules = rules_of(version)
@@ -186,7 +188,8 @@ def kafka(version: str, taken_away: Sequence[str], words: str = USUAL, *, reduce
     """Return the world of one partition under a release's rules.
 
     `taken_away`: names of protections to switch off. `words`: as for `--scope`. `reduced`: False to visit
-    every state, without reductions. Raises `BadInput` for unknown names.
+    every state, without reductions. Raises `BadInput` as `rules_in_words` and `scope_in_words` do: for unknown
+    releases and names, and values out of range.
     """
     scope = scope_in_words(words, rules_in_words(version, taken_away))
     if not reduced:
@@ -195,7 +198,7 @@ def kafka(version: str, taken_away: Sequence[str], words: str = USUAL, *, reduce
 
 
 def world_of(scope: Scope) -> World:
-    """Return the world that `explore` searches for this scope; its `rules` have no name."""
+    """Return the world that `explore` searches for this scope. Its `rules` is "", its `words` the scope's repr."""
     return World("", repr(scope), CLASSES, world(scope), scope)
 
 
@@ -218,8 +221,9 @@ def explore(
     reached.
 
     `max_seconds`, `max_bytes`: limits of time and memory; None: no limit. `saved`: file of an earlier search,
-    which is continued; an unfinished search is written there. `watch` gets the progress a few times a second.
-    Raises `BadInput` if the file holds another search, or for a class that the world cannot have.
+    which is continued if the file exists; a search that a limit ended is written there. `watch` gets the progress
+    after every 8192 states. Raises `BadInput` if the file cannot be read or holds another search, or for a class that
+    the world cannot have; OSError if it cannot be written.
     """
     for name in wanted:
         check_name("--find", "class", name, asked.classes)
@@ -273,7 +277,7 @@ class Protocol:
 
     def world(self, words: str, taken_away: Sequence[str]) -> World:
         """Return the world for `--scope` words and protections to switch off. Raises `BadInput` for unknown
-        ones.
+        ones, and for numbers out of range.
         """
         off = {
             self.protections[check_name("--without", "protection", name, self.protections)]: False

@@ -22,8 +22,8 @@ class ReferenceOracle(Oracle):
     """Predicts and replays runs for the judge, by the search of the model and the reference implementation."""
 
     def predict(self, case: Case, run: CaseDir | None) -> PredictionFile:
-        """Predict a run from its timeline and metadata log; without a run, predict the case within
-        `QUICK_STATES` states.
+        """Predict an audited run from its timeline and metadata log; without a run, predict the case, within
+        `QUICK_STATES` states unless cached answers have more. Raises `BadInput` for broken files.
         """
         if run is None:
             known = all(remembered(scope) is not None for scope in scopes_of([case]))
@@ -32,5 +32,6 @@ class ReferenceOracle(Oracle):
         return predict_run(case, run, {anomaly for anomaly, count in counts.items() if count})
 
     def replay(self, case: Case, run: CaseDir) -> ConformanceFile:
-        """Replay an audited run by the reference implementation. Raises `BadInput` for broken files."""
+        """Replay an audited run by the reference implementation and explain its losses. Return the content of
+        `conformance.json`. Raises `BadInput` for broken files."""
         return conform(run, case)

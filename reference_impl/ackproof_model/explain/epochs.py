@@ -107,7 +107,7 @@ def acked_rows(run: CaseDir) -> Iterator[tuple[TopicPartition, AckedRows]]:
 
 def identity(producer: Ints, seq: Ints) -> Ints:
     """Pack (producer, seq) into one number per row, so that one comparison or sort takes both into
-    account."""
+    account. seq must be below 2⁴⁰."""
     return (producer << _SEQ_BITS) + seq
 
 
@@ -176,8 +176,8 @@ class LeaderEpoch:
 def leader_epochs(history: Sequence[Moment], node_ends: Sequence[Event], learns: int) -> list[LeaderEpoch]:
     """Return every leader epoch of a partition that had a leader, oldest first.
 
-    `history`: the partition's states, oldest first. `node_ends`: the events at which nodes ended. `learns`:
-    longest time in ns until a deposed leader knows its successor (`learns_ns`).
+    `history`: the partition's states, oldest first. `node_ends`: the events at which nodes ended, oldest first.
+    `learns`: longest time in ns until a deposed leader knows its successor (`learns_ns`).
     """
     found: list[LeaderEpoch] = []
     for number, moment in enumerate(history):
@@ -258,7 +258,7 @@ class KeptLog:
 
 def kept_log(observed: Observed, replicas: Sequence[Replica], leader: int) -> KeptLog | None:
     """Return the log of broker `leader`. If it could not be read, the longest log among `replicas`; None if
-    none was read.
+    none was read. Of a deleted replica only the epochs are known. Raises OSError or ArrowException.
     """
     whole = [replica for replica in replicas if not replica.reason and replica.log_end >= 0]
     if not whole:

@@ -159,7 +159,7 @@ class PastLife:
 
     @property
     def held_rows(self) -> Bools:
-        """Return a mask of the rows that its log had at the deletion, or had truncated before.
+        """Return a mask of the rows that its log had at the deletion, or had lost before by truncation or retention.
 
         Without its log: all rows that can belong to it.
         """
@@ -305,6 +305,6 @@ def _overtaken(rows: AckedRows, sure: Bools) -> Bools:
 
 
 def union(masks: Sequence[Bools], count: int) -> Bools:
-    """Return the union of row masks of length `count`."""
+    """Return the union of row masks of length `count`; False everywhere without masks."""
     every: Bools = np.logical_or.reduce([*masks, np.zeros(count, np.bool_)])
     return every

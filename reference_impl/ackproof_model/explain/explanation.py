@@ -36,7 +36,11 @@ _EARLY_MS, _LATE_MS = -2, 1
 
 
 def explain(observed: Observed, account: Account) -> None:
-    """Explain the lost records of every partition with acknowledged rows, and add the results to `account`."""
+    """Explain the lost records of every partition with acknowledged rows, and add the results to `account`.
+
+    Rows of a partition that cannot be explained count as not replayed, with the reason. Raises OSError or
+    ArrowException for files that cannot be read.
+    """
     unread = left_unread(observed.events)
     learns = learns_ns(observed.experiment.cluster, observed.stall_ns)
     for place, rows in acked_rows(observed.run):

@@ -95,10 +95,12 @@ def force(
 
 
 def forced(story: Story, rules: str, console: Console, forcing: Forcing) -> int:
-    """Force a counterexample `forcing.repeat` times, print the outcomes, and return the exit code.
+    """Write the experiment file of a counterexample to `forcing.out`, run it `forcing.repeat` times, print the
+    outcomes, and return the exit code.
 
-    0: each run followed it. 1: one diverged, and none was inconclusive. 2: no script can do a step, or a run
-    was inconclusive. `rules`: release of the model's rules. Raises `BadInput` if the runs cannot be started.
+    0: each run followed it. 1: one diverged, and none was inconclusive. 2: no script can do a step (nothing is
+    written), or a run was inconclusive. `rules`: release of the model's rules. Raises `BadInput` if the runs cannot
+    be started, or their files cannot be read.
     """
     from ackproof.run.batch import run_batch
     from ackproof.run.options import BatchOptions, plan_batch

@@ -53,8 +53,8 @@ class Ground:
         """Return where to force a counterexample: by default the newest release of the line that `rules`
         name, with backend `process`.
 
-        `release` and `backend` override the defaults. Raises `BadInput` for ZooKeeper rules and unknown
-        releases.
+        `release` and `backend` override the defaults. Raises `BadInput` for ZooKeeper rules, for a `release` that is
+        no version, and if no release of the line is known.
         """
         if rules.endswith("-zk"):
             raise BadInput(
@@ -73,7 +73,8 @@ class Ground:
 def file_text(story: Story, forced: list[Forced], ground: Ground, *, repeat: int = 1) -> str:
     """Return the text of an experiment file whose script forces the counterexample.
 
-    `forced`: the steps of its script, as `translated` returns them. `repeat`: number of runs.
+    `forced`: the steps of its script, as `translated` returns them. `repeat`: number of runs. Raises `BadInput` if
+    the rules have eligible leader replicas, and the release has none.
     """
     yaml = YAML(typ="safe", pure=True)
     yaml.default_flow_style = None

@@ -83,7 +83,11 @@ _known: dict[str, Answers] = {}
 
 
 def answers(scope: Scope, *, max_states: int = USUAL_STATES) -> Answers:
-    """Return the answers for a scope, from the cache or by a search of up to `max_states` states per world."""
+    """Return the answers for a scope, from the cache or by searches, which fill the cache.
+
+    `max_states`: limit of all searches together, in this world and the smaller ones. It is checked after slices of
+    8192 states.
+    """
     found = remembered(scope, max_states)
     return found if found is not None else _keep(scope, _worked_out(scope, max_states))
 
@@ -143,7 +147,8 @@ def _cache_path(key: str) -> Path | None:
 
 
 def described(scope: Scope) -> str:
-    """Return a scope on one line, as `ackproof explore --scope` takes it."""
+    """Return a scope on one line, as `ackproof explore --scope` takes it: size and incidents, without the settings of
+    its rules."""
     sizes = {
         "brokers": scope.brokers,
         "records": scope.records,
@@ -154,7 +159,7 @@ def described(scope: Scope) -> str:
 
 
 def steps_of(way: Iterable[StoryLine]) -> Iterator[StoryStep]:
-    """Yield the steps of a counterexample as text, for a sequence diagram."""
+    """Yield the steps of a counterexample as text, for a sequence diagram. Changes of the budget are left out."""
     for told in way:
         changed = tuple((name, format_value(after)) for name, _, after in told.changed if name != "budget")
         action = told.action
@@ -254,7 +259,7 @@ def cores() -> int:
 def in_processes(work: Callable[[Task], Result], tasks: Sequence[Task]) -> Iterator[tuple[Task, Result]]:
     """Yield each task with its result as it finishes; one process per core, ended at once when the caller stops.
 
-    `work` and the tasks are pickled. Raises what `work` raises.
+    `work` and the tasks (at least one) are pickled. Raises what `work` raises.
     """
     pool = ProcessPoolExecutor(min(cores(), len(tasks)), initializer=_deaf)
     try:

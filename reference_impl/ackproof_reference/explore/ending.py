@@ -72,7 +72,8 @@ from ackproof_reference.rules import Rules, Truncation
 
 
 def ends(scope: Scope) -> Sequence[End]:
-    """Return the ends of a scope: conditions under which no later state can break an invariant."""
+    """Return the ends of a scope: conditions under which no later state can break an invariant. () without the
+    reduction `ending`."""
     if not scope.reductions.ending:
         return ()
     return (*_all_alike(scope), *keeps(scope), *seats(scope))
@@ -232,7 +233,7 @@ def equal_logs_stay(rules: Rules) -> bool:
 def brings_nothing(under_way: Hashable) -> bool:
     """Return True if a follower's message in flight cannot change its log.
 
-    `under_way`: a request, a response, or None for none.
+    `under_way`: a request (`Late` too), a response, or None for none.
     """
     if isinstance(under_way, Fetched):
         return not under_way.batches and under_way.diverging is None and under_way.error is Error.NONE

@@ -121,10 +121,8 @@ def _fetching(
 
 
 def connection(process: int, under_way: int) -> Group:
-    """Return the group that drops answers to a dead broker.
-
-    `process`, `under_way`: cells (indices) of its memory and of its message in flight.
-    """
+    """Return the group that drops answers to requests that a broker sent before it died. `process`, `under_way`: cells
+    (indices) of its memory and of its message in flight."""
     return Group("connection", (process, under_way), _no_connection, at_once=_of_connection)
 
 
@@ -281,9 +279,9 @@ def _requests_after(before: Request | None, after: Request | None, under_way: ob
 
 
 def choices_in_stories(rules: Rules, broker: Broker, fetch: Hashable) -> Iterator[tuple[Broker, Hashable]]:
-    """Yield the states from which a step of a counterexample may start: a broker with its fetch in flight.
-
-    First the state as it is; then, if an answer is in flight, the state after the broker has taken it.
+    """Yield the states from which a step of a counterexample may start: a broker with its fetch in flight. First the
+    state as it is, but with `Late` around a request that the broker would not send now. Then, if an answer is in flight
+    and the broker runs, the state after it has taken the answer.
     """
     now = next_request(broker)
     if isinstance(fetch, Request):

@@ -121,7 +121,7 @@ def _image(process: Process, leader: Leader, own: int, rules: Rules) -> Metadata
 
 def remembering(group: Group, scope: Scope) -> Group:
     """Return a group whose steps store brokers without the state that no later step reads (`remembered` says
-    which).
+    which). A group that uses no broker's log and memory together is returned unchanged.
     """
     at = [
         (one, group.cells.index(log_cell(one)), group.cells.index(process_cell(one)))
@@ -144,7 +144,8 @@ def remembering(group: Group, scope: Scope) -> Group:
 
 
 def leftovers(scope: Scope) -> tuple[Group, ...]:
-    """Return the groups that remove, at once, messages in flight that have no effect any more."""
+    """Return the groups that remove, at once, messages in flight that have no effect any more; () without the
+    reduction `void`."""
     if not scope.reductions.void:
         return ()
     groups = []
@@ -163,7 +164,8 @@ def leftovers(scope: Scope) -> tuple[Group, ...]:
 
 
 def without_effect(rules: Rules, broker: Broker, reply: Fetched | EpochEnd) -> bool:
-    """Return True if a follower drops a response, or takes nothing from it, now and later.
+    """Return True if a follower drops a response, or takes nothing from it, now and later. False without
+    `match_responses`.
 
     The effect of a response depends on the follower's role and log. Only the follower's own steps change these, and
     after such a step it would send another fetch, so it drops this response (`match_responses`).

@@ -52,7 +52,8 @@ class Observed(NamedTuple):
 
     def commits(self, who: str, log: Log) -> Observed:
         """Return what is observed after a server has advanced its high watermark. A committed record that
-        differs from one that was committed earlier is a finding, `conflict`. `who`: the server in words.
+        differs from one that was committed earlier is a finding, `conflict`, which replaces earlier findings.
+        `who`: the server in words. `log`: its log.
         """
         shown = records(log.below(log.high_watermark))
         same = min(len(shown), len(self.committed))
@@ -63,7 +64,7 @@ class Observed(NamedTuple):
 
     def leads(self, who: str, log: Log) -> Observed:
         """Return what is observed after an election. A new leader that lacks a committed record is a finding,
-        `lost`. `who`: the leader and how it was elected, in words.
+        `lost`, which replaces earlier findings. `who`: the leader and how it was elected, in words. `log`: its log.
         """
         held = records(log.batches)
         if held[: len(self.committed)] != self.committed:
@@ -80,7 +81,9 @@ class QuorumBounds(NamedTuple):
 
 
 def quorum(rules: QuorumRules, bounds: QuorumBounds, servers: int = 3) -> Model:
-    """Return the model of a KRaft quorum (KIP-595). At first all logs are empty, and no server leads."""
+    """Return the model of a KRaft quorum (KIP-595) of `servers` voters. At first all logs are empty, and no server
+    leads. Classes of findings: `lost`, `conflict`, `two leaders`.
+    """
     groups = [Group("observed", (1,), check=attrgetter("wrong"))]
     for one in range(servers):
         groups.append(Group("own", (0, 2 + one), partial(_own_server_moves, rules, one)))
@@ -153,7 +156,7 @@ class PacificaBounds(NamedTuple):
 
 def pacifica(rules: PacificaRules, bounds: PacificaBounds, replicas: int = 3) -> Model:
     """Return the model of a PacificA replica group. At first replica 0 is the primary, all replicas are
-    members, all logs are empty.
+    members, all logs are empty. Classes of findings: `lost`, `conflict`, `stale read`.
     """
     first = Configuration(0, 0, tuple(range(replicas)))
     groups = [Group("seen", (1,), check=attrgetter("wrong"))]
@@ -239,7 +242,8 @@ def _reads(
 
 
 def controllers(rules: ZooKeeperRules, brokers: int = 3, expiries: int = 1, writes: int = 2) -> Model:
-    """Return the model of controller election in ZooKeeper.
+    """Return the model of controller election in ZooKeeper. Classes of findings: `overwritten` (an older controller
+    wrote the partition's state), `nobody` (no broker will ever learn that there is no controller).
 
     At first all brokers have a session, and none is controller. `brokers`: number of brokers. `expiries`: how
     many sessions may expire. `writes`: how many times a controller may write a new leader of the partition.

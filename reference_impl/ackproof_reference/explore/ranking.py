@@ -78,7 +78,8 @@ def rank_epochs(bits: int) -> Ranks | None:
 
 
 def replace_epochs(cell: int, value: Hashable, ranks: Ranks) -> Hashable:
-    """Return a cell's value with ranks in place of epochs."""
+    """Return the value of the cell with index `cell`, with ranks in place of epochs. Raises KeyError for an epoch
+    without a rank."""
     return _Renaming(lambda kind, epoch: ranks[kind][epoch]).cell(cell, value)
 
 
@@ -184,7 +185,7 @@ class _Renaming:
 
 
 class Admission:
-    """Decides which states of `model` a search for the classes `wanted` keeps.
+    """Decides which states of `model` a search for the classes `wanted` (empty: any class) keeps.
 
     It works on states packed by `cells`; create a new one when the packing changes.
     """

@@ -346,7 +346,8 @@ _FORMAT = 5
 
 
 def save(search: Search, path: Path, of: str) -> None:
-    """Write a search; a complete file replaces the old one atomically. `of` names its world and rules."""
+    """Write a search; a complete file replaces the old one atomically. `of` names its world and rules. Raises
+    OSError."""
     cells = search.cells
     width = (sum(cells.widths) + 7) // 8
     parents = places_of_parents(search.seen)
@@ -375,9 +376,10 @@ def save(search: Search, path: Path, of: str) -> None:
 
 
 def load(model: Model, path: Path, of: str) -> Search:
-    """Return a saved search of the same model, ready to continue. Raises ValueError if `of` differs.
+    """Return a saved search of the same model, ready to continue.
 
-    With other rules the same states would have other next steps.
+    Raises ValueError if `of` differs (with other rules the same states would have other next steps) or another version
+    wrote the file; for other broken files OSError, EOFError, KeyError or `pickle.UnpicklingError`.
     """
     with path.open("rb") as file:
         header = pickle.load(file)

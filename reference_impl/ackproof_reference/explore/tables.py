@@ -84,7 +84,7 @@ class Cells:
     def number(self, cell: int, value: Hashable) -> int:
         """Return the number that stands for a value of a cell; a new value gets a new one.
 
-        Raises `TooNarrowError` if the cell has too few bits for it.
+        Raises `TooNarrowError` if the cell has too few bits for it, ValueError if a counter exceeds its first value.
         """
         numbers = self.numbers[cell]
         number = numbers.get(value)
@@ -232,8 +232,9 @@ class Tables:
         return kept
 
     def work_out(self, row: Row, state: int) -> Steps:
-        """Evaluate the groups of a row in a packed state, and return their steps as differences to add to it.
-        They hold for all states that agree in the row's cells.
+        """Evaluate the groups of a row in a packed state, cache their steps in `row.memo` and return them, as
+        differences to add to the state. They hold for all states that agree in the row's cells. Broken invariants
+        are reported. Raises `TooNarrowError`.
         """
         steps: dict[int, _Sorted] = {}
         key = state & row.mask
@@ -305,7 +306,7 @@ class Tables:
 
     def settled(self, state: int, at_once: Iterable[AtOnce]) -> int:
         """Return a packed state after the steps of the groups `at_once` that are possible in it, in this
-        order.
+        order. Raises `TooNarrowError`.
         """
         for mask, memo, group in at_once:
             key = state & mask

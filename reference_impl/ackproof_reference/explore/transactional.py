@@ -99,7 +99,7 @@ def transactions(rules: Rules, clients: int = 2, in_turn: int = 1, bounds: Bound
     """Return the model of transactions: a coordinator, two partitions, and `clients` clients that have not
     begun.
 
-    `in_turn`: number of transactions of each client, one after the other.
+    `in_turn`: number of transactions of each client, one after the other. Classes of findings: `CLASSES`.
     """
     groups = [Group("moves", (_BOUNDS, _COORDINATOR, _OLD), _moves)]
     for partition in PARTITIONS:

@@ -39,8 +39,8 @@ from ackproof_reference.node import step
 def world(scope: Scope) -> Model:
     """Return the model of a scope: one partition, its brokers, the controller and a client.
 
-    At first all brokers run and know the cluster, and the first replica leads. The partition is empty; its
-    replicas know it (`settled`) or are about to learn of it.
+    At first all brokers run and are registered, and the controller names the first member of the ISR as leader. The
+    partition is empty; its replicas know it (`settled`) or are about to learn of it.
     """
     replicas = scope.assigned or scope.ids
     isr = scope.started_isr or replicas
