@@ -84,7 +84,10 @@ def test_a_change_that_no_step_makes_is_named_by_the_rule_that_it_breaks(
     tmp_path: Path, step: dict[str, object], rule: str
 ) -> None:
     records = [*beginning(), step, broker(31, 5000, 1, 1, fenced=True)]
-    assert _forbidden(ObservedRun(records=records).conformed(tmp_path)) == rule
+    file = ObservedRun(records=records).conformed(tmp_path)
+    assert _forbidden(file) == rule
+    assert file.forbidden is not None
+    assert file.forbidden.certain is (rule == "ISR beyond the replicas")
 
 
 def test_a_fenced_broker_may_not_join_the_isr(tmp_path: Path) -> None:

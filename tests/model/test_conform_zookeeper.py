@@ -10,6 +10,7 @@ import pytest
 from ackproof.rundir.clock import WallClock
 from ackproof.rundir.metadata import PartitionChanged
 from ackproof.rundir.timeline import Event, EventKind
+from ackproof_model.replay.account import Account, BrokenRule
 from ackproof_model.replay.metadata import _Replay
 from ackproof_model.replay.steps import same, zookeeper_steps
 from ackproof_reference.metadata import Metadata, Partition, Registration
@@ -128,3 +129,16 @@ def test_who_ends_soon_after_a_change_may_have_been_in_shutdown(
         partition_epoch=1, replicas=(1, 2), isr=(1,),
     )  # fmt: skip
     assert _Replay(cast(Any, observed), cast(Any, None), cast(Any, None))._leaving(change) == leaving
+
+
+@pytest.mark.parametrize("zookeeper", [True, False])
+def test_a_record_with_state_and_assignment_is_proof_and_that_of_one_znode_is_not(zookeeper: bool) -> None:
+    change = PartitionChanged(
+        offset=1, epoch=1, timestamp_ms=5000, topic="t", partition=0, leader=1, leader_epoch=4,
+        partition_epoch=10, replicas=(1, 2), isr=(1, 2, 3),
+    )  # fmt: skip
+    observed, image, account = SimpleNamespace(t_ns=int), SimpleNamespace(zookeeper=zookeeper), Account([])
+    broken = BrokenRule("ISR beyond the replicas", "s", "t", certain=True)
+    _Replay(cast(Any, observed), account, cast(Any, image))._forbid(broken, Metadata(BEFORE, ()), change)
+    (step,) = account.forbidden
+    assert step.certain is not zookeeper

@@ -277,8 +277,10 @@ def test_a_replica_is_stuck_though_its_leader_has_no_high_watermark_to_answer_wi
     assert (stuck.anomaly, stuck.node, stuck.log_end, stuck.leader_end) == (Anomaly.STUCK_REPLICA, 3, 0, 90)
 
 
-@pytest.mark.parametrize("changes", [{"running": (2, 3)}, {"unfenced": (2, 3)}])
-def test_no_replica_is_blamed_for_a_leader_that_does_not_run(ground: Ground, changes: dict[str, Any]) -> None:
+@pytest.mark.parametrize("changes", [{"running": (2, 3)}, {"unfenced": (2, 3)}, {"log_ends": {3: 0}}])
+def test_no_replica_is_blamed_for_a_leader_that_does_not_run_or_answer(
+    ground: Ground, changes: dict[str, Any]
+) -> None:
     ground.end, ground.isr, ground.log_ends = None, (1, 2), {1: 90, 3: 0}
     for name, value in changes.items():
         setattr(ground, name, value)

@@ -2,8 +2,8 @@
 
 The sending rate and the acknowledgement times are examined in the seconds of load without a fault. The bounds are far
 from the numbers of a healthy machine and near to what a person would call stuck. A verdict on records needs none of
-them. Late acknowledgements are no excuse if the kernel's counters show that the brokers' machine had room: then Kafka
-itself was slow.
+them. Late acknowledgements are no excuse if the load was modest and the kernel's counters show that the brokers'
+machine had room in the same seconds: then Kafka itself was slow.
 """
 
 from __future__ import annotations
@@ -18,12 +18,13 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from ackproof.experiment.backends import BACKENDS
+from ackproof.experiment.client import COMMAND
 from ackproof.quantities.quantity import Quantity, Value
 from ackproof.rundir import storage
 from ackproof.rundir.documents import QuietSeconds
 from ackproof.rundir.lifelines import Spans
 from ackproof.rundir.observed import Pulse
-from ackproof.rundir.timeline import ClientReset, FaultAsked, FaultMissed, FaultRecovered
+from ackproof.rundir.timeline import ClientReset, Event, FaultAsked, FaultMissed, FaultRecovered
 
 if TYPE_CHECKING:
     from ackproof.judge.facts import Facts
@@ -38,9 +39,24 @@ LATEST_MS: Final = 2000.0
 """Greatest delay in ms of the harness' own loop that runs once a second."""
 FEWEST_LOOKS: Final = 5.0
 """Least number of samples that the sampler takes in a second. On a healthy machine it is 10."""
-_HAD_ROOM: Final = {"busy": 0.8, "cpu_pressure": 0.7, "io_pressure": 0.3, "memory_pressure": 0.1}
-"""Shares of the time under load below which processors, disks and memory had room. One run alone on two processors
-keeps them busy for 0.4 to 0.6 of it, with tasks that wait for one for 0.2 to 0.5; eight runs at once for 0.95 or more.
+_HAD_ROOM: Final = {"busy": 0.8, "cpu_pressure": 0.7, "io_pressure": 0.1, "memory_pressure": 0.1}
+"""Shares of a second below which processors, disks and memory had room. One run alone on two processors keeps them busy
+for 0.4 to 0.6 of it, with tasks that wait for one for 0.2 to 0.5; eight runs at once for 0.95 or more. The kernel takes
+the mean over processors, so that one disk that stands still shows little on a large machine.
+"""
+_ON_TIME_MS: Final = 20.0
+"""Delay in ms of the harness' own loop below which a processor was free for it. On a healthy machine it is one or two.
+A limit on a group of processes (cpu.max, cpusets), under which /proc/stat shows an idle machine, delays it by more.
+"""
+_ROOMY: Final = 0.75
+"""Least share of the seconds without a fault in which the machine had room. If more than half of the acknowledgements
+were late, some were then late in a second with room.
+"""
+_FEWEST_ROOMY: Final = 5
+"""Least number of these seconds. Cold brokers are slow for two or three seconds, however much room there is."""
+_MODEST_PER_S: Final = 10_000
+_MODEST_BYTES_PER_S: Final = 10_000_000
+"""Rates of all producers together that any machine and client library carries. Above them records queue in the client.
 """
 _SETTLES_NS: Final = 5_000_000_000
 """Time after the end of a fault, or the begin of the load, in which effects may still be seen."""
@@ -92,22 +108,53 @@ def calm(facts: Facts) -> QuietSeconds | None:
         io_pressure=_mean([one.io_pressure for _, one in pulses]),
         memory_pressure=_mean([one.memory_pressure for _, one in pulses]),
     )
-    had_room = not BACKENDS[facts.backend].foreign and machine_had_room(found)
-    died = any(isinstance(event.what, ClientReset) for event in facts.events)
+    had_room = _is_modest(facts) and _had_room([one for _, one in still])
+    died = any(_is_dead_producer(event, spans) for event in facts.events)
     return found.model_copy(update={"starved": _starved(found, had_room=had_room, died=died)})
 
 
-def machine_had_room(seen: QuietSeconds) -> bool:
-    """Return True if the kernel's counters show that processors, disks and memory were not exhausted under load; False
-    if one was, or is not counted.
+def _is_modest(facts: Facts) -> bool:
+    """Return True if only Kafka, or a machine without room, can make acknowledgements late: the brokers run on this
+    machine, the clients are no program of the user, and any machine carries the load.
     """
-    return all(0 <= getattr(seen, name) < bound for name, bound in _HAD_ROOM.items())
+    producers = facts.case.experiment.workload.producers
+    rate = math.inf if producers.rate is None else producers.rate
+    return (
+        not BACKENDS[facts.backend].foreign
+        and producers.library != COMMAND
+        and rate <= _MODEST_PER_S
+        and rate * producers.value_size <= _MODEST_BYTES_PER_S
+    )
+
+
+def _had_room(seconds: Sequence[Pulse]) -> bool:
+    """Return True if processors, disks and memory were not exhausted in most of these seconds; False where one is not
+    counted.
+    """
+    roomy = [
+        one.late_ms < _ON_TIME_MS
+        and all(0 <= getattr(one, name) < bound for name, bound in _HAD_ROOM.items())
+        for one in seconds
+    ]
+    return sum(roomy) >= max(_FEWEST_ROOMY, _ROOMY * len(roomy))
+
+
+def _is_dead_producer(event: Event, spans: Spans) -> bool:
+    """Return True if the event is a producer's fatal error without a fault at work, for which a successor was started.
+    Readers have a position, and go on.
+    """
+    what = event.what
+    return (
+        isinstance(what, ClientReset)
+        and what.position is None
+        and any(begin <= event.t_ns <= end for begin, end in spans)
+    )
 
 
 def _starved(seen: QuietSeconds, *, had_room: bool, died: bool) -> tuple[str, ...]:
-    """Return why times say nothing about Kafka. `had_room`: the brokers' machine was not exhausted, so that late
-    acknowledgements, and what producers could not send meanwhile, are Kafka's doing. `died`: a client ended by a fatal
-    error, so that its successor had to be started.
+    """Return why times say nothing about Kafka. `had_room`: the load was modest and the brokers' machine not exhausted,
+    so that late acknowledgements, and what producers could not send meanwhile, are Kafka's doing. `died`: a producer
+    ended by a fatal error, so that its successor had to be started.
     """
     said = []
     none_acked = seen.median_ms < 0 and seen.seconds * 1e9 >= _LEAST_NS
@@ -118,9 +165,8 @@ def _starved(seen: QuietSeconds, *, had_room: bool, died: bool) -> tuple[str, ..
                 f"{seen.asked_rate:,.0f} records a second were asked for, all producers together, and "
                 f"{seen.sent_rate:,.0f} were sent"
             )
-        if (
-            seen.median_ms > SLOWEST_MS and not had_room
-        ):  # at full speed every record waits for those before it
+        # at full speed every record waits for those before it
+        if seen.median_ms > SLOWEST_MS and not had_room:
             said.append(f"half of the acknowledgements took longer than {seen.median_ms / 1e3:.1f} s")
     if seen.late_ms > LATEST_MS:
         said.append(f"the harness itself stood still for {seen.late_ms / 1e3:.1f} s")

@@ -209,10 +209,15 @@ class RecoveryWatch:
             )
             yield _unrecovered("", place, why), 0
             links = self._cluster.running_links()
-            if controlled and state is not None and state.leader in links.keys() & unfenced:
-                # A leader without a high watermark answers no ListOffsets (KIP-207). Its followers may be why.
-                own = _log_end(links[state.leader], place)
-                known = End(state.leader, state.leader_epoch, state.isr, -1, -1, -1, own, state.replicas)
+            led = (
+                state
+                if controlled and state is not None and state.leader in links.keys() & unfenced
+                else None
+            )
+            # A leader without a high watermark answers no ListOffsets (KIP-207). Its followers may be why. One that
+            # does not tell its log end either is no proof.
+            if led is not None and (own := _log_end(links[led.leader], place)) >= 0:
+                known = End(led.leader, led.leader_epoch, led.isr, -1, -1, -1, own, led.replicas)
                 yield from self._behind(place, known, unfenced)
         else:
             if controlled:

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from ackproof.judge.coherence.rows import check_rows
 from ackproof.judge.facts import Facts
+from ackproof.judge.opinion import Says
 from ackproof.judge.verdict import judge
 from ackproof.rundir.anomalies import LIVE_ONLY, Anomaly
 from ackproof.rundir.documents import FinalReadFile
@@ -182,6 +183,7 @@ def test_of_a_topic_that_was_made_anew_only_the_last_counts(facts: Facts) -> Non
         ({"outcome": 1}, "acks: all", "were not acknowledged and have an offset"),
         ({"offset": -1}, "acks: 1, idempotence: false", "were acknowledged without an offset"),
         ({"offset": -1}, "acks: all, idempotence: true", None),
+        ({"offset": -1}, "acks: all, client: {command: [node]}", None),
         ({"offset": -1}, "acks: 0, idempotence: false", None),
         ({"offset": 1}, "acks: 0, idempotence: false", "have an offset, and nobody acknowledges"),
         ({"outcome": 2, "offset": -1, "done_ns": -1}, "acks: all", None),
@@ -210,6 +212,18 @@ def test_rows(make_run: MakeRun, change: dict[str, Any], producers: str, words: 
     for options in ({"row_group_size": 1}, {"write_statistics": False}):
         pq.write_table(whole, part, **options)
         assert [*check_rows(Facts.read(run))] == by_footer
+
+
+@pytest.mark.parametrize(("sealed", "kind"), [(True, Says.BREAKS), (False, Says.CONTRADICTS)])
+def test_a_broker_that_names_no_offset_breaks_a_promise_if_nobody_changed_the_ledger(
+    make_run: MakeRun, sealed: bool, kind: Says
+) -> None:
+    facts = Facts.read(make_run(producers="acks: 1", attempts=[{**attempt(0, 0.5), "offset": -1}]))
+    if sealed:
+        facts.run.seal.write_text("{}")
+    (found,) = check_rows(facts)
+    assert (found.says, found.proven) == (kind, False)
+    assert found.text.startswith("attempts that were acknowledged without an offset: 1")
 
 
 ROWS = st.lists(

@@ -10,11 +10,20 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from ackproof.experiment.client import ClientChoice
 from ackproof.judge.facts import Facts
 from ackproof.judge.verdict import judge
 from ackproof.rundir.observed import Pulse
 from ackproof.rundir.schema import SERIES
-from ackproof.rundir.timeline import Event, EventDetail, FaultAsked, FaultMissed, FaultRecovered, PhaseBegan
+from ackproof.rundir.timeline import (
+    ClientReset,
+    Event,
+    EventDetail,
+    FaultAsked,
+    FaultMissed,
+    FaultRecovered,
+    PhaseBegan,
+)
 
 from .conftest import SECOND, said
 
@@ -46,6 +55,7 @@ def run(facts: Facts) -> Run:
     """A run of twenty seconds of load, with a fault from 10 s to 11 s, at an asked rate of 1,000 records a second.
 
     `rows`: (second, p50 in ms) of the series. `pulses`: what differs in all of them, or in one by its second.
+    `producer`: other settings of the producers.
     """
 
     def made(
@@ -56,6 +66,7 @@ def run(facts: Facts) -> Run:
         rate: float | None = RATE,
         sent: float = RATE,
         told: Sequence[Told] = ((10, FaultAsked(kind="kill"), 1), (11, FaultRecovered(), 1)),
+        **producer: Any,
     ) -> Facts:
         lines = []
         for second in range(24):
@@ -69,7 +80,7 @@ def run(facts: Facts) -> Run:
         series = [some | {"start_ns": round(at * SECOND), "p50_ms": p50} for at, p50 in rows]
         pq.write_table(pa.Table.from_pylist(series, schema=SERIES), facts.run.series)
         spec = facts.case.experiment
-        producers = spec.workload.producers.model_copy(update={"rate": rate})
+        producers = spec.workload.producers.model_copy(update={"rate": rate, **producer})
         workload = spec.workload.model_copy(update={"producers": producers})
         experiment = spec.model_copy(update={"workload": workload})
         return replace(
@@ -139,8 +150,13 @@ def test_within_it_is_not(run: Run, changes: dict[str, Any]) -> None:
     assert _starved(run(**changes)) == ()
 
 
-ROOM = {"busy": 0.79, "cpu_pressure": 0.69, "io_pressure": 0.29, "memory_pressure": 0.09}
+ROOM = {"busy": 0.79, "cpu_pressure": 0.69, "io_pressure": 0.09, "memory_pressure": 0.09}
+IDLE = {**ROOM, "busy": 0.1}
 LATE_ACKS = [(3, 400.0), (4, 501.0), (5, 900.0)]
+
+
+def _exhausted(*seconds: int) -> dict[int, dict[str, Any]]:
+    return {second: {"busy": 1.0} for second in seconds}
 
 
 @pytest.mark.parametrize(
@@ -158,6 +174,47 @@ def test_late_acknowledgements_of_a_machine_that_had_room_are_kafkas(
     for name in ROOM:  # one that was exhausted, or that nobody counted
         assert _starved(run(pulses={**ROOM, name: 0.8}, **changes)) != ()
         assert _starved(run(pulses={**ROOM, name: -1}, **changes)) != ()
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        pytest.param({"pulses": IDLE, "odd": _exhausted(3, 4, 5, 6)}, id="exhausted for a third of the time"),
+        pytest.param({"pulses": {**ROOM, "late_ms": 20.0}}, id="a limit that /proc/stat does not show"),
+        pytest.param({"rate": 10_001.0, "sent": 10_001.0}, id="more records than any machine carries"),
+        pytest.param({"value_size": 10_001}, id="more bytes than any machine carries"),
+        pytest.param({"client": ClientChoice("command", command=("node",))}, id="a program of the user"),
+        pytest.param(
+            {"pulses": IDLE, "odd": _exhausted(3, 4), "told": [(7.5, FaultAsked(kind="kill"), 1)]},
+            id="exhausted without a fault, and idle during it",
+        ),
+        pytest.param({"told": [(5.5, FaultAsked(kind="kill"), 1)]}, id="cold brokers"),
+    ],
+)
+def test_late_acknowledgements_that_others_than_kafka_may_have_made(
+    run: Run, changes: dict[str, Any]
+) -> None:
+    assert SLOW in _starved(run(**{"pulses": ROOM, "rows": LATE_ACKS} | changes))
+
+
+def test_seconds_with_room_may_have_a_few_without_it_between(run: Run) -> None:
+    assert _starved(run(pulses=ROOM, rows=LATE_ACKS, odd=_exhausted(3, 4, 5))) == ()
+
+
+@pytest.mark.parametrize(
+    ("at", "reset", "died"),
+    [
+        pytest.param(5, ClientReset(reason="fenced"), True, id="a producer"),
+        pytest.param(5, ClientReset(position=7, goes_on=9), False, id="a reader"),
+        pytest.param(10.5, ClientReset(reason="fenced"), False, id="a producer under a fault"),
+    ],
+)
+def test_what_was_not_sent_while_a_producer_came_back_is_kafkas(
+    run: Run, at: float, reset: ClientReset, died: bool
+) -> None:
+    fault = ((10, FaultAsked(kind="kill"), 1), (11, FaultRecovered(), 1))
+    found = _starved(run(pulses=ROOM, sent=0.79 * RATE, told=((at, reset, None), *fault)))
+    assert found == (() if died else (TOO_FEW,))
 
 
 def test_what_was_not_sent_although_acknowledgements_came_in_time_is_not_kafkas(run: Run) -> None:
