@@ -104,7 +104,8 @@ def run_in_model(case: Case, run: CaseDir, replay: str, tell: OnEvent | None = N
     """Run one case in virtual time and leave its run directory. The ledgers follow from the case's seed
     alone.
 
-    `replay`: the command line that repeats the run. `tell` is called with each event of the timeline.
+    `replay`: the command line that repeats the run. `tell` is called with each event of the timeline, in order,
+    once the simulation is over.
     """
     run.path.mkdir(parents=True, exist_ok=True)
     wall_ns = time.time_ns()

@@ -115,7 +115,7 @@ class Timing:
 
 
 def timing_of(cluster: ClusterSpec) -> Timing:
-    """Return the timing that follows from a cluster's broker settings."""
+    """Return the timing that follows from the settings of a cluster's first broker."""
     configured_here = configured(cluster, cluster.broker_ids[0])
 
     def setting(name: str) -> str:

@@ -87,7 +87,8 @@ class Control:
 
     @property
     def acting(self) -> int:
-        """Return the node that acts as controller: the quorum's leader, in ZooKeeper mode the controller broker."""
+        """Return the node that acts as controller: the quorum's leader, NOBODY if there is none; in ZooKeeper mode
+        the controller broker."""
         return self.active if self.holder == NOBODY else self.holder
 
     def reaches(self, broker: int) -> bool:
@@ -190,7 +191,8 @@ class Control:
             host.do(partition.learn, broker, image)
 
     def fence(self, broker: int) -> None:
-        """Fence a broker after its session timed out: it leaves ISRs and its partitions elect other leaders."""
+        """Fence a broker after its session timed out: it leaves ISRs and its partitions elect other leaders. In
+        ZooKeeper mode, if it was the controller, another running broker becomes that."""
         self.fenced.add(broker)
         if broker == self.holder:
             able = [one for one in self.brokers if one not in self.fenced and self._host(one).running]

@@ -48,7 +48,7 @@ class Counts:
 
 
 def counts_of(simulation: Simulation, seed: int) -> Counts:
-    """Compute the counts of a simulated run: compare its final logs with the acknowledged records."""
+    """Compute the counts of a finished simulation: compare its final logs with the acknowledged records."""
     world = simulation.world
     copies: Counter[int] = Counter()
     for at, place in enumerate(simulation.final):
@@ -105,7 +105,7 @@ def _times(simulation: Simulation, world: World) -> tuple[float, float, float, i
 
 
 def committed(producer: Producer, batch: ClientBatch) -> bool:
-    """Return True if the commit of a batch's transaction was acknowledged."""
+    """Return True if the commit of a batch's transaction was acknowledged; False without transactions."""
     if not isinstance(producer, TransactionalProducer):
         return False
     return producer.txns[batch.txn].outcome is TxnOutcome.COMMITTED
@@ -136,8 +136,8 @@ def wilson(seen: int, runs: int) -> tuple[float, float]:
 
 
 def bootstrap(values: Sequence[float]) -> tuple[float, float]:
-    """Return the 95 % percentile interval of the mean, from resamples with a fixed seed; of a single value, that value
-    twice.
+    """Return the 95 % percentile interval of the mean of `values` (at least one), from resamples with a fixed seed; of
+    a single value, that value twice.
     """
     found = np.asarray(values, np.float64)
     random = np.random.default_rng(0)
@@ -146,7 +146,8 @@ def bootstrap(values: Sequence[float]) -> tuple[float, float]:
 
 
 def spread(name: str, runs: Sequence[Counts]) -> SimulatedSpread:
-    """Return the distribution of one quantity over the runs in which it is known (not -1)."""
+    """Return the distribution of one of `QUANTITIES` over the runs in which it is known (not -1). Without such a run
+    all values are -1, and the share is from 0 to 1."""
     values = [value for one in runs if (value := float(getattr(one, name))) >= 0]
     seen = sum(value > 0 for value in values)
     low, high = wilson(seen, len(values))

@@ -134,7 +134,8 @@ class Disks:
             act(*args)
 
     def ended(self, node: int) -> None:
-        """Drop all waiting writes and requests of a process that has ended."""
+        """Drop the waiting requests and metadata updates of a process that has ended. Its waiting writes are dropped
+        when their disk recovers."""
         self._lanes.pop(node, None)
         self._requests.pop(node, None)
         self._news.pop(node, None)

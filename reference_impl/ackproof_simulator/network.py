@@ -143,7 +143,8 @@ class Network:
 
     def send(self, connection: Connection, way: int, size: int, act: Act, *args: object) -> bool:
         """Send `size` bytes to one end of the connection (`way`: TO_ACCEPTOR or TO_OPENER), and call `act`
-        there on arrival. Return False if the connection is refused; True does not mean that they arrive.
+        there on arrival. Return False if the connection is refused or the process at that end is down; True does not
+        mean that they arrive.
         """
         to = connection.ends[way]
         if connection.lingers:

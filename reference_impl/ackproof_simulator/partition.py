@@ -197,9 +197,8 @@ class PartitionRun:
     # -- following ----------------------------------------------------------------------------------------------
 
     def fetch(self, at: int) -> None:
-        """Let a follower send its next fetch to its leader; if the leader is not reachable, retry a little
-        later.
-        """
+        """Let a follower send its next fetch to its leader, if it has one; answers to its earlier fetches are dropped
+        from now on. If the leader is not reachable, retry after replica.fetch.backoff.ms."""
         token = self.tokens[at] = self.tokens.get(at, 0) + 1
         if not self.host(at).running:
             self.host(at).do(self.fetch, at)

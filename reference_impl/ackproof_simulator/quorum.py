@@ -55,7 +55,8 @@ class Quorum:
 
     @property
     def presumed(self) -> int:
-        """Return the node that others take for the active controller: a stalled one too, until another is elected."""
+        """Return the node that others take for the active controller: a stalled one too, until another is elected;
+        NOBODY without either."""
         return self.active if self.active != NOBODY else self.standing_still
 
     def hears_majority(self, node: int, voters: Sequence[int] | None = None) -> bool:

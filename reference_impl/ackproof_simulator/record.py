@@ -42,7 +42,8 @@ LOOK_NS = SECOND // 5
 
 
 def clients_of(simulation: Simulation) -> tuple[Client, ...]:
-    """Return all clients of the run for `case.json`; the final reader comes last."""
+    """Return all clients of the run for `case.json`. The final reader comes last; with transactions two come last, at
+    read_uncommitted and at read_committed."""
     world = simulation.world
     topics = simulation.case.experiment.topic_names()
     everything = tuple(simulation.case.experiment.topics)
@@ -76,7 +77,8 @@ def clients_of(simulation: Simulation) -> tuple[Client, ...]:
 
 
 def write_ledgers(simulation: Simulation, run: CaseDir) -> None:
-    """Write the ledgers of produced and of read records, one part per client."""
+    """Write the ledgers of produced and read records and of transactions, one part per client; clients that were killed
+    get no end mark. Raises OSError."""
     world = simulation.world
     places = [partition.place for partition in world.partitions]
     for producer in world.producers:

@@ -70,8 +70,8 @@ class TransactionalProducer(Producer):
     ) -> None:
         """Set the transactional id. Call it once, before the start.
 
-        `slot`: number of the id. `seed`: for the draw of commits and aborts. `ended_by_itself` is called when
-        the producer ends without being stopped or fenced.
+        `slot`: number of the id. `seed`: for the draw of commits and aborts. `ended_by_itself` is called when the
+        producer has given up or was fenced, but not once the run has closed it, nor if a fault had it fenced.
         """
         self.ended_by_itself = ended_by_itself
         self.pid, self.slot, self.coordinator = slot, slot, coordinator
@@ -276,13 +276,13 @@ class TransactionalProducer(Producer):
             self._over("fenced")
 
     def _over(self, why: str) -> None:
-        """End the producer's process for the reason `why`; records in flight keep no outcome."""
+        """End the producer's process for the reason `why`; records without an outcome fail with PURGED."""
         self.gave_up, self.phase = why, Phase.OVER
         super().purge()
         if not self.fenced_by_another and not self.closed:
             self.ended_by_itself(self)
 
     def purge(self) -> None:
-        """Stop the producer at the end of the run; records without an outcome keep none."""
+        """Stop the producer at the end of the run; records without an outcome end with the error PURGED."""
         self.phase = Phase.OVER
         super().purge()

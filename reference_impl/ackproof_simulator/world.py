@@ -145,7 +145,7 @@ class World:
         return host
 
     def add_producer(self, slot: int | None = None) -> Producer:
-        """Add a producer with the next free number.
+        """Add a producer with the next free number, not started yet.
 
         `slot`: number of its transactional id, to take over that of an earlier producer; None: an id of its own.
         """
@@ -297,7 +297,8 @@ class World:
             self.control.publish(partition)
 
     def heard(self, partition: PartitionRun) -> None:
-        """Let clients request metadata soon, because a broker has newer metadata of the partition."""
+        """Let clients request metadata, because a broker has newer metadata of the partition: readers soon, producers
+        that know another leader at their next regular refresh."""
         for producer in self.producers:
             for line in producer.lines:
                 if line.partition is partition and line.leader != partition.image.partition.leader:

@@ -71,7 +71,8 @@ def counted_for(
     decided: Sequence[MetadataRecord] = (),
     rotted: Sequence[FaultSpec] = (),
 ) -> CaseBudget:
-    """Count incidents: of the case's planned faults, or with `events` (a run's timeline) of the observed ones.
+    """Count incidents: of the case's planned faults, or with `events` (a run's timeline) of the observed ones. If
+    every batch is flushed at once, a power loss counts as a kill.
 
     `decided`: the run's metadata log; without it the samples in the timeline are used. `rotted`: faults that removed
     something from the partition's log; each counts as a power loss, which removes any part of its end.

@@ -49,7 +49,8 @@ _UNACKNOWLEDGED = (
 
 @dataclass(frozen=True)
 class SearchOptions:
-    """Limits of a search: the number of distinct states per world, and the reductions."""
+    """Limits of a search: the number of distinct states for a scope and the smaller worlds in it, and the
+    reductions."""
 
     max_states: int = USUAL_STATES
     reductions: Reductions = ALL
@@ -80,7 +81,7 @@ def predict_run(
     Only the files of the run directory are read. `seen`: classes that the run shows; if one of them stays
     unknown, the search is repeated with a higher limit. `explore(case, run, states)` predicts the classes
     that replication decides, and visits at most that number of states; None: the search of this module.
-    Raises `BadInput` for a broken metadata log.
+    Raises `BadInput` for a broken timeline or metadata log.
     """
     explore = explore or _explored_run
     file = explore(case, run, USUAL_STATES)
@@ -90,8 +91,8 @@ def predict_run(
 
 
 def scopes_of(cases: Iterable[Case], options: SearchOptions | None = None) -> Iterator[Scope]:
-    """Yield the scopes that a prediction of these cases searches, one per topic; none for a case that cannot
-    be predicted. `options` None: with all reductions."""
+    """Yield the scopes that a prediction of these cases searches, one per topic; none for a case that cannot be
+    predicted, a topic that the case deletes, and a release without rules. `options` None: with all reductions."""
     for case in cases:
         if any(_refusals(case, None, ())):
             continue

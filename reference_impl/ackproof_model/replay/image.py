@@ -140,7 +140,7 @@ class Image:
         """Return a partition with the registrations of all known brokers, of its replicas, and of the broker
         ids `extra`.
 
-        A broker that never registered counts as fenced.
+        A broker that never registered counts as fenced. Raises KeyError for a partition that is not in the image.
         """
         partition = self.partitions[place]
         known = dict(self.brokers)

@@ -326,8 +326,8 @@ def _find_elected(tried: Sequence[Step], old: Partition) -> int:
 
 
 def conform(run: CaseDir, case: Case) -> ConformanceFile:
-    """Replay an audited run and explain its losses, as `conformance.json` holds them. Raises `BadInput` for
-    broken files.
+    """Replay an audited run and explain its losses; return the content of `conformance.json`. Raises `BadInput`,
+    OSError or ArrowException for broken files.
     """
     observed = observe(run, case)
     account = Account(list(observed.lacks))

@@ -156,7 +156,7 @@ class Observed:
 
     def stamped_when_sent(self, topic: str) -> bool:
         """Return True if the topic's records have the time of their send (CreateTime), not of their append
-        (LogAppendTime).
+        (LogAppendTime). True for a topic that the experiment does not have.
         """
         if topic not in self.experiment.topics:
             return True
@@ -205,8 +205,8 @@ class Observed:
         return found
 
     def unclean_asked(self, place: TopicPartition, timestamp_ms: int) -> bool:
-        """Return True if an administrator's request for an unclean election of this partition may have been
-        pending when a controller wrote a record.
+        """Return True if a request for an unclean election of this partition, by a fault, a script or a user's
+        command, may have been pending when a controller wrote a record.
         """
         asks = (
             fault.number
@@ -233,8 +233,9 @@ class Observed:
         }
 
     def batches(self, replica: Replica) -> pa.Table:
-        """Return the record batches of one replica, sorted by offset, with the columns of
-        `rundir.replicas.BATCHES`."""
+        """Return the record batches of one replica, sorted by offset: the columns `node`, `topic`, `partition`,
+        `first_offset`, `last_offset` and `leader_epoch`. Raises OSError or ArrowException at the first call if the
+        file cannot be read."""
         table = self._logs.of_replica(TopicPartition(replica.topic, replica.partition), replica.node)
         return table.sort_by("first_offset")
 
@@ -249,7 +250,8 @@ class Observed:
 
 
 def observe(run: CaseDir, case: Case) -> Observed:
-    """Read a run directory. Raises `BadInput` for broken files; `lacks` names those that are missing."""
+    """Read a run directory. Raises `BadInput` for broken files; `lacks` names a missing metadata log, samples or
+    replicas' logs."""
     lacks: list[str] = []
     records: tuple[MetadataRecord, ...] = ()
     if run.metadata_log.exists():

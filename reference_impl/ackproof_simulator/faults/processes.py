@@ -50,7 +50,8 @@ class DownRun(Virtual[SpecT]):
         return f"started {self.names()}"
 
     def healed(self) -> bool:
-        """Return True if the nodes answer and brokers are unfenced. Nodes held down by another fault do not count."""
+        """Return True if the nodes answer and brokers are unfenced. Nodes that another fault holds down or has paused
+        do not count."""
         return all(
             self.world.control.ready(node) or self.world.held_down(node) or self.host(node).paused
             for node in self.nodes

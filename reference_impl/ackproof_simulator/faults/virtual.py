@@ -52,7 +52,8 @@ class Virtual(Generic[SpecT]):
         return True
 
     def heal(self) -> str:
-        """Heal the fault; return what was done, in words."""
+        """Heal the fault; return what was done, in words. Raises `FaultNotConfirmed` if it cannot be healed, `NotYet`
+        if it must be called again."""
         return "nothing to heal"
 
     def abandon(self) -> None:
