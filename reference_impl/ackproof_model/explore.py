@@ -39,7 +39,7 @@ from ackproof_reference.rules import PROTECTIONS, Rules, rules_of, without
 from ackproof_reference.zookeeper import ZooKeeperRules
 
 
-def parse_pairs(text: str) -> Iterator[tuple[str, str]]:
+def _parse_pairs(text: str) -> Iterator[tuple[str, str]]:
     """Yield (name, value) for each part of `name=value,name=value`. Raises `BadInput` for another format."""
     for part in filter(None, (piece.strip() for piece in text.split(","))):
         name, equals, value = (side.strip() for side in part.partition("="))
@@ -48,7 +48,7 @@ def parse_pairs(text: str) -> Iterator[tuple[str, str]]:
         yield name, value
 
 
-def check_name(option: str, what: str, name: str, there: Collection[str]) -> str:
+def _check_name(option: str, what: str, name: str, there: Collection[str]) -> str:
     """Return `name` if it is in `there`, the valid names. Raises `BadInput` that suggests the most similar
     one.
 
@@ -59,7 +59,7 @@ def check_name(option: str, what: str, name: str, there: Collection[str]) -> str
     return name
 
 
-def parse_whole_number(name: str, value: str, least: int, most: int) -> int:
+def _parse_whole_number(name: str, value: str, least: int, most: int) -> int:
     """Parse `value`, a whole number from `least` to `most`. `name`: that of the number in `--scope`, for the
     message.
 
@@ -145,7 +145,7 @@ def rules_in_words(version: str, taken_away: Sequence[str]) -> Rules:
             f"--rules: Kafka {number} has no ZooKeeper mode: 3.9 was the last with it; write 3.9-zk"
         )
     for name in taken_away:
-        check_name("--without", "protection", name, PROTECTIONS)
+        _check_name("--without", "protection", name, PROTECTIONS)
     return without(rules, *taken_away)
 
 
@@ -156,7 +156,7 @@ def scope_in_words(text: str, rules: Rules) -> Scope:
     sizes: dict[str, int] = {}
     budget: dict[str, int] = {}
     acks, idempotent = -1, False
-    for name, value in parse_pairs(text):
+    for name, value in _parse_pairs(text):
         if name == "acks":
             if value not in ACKS:
                 raise BadInput(f"--scope: acks is 0, 1 or all, not '{value[:60]}'")
@@ -166,13 +166,13 @@ def scope_in_words(text: str, rules: Rules) -> Scope:
         elif name == "unclean_election":
             rules = replace(rules, unclean_election=_switch(name, value))
         elif name == "min_insync":
-            rules = replace(rules, min_insync=parse_whole_number(name, value, 1, 5))
+            rules = replace(rules, min_insync=_parse_whole_number(name, value, 1, 5))
         elif name in LARGEST:
-            sizes[name] = parse_whole_number(name, value, 1, LARGEST[name])
+            sizes[name] = _parse_whole_number(name, value, 1, LARGEST[name])
         elif name in _INCIDENTS:
-            budget[name] = parse_whole_number(name, value, 0, 9)
+            budget[name] = _parse_whole_number(name, value, 0, 9)
         else:
-            check_name("--scope", "name", name, _NAMES)
+            _check_name("--scope", "name", name, _NAMES)
     return Scope(
         rules,
         brokers=sizes.get("brokers", 3),
@@ -194,7 +194,7 @@ def kafka(version: str, taken_away: Sequence[str], words: str = USUAL, *, reduce
     scope = scope_in_words(words, rules_in_words(version, taken_away))
     if not reduced:
         scope = replace(scope, reductions=NO_REDUCTIONS)
-    return replace(world_of(scope), rules=rules_title(f"Kafka {version}", taken_away), words=words)
+    return replace(world_of(scope), rules=_rules_title(f"Kafka {version}", taken_away), words=words)
 
 
 def world_of(scope: Scope) -> World:
@@ -202,7 +202,7 @@ def world_of(scope: Scope) -> World:
     return World("", repr(scope), CLASSES, world(scope), scope)
 
 
-def rules_title(title: str, taken_away: Sequence[str]) -> str:
+def _rules_title(title: str, taken_away: Sequence[str]) -> str:
     """Return the title of the rules, followed by the names of the protections that are switched off: `Kafka
     4.1 without fencing`."""
     return title + (f" without {', '.join(taken_away)}" if taken_away else "")
@@ -226,7 +226,7 @@ def explore(
     the world cannot have; OSError if it cannot be written.
     """
     for name in wanted:
-        check_name("--find", "class", name, asked.classes)
+        _check_name("--find", "class", name, asked.classes)
     reductions = asked.scope and asked.scope.reductions.names
     whose = f"{asked.rules} {asked.words} {sorted(wanted)} {reductions} {sources()}"
     search = Search(asked.model, frozenset(wanted))
@@ -280,15 +280,15 @@ class Protocol:
         ones, and for numbers out of range.
         """
         off = {
-            self.protections[check_name("--without", "protection", name, self.protections)]: False
+            self.protections[_check_name("--without", "protection", name, self.protections)]: False
             for name in taken_away
         }
         counts = {name: usual for name, (_, _, usual) in self.counts.items()}
-        for name, value in parse_pairs(words):
-            least, most, _ = self.counts[check_name("--scope", "name", name, self.counts)]
-            counts[name] = parse_whole_number(name, value, least, most)
+        for name, value in _parse_pairs(words):
+            least, most, _ = self.counts[_check_name("--scope", "name", name, self.counts)]
+            counts[name] = _parse_whole_number(name, value, least, most)
         said = ",".join(f"{name}={count}" for name, count in counts.items())
-        return World(rules_title(self.title, taken_away), said, self.classes, self.make(off, counts))
+        return World(_rules_title(self.title, taken_away), said, self.classes, self.make(off, counts))
 
 
 def _quorum(off: Mapping[str, bool], counts: Mapping[str, int]) -> Model:

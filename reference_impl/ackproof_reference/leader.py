@@ -160,7 +160,7 @@ def serve_fetch(broker: Broker, fetch: Fetch, rules: Rules) -> BrokerAndMessages
         replicated = batches[-1].next
     known = Progress(fetch.follower, replicated, fetch.broker_epoch)
     progress = tuple(known if entry.replica == fetch.follower else entry for entry in leader.progress)
-    served, expansion = propose_expansion(
+    served, expansion = _propose_expansion(
         with_role(broker, leader._replace(progress=progress)), fetch.follower, rules
     )
     served, answers = advance_high_watermark(served, rules)
@@ -207,7 +207,7 @@ def waited_for(partition: Partition, pending: tuple[int, ...] | None, rules: Rul
     return tuple(replica for replica in partition.isr if replica in pending)
 
 
-def propose_expansion(broker: Broker, follower: int, rules: Rules) -> BrokerAndMessages:
+def _propose_expansion(broker: Broker, follower: int, rules: Rules) -> BrokerAndMessages:
     """Ask for a follower to join the ISR once it has caught up (Partition.maybeExpandIsr, on each fetch).
 
     Caught up: it has reached the high watermark, and the start of this leader's epoch, below which the true high

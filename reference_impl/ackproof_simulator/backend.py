@@ -25,7 +25,7 @@ from ackproof_simulator.run import Simulation, setting_of
 OnEvent = Callable[[Event], None]
 
 
-class Recorder:
+class _Recorder:
     """Collects the timeline and the samples of a simulated run in memory, until the run is over.
 
     `wall_ns`: wall-clock time of its start.
@@ -109,7 +109,7 @@ def run_in_model(case: Case, run: CaseDir, replay: str, tell: OnEvent | None = N
     """
     run.path.mkdir(parents=True, exist_ok=True)
     wall_ns = time.time_ns()
-    recorder = Recorder(wall_ns)
+    recorder = _Recorder(wall_ns)
     # Its own name, from the case alone, so that the same seed leaves the same files.
     run_id = hashlib.sha256(f"{case.id}/{case.seed}".encode()).hexdigest()[:16]
     simulation = Simulation(setting_of(case), case, recorder.add, reading=True, wall_ns=wall_ns)

@@ -59,7 +59,7 @@ class Quorum:
         NOBODY without either."""
         return self.active if self.active != NOBODY else self.standing_still
 
-    def hears_majority(self, node: int, voters: Sequence[int] | None = None) -> bool:
+    def _hears_majority(self, node: int, voters: Sequence[int] | None = None) -> bool:
         """Return True if a controller runs and reaches a majority of `voters` (default: the present voters)."""
         if not self._takes_part(node):
             return False
@@ -92,22 +92,22 @@ class Quorum:
         writing = sum(self._hears(node, other) and self.writes(other) for other in self.voters)
         return 2 * writing > len(self.voters) and (self._zookeeper or self.writes(node))
 
-    def may_lead(self, node: int) -> bool:
-        return node in self.voters and self.hears_majority(node) and self._commits(node)
+    def _may_lead(self, node: int) -> bool:
+        return node in self.voters and self._hears_majority(node) and self._commits(node)
 
     def look(self) -> None:
         """Update the active controller after a change of a process, a link, a disk or the voters."""
         if self.active != NOBODY:
-            if not self.may_lead(self.active):
+            if not self._may_lead(self.active):
                 self._lose()
         elif self.standing_still == NOBODY:
             self._call_election(self._timeout)
         elif self._overdue:
             self._call_election(0)
-        elif self.may_lead(self.standing_still):
+        elif self._may_lead(self.standing_still):
             self.active, self.standing_still = self.standing_still, NOBODY
             self._electing += 1
-        elif not self.hears_majority(self.standing_still):
+        elif not self._hears_majority(self.standing_still):
             self.standing_still = NOBODY
             self._call_election(self._timeout)
 
@@ -115,7 +115,7 @@ class Quorum:
         before, self.active = self.active, NOBODY
         if before not in self.voters:
             self._call_election(self._until_another())
-        elif self.hears_majority(before):
+        elif self._hears_majority(before):
             self.standing_still, self._overdue = before, False
             self._call_election(self._timeout + int(self._random.random() * IDLE_NS))
         else:
@@ -143,7 +143,7 @@ class Quorum:
     def _elect(self, number: int) -> None:
         if number != self._electing or self.active != NOBODY:
             return
-        able = [node for node in self.controllers if self.may_lead(node)]
+        able = [node for node in self.controllers if self._may_lead(node)]
         if not able:
             self._overdue = True
             return
@@ -154,7 +154,7 @@ class Quorum:
     # -- voters (KIP-853) -----------------------------------------------------------------------------------------
 
     def may_become(self, voters: Sequence[int]) -> bool:
-        return self.active != NOBODY and self.hears_majority(self.active, voters)
+        return self.active != NOBODY and self._hears_majority(self.active, voters)
 
     def may_join(self, node: int) -> bool:
         """Return True if a controller can be added as a voter: it must first follow the active controller."""

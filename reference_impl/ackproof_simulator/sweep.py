@@ -77,7 +77,7 @@ def runs_of(case: Case, seeds: Iterable[int]) -> Iterator[Counts]:
         yield counts_of(simulation, seed)
 
 
-def chunk_of(resolved: JsonValue, seeds: Sequence[int]) -> list[Counts]:
+def _chunk_of(resolved: JsonValue, seeds: Sequence[int]) -> list[Counts]:
     """Return the counts of a worker's runs at these seeds. `resolved`: the case as JSON."""
     return list(runs_of(case_from_json(resolved), seeds))
 
@@ -88,7 +88,7 @@ def in_processes(resolved: JsonValue, chunks: Sequence[Sequence[int]]) -> Iterat
 
     `resolved`: the case as JSON.
     """
-    for _, done in answers.in_processes(partial(chunk_of, resolved), chunks):
+    for _, done in answers.in_processes(partial(_chunk_of, resolved), chunks):
         yield done
 
 
@@ -215,7 +215,7 @@ def over_spark(master: str | None) -> Iterator[Mapper]:
             width = max(1, context.defaultParallelism) * 4
             for at in range(0, len(chunks), width):
                 rows = context.parallelize(chunks[at : at + width], len(chunks[at : at + width]))
-                yield from rows.map(partial(chunk_of, resolved)).collect()
+                yield from rows.map(partial(_chunk_of, resolved)).collect()
 
         yield mapper
 

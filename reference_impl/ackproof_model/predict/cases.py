@@ -94,13 +94,13 @@ def counted_for(
         found = found._replace(kills=found.kills + found.power_losses, power_losses=0)
         faults = (*faults, "flush.messages=1: a loss of power takes no more than a kill")
     # No kind of incident more often than there are brokers to suffer it.
-    most = brokers_for(case, topic)
+    most = _brokers_for(case, topic)
     budget = Budget(**{name: min(count, most) for name, count in found._asdict().items()})
     clamped = [f"{name}: {count} → {most}" for name, count in found._asdict().items() if count > most]
     return CaseBudget(budget, faults, tuple(clamped))
 
 
-def brokers_for(case: Case, topic: str) -> int:
+def _brokers_for(case: Case, topic: str) -> int:
     """Return the number of brokers to explore: the replication factor, at most three."""
     return min(case.experiment.topics[topic].replication_factor, MOST_BROKERS)
 
@@ -122,7 +122,7 @@ def scope_for(
     many to send, at most two.
     """
     counted = counted_for(case, topic, events, decided=decided, rotted=rotted)
-    rules, brokers = rules_for(case, topic), brokers_for(case, topic)
+    rules, brokers = rules_for(case, topic), _brokers_for(case, topic)
     clamped = list(counted.clamped)
     replicas = case.experiment.topics[topic].replication_factor
     if replicas > brokers:

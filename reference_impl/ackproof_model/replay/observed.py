@@ -181,7 +181,7 @@ class Observed:
         ]
         found += [
             (begin, frozenset([step.power_loss]))
-            for _, begin, _, step in self.script_steps
+            for _, begin, _, step in self._script_steps
             if step.power_loss is not None
         ]
         return found
@@ -192,7 +192,7 @@ class Observed:
         return any(begin <= t_ns and (whose is None or whose & theirs) for begin, whose in self.cuts)
 
     @cached_property
-    def script_steps(self) -> Sequence[tuple[TopicPartition, int, int, StepSpec]]:
+    def _script_steps(self) -> Sequence[tuple[TopicPartition, int, int, StepSpec]]:
         """Return the steps that scripts carried out, each with its partition, and its begin and end in ns."""
         found = []
         for fault in self.case.faults:
@@ -217,7 +217,7 @@ class Observed:
         times = [self.fault_times[number] for number in asks if number in self.fault_times]
         times += [
             (begin, end)
-            for of, begin, end, step in self.script_steps
+            for of, begin, end, step in self._script_steps
             if step.elect == "unclean" and of == place
         ]
         first, last = self.written_within(timestamp_ms)

@@ -95,7 +95,7 @@ def _are_equal(scope: Scope, replicas: Sequence[int], budget: Budget, client: Cl
     """
     first = logs[0]
     held = records(first.batches)
-    if client.wrong or client.sent < scope.records or (held and not is_whole(client, first)):
+    if client.wrong or client.sent < scope.records or (held and not _is_whole(client, first)):
         return False
     on_disk = not budget.power_losses or all(
         log.flushed == log.end for one, log in zip(replicas, logs, strict=True) if scope.strikes(one)
@@ -149,7 +149,7 @@ def _all_is_sent(scope: Scope, budget: Budget, client: Client) -> bool:
     return not any(getattr(budget, name) for name in _TAKES) and client.sent == scope.records
 
 
-def is_whole(client: Client, log: Log) -> bool:
+def _is_whole(client: Client, log: Log) -> bool:
     """Return True if a log is whole: it holds every sent record exactly once."""
     return sorted(records(log.batches)) == [*range(client.sent)]
 
@@ -158,7 +158,7 @@ def _is_whole_if_it_counts(
     rules: Rules, own: int, client: Client, metadata: Metadata, log: Log, process: Process
 ) -> bool:
     """Return True if a broker can neither lead next nor advance a high watermark, or if its log is whole
-    (`is_whole`) and only brokers with whole logs can join its ISR.
+    (`_is_whole`) and only brokers with whole logs can join its ISR.
     """
     partition, role = metadata.partition, process.role
     if is_reassigned(partition):
@@ -168,14 +168,14 @@ def _is_whole_if_it_counts(
             return False
     elif not may_lead_next(rules, own, partition):
         return True
-    return is_whole(client, log) and holds_promised(client, records(log.batches))
+    return _is_whole(client, log) and holds_promised(client, records(log.batches))
 
 
 def _keeps_what_it_holds(client: Client, log: Log, under_way: Hashable) -> bool:
     """Return True if the broker's fetch in flight is safe: its answer does not truncate a whole log, and its
     offset is not beyond the log end.
     """
-    if is_whole(client, log):
+    if _is_whole(client, log):
         return brings_nothing(under_way)
     request = under_way.request if isinstance(under_way, Late) else under_way
     return not isinstance(request, Fetch) or request.offset <= log.end
@@ -190,7 +190,7 @@ def _follows_whole(
         return True
     if (role.leader, role.epoch) != (leader, its.epoch):
         return True
-    return is_whole(client, leaders) or not is_whole(client, log)
+    return _is_whole(client, leaders) or not _is_whole(client, log)
 
 
 def _is_known_rightly(
@@ -207,7 +207,7 @@ def _is_known_rightly(
     Either the replica's log is whole; or the replica is in no ISR that the broker knows, and the broker's
     recorded fetch position for it is not beyond its log end.
     """
-    if is_whole(client, log):
+    if _is_whole(client, log):
         return True
     role, known, named = process.role, tuple[Progress, ...](), list[tuple[int, tuple[int, ...]]]()
     if isinstance(role, Leader):

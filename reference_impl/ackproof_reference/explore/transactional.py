@@ -60,7 +60,7 @@ class Bounds(NamedTuple):
 NOTHING_WRONG = Bounds()
 
 
-class Flying(NamedTuple):
+class _Flying(NamedTuple):
     """A record in flight. `number`: which transaction of its client it belongs to, from 0. `epoch`: its
     producer epoch.
     """
@@ -71,7 +71,7 @@ class Flying(NamedTuple):
     sequence: int
 
 
-class App(NamedTuple):
+class _App(NamedTuple):
     """A transactional client. `epoch`: its producer epoch; -1: not requested yet. `sent`, `acked`: partitions
     with records that were sent and acknowledged in the open transaction. `flying`: records in flight.
     `ended`: outcomes of earlier transactions, and `fenced` after a newer client took over.
@@ -82,7 +82,7 @@ class App(NamedTuple):
     epoch: int = -1
     sent: tuple[int, ...] = ()
     acked: tuple[int, ...] = ()
-    flying: tuple[Flying, ...] = ()
+    flying: tuple[_Flying, ...] = ()
     ended: tuple[str, ...] = ()
     sequences: tuple[int, ...] = (0,) * len(PARTITIONS)
 
@@ -124,7 +124,7 @@ def transactions(rules: Rules, clients: int = 2, in_turn: int = 1, bounds: Bound
     first = Transaction(_PRODUCER, version=2 if rules.bump_every_transaction else 1)
     return Model(
         (*names, *(f"client {n}" for n in range(clients))),
-        (bounds, first, None, (), Log(), Log(), *(App() for _ in range(clients))),
+        (bounds, first, None, (), Log(), Log(), *(_App() for _ in range(clients))),
         groups,
     )
 
@@ -135,12 +135,12 @@ def transactions(rules: Rules, clients: int = 2, in_turn: int = 1, bounds: Bound
 Ask = Callable[[Transaction], tuple[Transaction, Error]]
 
 
-def _client(number: int, in_turn: int, coordinator: Transaction, old: Old, app: App) -> Iterator[Move]:
+def _client(number: int, in_turn: int, coordinator: Transaction, old: Old, app: _App) -> Iterator[Move]:
     if len(app.ended) == in_turn or "fenced" in app.ended:
         return
     if app.epoch < 0:
         begun, error = init_producer(coordinator)
-        after = app._replace(epoch=begun.epoch, sequences=App().sequences) if error is Error.NONE else app
+        after = app._replace(epoch=begun.epoch, sequences=_App().sequences) if error is Error.NONE else app
         text = f"asks for a producer epoch: {error.name}, {begun.epoch}"
         yield Action(f"client {number}", text, "coordinator"), (begun, old, after)
         return
@@ -160,10 +160,10 @@ def _asks(
     number: int,
     coordinator: Transaction,
     old: Old,
-    app: App,
+    app: _App,
     ask: Ask,
     text: str,
-    then: Callable[[Transaction], App],
+    then: Callable[[Transaction], _App],
 ) -> Iterator[Move]:
     """Send a client's request to the coordinator, and apply `then` if it is granted.
 
@@ -180,16 +180,16 @@ def _asks(
         yield Action(name, f"{text}, as it may already", "old coordinator"), (coordinator, old, then(old))
 
 
-def _sends(app: App, partition: int, coordinator: Transaction) -> App:
+def _sends(app: _App, partition: int, coordinator: Transaction) -> _App:
     del coordinator
     sequences = list(app.sequences)
-    record = Flying(partition, len(app.ended), app.epoch, sequences[partition])
+    record = _Flying(partition, len(app.ended), app.epoch, sequences[partition])
     sequences[partition] += 1
     flying = tuple(sorted((*app.flying, record)))
     return app._replace(sent=(*app.sent, partition), flying=flying, sequences=tuple(sequences))
 
 
-def _ended(app: App, how: str, decided: Transaction | None = None) -> App:
+def _ended(app: _App, how: str, decided: Transaction | None = None) -> _App:
     """Return the client after its transaction, with the epoch of its next one.
 
     This is the epoch in the answer; or the client requests a new epoch if the fate of a record is unknown
@@ -199,12 +199,12 @@ def _ended(app: App, how: str, decided: Transaction | None = None) -> App:
     if decided is None:
         return ended
     if decided.version > 1:
-        return ended._replace(epoch=decided.epoch, sequences=App().sequences)
+        return ended._replace(epoch=decided.epoch, sequences=_App().sequences)
     return ended._replace(epoch=-1) if app.flying else ended
 
 
 def _arrival(
-    rules: Rules, number: int, partition: int, coordinator: Transaction, old: Old, log: Log, app: App
+    rules: Rules, number: int, partition: int, coordinator: Transaction, old: Old, log: Log, app: _App
 ) -> Iterator[Move]:
     for record in app.flying:
         if record.partition != partition:
@@ -229,13 +229,13 @@ def _key(number: int, place: int) -> int:
     return number * _MOST + place
 
 
-def _written(log: Log, number: int, record: Flying) -> Log:
+def _written(log: Log, number: int, record: _Flying) -> Log:
     key = _key(number, record.number)
     batch = Batch(log.end, 0, _PRODUCER, record.sequence, 1, record.epoch, transactional=True, key=key)
     return _committed(append(log, batch))
 
 
-def _arrived(app: App, record: Flying, *, acked: bool) -> App:
+def _arrived(app: _App, record: _Flying, *, acked: bool) -> _App:
     flying = tuple(one for one in app.flying if one != record)
     if not acked or record.number != len(app.ended):
         return app._replace(flying=flying)
@@ -330,7 +330,7 @@ def _ending(
 
 
 def _atomic(
-    number: int, coordinator: Transaction, first: Log, second: Log, app: App
+    number: int, coordinator: Transaction, first: Log, second: Log, app: _App
 ) -> Iterator[tuple[str, str]]:
     """Check atomicity: after all markers, a committed transaction is visible in both partitions.
 

@@ -161,7 +161,7 @@ class Retelling:
             for one, (log, process, fetch) in zip(self._scope.ids, chosen, strict=True):
                 cells[log_cell(one)], cells[process_cell(one)], cells[fetch_cell(one)] = log, process, fetch
             image = settled(self.reduced, tuple(cells))
-            found.add(rank_row(image) if self.reduced.ranked else image)
+            found.add(_rank_row(image) if self.reduced.ranked else image)
         return found
 
     def _choices(self, row: Row, one: int) -> Iterator[tuple[Log, Process, Hashable]]:
@@ -202,7 +202,7 @@ def settled(model: Model, row: Row) -> Row:
     return row
 
 
-def rank_row(row: Row) -> Row:
+def _rank_row(row: Row) -> Row:
     """Return a state with ranks in place of epochs."""
     bits = 0
     for cell, value in enumerate(row):

@@ -32,7 +32,7 @@ class _Clients(Virtual[ClientT]):
 
 
 @does(KillClient)
-class KillClientRun(_Clients[KillClient]):
+class _KillClientRun(_Clients[KillClient]):
     """Kill clients with SIGKILL; new clients replace them."""
 
     def inject(self) -> str:
@@ -51,7 +51,7 @@ class KillClientRun(_Clients[KillClient]):
 
 
 @does(PauseClient)
-class PauseClientRun(_Clients[PauseClient]):
+class _PauseClientRun(_Clients[PauseClient]):
     """Stop client processes with SIGSTOP; healing continues them."""
 
     def inject(self) -> str:
@@ -68,7 +68,7 @@ class PauseClientRun(_Clients[PauseClient]):
 
 
 @does(FenceProducer)
-class FenceProducerRun(_Clients[FenceProducer]):
+class _FenceProducerRun(_Clients[FenceProducer]):
     """Start a second producer with the transactional id of a running one, which is then fenced."""
 
     def inject(self) -> str:

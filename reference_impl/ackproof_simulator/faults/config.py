@@ -22,7 +22,7 @@ _INTERVAL: Final = "unclean.leader.election.interval.ms"
 
 
 @does(SetConfig)
-class SetRun(Virtual[SetConfig]):
+class _SetRun(Virtual[SetConfig]):
     """Change settings dynamically. The controller applies them at once, brokers when they learn of the
     change. Healing puts the old values back.
     """
@@ -121,7 +121,7 @@ class SetRun(Virtual[SetConfig]):
 
 
 @does(Recreate)
-class RecreateRun(Virtual[Recreate]):
+class _RecreateRun(Virtual[Recreate]):
     """Delete a topic; healing creates it again, with new logs under the same name."""
 
     @property
@@ -175,7 +175,7 @@ DYNAMIC_S = 0.35
 
 
 @does(RemoveController)
-class VotersRun(Virtual[RemoveController]):
+class _VotersRun(Virtual[RemoveController]):
     """Remove a controller with RemoveRaftVoter, and heal with AddRaftVoter. Each is requested until it is
     accepted.
     """

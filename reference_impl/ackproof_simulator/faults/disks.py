@@ -29,7 +29,7 @@ from ackproof_simulator.world import World
 
 @does(FullDisk)
 @does(FailLogDir)
-class LogDirRun(DownRun[LogDirFault]):
+class _LogDirRun(DownRun[LogDirFault]):
     """Fail a log dir. A broker with a single one ends (LogManager.handleLogDirFailure); others go on without
     it.
     """
@@ -43,7 +43,7 @@ class LogDirRun(DownRun[LogDirFault]):
             return f"{super().inject()}: the only log dir failed"
         self.must_run()
         self.lives = {node: self.host(node).life for node in self.nodes}
-        self.folders = {node: which_dir(self.fault, self.world, node) for node in self.nodes}
+        self.folders = {node: _which_dir(self.fault, self.world, node) for node in self.nodes}
         for node in self.nodes:
             lost = self._lying_there(node)
             for partition in lost:
@@ -104,11 +104,11 @@ class LogDirRun(DownRun[LogDirFault]):
         return (
             super().healed()
             and not any(node in one.failed for node in self.nodes for one in self.world.control.partitions)
-            and in_sync(self.world, self.nodes)
+            and _in_sync(self.world, self.nodes)
         )
 
 
-def which_dir(fault: LogDirFault, world: World, node: int) -> int:
+def _which_dir(fault: LogDirFault, world: World, node: int) -> int:
     """Return the number, from 0, of the log dir of `node` that a fault aims at: the named one, or that of the
     target's partition.
     """
@@ -120,7 +120,7 @@ def which_dir(fault: LogDirFault, world: World, node: int) -> int:
     return world.partition(role.topic, role.partition).folder_at(node)
 
 
-def in_sync(world: World, nodes: Sequence[int]) -> bool:
+def _in_sync(world: World, nodes: Sequence[int]) -> bool:
     """Return True if each of these nodes is in the ISR of all partitions of which it has a replica. Nodes
     that a fault keeps down do not count.
     """
@@ -140,7 +140,7 @@ COPIED = 50 << 20
 
 
 @does(TruncateSegment)
-class TruncateRun(DownRun[TruncateSegment]):
+class _TruncateRun(DownRun[TruncateSegment]):
     """Kill brokers and cut the last bytes off a log; batches that are no longer complete are lost."""
 
     def kill(self, node: int) -> None:
@@ -160,7 +160,7 @@ class TruncateRun(DownRun[TruncateSegment]):
 
 
 @does(DeleteCheckpoint)
-class CheckpointRun(DownRun[DeleteCheckpoint]):
+class _CheckpointRun(DownRun[DeleteCheckpoint]):
     """Kill brokers and delete a checkpoint file. Without high watermarks a broker restarts at its logs' start
     offsets.
 
@@ -176,7 +176,7 @@ class CheckpointRun(DownRun[DeleteCheckpoint]):
 
 
 @does(MoveLogDir)
-class MoveDirRun(Virtual[MoveLogDir]):
+class _MoveDirRun(Virtual[MoveLogDir]):
     """Move replicas to the next log dir of their broker. After the copy, the broker reports it to the
     controller.
     """
@@ -227,7 +227,7 @@ class MoveDirRun(Virtual[MoveLogDir]):
         return now == self.to
 
     def healed(self) -> bool:
-        return in_sync(self.world, self.nodes)
+        return _in_sync(self.world, self.nodes)
 
 
 @does(SlowDisk)
@@ -244,7 +244,7 @@ class SlowDiskRun(Virtual[SlowDisk]):
 
     def inject(self) -> str:
         self.must_run()
-        self.folders = {node: which_dir(self.fault, self.world, node) for node in self.nodes}
+        self.folders = {node: _which_dir(self.fault, self.world, node) for node in self.nodes}
         self.probing: dict[int, int] = {}
         self.longest = dict.fromkeys(self.nodes, 0)
         self._freeze()
@@ -319,4 +319,4 @@ class SlowDiskRun(Virtual[SlowDisk]):
         fast = not self.probing and all(
             2 * took < self.fault.stall * SECOND for took in self.longest.values()
         )
-        return fast and self.answer() and in_sync(self.world, self.nodes)
+        return fast and self.answer() and _in_sync(self.world, self.nodes)

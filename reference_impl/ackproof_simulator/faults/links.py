@@ -15,7 +15,7 @@ LinksT = TypeVar("LinksT", bound=LinkFault)
 
 
 @does(LinkFault)
-class LinksRun(Virtual[LinksT]):
+class _LinksRun(Virtual[LinksT]):
     """Disturb the connections that a fault names, and those that its clients open later.
 
     Effects, by kind: connections are closed and refused; packets are held until the healing; packets are
@@ -95,7 +95,7 @@ class LinksRun(Virtual[LinksT]):
 
 
 @does(FlapFault)
-class FlapRun(LinksRun[FlapFault]):
+class _FlapRun(_LinksRun[FlapFault]):
     """Take links down and up repeatedly."""
 
     def inject(self) -> str:

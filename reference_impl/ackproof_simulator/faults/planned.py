@@ -24,7 +24,7 @@ from ackproof_simulator.world import World
 
 @does(ElectPreferred)
 @does(ElectUnclean)
-class ElectRun(Virtual[ElectPreferred | ElectUnclean]):
+class _ElectRun(Virtual[ElectPreferred | ElectUnclean]):
     """Request an election, as an administrator does with ElectLeaders."""
 
     def inject(self) -> str:
@@ -44,7 +44,7 @@ MoveT = TypeVar("MoveT", bound=Move)
 
 
 @does(Reassign)
-class ReassignRun(Virtual[MoveT]):
+class _ReassignRun(Virtual[MoveT]):
     """Reassign a partition. The fault has healed when all new replicas are in sync."""
 
     WITHIN_S: ClassVar[float] = 90.0
@@ -86,7 +86,7 @@ class ReassignRun(Virtual[MoveT]):
 
 
 @does(CancelReassign)
-class CancelRun(ReassignRun[CancelReassign]):
+class _CancelRun(_ReassignRun[CancelReassign]):
     """Start a reassignment; healing cancels it before it is complete."""
 
     def is_in_effect(self) -> bool:
@@ -113,7 +113,7 @@ class CancelRun(ReassignRun[CancelReassign]):
 
 
 @does(Decommission)
-class DecommissionRun(DownRun[Decommission]):
+class _DecommissionRun(DownRun[Decommission]):
     """Drain brokers and stop them, or kill and replace them; they come back without data."""
 
     WITHIN_S: ClassVar[float] = 90.0
@@ -197,7 +197,7 @@ RolloutT = TypeVar("RolloutT", bound=RollingRestart | Upgrade)
 
 
 @does(RollingRestart)
-class RollingRun(RestartRun[RolloutT]):
+class _RollingRun(RestartRun[RolloutT]):
     """Restart nodes one after the other; each follows when the one before is ready and, with `await_isr`, all
     ISRs are full. The first restart is the injection.
     """
@@ -254,7 +254,7 @@ class RollingRun(RestartRun[RolloutT]):
 
 
 @does(Upgrade)
-class UpgradeRun(RollingRun[Upgrade]):
+class _UpgradeRun(_RollingRun[Upgrade]):
     """Upgrade nodes one after the other; each follows its new release's rules from its start. At the end
     raise feature levels.
     """

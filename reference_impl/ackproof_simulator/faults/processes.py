@@ -59,7 +59,7 @@ class DownRun(Virtual[SpecT]):
 
 
 @does(PowerLoss)
-class PowerRun(DownRun[PowerLoss]):
+class _PowerRun(DownRun[PowerLoss]):
     """Cut the power of nodes. Each log survives up to offset `keep` of the fault.
 
     Without `keep` it survives up to its flushed end (`how: cut`), else up to a random offset from there on,
@@ -83,7 +83,7 @@ class PowerRun(DownRun[PowerLoss]):
 
 
 @does(EmptyDisk)
-class EmptyRun(DownRun[EmptyDisk]):
+class _EmptyRun(DownRun[EmptyDisk]):
     """Kill brokers and empty their disks: they come back with their ids and no data."""
 
     def kill(self, node: int) -> None:
@@ -94,7 +94,7 @@ class EmptyRun(DownRun[EmptyDisk]):
 
 
 @does(Stop)
-class StopRun(DownRun[Stop]):
+class _StopRun(DownRun[Stop]):
     """Stop nodes with SIGTERM, a controlled shutdown."""
 
     def inject(self) -> str:
@@ -136,7 +136,7 @@ class RestartRun(Virtual[SpecT]):
 
 
 @does(Pause)
-class PauseRun(Virtual[SpecT]):
+class _PauseRun(Virtual[SpecT]):
     """Stop processes with SIGSTOP; their connections stay open."""
 
     def inject(self) -> str:
@@ -165,7 +165,7 @@ class PauseRun(Virtual[SpecT]):
 
 
 @does(ExpireSession)
-class ExpireRun(Virtual[ExpireSession]):
+class _ExpireRun(Virtual[ExpireSession]):
     """Expire a broker's ZooKeeper session; the broker registers again by itself."""
 
     def inject(self) -> str:
@@ -185,7 +185,7 @@ class ExpireRun(Virtual[ExpireSession]):
 
 
 @does(Starve)
-class StarveRun(PauseRun[Starve]):
+class _StarveRun(_PauseRun[Starve]):
     """Stop and continue processes ten times a second, so that they run for a share of the time only."""
 
     PERIOD_S: ClassVar[float] = 0.1
@@ -219,7 +219,7 @@ class StarveRun(PauseRun[Starve]):
 
 @does(CrashLoop)
 @does(KillStarting)
-class CrashLoopRun(DownRun[CrashLoop | KillStarting]):
+class _CrashLoopRun(DownRun[CrashLoop | KillStarting]):
     """Kill and start nodes several times; `kill_starting` kills them again before their start is complete."""
 
     def inject(self) -> str:
@@ -245,7 +245,7 @@ class CrashLoopRun(DownRun[CrashLoop | KillStarting]):
 
 
 @does(LoseQuorum)
-class QuorumRun(Virtual[LoseQuorum]):
+class _QuorumRun(Virtual[LoseQuorum]):
     """Pause or kill more than half of the controllers, the active one included."""
 
     def inject(self) -> str:
@@ -255,7 +255,7 @@ class QuorumRun(Virtual[LoseQuorum]):
         nodes = tuple((first + others)[: len(control.controllers) // 2 + 1])
         aim = {self.fault.targets[0]: nodes}
         self.inner: Virtual[LoseQuorum] = (
-            PauseRun(self.fault, aim, self.world)
+            _PauseRun(self.fault, aim, self.world)
             if self.fault.by == "pause"
             else DownRun(self.fault, aim, self.world)
         )
@@ -272,7 +272,7 @@ class QuorumRun(Virtual[LoseQuorum]):
 
 
 @does(ClockJump)
-class ClockRun(Virtual[ClockJump]):
+class _ClockRun(Virtual[ClockJump]):
     """Shift a node's wall clock, by which it measures the lag of followers and the age of its own requests.
 
     After a jump forwards, requests in flight count as timed out, and the node connects again (NetworkClient). The
