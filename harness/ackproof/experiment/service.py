@@ -16,7 +16,12 @@ from ackproof.experiment.client import read_command
 Promise: TypeAlias = Literal["at-least-once", "exactly-once", "at-most-once"]
 _JSON: Final = "json"
 _WORDS: Final = ("value", "header", "key")
-_TEXTS: Final[dict[str, JsonValue]] = {"type": "array", "items": {"type": "string"}, "minItems": 1}
+_TEXTS: Final[dict[str, JsonValue]] = {
+    "type": "array",
+    "items": {"type": "string"},
+    "minItems": 1,
+    "title": "Command",
+}
 
 
 def read_identity(value: object) -> str:
@@ -51,7 +56,8 @@ IdentityField: TypeAlias = Annotated[
                     "required": [_JSON],
                     "properties": {_JSON: {"type": "string", "pattern": "^/"}},
                 },
-            ]
+            ],
+            "title": "Identity",
         }
     ),
 ]
@@ -70,6 +76,7 @@ class ServiceSpec(Spec):
     )
     sink: Command | None = Field(
         None,
+        title="Sink",
         description="In place of an output topic: a command that prints the identities in the service's store, one "
         "a line.",
     )

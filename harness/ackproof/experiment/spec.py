@@ -316,7 +316,7 @@ class WorkloadSpec(Spec):
 
     producers: ProducerSpec = Field(default_factory=ProducerSpec, description="The producers.")
     consumers: ConsumerSpec = Field(default_factory=ConsumerSpec, description="The live readers.")
-    service: ServiceSpec | None = Field(None, description="A service under test.")
+    service: ServiceSpec | None = Field(None, title="Service", description="A service under test.")
     duration: Duration = Field(
         15.0, gt=0, description="How long the load lasts at least; it goes on until all faults have healed."
     )

@@ -69,9 +69,9 @@ class ServiceEvents:
 class ServiceCounts:
     """Fate of the input records. Positions are those in the input.
 
-    `records`: input records with an identity. `dropped`: committed past, and not in the output. `pending`: not in the
-    output, and not committed past. `doubled`: more often in the output than in the input. `foreign`: output records
-    that are none of the input. `uncommitted`: True if the group committed nothing.
+    `records`: input records with an identity. `copied`: those that are in the output. `dropped`: committed past, and
+    not in the output. `pending`: not in the output, and not committed past. `doubled`: more often in the output than in
+    the input. `foreign`: output records that are none of the input. `uncommitted`: True if the group committed nothing.
     """
 
     records: int
@@ -115,7 +115,7 @@ def count_copies(run: CaseDir, file: ServiceFile, places: Sequence[TopicPartitio
     known = int(out_count[np.isin(own, in_key)].sum())
     return ServiceCounts(
         records=len(key),
-        copied=int((copies > 0).sum()),
+        copied=int((~absent).sum()),
         dropped=positions(np.flatnonzero(absent & passed)),
         pending=positions(np.flatnonzero(absent & ~passed)),
         doubled=positions(first[copies > in_count]),
