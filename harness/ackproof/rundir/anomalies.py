@@ -359,7 +359,7 @@ LIVE_ONLY: Final = tuple(row.name for row in _ROWS if row.live)
 
 
 def gravity(name: str) -> tuple[bool, int, str]:
-    """Return a sort key for class names: the gravest first, then unknown ones, last those for information only."""
+    """Return a sort key for class names: the gravest first, then unknown ones, last those that are never forbidden."""
     row = TABLE.get(name)
     if row is None:
         return (False, len(_GRAVEST_FIRST), name)
@@ -367,7 +367,7 @@ def gravity(name: str) -> tuple[bool, int, str]:
 
 
 def count_text(count: int, name: str) -> str:
-    """Return a count with the noun of its class: `2 duplicate copies`."""
+    """Return a count with the noun of its class: `2 duplicate copies`. An unknown class gives its name as noun."""
     row = TABLE.get(name)
     noun = name if row is None else row.singular if count == 1 else row.plural or f"{row.singular}s"
     return f"{count:,} {noun}"

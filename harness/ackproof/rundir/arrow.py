@@ -19,7 +19,7 @@ Array: TypeAlias = npt.NDArray[Any]
 
 def to_numpy(column: pa.Array) -> Array:
     """Return the values of an Arrow column of numbers or bools as a numpy array. The column must have no
-    nulls.
+    nulls. The array of a column of numbers is a read-only view of it.
     """
     length, start = len(column), column.offset
     raw = column.buffers()[1]

@@ -14,8 +14,9 @@ from ackproof.rundir.outcome import Verdict
 class BatchCase(Document):
     """Result of one case (one repeat of one combination of settings) in `batch.json`.
 
-    `counts`: findings by class. `verdict`: None if it was not judged. `error`: why the harness could not
-    complete it; None if it could. `run`: folder of the run.
+    `settings`: the values that its matrix chose. `counts`: findings by class. `verdict`: None if it was not
+    judged. `error`: why the harness could not complete it; None if it could. `run`: folder of the run, relative to
+    that of the batch.
     """
 
     case: str
@@ -172,7 +173,8 @@ class PairOutcome(StrEnum):
 
 
 class PairEntry(Document):
-    """Result of one pair of fault kinds. `case`: the run that gave it. `why`: why the pair was not covered."""
+    """Result of one pair of fault kinds. `case`: the case that gave it; '' if none had the pair. `why`: why the pair
+    was not covered; '' if it was."""
 
     kinds: tuple[str, str]
     outcome: PairOutcome
@@ -214,7 +216,8 @@ class PairsFile(Document):
 
 
 def merge_pairs(files: Iterable[PairsFile]) -> PairsFile:
-    """Return one file in which each pair has the best outcome that any of these gives it."""
+    """Return one file in which each pair has the best outcome that any of these gives it: the first in the order of
+    `PairOutcome`. Tables of the same experiment, cell and release become one."""
     tables: dict[str, PairTable] = {}
     order = list(PairOutcome)
     for table in (table for file in files for table in file.tables):

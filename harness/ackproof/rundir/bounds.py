@@ -100,7 +100,7 @@ _EXAMPLES: Final = {
 @dataclass(frozen=True)
 class Bound:
     """A comparison with a number in a unit (count, seconds, records per second, …): `0`, `> 0`, `< 6s`, `always >=
-    2`."""
+    2`. `mode`: None unless the quantity is a state."""
 
     op: str
     value: float
@@ -114,7 +114,9 @@ class Bound:
     def parse(cls, given: object, unit: Unit = Unit.COUNT) -> Bound:
         """Parse a bound: a whole number (exactly that count), or a text such as "> 0" or "< 6s after fault 1".
 
-        `unit`: unit of the quantity, in which the number is written. Raises ValueError.
+        `unit`: that of the quantity. The text has its form: a duration for seconds (`200ms`), a rate for records per
+        second (`1000/s`), a mode first for a number that is a state (`always >= 2`). Raises ValueError for
+        another form.
         """
         expected = ValueError(f"expected {_EXAMPLES[unit]}")
         if (
@@ -187,7 +189,7 @@ def split_tail(text: str) -> tuple[int, str | None, Window]:
     """Split off the deadline and the window at the end of a bound, such as `by 10s after fault 1`.
 
     Returns their position in the text (its length without them), the deadline as written (`10s`; None without one),
-    and the window.
+    and the window (`WHOLE` without one).
     """
     tail = _TAIL.search(text)
     assert tail is not None  # every part of the pattern is optional, so it always matches

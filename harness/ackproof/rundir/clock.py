@@ -51,7 +51,7 @@ class WallClock:
 
     @classmethod
     def of_events(cls, events: Iterable[Event], began_ns: int) -> Self:
-        """Compare the wall clock with the run's clock at each event of a timeline.
+        """Return the wall clock of a run, compared with the run's clock at each event of its timeline.
 
         `began_ns`: wall time at the start of the run, in ns since the Unix epoch; 0: unknown.
         """
@@ -61,7 +61,7 @@ class WallClock:
     def written_within(self, timestamp_ms: int) -> tuple[float, float]:
         """Return the earliest and latest time, in ns since the run began, at which a broker wrote a record.
 
-        `timestamp_ms`: the record's timestamp in ms since the Unix epoch, rounded down.
+        `timestamp_ms`: the time that the broker put into the record, in ms since the Unix epoch, rounded down.
         """
         written = timestamp_ms * 1_000_000 - self.began_ns
         return written - self.moved_ns, written + 1_000_000 + self.moved_ns

@@ -21,7 +21,7 @@ Scalar: TypeAlias = str | int | float | bool | None
 
 
 def write_atomically(path: Path, text: str) -> None:
-    """Replace `path` by `text`; a reader sees the old file or the new one."""
+    """Write `text` to `path`, and create its folder; a reader sees the old file or the new one. Raises OSError."""
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     temporary.write_text(text, encoding="utf-8")
@@ -34,7 +34,7 @@ class Document(BaseModel):
     model_config = ConfigDict(frozen=True, extra="ignore", defer_build=True)
 
     def save(self, path: Path) -> None:
-        """Write the document as JSON to `path`; a reader sees the old file or the new one."""
+        """Write the document as JSON to `path`; a reader sees the old file or the new one. Raises OSError."""
         write_atomically(path, self.model_dump_json(indent=1, by_alias=True) + "\n")
 
     @classmethod
@@ -58,7 +58,7 @@ D = TypeVar("D", bound=Document)
 def read_lines(path: Path, kind: type[D]) -> Iterator[D]:
     """Yield one document per line; nothing if the file does not exist.
 
-    An unreadable last line is skipped, because its writer was killed. Raises `BadInput` for any other unreadable line.
+    An unreadable last line (its writer was killed) is skipped. Raises `BadInput` for any other, OSError for the file.
     """
     lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
     for number, line in enumerate(lines, start=1):
@@ -137,8 +137,8 @@ class PartitionRead(Document):
     """The final read of one partition.
 
     `start`, `end`: log start and end offset, requested before the read. `epoch`, `epoch_after`: leader epoch before
-    and after it; -1: unknown. `position`: offset at which the reader stopped. `records`: number of records that it
-    got; -1: unknown. `again`: number that a second reader got after too few; -1: none, or not to the end.
+    and after it; -1: unknown. `position`: where the reader stopped. `records`: number that it got; -1: unknown.
+    `again`: number that a second reader got after too few; -1: none, or not to the end. `reason`: why not `complete`.
     """
 
     topic: str
@@ -159,8 +159,8 @@ class PartitionRead(Document):
 
 
 class FinalReadFile(Document):
-    """`observed/final-read.json`. `committed`: the second final read, at read_committed; empty unless producers wrote
-    in transactions."""
+    """`observed/final-read.json`. `reasons`: why it is not `complete`. `committed`: the second final read, at
+    read_committed; empty unless producers wrote in transactions."""
 
     complete: bool
     reasons: tuple[str, ...] = ()
@@ -170,7 +170,7 @@ class FinalReadFile(Document):
     @property
     def read_out(self) -> bool:
         """True if every partition was read up to the end offset requested before the read, even if writers
-        were still active.
+        were still active. False without partitions.
         """
         return bool(self.partitions) and all(
             read.complete or read.position >= read.end > read.start for read in self.partitions
@@ -242,10 +242,10 @@ class AuditFile(Document):
         return self.records if self.deleted is None else self.deleted.records
 
     def counts_to_show(self, final: FinalReadFile | None) -> dict[str, int]:
-        """Return the counts that may be shown, by class.
+        """Return the counts that may be shown, by class. `final`: the final read; None if there was none.
 
-        Without a complete final read, an unread record is not lost and a zero proves nothing. Then only
-        counts above 0 are returned, and none of a class that only a final read can show.
+        Unless it was read out (`FinalReadFile.read_out`), an unread record is not lost and a zero proves nothing. Then
+        only counts above 0 are returned, and none of a class that only a final read can show.
         """
         if final is not None and final.read_out:
             return dict(self.counts)
@@ -317,8 +317,8 @@ class VerdictFile(Document):
 
     @property
     def permitted(self) -> str:
-        """Reason why the losses in a PASS are allowed, as a sentence; '' if nothing is lost or the verdict is
-        not PASS.
+        """Reasons why a PASS allows lost, expired, compacted or deleted records, as text; '' if there are none of
+        them or the verdict is not PASS.
         """
         losses = [
             judged for judged in self.classes if judged.count and judged.anomaly in (Anomaly.LOST, *REMOVED)
@@ -368,7 +368,7 @@ class Timing(BaseModel, frozen=True):
 
 
 def group_timings(timings: Iterable[tuple[str, Timing]]) -> list[tuple[Timing, str]]:
-    """Return each distinct timing in (case, timing) pairs with its cases' names as text; '' if there is only one."""
+    """Return each distinct timing of (case name, timing) pairs, with its cases as text: `a; b`; '' for a single one."""
     found: dict[str, tuple[Timing, list[str]]] = {}
     for name, timing in timings:
         found.setdefault(timing.model_dump_json(), (timing, []))[1].append(name)

@@ -112,7 +112,7 @@ class Guarantee(NamedTuple):
 
     def covers(self, anomaly: str, idempotence: bool, retries: bool, acks: str) -> bool:
         """Return True if the row is about this anomaly class, and about producers with these settings.
-        `retries`: True if retries are possible. The number of requests in flight is ignored."""
+        `retries`: True if retries are possible. Always False for a row that limits the requests in flight."""
         return (
             (self.anomaly, self.in_flight) == (anomaly, _ANY)
             and self.idempotence == ("on" if idempotence else "off")
@@ -131,8 +131,9 @@ class Library(NamedTuple):
     guarantees: tuple[Guarantee, ...]
 
     def guarantee(self, anomaly: str, *, idempotence: bool, retries: bool, acks: str) -> Guarantee:
-        """Return the first guarantee on this anomaly class for producers with these settings, without refuted
-        ones. `retries`: True if retries are possible. Raises KeyError if there is none."""
+        """Return the first guarantee on this anomaly class for producers with these settings and any number of
+        requests in flight, without refuted ones. `retries`: True if retries are possible. Raises KeyError if there
+        is none."""
         for row in self.guarantees:
             if row.holds is not Holds.REFUTED and row.covers(anomaly, idempotence, retries, acks):
                 return row
@@ -190,7 +191,8 @@ _DEFINITE: Final = {
 
 
 def definite_codes(library: str) -> frozenset[int]:
-    """Return the error codes after which a record that was sent once was certainly never appended."""
+    """Return the brokers' error codes after which a record that was sent once was certainly never appended. `library`:
+    a name in `LIBRARIES`; raises KeyError for another."""
     return _DEFINITE[library]
 
 

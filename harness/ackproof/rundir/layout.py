@@ -24,7 +24,8 @@ _UNSAFE = re.compile(r"[^A-Za-z0-9._=,+-]+")
 
 
 def safe_name(text: str) -> str:
-    """Return `text` as one path component: characters other than letters, digits and ``._=,+-`` become ``_``."""
+    """Return `text` as one path component: each run of characters other than ASCII letters, digits and ``._=,+-``
+    becomes one ``_``; dots at its ends are removed. If nothing is left, it is ``_``."""
     return _UNSAFE.sub("_", text).strip(".") or "_"
 
 
@@ -139,9 +140,10 @@ class CaseDir:
 
     @property
     def finding_parts(self) -> list[Path]:
-        """The findings files that `audit.json` lists.
+        """The findings files that `audit.json` lists, without names that lead out of the folder. They need not exist.
 
-        If it lists none (older versions): all files in `findings/` except those of unfinished audits.
+        If it lists none (older versions), is missing or unreadable: all files in `findings/` except those of
+        unfinished audits.
         """
         listed = self._published("findings")
         if isinstance(listed, list) and listed:
@@ -151,8 +153,8 @@ class CaseDir:
 
     @property
     def series(self) -> Path:
-        """Path of the series file that `audit.json` names: acks, reads and latencies per partition and 100
-        ms.
+        """Path of the series file (acks, reads and latencies per partition and 100 ms): the one that `audit.json`
+        names, else `series.parquet`. It need not exist.
         """
         name = self._published("series")
         if isinstance(name, str) and _FILE_OF["series"].fullmatch(name):

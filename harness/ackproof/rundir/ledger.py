@@ -97,8 +97,8 @@ class TxnRow(NamedTuple):
 
 
 def write_transactions(folder: Path, rows: Sequence[TxnRow], library: ClientLibrary | None = None) -> Path:
-    """Write a producer's table of transactions as the only part in its `folder`. Return the part's path.
-    `library`: the client library to name in the footer; None: none."""
+    """Write a producer's table of transactions, at least one, as the only part in its `folder`. Return the part's path.
+    `library`: the client library to name in the footer; None: none. Raises OSError."""
     columns = [
         pa.array(column, field.type)
         for column, field in zip(zip(*rows, strict=True), TRANSACTIONS, strict=True)
@@ -136,13 +136,15 @@ class ConsumedRows:
 
 
 def write_produced(folder: Path, number: int, rows: ProducedRows) -> Path:
-    """Write part `number` of a producer into its folder in the produced ledger. Return the part's path."""
+    """Write part `number` (from 0) of a producer into its folder in the produced ledger, sorted by partition and seq.
+    Return the part's path. Raises OSError."""
     constants = {"producer": rows.producer} | ({"txn": -1} if rows.txn is None else {})
     return _write_sorted(folder, number, rows, PRODUCED, constants)
 
 
 def write_consumed(folder: Path, number: int, rows: ConsumedRows) -> Path:
-    """Write part `number` of a reader into its folder in the consumed ledger. Return the part's path."""
+    """Write part `number` (from 0) of a reader into its folder in the consumed ledger, sorted by partition and
+    read_seq. Return the part's path. Raises OSError."""
     return _write_sorted(folder, number, rows, CONSUMED, {"reader": rows.reader, "phase": rows.phase})
 
 
@@ -167,7 +169,7 @@ def read_parts(folder: Path, schema: pa.Schema) -> pa.Table:
 
 def ledger_rows(folder: Path, columns: list[str], wanted: pc.Expression) -> pa.Table:
     """Return the given columns of all ledger rows below `folder` that match `wanted`. Raises OSError or
-    ArrowException if a part is unreadable.
+    ArrowException if a part is unreadable or there is no part.
     """
     return storage.read_rows(parts(folder), columns, wanted)
 

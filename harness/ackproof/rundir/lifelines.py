@@ -44,7 +44,7 @@ class FaultLife:
     """
 
     asked: int = _NEVER
-    """Time of the request for the fault; -1: never requested."""
+    """Time of the request for the fault; below every time of a run if it was never requested (`asked_ns` None)."""
     kind: str = "fault"
     nodes: tuple[int, ...] = ()
     number: int = 0
@@ -105,7 +105,7 @@ class NodeLife:
 
     @property
     def killed_ns(self) -> list[int]:
-        """Times at which the process ended without a clean shutdown, in ns since the run's start."""
+        """Times at which the process ended by itself or by SIGKILL, in ns since the run's start."""
         return [
             event.t_ns
             for event in self.ends

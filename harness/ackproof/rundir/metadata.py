@@ -190,7 +190,7 @@ _RECORD: TypeAdapter[MetadataRecord] = TypeAdapter(MetadataRecord)
 
 
 def write_metadata(path: Path, records: Iterable[MetadataRecord]) -> None:
-    """Write the records to `path`; a reader sees the old file or the new one."""
+    """Write the records to `path`, one line each; a reader sees the old file or the new one. Raises OSError."""
     write_atomically(path, "".join(record.model_dump_json() + "\n" for record in records))
 
 

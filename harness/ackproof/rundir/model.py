@@ -256,8 +256,10 @@ class PredictionFile(Document):
     """Why there is no prediction, or none for some topics."""
 
     def find_class(self, anomaly: str, topic: str | None = None) -> PredictedClass | None:
-        """Return the prediction for a class on a topic (None: the gravest over all topics); None if there is
-        none.
+        """Return the gravest prediction for a class; None if there is none.
+
+        `topic`: only predictions about this topic, or about the whole case, without those about single partitions
+        (`find_partitions`). None: all predictions.
         """
         found = sorted(
             self._candidates(anomaly, topic), key=lambda answer: GRAVEST_FIRST.index(answer.chance)

@@ -67,7 +67,8 @@ def name_subject(event: Event) -> str:
 
 
 def describe_event(event: Event) -> str:
-    """Describe an event in words, without its time and subject. The end of a node or client includes the subject."""
+    """Describe an event in words, without its time and subject; '' if its detail is empty. Only the text of a node or
+    client that ended by itself, and that of an audited window, begins with the subject."""
     match event.what:
         case PhaseBegan(phase=phase):
             return phase

@@ -58,10 +58,10 @@ def _lines() -> TypeAdapter[Sample]:
 
 
 def read_samples(path: Path) -> Sequence[Sample]:
-    """Return all samples of a file, without an incomplete last line; empty if there is no file. Raises
-    OSError.
+    """Return all samples of a file; empty if there is no file. Lines that cannot be parsed, such as an incomplete last
+    one, are skipped. Raises OSError.
 
-    Equal tuples share one object, to save memory.
+    Equal tuples share one object, to save memory. The samples of the last local file are cached until it changes.
     """
     if not path.exists():
         return ()
@@ -178,14 +178,14 @@ class FetchSources(Document):
 
 def read_rounds(path: Path) -> list[BrokerRound]:
     """Return all rounds of a file; none if it does not exist. Raises `BadInput` if a line but the last is
-    unreadable.
+    unreadable, OSError if the file is.
     """
     return list(read_lines(path, BrokerRound))
 
 
 def read_fetching(path: Path) -> list[FetchSources]:
     """Return the fetch sources of one reader; none if the file does not exist. Raises `BadInput` if a line
-    but the last is unreadable.
+    but the last is unreadable, OSError if the file is.
     """
     return list(read_lines(path, FetchSources))
 
@@ -216,8 +216,9 @@ class OffsetCommit(Document):
 
 
 def read_commits(path: Path) -> list[OffsetCommit]:
-    """Return all commits in order, each in its last known state; none if the file does not exist. Raises
-    `BadInput` if a line but the last is unreadable.
+    """Return all commits in order, each in its last known state: the file has a line when one begins and when it ends.
+    There are none if the file does not exist. Raises `BadInput` if a line but the last is unreadable, OSError if the
+    file is.
     """
     return list({attempt.begun_ns: attempt for attempt in read_lines(path, OffsetCommit)}.values())
 
@@ -233,7 +234,7 @@ class CommittedStart(Document):
 
 def read_starts(path: Path) -> list[CommittedStart]:
     """Return the starts of one reader: one at most; none if the file does not exist. Raises `BadInput` if a line but
-    the last is unreadable.
+    the last is unreadable, OSError if the file is.
     """
     return list(read_lines(path, CommittedStart))
 
@@ -263,7 +264,8 @@ class Pulse(Document):
 
 
 def read_pulses(path: Path) -> list[Pulse]:
-    """Return all complete lines; empty if there is no such file, as in simulated runs and those of older versions."""
+    """Return all lines that can be parsed; empty if there is no such file, as in simulated runs and those of older
+    versions. Raises OSError."""
     if not path.exists():
         return []
     found = []

@@ -70,7 +70,8 @@ def batch_exit_code(verdicts: list[Verdict | None]) -> ExitCode:
 
 
 def worst_exit_code(codes: list[int]) -> int:
-    """Return the gravest of several batches' exit codes: FAIL, then a failed harness, bad input, INCONCLUSIVE."""
+    """Return the gravest of several batches' exit codes: FAIL, then a failed harness, bad input, INCONCLUSIVE; 0 (PASS)
+    if none of these is among them."""
     order = (ExitCode.FAIL, ExitCode.HARNESS_FAILED, ExitCode.BAD_INPUT, ExitCode.INCONCLUSIVE)
     return next((int(code) for code in order if code in codes), 0)
 
@@ -82,14 +83,14 @@ class TxnOutcome(IntEnum):
     ABORTED = 1
     """Aborted, or never asked to be committed: it can no longer be committed."""
     UNKNOWN = 2
-    """The commit was requested and not answered."""
+    """The commit was requested, and no answer says how the transaction ended."""
     FENCED = 3
     """Another producer took over the transactional id. It is unknown whether a commit came in time."""
 
 
 def cases_text(runs: Iterable[str]) -> str:
-    """Return the number of cases and repeats as text: `2 cases`, `2 cases, 3 repeats of each`. `runs`: names
-    of runs, such as `acks=all#1`.
+    """Return the number of cases and repeats as text: `2 cases`, `2 cases, 3 repeats of each`, or `2 cases, 5 repeats
+    in all` if their numbers differ. `runs`: names of runs, such as `acks=all#1`.
     """
     repeats = Counter(name.rpartition("#")[0] or name for name in runs)
     cases = f"{len(repeats):,} case{'' if len(repeats) == 1 else 's'}"

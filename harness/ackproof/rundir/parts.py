@@ -86,12 +86,13 @@ class PartEnd(NamedTuple):
 
 
 def part_number(path: Path | str) -> int:
-    """Return the number N of a part named `part-N.parquet`."""
+    """Return the number N of a part named `part-N.parquet`. Raises ValueError for a name without a number."""
     return int(Path(path).stem.rpartition("-")[2])
 
 
 def mark_deleted(folder: Path, path: Path) -> None:
-    """Add a part to `_DELETED` of its folder, then delete it. Raises OSError."""
+    """Add the part `path` to `_DELETED` in `folder`, then delete it. Raises OSError, and ArrowException if it is no
+    Parquet file."""
     with (folder / DELETED).open("a", encoding="ascii") as file:
         file.write(json.dumps(_describe_part(path)._asdict()) + "\n")
     path.unlink()
@@ -121,7 +122,7 @@ def digest(path: Path) -> str:
 
 
 def numbers_of_part(metadata: pq.FileMetaData) -> tuple[int, int]:
-    """Return the least and greatest row number (seq or read_seq) of a part from its footer; (-1, -1) without
+    """Return the least and greatest row number (seq, read_seq or txn) of a part from its footer; (-1, -1) without
     rows or statistics.
     """
     there = {metadata.schema.column(at).path for at in range(metadata.num_columns)}
@@ -130,7 +131,8 @@ def numbers_of_part(metadata: pq.FileMetaData) -> tuple[int, int]:
 
 
 def mark_end(folder: Path) -> None:
-    """Write `_END`, which lists the folder's parts and shows that the client closed. Raises OSError."""
+    """Write `_END`, which lists the folder's parts and shows that the client closed. The folder is created if it is
+    missing. Raises OSError, and ArrowException for a broken part."""
     folder.mkdir(parents=True, exist_ok=True)
     parts = []
     for path in sorted(folder.glob("part-*.parquet")):
@@ -160,7 +162,8 @@ def _end_file(folder: Path) -> Path:
 
 
 def read_end(folder: Path) -> tuple[PartEnd, ...] | None:
-    """Return the parts that a client's `_END` lists; None if the file is missing or empty. Raises `NotAnEnd`."""
+    """Return the parts that a client's `_END` lists; None if the file is missing or empty. Raises `NotAnEnd` if it
+    cannot be read or parsed."""
     try:
         text = _end_file(folder).read_text(encoding="utf-8")
     except FileNotFoundError:

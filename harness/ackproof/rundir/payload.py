@@ -79,7 +79,8 @@ def smallest_size(topic: str) -> int:
 def encoder(run_id: str, producer: int, topic: str, partition: int, size: int) -> Callable[[int], bytes]:
     """Return a function that encodes the value of each seq, for one (producer, topic, partition).
 
-    `size`: length of the values in bytes. Raises ValueError if it is below `smallest_size(topic)`.
+    `size`: length of the values in bytes. Raises ValueError if it is below `smallest_size(topic)`, or if `run_id` is
+    not 16 hex digits.
     """
     smallest = smallest_size(topic)
     if size < smallest:
@@ -121,8 +122,8 @@ def identity_text(producer: int, seq: int) -> str:
 
 
 def decode(run_id: str, value: bytes | None) -> Identity:
-    """Return the identity in a record's value. Never raises. `NOBODY` stands for a value that cannot be
-    decoded, `FOREIGN` for an intact value of another run.
+    """Return the identity in a record's value, which may be any bytes. `NOBODY` stands for a value that cannot be
+    decoded, `FOREIGN` for an intact value of another run. Raises ValueError if `run_id` is not 16 hex digits.
 
     A value with this run's header but a broken checksum keeps the identity that it claims, with `intact`
     False, if that identity can be read at all.

@@ -75,7 +75,7 @@ class BulkEncoder:
             self._crcs ^= table[byte]
 
     def values(self, seq: int, count: int) -> list[bytes]:
-        """Return the values of `count` records, beginning with `seq`."""
+        """Return the values of `count` records (at least 1), beginning with `seq`."""
         seqs = np.arange(seq, seq + count, dtype=np.int64)
         place = (seqs + self._first) % len(self._topic)
         numbers = _bytes_of(seqs.astype(">i8"))

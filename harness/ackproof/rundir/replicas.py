@@ -55,8 +55,10 @@ _ADDED: Final = {"sound": True, "content": UNKNOWN_CONTENT, "timestamp_type": -1
 
 
 def read_batches(path: Path, columns: Sequence[str]) -> pa.Table:
-    """Return these columns of all record batches of a run. Raises OSError and `pa.ArrowException` if the file
-    cannot be read, `BadInput` if a column is missing.
+    """Return these columns of all record batches of a run; they may stand in another order. A file of an older version
+    lacks `sound`, `content` or `timestamp_type`: then these are True, unknown (-1) and -1.
+
+    Raises OSError and `pa.ArrowException` if the file cannot be read, `BadInput` if another column is missing.
     """
     with storage.open_parquet(path) as file:
         there = file.schema_arrow.names

@@ -40,14 +40,15 @@ class SealFile(Document):
 
 
 def seal(run: CaseDir, run_id: str) -> None:
-    """Write `seal.json`. Call it when nothing else writes to the run directory. Raises OSError."""
+    """Write `seal.json`. Call it when nothing else writes to the run directory. Raises OSError, and ArrowException for
+    a broken Parquet file."""
     files = {str(path.relative_to(run.path)): _describe(path) for path in _sealed_paths(run)}
     SealFile(run_id=run_id, files=files).save(run.seal)
 
 
 def find_changes(run: CaseDir) -> tuple[str, ...]:
-    """Return every change of sealed files since the end of the run, one sentence each; empty for runs of
-    versions without seals.
+    """Return every change of sealed files since the end of the run, one sentence each; empty if there is none, and for
+    runs of versions without seals. A missing or unreadable seal or file is a change too.
     """
     case, why = _case(run)
     if not run.seal.exists():

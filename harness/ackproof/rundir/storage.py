@@ -86,7 +86,8 @@ class Stored(PosixPath):
 
     @property
     def location(self) -> tuple[pafs.FileSystem, str]:
-        """Return Arrow's file system and the path in it. Raises OSError."""
+        """Arrow's file system and the path in it. Raises `BadInput` if Arrow cannot use the URI, OSError if the store
+        cannot be reached."""
         filesystem, root = _open_store(self.parts[0], self.parts[1])
         return filesystem, "/".join((root, *self.parts[2:]))
 
@@ -214,7 +215,8 @@ def _open_store(scheme: str, address: str) -> tuple[pafs.FileSystem, str]:
 
 
 def remove_tree(path: Path) -> None:
-    """Remove a folder and its content. Entries that cannot be removed are left."""
+    """Remove a folder and its content; do nothing if it is missing. Local entries that cannot be removed are left;
+    in a store they raise OSError."""
     if not isinstance(path, Stored):
         shutil.rmtree(path, ignore_errors=True)
         return
@@ -233,8 +235,9 @@ def remove_empty(folder: Path) -> None:
 
 
 def rename_unless_taken(path: Path, name: str) -> Path:
-    """Rename a file unless the new name is taken. Return the file's path, new or old. A local rename is atomic; in a
-    store, another writer can take the name between the check and the rename."""
+    """Rename a file unless the new name is taken. Return the file's path, new or old. It also keeps its name if the
+    local file system has no hard links. A local rename is atomic; in a store, another writer can take the name between
+    the check and the rename."""
     other = path.with_name(name)
     if isinstance(path, Stored):
         return path if other.exists() else path.replace(other)

@@ -25,7 +25,7 @@ DRAWN_FROM: Final = 1000
 
 
 def fault_name(number: int) -> str:
-    """Return a fault's number as text: `2`, or `2.7` for the seventh fault of storm 2."""
+    """Return a fault's number as text: 2 as `2`, and 2007, the seventh fault of storm 2, as `2.7`."""
     return str(number) if number < DRAWN_FROM else f"{number // DRAWN_FROM}.{number % DRAWN_FROM}"
 
 
@@ -307,7 +307,7 @@ _DETAILS: Final = {kind.KIND: kind for kind in EventDetail.__subclasses__()}
 
 
 class Event(Document):
-    """One line of the timeline. `t_ns`: since the run's start; `wall_ns`: since the Unix epoch. None: not about one."""
+    """One line of the timeline. `t_ns`: since the run's start; `wall_ns`: Unix time. None: about no such thing."""
 
     t_ns: int
     wall_ns: int
@@ -382,7 +382,7 @@ class Timeline:
 
 
 def read_timeline(path: Path) -> tuple[list[Event], bool]:
-    """Return all readable events, and True if every line is readable; no events and False without a file."""
+    """Return the readable events, and True if every line is readable; none and False without a file. Raises OSError."""
     events: list[Event] = []
     whole = True
     if not path.exists():
