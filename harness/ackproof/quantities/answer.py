@@ -41,7 +41,8 @@ def answered(
     """Compare the answer of a run to a question with the bound that an experiment demands.
 
     `known` adjusts the measured value before the comparison, for example widens it for a starved machine; it is not
-    called for a state. Without evidence, `Answer.holds` is None.
+    called for a state. Without evidence, `Answer.holds` is None. A measured quantity whose files cannot be read is
+    unknown as well; for a state the error is raised (`BadInput`, OSError, ArrowException).
     """
     if ask.quantity.state is not None:
         try:
@@ -82,11 +83,12 @@ class Row:
 
 
 def rows(evidence: Evidence, *, partitions: bool = True) -> Iterator[Row]:
-    """Yield every quantity of a run, for all partitions together and (with `partitions`) for each one.
+    """Yield every quantity of a run, for all partitions together and (with `partitions`) for each one. A quantity whose
+    evidence the run did not collect (metrics, brokers' answers, fetch sources, commits) is left out.
 
-    Each is given for the whole run, and, if it can be measured in windows, for the times after each fault,
-    during faults and outside of faults. `gaps` and `total_gap` take gaps above a fixed length. A metric is
-    combined over all nodes. Its `time_to` is the time until it is above 0.
+    Each is given for the whole run, and, if it can be measured in windows, for the times during faults and outside of
+    faults. One that is about a fault, such as `time_to`, is given for each fault. `gaps` and `total_gap` take gaps
+    above `ABOVE_S`. A metric is combined over all nodes. Its `time_to` is the time until it is above 0.
     """
     places = sorted(evidence.samples_of) if partitions else []
     nodes = sorted({node for sample in evidence.samples for node in sample.replicas})

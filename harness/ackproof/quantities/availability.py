@@ -194,7 +194,8 @@ class Gap(NamedTuple):
 
     @property
     def why(self) -> str:
-        """Reason why the length is not exact; '' if it is."""
+        """Reason why the length is not exact; '' if it is. It may contain `{where}`, for the name of the partition,
+        reader or cluster."""
         if self.sure is None or self.low_s == self.high_s:
             return ""
         if self.because:
@@ -221,8 +222,8 @@ class Watched(NamedTuple):
     gaps: Sequence[Gap]
 
     def overlaps(self, begin: float, end: float) -> bool:
-        """Return True if it was observed between these times (ns), or has a gap without an end that began
-        before `end`.
+        """Return True if its time of observation overlaps the time from `begin` to `end` (ns). If the end of its last
+        gap was not observed, the observation has no end.
         """
         return self.since < end and (begin <= self.until or any(gap.cut for gap in self.gaps))
 

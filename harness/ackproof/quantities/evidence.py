@@ -109,13 +109,13 @@ class Evidence:
 
     @cached_property
     def samples(self) -> Sequence[Sample]:
-        """Samples of all partitions, taken through Kafka's protocol, in order of time."""
+        """Samples of all partitions, taken through Kafka's protocol, in order of time. Raises OSError."""
         return read_samples(self.run.samples)
 
     @cached_property
     def samples_of(self) -> Mapping[TopicPartition, Sequence[Sample]]:
         """Samples of each partition, in order; only of the last incarnation of a topic that was deleted and
-        created again.
+        created again. A planned partition without samples has an empty list. Raises OSError, `BadInput`.
         """
         found: dict[TopicPartition, list[Sample]] = defaultdict(list, {place: [] for place in self.planned})
         for sample in self.samples:
@@ -139,7 +139,8 @@ class Evidence:
 
     @cached_property
     def racks(self) -> Mapping[int, str]:
-        """Rack of each broker that ever registered: as registered, else as in the case; '' for none."""
+        """Rack of each broker that ever registered: as registered, else as in the case; '' for none. Raises
+        `BadInput`."""
         dealt = {
             node: rack for rack, nodes in CaseFile.load(self.run.case_json).racks.items() for node in nodes
         }
@@ -164,7 +165,8 @@ class Evidence:
 
     @cached_property
     def logs(self) -> LogBatches:
-        """Record batches of the logs on disk, log by log."""
+        """Record batches of the logs on disk, log by log. Raises `BadInput`, OSError or ArrowException if the file
+        cannot be read."""
         from ackproof.rundir.replicas import LogBatches
 
         return LogBatches(self.batches)
@@ -227,12 +229,13 @@ class Evidence:
 
     @cached_property
     def removed(self) -> frozenset[str]:
-        """Topics that were deleted, whether or not they were created again."""
+        """Topics that were deleted, whether or not they were created again. Raises `BadInput` for a broken metadata
+        log."""
         return frozenset(record.topic for record in self.metadata if isinstance(record, TopicRemoved))
 
     @cached_property
     def ledgers(self) -> Ledgers:
-        """Operations in the ledgers, by partition. Raises OSError or ArrowException if a part cannot be read."""
+        """Operations in the ledgers, by partition. Nothing is read yet: the members of the result read, and raise."""
         from ackproof.quantities.ledgers import Ledgers
 
         return Ledgers(self.run)
@@ -241,7 +244,7 @@ class Evidence:
 
     @property
     def load_begins(self) -> int:
-        """Time at which clients were started, in ns since the run began."""
+        """Time at which clients were started, in ns since the run began; 0 if they never were."""
         return self.phases.get("load", 0)
 
     @cached_property
@@ -255,10 +258,10 @@ class Evidence:
         return self.lifelines.faults
 
     def spans(self, window: Window) -> Spans:
-        """Return the time spans (begin, end) of a window, ascending; (-inf, inf) for the whole run.
+        """Return the time spans (begin, end) of a window in ns, ascending; one span, (-inf, inf), for the whole run.
 
-        Raises `Unknown` if the window never came: its fault was not confirmed, no fault was at work, or one
-        always was.
+        Raises `Unknown` if the window never came: its fault was not confirmed or ended before that, no fault was at
+        work, or one always was.
         """
         if window == WHOLE:
             return ALWAYS

@@ -88,7 +88,8 @@ class PartitionOperations:
     done: Stamps = field(default_factory=Stamps)
     """Times at which records were acknowledged, or live readers got them."""
     waiting_ns: int = -1
-    """Latest time at which a never acknowledged attempt was sent or reported as failed; -1: there is none."""
+    """Latest time at which a never acknowledged attempt was sent or reported as failed; -1: there is none. Records that
+    the producer itself took back with their transaction do not count."""
     begun_ns: int = _NEVER
     """Send time of the first record that was acknowledged, or that failed or stayed unreported; the greatest
     int64: there is none."""
@@ -110,7 +111,7 @@ class FirstOutcomes:
     """
 
     refused: int | None = None
-    """Time of the first report of a failure."""
+    """Time of the first report of an error, whether the outcome is failed or indeterminate."""
     accepted: int | None = None
     """Send time of the first record that was acknowledged later."""
     acked: int | None = None
@@ -257,7 +258,8 @@ class Ledgers:
 def live_reads(folder: Path, spans: Spans) -> Iterator[tuple[TopicPartition, Ints]]:
     """Yield (partition, read times in ns) for the records that a live reader got within `spans`.
 
-    `folder`: the reader's part of the ledger. A partition is yielded once per row group, not once in all.
+    `folder`: the reader's part of the ledger. A partition is yielded several times, also with no times. Raises OSError
+    or ArrowException if a part cannot be read.
     """
     for place, rows in _by_place(folder, ["topic", "partition", "phase", "read_ns"]):
         yield place, rows["read_ns"][np.isin(rows["phase"], _LIVE) & _inside(rows["read_ns"], spans)]

@@ -72,8 +72,8 @@ def over_time(evidence: Evidence, ask: Ask, bound: Bound) -> Answer:
     """Compare an expectation on a state (`ask`, `bound`) with the observations of a run.
 
     Over several partitions or subjects, the first that breaks the expectation decides, else the first that is unknown;
-    otherwise the expectation holds. Raises `Unknown` if the run has no samples of the partitions that the question is
-    about.
+    otherwise the expectation holds. Raises `Unknown` if the run has no observations of the partitions or subjects that
+    the question is about, or if the window never came; `BadInput`, OSError or ArrowException for broken files.
     """
     state = ask.quantity.state
     assert state is not None

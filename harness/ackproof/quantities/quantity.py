@@ -274,7 +274,8 @@ class Value:
 
 
 def number_text(number: float, unit: Unit) -> str:
-    """Return a number with its unit: times above 1 s to a millisecond, shorter ones and rates to four digits."""
+    """Return a number with its unit: times from 1 s on to a millisecond, shorter ones in ms and rates below 1000 to
+    four digits, other rates and counts as whole numbers."""
     if unit in (Unit.COUNT, Unit.NUMBER):
         return f"{number:.0f}"
     if unit is Unit.SECONDS and number >= 1:
@@ -300,8 +301,7 @@ class Answer:
 
 
 def longest(values: list[Value]) -> Value:
-    """Return the greatest of these values. Marked `never` if any of them is.
-
+    """Return the greatest of these values, of which there is at least one. Marked `never` if any of them is.
     `why` is that of the value with the greatest upper bound.
     """
     top = max(values, key=lambda one: (one.never, one.high, one.low))
@@ -309,7 +309,7 @@ def longest(values: list[Value]) -> Value:
 
 
 def shortest(values: list[Value]) -> Value:
-    """Return the smallest of these values. Marked `never` only if all of them are."""
+    """Return the smallest of these values, of which there is at least one. Marked `never` only if all of them are."""
     first = min(values, key=lambda one: (one.never, one.high, one.low))
     return Value(min(one.low for one in values), first.high, first.why, first.never)
 

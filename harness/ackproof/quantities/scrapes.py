@@ -106,7 +106,8 @@ def _first_overlap(holes: Sequence[Hole], begin: float, end: float) -> Hole | No
 def scraped(evidence: Evidence, metric: Metric, node: int | None) -> Scraped | str:
     """Return the rounds and holes of a metric: of one node, or (`node` None) of all nodes combined.
 
-    Returns a text instead if no node ever answered with this metric: it says why.
+    Returns a text instead if no node ever answered with this metric: it says why. Raises `BadInput`, OSError or
+    ArrowException if the scrapes cannot be read.
     """
     scrapes = evidence.scrapes
     if not scrapes:

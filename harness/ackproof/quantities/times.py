@@ -32,7 +32,7 @@ def between(life: FaultLife, after_ns: float, until_ns: float) -> Value:
     """Return the seconds from the beginning of a fault to an event, between two bounds.
 
     The event was between `after_ns` and `until_ns`, in ns since the run began. The fault began between its request and
-    its confirmation; the bounds cover that, too.
+    its confirmation; the bounds cover that, too. One that was never confirmed counts from its request.
     """
     confirmed = life.asked if life.confirmed is None else life.confirmed
     return Value(max(0.0, (after_ns - confirmed) / 1e9), max(0.0, (until_ns - life.asked) / 1e9))
