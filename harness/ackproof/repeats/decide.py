@@ -53,8 +53,8 @@ class Decision:
 def decide(demand: Demand, groups: Groups, confidence: float = CONFIDENCE) -> Decision:
     """Compare the statistic of these repeats, with its confidence interval, with the demanded range.
 
-    `groups`: the values of one case, or of the two cases that the demand compares, in its order. `confidence`: of
-    the interval, 0 … 1.
+    `groups`: the values (at least one) of one case, or of the two cases that the demand compares, in its order.
+    `confidence`: of the interval, 0 … 1; from `EARLY` on, fewer than `EARLY_MEAN` repeats do not decide a mean.
     """
     found = _estimated(demand, groups, confidence)
     holds = _holds(demand, found) if _may_decide(demand, min(map(len, groups)), confidence) else None
@@ -63,9 +63,8 @@ def decide(demand: Demand, groups: Groups, confidence: float = CONFIDENCE) -> De
 
 
 def repeats_needed(demand: Demand) -> int:
-    """Return the smallest number of repeats whose interval is bounded on each side that the demand needs.
-
-    With fewer repeats the result is never PASS.
+    """Return the smallest number of repeats whose interval is bounded on each side that the demand needs; 2 for a mean
+    or a maximum. With fewer repeats no quantile or mean is shown to be inside its range.
     """
     share = demand.statistic.share
     if share is None or demand.statistic.is_max:
