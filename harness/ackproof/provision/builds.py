@@ -72,9 +72,10 @@ class FoundBuild:
 
 
 def find_build(path: Path, progress: ProgressSink = ignore) -> FoundBuild:
-    """Return the Kafka build at a path: a source tree, a distribution or its .tgz.
+    """Return the Kafka build at a path: a source tree, a distribution, a folder of jars, or a .tgz.
 
-    Raises `BadInput` with cause and remedy if there is none.
+    A .tgz is unpacked into the cache, once for each name, size and time of change. Raises `BadInput` with cause and
+    remedy if there is no complete build, `WaitTimeout` if another process unpacks it for too long.
     """
     if path.is_file() and path.name.endswith((".tgz", ".tar.gz")):
         stat = path.stat()
@@ -158,7 +159,9 @@ def _require_single(path: Path, jars: Sequence[Path]) -> None:
 
 
 def unpack_jars(archive: Path, folder: Path) -> None:
-    """Write the jars of every `libs/` folder in a tar archive (compressed or not) into `folder`. Raises `BadInput`."""
+    """Write the jars of every `libs/` folder in a tar archive (compressed or not) into `folder`, which exists; nothing
+    if there are none. Raises `BadInput` if the archive cannot be unpacked.
+    """
     try:
         with tarfile.open(archive) as tar:
             for member in tar:
@@ -173,7 +176,8 @@ def unpack_jars(archive: Path, folder: Path) -> None:
 def read_patch(patch: Path) -> dict[str, bytes]:
     """Return the files of a patch: content by path within a jar, without META-INF; of Byteman rules the script alone.
 
-    Raises `BadInput` if it is no jar, folder of classes or script, or cannot be read.
+    Raises `BadInput` if it is no jar, folder or script, or a jar that cannot be read; OSError for another file that
+    cannot be read.
     """
     if patch.suffix == RULES_SUFFIX and patch.is_file():
         files = {RULES: patch.read_bytes()}
@@ -195,7 +199,8 @@ def read_patch(patch: Path) -> dict[str, bytes]:
 
 
 def require_replacing(patch: Path, files: Mapping[str, bytes], jars: Sequence[Path]) -> None:
-    """Raise `BadInput` unless at least one file of the patch replaces a file in these jars."""
+    """Raise `BadInput` unless at least one file of the patch replaces a file in these jars. `files`: of `read_patch`.
+    Raises OSError, `zipfile.BadZipFile` for a jar that cannot be read."""
     for jar in jars:
         with zipfile.ZipFile(jar) as opened:
             if not files.keys().isdisjoint(opened.namelist()):

@@ -30,8 +30,7 @@ _CHECKER: Final = ("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-XX:-UsePerfD
 
 def byteman_jar(progress: ProgressSink = ignore) -> Path:
     """Return the path of Byteman's jar (Java agent and rule checker): from the cache, else fetched with Maven.
-
-    Raises `MissingTool` (mvn, java), `ProvisionFailed` (download, SHA-256).
+    Raises `MissingTool` (mvn, java), `ProvisionFailed` (download, SHA-256), `WaitTimeout`.
     """
     return single_jar("byteman", "Byteman", (_GROUP, "byteman", BYTEMAN_VERSION), BYTEMAN_SHA256, progress)
 
@@ -39,8 +38,7 @@ def byteman_jar(progress: ProgressSink = ignore) -> Path:
 def byteman_install_jar(progress: ProgressSink = ignore) -> Path:
     """Return the jar of the program that attaches Byteman's agent to a running JVM: from the cache, else from
     Maven.
-
-    Raises `MissingTool` (mvn, java), `ProvisionFailed` (download, SHA-256).
+    Raises `MissingTool` (mvn, java), `ProvisionFailed` (download, SHA-256), `WaitTimeout`.
     """
     artifact = (_GROUP, "byteman-install", BYTEMAN_VERSION)
     return single_jar("byteman-install", "Byteman's installer", artifact, INSTALL_SHA256, progress)
@@ -76,7 +74,7 @@ def check_rules(rules: str, classpath: Iterable[Path]) -> tuple[RuleProblem, ...
     """Check a Byteman rule script (its text) against the classes of these jars; return the rules that do not fit.
 
     Takes 0.4 s. At most one problem per rule. A rule without error fits if one overload of its method has the
-    place that it names. Raises `MissingTool` (java), `ProvisionFailed` (no answer).
+    place that it names. Raises `ProvisionFailed` if the checker fails or gives no answer, and as `byteman_jar` does.
     """
     jars = os.pathsep.join(map(str, (byteman_jar(), *classpath)))
     with tempfile.TemporaryDirectory(prefix="ackproof-rules-") as folder:

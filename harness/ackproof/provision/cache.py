@@ -27,7 +27,8 @@ _LOCK_TIMEOUT_S = 900.0
 def build_once(target: Path, build: Callable[[Path], None], progress: ProgressSink) -> Path:
     """Return the cache entry `target`; if it is missing, `build(empty folder)` makes it first.
 
-    Only one process on this machine builds an entry at a time.
+    Only one process on this machine builds an entry at a time; the others wait. Raises `WaitTimeout` after 15 minutes
+    of waiting, and what `build` raises: then no entry is left.
     """
     if target.exists():
         return target
@@ -46,7 +47,8 @@ def build_once(target: Path, build: Callable[[Path], None], progress: ProgressSi
 
 
 def discard(target: Path, progress: ProgressSink) -> None:
-    """Remove an unusable cache entry atomically: no other process finds half of it."""
+    """Remove an unusable cache entry atomically: no other process finds half of it. Do nothing if it is missing. Raises
+    `WaitTimeout` if another process makes it for more than 15 minutes."""
     with _locked(target, progress):
         if not target.exists():
             return
@@ -68,9 +70,10 @@ def run_program(
     """Run a program in `folder`, and return its exit status (negative: the signal that ended it) and its
     output.
 
-    `role`: mark by which `ackproof clean` finds the process. `what` completes "waited for …". `env` is added
-    to this process's environment. `watch` gets the output so far, ten times a second. Raises `WaitTimeout`,
-    and OSError if the program does not exist. The program has ended when this returns or raises.
+    `role`: mark by which `ackproof clean` finds the process; the output goes to `<role>.log` in `folder`. `what`
+    completes "waited for …". `env` is added to this process's environment. `watch` gets the output so far, ten times a
+    second. Raises `WaitTimeout`, and OSError if the program does not exist. The program has ended when this returns or
+    raises.
     """
     output = folder / f"{role}.log"
     tag = processes.RunTag(f"provision-{os.getpid()}", folder, folder)
@@ -103,7 +106,7 @@ def _building(target: Path) -> str:
 
 
 def sha256(path: Path) -> str:
-    """Return the SHA-256 of a file, in hex."""
+    """Return the SHA-256 of a file, in hex. Raises OSError."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 

@@ -39,7 +39,7 @@ def bootstrap_checkpoint(
 
     `features`: levels other than the release's own, such as `{"eligible.leader.replicas.version": 0}`. The file
     is made once per version and features (0.5 s). Raises `BadInput` with Kafka's message if it refuses the
-    features, `ProvisionFailed` if formatting fails without any.
+    features, `ProvisionFailed` if formatting fails without any, `WaitTimeout` if it takes too long.
     """
     wanted = dict(sorted((features or {}).items()))
     for name, level in wanted.items():

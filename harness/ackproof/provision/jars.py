@@ -85,8 +85,8 @@ def prepare_jars(build: KafkaBuild, progress: ProgressSink = ignore) -> KafkaJar
     """Return the jars of a build that is no image: a release, a path or a patch. Fetches or copies what is not
     cached.
 
-    Raises `BadInput` (no such release, no jars at the path), `MissingTool` (mvn, java), `ProvisionFailed`
-    (download, SHA-256).
+    Raises `BadInput` (no such release, no jars at the path, a patch that does not fit, other files than the case
+    names), `MissingTool` (mvn, java), `ProvisionFailed` (download, SHA-256), `WaitTimeout`.
     """
     if build.patch is not None:
         return _patch_release(build, Path(build.patch), progress)
@@ -99,7 +99,8 @@ def kafka_jars(version: str, progress: ProgressSink = ignore) -> KafkaJars:
     """Return the jars of a release: from the cache, else fetched with Maven (7 s and 45 MB the first time).
 
     Every jar is compared with the lock, cached ones too (0.03 s, once per process while no file changes).
-    Raises `BadInput` (no such release), `MissingTool` (mvn, java), `ProvisionFailed` (download, SHA-256).
+    Raises `BadInput` (no such release), `MissingTool` (mvn, java), `ProvisionFailed` (download, SHA-256),
+    `WaitTimeout`.
     """
     locked = lock(version)
     if locked is None and (why := not_a_version(version)) is not None:
@@ -124,9 +125,9 @@ def kafka_jars(version: str, progress: ProgressSink = ignore) -> KafkaJars:
 
 
 def identify_build(build: KafkaBuild, image_jars: Path | None = None) -> KafkaBuild:
-    """Return the build with the version and digest of its files filled in. `image_jars`: folder of an image's jars.
-
-    Raises `BadInput` if the files have another version than `build`.
+    """Return the build with the version and digest of its files filled in; a release is returned as it is.
+    `image_jars`: folder of an image's jars. Raises `BadInput` if the files cannot be read, or have another version or
+    digest than `build` names.
     """
     if build.patch is not None:
         files = read_patch(Path(build.patch))
@@ -160,9 +161,11 @@ def cached_classpath(build: KafkaBuild) -> tuple[Path, ...]:
 
 
 def copy_build(found: FoundBuild, build: KafkaBuild, progress: ProgressSink = ignore) -> KafkaJars:
-    """Copy the jars of a build into the cache: a later build at that path must not change a running node.
+    """Copy the jars of a build into the cache: a later build at that path must not change a running node. Return the
+    copies. A build without a logger gets that of the nearest release.
 
-    Raises `BadInput` if they are not the jars that the case names.
+    `build` names the case's build. Raises `BadInput` if they are not the jars that it names or change meanwhile, and
+    as `kafka_jars` does.
     """
     own = found.digests()
     _require_same(build, compute_digest(own))

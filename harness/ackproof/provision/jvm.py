@@ -84,7 +84,8 @@ def class_data_archives(
 ) -> dict[Role, Path]:
     """Return the class-data archive of each role, for `-XX:SharedArchiveFile`; a combined node uses the broker's.
 
-    `make(folder)` makes both, once per version, Java and class path. Raises `ProvisionFailed` if none works.
+    `make(folder)` makes both, once per version, Java and class path; they are made again if they cannot be used. Raises
+    `ProvisionFailed` if these cannot either, `WaitTimeout`, and what `make` raises.
     """
     folder = archive_folder(jars, java)
     archives: dict[Role, Path] = {role: folder / f"{role}.jsa" for role in ROLES}
@@ -102,7 +103,8 @@ def class_data_archives(
 
 
 def archive_folder(jars: KafkaJars, java: Java) -> Path:
-    """Return the cache folder of the class-data archives for this Java and exactly these jar files."""
+    """Return the cache folder of the class-data archives for this Java and exactly these jar files. It need not exist.
+    Raises OSError if a jar is missing."""
     stats = ((path, path.stat()) for path in jars.classpath)
     text = "\n".join(f"{path} {stat.st_size} {stat.st_mtime_ns}" for path, stat in stats)
     key = hashlib.sha256(text.encode()).hexdigest()[:12]
@@ -112,7 +114,7 @@ def archive_folder(jars: KafkaJars, java: Java) -> Path:
 def archive_in_use(pid: int, archive: Path) -> bool:
     """Return True if this process has mapped the class-data archive; a JVM maps it first.
 
-    False if the process is gone.
+    False if the process is gone, or if this user may not look at it.
     """
     try:
         maps = Path(f"/proc/{pid}/maps").read_text(encoding="utf-8", errors="replace")

@@ -64,7 +64,7 @@ def pom(artifacts: Sequence[Artifact], kind: str = "jar") -> str:
 
 @cache
 def list_published_versions(group: str, artifact: str) -> frozenset[str]:
-    """Return every version of an artifact that the repositories of Maven's settings offer now (2 s).
+    """Return every version of an artifact that the repositories of Maven's settings offer now (2 s, once per process).
 
     Raises `MissingTool` (mvn, java), `WaitTimeout`, `ProvisionFailed` (also if no repository answers).
     """

@@ -62,7 +62,7 @@ def lock(version: str) -> Lock | None:
 
 
 def read_lock(version: str, file: Path) -> Lock:
-    """Read a lock file. Raises `BadInput` if it is damaged."""
+    """Read a lock file. Raises `BadInput` if it is damaged, OSError if it cannot be read."""
     jars: dict[str, str] = {}
     for line in file.read_text(encoding="utf-8").splitlines():
         match = _LINE.fullmatch(line)
@@ -82,7 +82,8 @@ def list_offered_releases() -> list[str]:
 
 
 def find_newest_release() -> str:
-    """Return the newest release that Maven's repositories offer. Raises `BadInput` if none answers."""
+    """Return the newest release that Maven's repositories offer. Raises `BadInput` if none answers, `MissingTool` (mvn,
+    java)."""
     try:
         return list_offered_releases()[-1]
     except (ProvisionFailed, WaitTimeout) as error:
@@ -93,7 +94,8 @@ def find_newest_release() -> str:
 
 
 def require_offered(version: str) -> None:
-    """Raise `BadInput` with the nearest versions if there is no such release, or no repository answers."""
+    """Raise `BadInput` with the nearest versions if there is no such release, or no repository answers. Raises
+    `MissingTool` (mvn, java)."""
     try:
         there = list_offered_releases()
     except (ProvisionFailed, WaitTimeout) as error:

@@ -38,9 +38,8 @@ _BUILD_WITHIN_S: Final = 600.0
 
 
 def toxiproxy_server(progress: ProgressSink = ignore) -> Path:
-    """Return the path of the Toxiproxy server; build it if it is missing (10 to 45 s, once).
-
-    Raises `MissingTool`, `ProvisionFailed`.
+    """Return the path of the Toxiproxy server: from the PATH, else built into the cache (10 to 45 s, once).
+    Raises `MissingTool` (Go), `ProvisionFailed`, `WaitTimeout`.
     """
     if (found := shutil.which(TOXIPROXY)) is not None:
         return Path(found).absolute()
@@ -112,8 +111,7 @@ _ATTRIBUTES: Final = (
 
 def exporter_jar(progress: ProgressSink = ignore) -> Path:
     """Return the jar of Prometheus's JMX exporter, a Java agent: from the cache, else fetched with Maven.
-
-    Raises `MissingTool` (mvn, java), `ProvisionFailed` (download, SHA-256).
+    Raises `MissingTool` (mvn, java), `ProvisionFailed` (download, SHA-256), `WaitTimeout`.
     """
     artifact = ("io.prometheus.jmx", "jmx_prometheus_javaagent", EXPORTER_VERSION)
     return single_jar("jmx-exporter", "the JMX exporter", artifact, EXPORTER_SHA256, progress)
@@ -124,8 +122,8 @@ def single_jar(
 ) -> Path:
     """Return the jar of an artifact from the cache, else fetch it with Maven; check its SHA-256 either way.
 
-    `entry` begins the name of its cache folder; `what` names it in messages. Raises `MissingTool` (mvn, java),
-    `ProvisionFailed` (download, SHA-256).
+    `entry` begins the name of its cache folder; `what` names it in messages. `digest`: its SHA-256 in hex. Raises
+    `MissingTool` (mvn, java), `ProvisionFailed` (download, SHA-256), `WaitTimeout`.
     """
     _, name, version = artifact
     file = f"{name}-{version}.jar"
