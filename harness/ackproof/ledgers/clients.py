@@ -103,7 +103,7 @@ def compare_with_end(end: Sequence[PartEnd], found: Mapping[str, str]) -> Iterat
 
 
 def find_hole(spans: Iterable[tuple[int, int, int]]) -> str | None:
-    """Return the first gap or overlap in the row numbers of a client, as text; None if there is none.
+    """Return the first gap, overlap or wrong count in the row numbers of a client, as text; None if there is none.
 
     `spans`: (first number, last number, number of rows) of each part that has rows. Numbers count from 0.
     Processes that share a final read number from multiples of `SHARE`. Rows without a number (-1) are

@@ -120,9 +120,10 @@ class Ledger:
 def examine_directory(directory: Path, *, set_aside: dict[str, str]) -> Ledger:
     """Examine one directory by its files and their footers.
 
-    `set_aside`: path → reason, of files that turned out to be unreadable: they are left out. Raises
-    `Rejected` if the directory or one of the two ledgers is missing, or if a part lacks a column or has one
-    of another type.
+    A part that cannot be read or differs from its client's `_END` is left out, and `Ledger.reasons` says why.
+    `set_aside`: path → reason, of parts that an earlier round of the audit found unreadable: they are left out too.
+    Raises `Rejected` if the directory or one of the two ledgers is missing, or if a part has a column not once, of
+    another type or with nulls.
     """
     case = CaseDir(directory)
     if not directory.is_dir():
