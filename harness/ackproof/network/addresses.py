@@ -59,7 +59,7 @@ class Addresses:
         return self.client(node_id)
 
     def link(self, viewer: int, peer: int) -> str:
-        """Return the address of a proxy for the directed link from `viewer` to `peer`."""
+        """Return the IP address of the proxies for the directed link from `viewer` (0: clients) to `peer`."""
         return f"127.{self.block}.{50 + viewer}.{peer}"
 
     def for_clients(self, node_id: int) -> Address:
@@ -167,7 +167,7 @@ class Layout:
         return tuple(dict.fromkeys((*self.spec.broker_ids, *self.spec.controller_ids)))
 
     def exporters(self) -> dict[int, Address]:
-        """Return the address of each node's metrics exporter."""
+        """Return the address of each node's metrics exporter; ZooKeeper servers have none."""
         return {node: self.addresses.exporter(node) for node in self.spec.kafka_ids}
 
     def listens(self, node_id: int) -> Address:
@@ -213,7 +213,8 @@ class Lease(AbstractContextManager["Lease"]):
         return self._descriptor
 
     def release(self) -> None:
-        """Release the block in this process. It stays leased while another process holds its file descriptor."""
+        """Release the block in this process. It stays leased while another process holds its file descriptor. A second
+        call does nothing."""
         if self._descriptor is not None:
             os.close(self._descriptor)
             self._descriptor = None
@@ -230,7 +231,8 @@ def acquire_lease(node_ids: Iterable[int], *, holder: str, state: Path | None = 
 
     `state`: the folder of the lock files (default: this user's state directory). The block that was unused
     for longest is taken, so that a late client of a dead cluster does not find a new one at its address.
-    Raises `BadInput` if no block is free, if a node id is out of range, or if the loopback interface is down.
+    Raises `BadInput` if no block is free, if a node id is out of range, or if the loopback interface is down; OSError
+    if the lock files cannot be written.
     """
     nodes = tuple(node_ids)
     if unfit := [node for node in nodes if not 1 <= node <= LARGEST_NODE]:
@@ -315,7 +317,8 @@ def _require_loopback() -> None:
 
 
 def is_free(address: Address) -> bool:
-    """Return True if one can listen there now. Old connections (TIME_WAIT) do not matter."""
+    """Return True if this process can listen there now; False also if the machine has no such address. Old connections
+    (TIME_WAIT) do not matter."""
     with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:

@@ -83,9 +83,10 @@ class PacketRules:
     _made: bool = False
 
     def lay(self, mark: str, addresses: Iterable[Address], effect: Effect) -> None:
-        """Add rules that have this effect on connections to these addresses. Raises `LinkError`.
+        """Add rules that have this effect on connections to these addresses, open and new ones.
 
-        `mark`: a comment that identifies the rules, for `marks` and `remove`.
+        `mark`: a comment that identifies the rules, for `marks` and `remove`. Raises `LinkError`, also for an effect
+        that no packet rule has; `MissingTool` without nft, `BadInput` without root.
         """
         action = _action(effect)
         back = (
@@ -98,10 +99,10 @@ class PacketRules:
         self._add(rules)
 
     def redirect(self, mark: str, address: Address, to: Address, *, through: Address | None = None) -> None:
-        """Redirect new connections for `address` to `to`, by a rule that comes before all earlier rules.
-
-        Raises `LinkError`. An open connection to `address`, or to `through` if that is given, is reset at its
-        next packet. `mark`: a comment that identifies the rules, for `marks` and `remove`.
+        """Redirect new connections for `address` to `to`, by a rule that comes before all earlier rules. Works only in
+        a namespace that is entered (`enter`). Raises as `lay` does. An open connection to `address`, or to `through`
+        if that is given, is reset at its next packet. `mark`: a comment that identifies the rules, for `marks` and
+        `remove`.
         """
         self._add(
             [f'{_REDIRECTED} {_match_destination(address)} dnat ip to {to} comment "{mark}"'], first=True
@@ -136,12 +137,13 @@ class PacketRules:
                 run_nft(["-f", "-"], enter=self.enter, stdin="\n".join(lines) + "\n")
 
     def marks(self) -> Counter[str]:
-        """Return how many packet rules the kernel has for each mark."""
+        """Return how many packet rules the kernel has for each mark. Raises as `lay` does."""
         with self._lock:
             return Counter(comment for _, _, comment in self._rules())
 
     def end(self) -> None:
-        """Remove the run's nftables table with all rules; does nothing if no rule was ever laid."""
+        """Remove the run's nftables table with all rules; do nothing if no rule was laid since the last call. Raises as
+        `lay` does."""
         with self._lock:
             if self._made:
                 remove_table(self.table, self.enter)
@@ -248,7 +250,8 @@ class Namespaces:
         return run_in_namespace(pid, act)
 
     def end(self) -> None:
-        """Remove the rules in all namespaces. A namespace that has ended with its node has taken its rules along."""
+        """Remove the rules in all namespaces. A namespace that has ended with its node has taken its rules along.
+        Raises `LinkError`."""
         with self._lock:
             for node, (pid, rules) in self._known.items():
                 if self._pid(node) == pid:
@@ -259,7 +262,8 @@ class Namespaces:
 def run_in_namespace(pid: int, act: Callable[[], T]) -> T:
     """Call `act` in the network namespace of a process, on a thread that enters it and ends, and return its result.
 
-    Needs root. Sockets that `act` makes stay in that namespace. Raises `LinkError` if it cannot be entered.
+    Needs root. Sockets that `act` makes stay in that namespace. Raises `LinkError` if it cannot be entered, and what
+    `act` raises.
     """
 
     def enter_and_act() -> T:

@@ -119,8 +119,8 @@ class Mesh(Protocol):
     def impose(self, owner: str, link: Link, effect: Effect) -> None:
         """Put an effect on a link. `owner`: the name of the fault that does it, for `lift`.
 
-        Several owners may have effects on a link at the same time, but each only one. Raises `LinkError` if that
-        fails.
+        Several owners may have effects on a link at the same time, but each only one. Raises `LinkError` if the link
+        cannot be broken, if this owner has an effect on it already, or if the effect cannot be put there.
         """
 
     def lift(self, owner: str, link: Link) -> None:
@@ -128,7 +128,7 @@ class Mesh(Protocol):
 
     def imposed(self, link: Link) -> tuple[str, ...]:
         """Return the effects in force on a link, in words, as read back from proxies and kernel; empty if it has
-        none.
+        none. Raises `LinkError` if they do not answer.
         """
 
     def probe(self, link: Link, *, timeout_s: float = 1.0, size: int = 0, asks: int = 1) -> ProbeAnswer:
@@ -142,11 +142,12 @@ class Mesh(Protocol):
         """Send one request as `source` would, shut down the sending side, and return the seconds until `target`
         closes.
 
-        None: no connection, no answer, or not closed within `timeout_s` seconds.
+        None: no connection, no answer, or not closed within `timeout_s` seconds. Raises `LinkError` as `probe` does.
         """
 
     def traffic(self, link: Link) -> Traffic:
-        """Return the kernel's counters of all connections that `source` now has to `target`."""
+        """Return the kernel's counters of all connections that `source` now has to `target`. Raises OSError if the
+        kernel does not give them, `LinkError` if the source's namespace cannot be entered."""
 
     def check(self) -> None:
         """Raise `LinkError` if the process that serves the links has ended by itself."""

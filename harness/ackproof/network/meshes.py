@@ -255,8 +255,8 @@ class KernelMesh(ProxyMesh):
     """Mesh of nodes with network namespaces of their own: packet rules redirect a link to a proxy while it is
     broken.
 
-    `relay_host`: where these proxies listen for nodes. `behind(link, address)` returns where a link's proxy
-    connects to, if not to `address`, where the node listens; None: there.
+    `relay_host`: where these proxies listen for nodes. `behind(link, address)` returns the address to which a link's
+    proxy connects instead of `address`, at which the node listens; None: it connects to `address`.
     """
 
     def __init__(

@@ -79,8 +79,7 @@ def probe(
     address: tuple[str, int], *, timeout_s: float, size: int = 0, asks: int = 1, zookeeper: bool = False
 ) -> ProbeAnswer:
     """Connect and send `asks` requests of at least `size` bytes, one after the other, all within `timeout_s` seconds.
-
-    `zookeeper`: the server is a ZooKeeper server.
+    A failed connection is an answer (`ProbeAnswer.how`). `zookeeper`: the server is a ZooKeeper server.
     """
     make_question = zookeeper_question if zookeeper else kafka_question
     began = time.monotonic()
@@ -185,7 +184,8 @@ _SOCKET: Final = re.compile(r"socket:\[([0-9]+)\]")
 
 @dataclass(frozen=True)
 class TcpFlow:
-    """One TCP connection as its end on this machine sees it. `received`: bytes that have arrived here."""
+    """One TCP connection as its end on this machine sees it. `remote`: IP address and port of the other end. `inode`:
+    of the socket. `received`: bytes that have arrived here."""
 
     remote: tuple[str, int]
     inode: int
@@ -213,7 +213,7 @@ def read_tcp_flows() -> list[TcpFlow]:
     """Return every established TCP connection of this thread's network namespace. The two ends of a connection are two
     flows.
 
-    Raises OSError if the kernel has no sock_diag.
+    Raises OSError if the kernel has no sock_diag, or does not answer.
     """
     found: list[TcpFlow] = []
     with contextlib.closing(socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, _NETLINK_SOCK_DIAG)) as line:

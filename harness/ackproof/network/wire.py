@@ -149,16 +149,17 @@ class Connection(AbstractContextManager["Connection"]):
         self._correlation = 0
 
     def ask(self, question: Question, *, timeout_s: float | None = None) -> Any:  # noqa: ANN401
-        """Send a request, and return the response as `Question.decode` does.
+        """Send a request, and return the response as `Question.decode` does. Error codes in it are not looked at.
 
-        Raises `Unreachable` after `timeout_s` seconds (default: the connection's).
+        Raises `Unreachable` if no response that can be read comes within `timeout_s` seconds (default: the
+        connection's).
         """
         return self.ask_all([question], timeout_s=timeout_s)[0]
 
     def ask_all(self, questions: Sequence[Question], *, timeout_s: float | None = None) -> list[Any]:
         """Send all requests at once, and return the responses in order.
-
-        Raises `Unreachable` if the last has not come after `timeout_s` seconds (default: the connection's).
+        Raises `Unreachable` if one cannot be read, or the last has not come within `timeout_s` seconds (default: the
+        connection's).
         """
         deadline = time.monotonic() + (self.timeout_s if timeout_s is None else timeout_s)
         with self._lock:
@@ -208,7 +209,8 @@ class Connection(AbstractContextManager["Connection"]):
 def ask_over(line: socket.socket, question: Question, deadline: float) -> Any:  # noqa: ANN401
     """Send a request over an open socket, and return the response as `Question.decode` does.
 
-    `deadline`: in seconds of `time.monotonic`. Raises `Unreachable`, OSError.
+    `deadline`: in seconds of `time.monotonic`. Raises `Unreachable` (no response that can be read), OSError (also when
+    the time is over).
     """
     line.settimeout(_remaining_s(deadline))
     line.sendall(question.encode(0))
@@ -257,7 +259,8 @@ def kafka_python(module: str) -> ModuleType:
 def message(name: str) -> Any:  # noqa: ANN401 — kafka-python is untyped
     """Return kafka-python's class for a message of Kafka's protocol, such as `DescribeQuorumRequest`.
 
-    A message that kafka-python lacks is made from ackproof's own schemas.
+    A message that kafka-python lacks is made from ackproof's own schemas. Raises FileNotFoundError if these lack it
+    too.
     """
     for group in _GROUPS:
         if (found := vars(kafka_python(f"protocol.{group}")).get(name)) is not None:

@@ -106,8 +106,9 @@ def put_error(
 ) -> bytes:
     """Return the framed response `frame` with the error `code` in it.
 
-    The error is put at the top if the API's response has one there; else into the rows of the partitions that
-    `among` accepts (None: all). Raises `UnreadableFrame`, also if there is no such row.
+    It is put at the top if the API is in `ANSWERABLE`, or if `among` is None and the response has an error there; else
+    into the rows of the partitions that `among` accepts (None: all). Raises `UnreadableFrame`, also if there is no
+    such row.
     """
     if (at := _error_offset(_names()[api], version)) is not None:
         if len(frame) < at + 2:

@@ -357,7 +357,7 @@ class RelayConnection:
     # -- what ends it -------------------------------------------------------------------------------------------------
 
     def without(self, rule: Rule) -> None:
-        """End a rule's effects on this connection: pass on held frames; close it if the rule has dropped frames."""
+        """End a rule's effects on this connection: pass on held frames; close it if the rule has silenced it."""
         if rule.name in self._lost:
             self._loop.to_close(self)
         for wait in (*self._aside, self._waits[rule.side]):

@@ -87,7 +87,8 @@ class RequestLinks:
         self.proxy.lay(rule)
 
     def lift(self, name: str) -> RuleCounts:
-        """Remove a rule, and return what it has counted. Raises `LinkError`."""
+        """Remove a rule, and return what it has counted. Raises `LinkError`, also if the proxy has ended by itself
+        since the start (`check`)."""
         self.check()
         return self.proxy.lift(name)
 
@@ -133,7 +134,8 @@ class RequestLinks:
         self.proxy.end()
 
     def check(self) -> None:
-        """Raise `LinkError` if the proxy has ended by itself since the start, and all rules with it."""
+        """Raise `LinkError` if the proxy has ended by itself since the start: all rules were lost with it, even if
+        another proxy runs by now."""
         if self.proxy.died:
             raise LinkError(self.proxy.died)
 
@@ -162,7 +164,7 @@ class ProxyReply:
     held: Mapping[str, Mapping[str, int]]
     """How many frames each rule holds on each route."""
     trouble: str
-    """Description of the first bytes that were not Kafka's protocol; '' if there were none."""
+    """The first route on which something was not Kafka's protocol, and what; '' if nothing was."""
     error: str = ""
     lifted: RuleCounts = field(default_factory=RuleCounts)
     released: bool = False
@@ -196,7 +198,8 @@ class RequestProxy(LinkServer):
         """Reason why the first proxy ended by itself. Another replaced it, with all routes and without rules."""
 
     def keep(self, on_death: Callable[[str], None]) -> None:
-        """Start another proxy whenever one ends by itself, and pass the reason to `on_death`, on another thread."""
+        """Start another proxy whenever one ends by itself, and pass the reason to `on_death`, on another thread. Stops
+        at `end`, or if a proxy cannot be started; then `on_death` gets that reason too."""
         threading.Thread(target=self._keep, args=(on_death,), name=self.ROLE, daemon=True).start()
 
     def _keep(self, on_death: Callable[[str], None]) -> None:

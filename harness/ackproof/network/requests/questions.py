@@ -201,7 +201,8 @@ class QuestionOutcome:
     arrived: int
     """Number of times that the request arrived at the node; 0 if the node's connection was closed."""
     error: int | None = None
-    """Kafka's error code in the answer; None if the API's response has no top-level error."""
+    """Kafka's error code in the answer: at its top, else of its first group or partition; None without an answer or an
+    error code."""
     arrived_s: float = 0.0
     """Seconds until the request arrived for the last time."""
 

@@ -50,8 +50,8 @@ class Relay:
 
     def __init__(self) -> None:
         self.trouble = ""
-        """First bytes that were no protocol of Kafka's: the connection was closed, or passed on unread from there on.
-        """
+        """The first route on which something was not Kafka's protocol, and what; '' if nothing was. That connection was
+        closed, or is passed on unread."""
         self._epoll = select.epoll()
         self._serves: dict[int, Callable[[int], None]] = {}
         self._wanted: dict[int, int] = {}
@@ -152,7 +152,8 @@ class Relay:
         self._closing.append(line)
 
     def complain(self, why: str) -> None:
-        """Record the first bytes that are not Kafka's protocol in `trouble`."""
+        """Set `trouble` to `why`, unless it is set already. `why`: the route, and what on it was not Kafka's
+        protocol."""
         self.trouble = self.trouble or why
 
     def turn(self, longest_s: float = -1.0) -> None:

@@ -190,7 +190,8 @@ class ActiveRule:
         self.counted.holding -= wait.counted
 
     def find_waiting(self, ways: Collection[str]) -> list[HeldFrame]:
-        """Return the held frames on these routes, oldest first, without probes and frames whose client has hung up."""
+        """Return the held frames on these routes, oldest first, without probes and frames whose client has hung up. The
+        connections of such clients are reset."""
         there = [wait for wait in self.waits if wait.counted and wait.way in ways]
         return [wait for wait in there if not wait.abandoned()]
 
