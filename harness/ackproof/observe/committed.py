@@ -49,7 +49,8 @@ def collect_committed(
     `observed/committed.json`. Does nothing in a run without commits.
 
     Nothing is raised for a coordinator that does not answer or a log that cannot be read: the file has the reason.
-    Raises `Interrupted` when `stop` is set.
+    Raises `Interrupted` when `stop` is set, `BadInput` for a broken `commits.jsonl`, OSError if the file cannot be
+    written.
     """
     lines = (line for path in sorted(run.clients.glob(f"*/{COMMITS}")) for line in read_commits(path))
     groups = sorted({line.group for line in lines})

@@ -55,8 +55,8 @@ class LogDir:
 def collect_replica_logs(
     log_dirs: Iterable[LogDir], topics: Iterable[str], run: CaseDir, run_id: str
 ) -> ReplicasFile:
-    """Read every replica of these topics and write `observed/replicas.*`. Logs that cannot be read are listed with
-    their reasons and raise nothing.
+    """Read every replica of these topics, write `observed/replicas.*`, and return the content of `replicas.json`. Logs
+    that cannot be read are listed with their reasons and raise nothing. Raises OSError if the files cannot be written.
 
     Deleted logs that cannot be read are skipped, because a broker may have removed a part of them.
     """
@@ -224,7 +224,7 @@ class BatchContents:
 
     def read(self, path: Path, batches: Sequence[Batch]) -> tuple[list[bool], list[int]]:
         """Return two lists with one element per batch of a segment: True if its CRC-32C is right; its content sum
-        (`content_sum` of its records).
+        (`content_sum` of its records), or the type of its transaction marker.
 
         The sum is `UNKNOWN_CONTENT` for a damaged batch, a compacted one, or one with records of other clients.
         Raises OSError.

@@ -110,8 +110,8 @@ class Sampler(BrokerPoller[Reply]):
         return sample
 
     def isr_text(self) -> str:
-        """Return the present ISRs as a short text for the console: `3 of 3`, or with one partition the ids
-        `1,2,3`.
+        """Return the newest ISRs as a short text for the console: `3 of 3` if all partitions are alike, else `2 of 3
+        ×4, 3 of 3 ×8`; with one partition the ids `1,2,3`; `-` without a sample or for an empty ISR.
         """
         samples = list(self._latest.values())
         if len(samples) == 1:
@@ -277,8 +277,8 @@ class MergedViews:
     ) -> dict[TopicPartition, PartitionState]:
         """Return, for each partition, the newest view among these answers.
 
-        A partition is left out if an earlier call returned a newer view of it. `answered`: views by broker id, of
-        one sample.
+        A partition is left out if one of the last `FORGET_AFTER_LOOKS` calls returned a newer view of it. `answered`:
+        views by broker id, of one sample.
         """
         self._look += 1
         best: dict[TopicPartition, _View] = {}

@@ -55,7 +55,8 @@ class Scraper(Watcher):
         self._exporters = dict(cluster.exporters())
 
     def start(self) -> None:
-        """Start, and wait for the first round, so that counters are known before any event increases them."""
+        """Start, and wait for the first round, at most `FIRST_WITHIN_S` seconds, so that counters are known before any
+        event increases them."""
         super().start()
         self._looked.wait(FIRST_WITHIN_S)
 
