@@ -79,8 +79,8 @@ class Matrix:
     choices: tuple[Choice, ...]
 
     def labels(self, choice: Choice) -> tuple[str, str]:
-        """Return the name of a combination, and the part of that name for settings that vary together; '' if none
-        do."""
+        """Return the name of a combination (`case` without settings), and the part of that name for settings that vary
+        together; '' if none do."""
         short = dict(zip(self.paths, short_names(self.paths), strict=True))
         whole, together = [], []
         for option in filter(None, choice):
@@ -93,7 +93,7 @@ class Matrix:
 
 def matrix_of(found: Problems) -> Matrix:
     """Return the matrix of the document `found.root`, without its unusable parts, and report their problems to
-    `found`. A file without a matrix has one combination."""
+    `found`. A file without a matrix, or with too large a one, has one combination."""
     node = found.root.entries.get("matrix")
     entries = node.entries if isinstance(node, MapNode) and found.sound(("matrix",)) else {}
     if len(entries) > MAX_AXES:

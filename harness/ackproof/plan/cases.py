@@ -125,7 +125,7 @@ def load(
 
     `soak`: the load lasts that long, and the load of the file is one window of it. `backend` and `repeat` are checked
     as if the file had them, so that an impossible combination is refused here. Raises `InvalidExperiment` with all
-    problems, or `BadInput` if the file cannot be read at all.
+    problems, or `BadInput` if the file cannot be read at all or one of `settings` is wrong.
     """
     file, raw = read(path)
     try:
@@ -157,7 +157,8 @@ def cases(
     """Return all cases in the order of the matrix (the last axis varies fastest), the repeats of a cell next to each
     other.
 
-    `seed` and `repeat` override the experiment's. `only`: names of the cases to keep (`find_cases`). Raises
+    `seed` and `repeat` override the experiment's; a storm with `pairs: all` sets the number of repeats itself. `only`:
+    names of the cases to keep (`find_cases`); None: all. Raises
     `BadInput` for a name that selects none, a repeat below 1, or more than `MAX_CASES` cases.
     """
     times = plan.spec.repeat if repeat is None else repeat
@@ -291,7 +292,7 @@ def on_foreign_ground(case: Case, run_id: str) -> Case:
     """Return the case with topics of the run's own (`attached_topic`) wherever it names a topic: in roles, triggers,
     expectations and commands.
 
-    Its id and settings keep the names of the file.
+    Its id and settings keep the names of the file. Its timing becomes Kafka's own.
     """
     names = {name: attached_topic(name, run_id) for name in case.experiment.topics}
     resolved = cast(dict[str, JsonValue], case_to_json(case))

@@ -19,7 +19,8 @@ _REMOVES: Final = ("cleanup.policy", "retention.", "log.cleanup.policy", "log.re
 
 
 def check_clients(spec: ExperimentSpec, found: Problems) -> None:
-    """Report what another client library than librdkafka cannot do."""
+    """Report to `found` what the experiment asks of a client library other than librdkafka and that library cannot
+    do."""
     producers, readers = spec.workload.producers, spec.workload.consumers
     sides = ((_PRODUCERS, producers.client, True), (_CONSUMERS, readers.client, readers.live > 0))
     for path, client, used in sides:

@@ -51,7 +51,8 @@ _NUMBERS: Final = (
 
 
 def check(spec: ExperimentSpec, found: Problems) -> None:
-    """Report conflicts between an experiment's parts to `found`. Fields that have a problem already are skipped."""
+    """Report conflicts between an experiment's parts to `found`. Fields that have a problem already are skipped. If
+    there is no problem at all, warnings are added for what the author probably did not mean (`look_for_doubts`)."""
     _check_cluster(spec, found)
     for name, topic in spec.topics.items():
         _check_topic(spec, name, topic, found)

@@ -108,7 +108,7 @@ class Problems:
     """Collects problems by the path of their field.
 
     `root`: the document, whose nodes give the position in the file. `file`: its name in messages. A path with a
-    problem is marked as broken, so that checks that depend on it are skipped.
+    problem is marked as broken, so that checks that depend on it are skipped. Once `full`, it is only marked.
     """
 
     def __init__(self, file: str, root: MapNode) -> None:

@@ -203,8 +203,8 @@ def _out_of_reach(spec: ExperimentSpec, trigger: StateTrigger) -> str | None:
 
 
 def estimate(cases: Iterable[Case]) -> Iterator[str]:
-    """Yield a line with the estimated duration of the cases on real brokers, in sequence; nothing if there are
-    none."""
+    """Yield a line with the estimated duration of the cases on real brokers, in sequence; nothing if all cases are
+    simulated."""
     loads = [load_s(case.planned) for case in cases if not case.experiment.ground.simulated]
     if loads:
         load, rest = sum(loads), _RUN_S * len(loads) + _AUDIT_S

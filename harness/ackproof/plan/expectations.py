@@ -269,7 +269,8 @@ def _not_given(expectation: ExpectSpec, spec: ExperimentSpec) -> Iterator[tuple[
 
 
 def not_seen(quantity: str, spec: ExperimentSpec) -> str | None:
-    """Return why no run of this experiment can measure a quantity, ignoring faults and windows; None if a run can."""
+    """Return why no run of this experiment can measure a quantity, ignoring faults and windows; None if a run can.
+    `quantity`: text such as `isr(orders/0)`; raises ValueError if `parse_ask` does."""
     ask = parse_ask(quantity)
     if ask.place is not None:
         topic = spec.topics.get(ask.place.topic)

@@ -65,7 +65,7 @@ def label_of(node: Node) -> str:
 
 def parse_path(text: str) -> Path:
     """Parse a path such as `topics.orders.config[min.insync.replicas]`: the name of a Kafka setting is in
-    brackets, or follows a dot. Raises ValueError."""
+    brackets, or follows a dot. The fault of `faults[1]` has the index 0 in the result. Raises ValueError."""
     parts: list[str | int] = []
     position = 0
     while position < len(text):
@@ -162,7 +162,8 @@ def _deep_match(path: Path) -> str | None:
 
 
 def override(root: MapNode, path: Path, value: Node) -> MapNode:
-    """Return a copy of `root` with `value` at `path`. Nodes off the path are shared with `root`."""
+    """Return a copy of `root` with `value` at `path`, whose missing parents become mappings. Nodes off the path are
+    shared with `root`. If the path leads below a single value, the copy keeps that value."""
     result = _override(root, path, value)
     assert isinstance(result, MapNode)
     return result

@@ -194,8 +194,7 @@ def _read_faults(found: Problems) -> list[FaultSpec | None]:
 
 def read_drawn(storm: int, entries: Sequence[Data]) -> tuple[FaultSpec, ...]:
     """Return the faults that a storm drew, from their `FaultSpec.entry`. `storm`: number of the storm.
-
-    Raises `InvalidExperiment`.
+    The faults get the numbers that `DRAWN_FROM` describes. Raises `InvalidExperiment` if an entry cannot be read.
     """
     found = Problems(f"storm {storm}", MapNode(entries={"faults": nodes_of(list(entries))}))
     faults = _read_faults(found)

@@ -58,7 +58,8 @@ class RepeatsMatcher:
     def match(self) -> tuple[OverRepeats, ...]:
         """Return the expectations over repeats, each with the names of its cells.
 
-        Reports expectations that apply to no cell, and those that need more than one repeat.
+        Reports comparisons without a pair of cells and demands that one repeat cannot show, and warns of demands that
+        this number of repeats cannot decide. What has a problem is left out.
         """
         return tuple(
             one

@@ -90,7 +90,8 @@ def soaked(file: str, root: MapNode, soak: Soak) -> MapNode:
 
 
 def check_soak(spec: ExperimentSpec, found: Problems) -> None:
-    """Report to `found` why the load of the experiment cannot be audited window by window."""
+    """Report to `found` why the load of a soak cannot be audited window by window. Does nothing for other
+    experiments."""
     for text in _refused(spec) if spec.soak is not None else ():
         found.report(("soak",), text, key=True)
 
