@@ -79,10 +79,12 @@ class TransactionFates:
 
 
 def examine_transactions(ledger: Ledger, set_aside: dict[str, str]) -> TransactionFiles:
-    """Check the footers of a directory's transaction tables, and return the tables.
+    """Check the columns of a directory's transaction tables, from the footers, and return the tables that can be
+    read; `NO_TRANSACTIONS` if the run wrote none.
 
-    Problems of a part become reasons of the ledger. `set_aside`: path → reason, of parts that turned out to
-    be unreadable. Raises `Rejected`.
+    A part whose footer cannot be read is left out, and a reason is added to `ledger.reasons`. `set_aside`: path →
+    reason, of parts that an earlier round found unreadable: they are left out. Raises `Rejected` if a
+    column other than `commit_ns` is missing, or one is there twice or of another type.
     """
     case = CaseDir(ledger.directory)
     groups = (group for part in ledger.parts if part.kind == "produced" for group in part.groups)
@@ -152,8 +154,8 @@ class TransactionTable:
     def fates(self, produced: Rows) -> tuple[TransactionFates | None, int]:
         """Return the fates of the rows' transactions (None if no row belongs to one), and the number of rows
         whose transaction the table lacks: their outcome is UNKNOWN.
-
-        Raises `Rejected` and `UnreadablePart`.
+        Raises `Rejected` if a transaction is there twice, or for a null or an unknown outcome; `UnreadablePart` if a
+        part cannot be read.
         """
         txn = produced.ints("txn")
         if is_constant(txn) and txn[0] < 0:
