@@ -50,7 +50,7 @@ Progress: TypeAlias = Callable[[str], None]
 
 @dataclass(frozen=True)
 class Run:
-    """One run directory. A property is None if its file does not exist, and raises `BadInput` if it cannot be read."""
+    """One run directory. A property is None without its file, except `case`. All raise `BadInput` for a broken file."""
 
     directory: Path
 
@@ -97,12 +97,11 @@ class Run:
         return pandas.DataFrame(rows, columns=columns)
 
     def produced(self) -> ds.Dataset:
-        """Ledger of produce calls, a row each (`rundir.schema.PRODUCED`), ns since the run's start. `BadInput` if
-        empty."""
+        """Ledger of produce calls, a row each (`rundir.schema.PRODUCED`). Raises `BadInput` if it has no files."""
         return _tables(self._files.produced)
 
     def consumed(self) -> ds.Dataset:
-        """Ledger of records that readers got, a row each (`rundir.schema.CONSUMED`). `BadInput` if it is empty."""
+        """Ledger of records that readers got, a row each (`rundir.schema.CONSUMED`). `BadInput` if it has no files."""
         return _tables(self._files.consumed)
 
     def findings(self) -> pandas.DataFrame:
@@ -114,6 +113,7 @@ class Run:
 
         Tables, if the run has them: produced, consumed, transactions, findings, series, timeline, samples, pulse,
         metrics, batches. Views of these names are replaced. Asking for a missing one raises `BadInput` with the reason.
+        Raises `MissingTool` without the package ackproof_lab.
         """
         return _views(session, {self.directory.name: self.directory})
 
@@ -121,7 +121,7 @@ class Run:
         """Every quantity of docs/quantities.md, a row for each partition ('': all) and window ('': whole run).
 
         The value is between `low` and `high`; `why` says the reason if one is infinite. For a state they are the least
-        and the greatest number seen. `timing`: name of the time-outs of a measured time. Raises `BadInput`.
+        and the greatest number seen. `timing`: name of the time-outs of a measured time.
         """
         import pandas
 
@@ -168,7 +168,8 @@ class Run:
 
 @dataclass(frozen=True)
 class Batch:
-    """The folder of one batch. Its tables lack runs that have no such table; `BadInput` if no run has one."""
+    """The folder of one batch. Its tables leave out runs that were not audited and have no such table. They raise
+    `BadInput` if an audited run has none, or if no run has one."""
 
     directory: Path
 
@@ -287,7 +288,7 @@ def run(
 ) -> Batch:
     """Run experiment files on real clusters; audit, judge and report them. Takes as long as the experiments do.
 
-        `at_most` runs further repeats until every expectation over repeats is decided, up to that many of each case.
+    `at_most` runs further repeats until every expectation over repeats is decided, up to that many of each case.
     `bootstrap` (`host:port,…`) and `client_config` (a file of `key=value` lines) name an existing cluster. `out`:
     folder or URI for the batch. `keep_data` keeps the brokers' data, `simulate` also simulates each case. `progress`
     gets each long step in words. The other arguments are those of `plan`. Raises `BadInput` before anything is started
@@ -340,10 +341,9 @@ def audit(
 
 
 def judge(directory: AnyPath, *, progress: Progress | None = None) -> tuple[Run, ...]:
-    """Judge a batch or one run again from its files, and return its runs.
-
-        Runs of a batch that were not audited yet are audited first, and the report is written again. `progress` gets
-    each long step in words. Raises `BadInput` for another folder, and for a single run that was not audited.
+    """Judge a batch or one run again from its files, and return its runs. Runs of a
+    batch that were not audited yet are audited first, and the report is written again. `progress` gets each long step
+    in words. Raises `BadInput` for another folder, and for a single run that was not audited.
     """
     from ackproof.run.conclude import conclude_again, judge_run
 

@@ -180,7 +180,10 @@ def _row(case: BatchCase) -> list[RenderableType]:
 
 
 class BatchView:
-    """Shows the progress of a batch. Safe to use from several threads."""
+    """Shows the progress of a batch. Safe to use from several threads.
+
+    `cases`: their number. `phases`: name of a phase → the words shown for it.
+    """
 
     def __init__(self, console: Console, cases: int, phases: Mapping[str, str] = PHASES) -> None:
         self._console = console

@@ -63,7 +63,7 @@ class RangeReads:
     """The final read at read_committed."""
     committed_live: Rows
     live: Rows
-    """Rows of live readers at both isolation levels."""
+    """Rows of live readers at both isolation levels; empty in a range of a hot bucket, where nothing is removed."""
     gaps: Rows
     """Gaps of live readers at read_uncommitted (`offsets.GAPS`)."""
     committed_gaps: Rows
@@ -133,7 +133,7 @@ def audit_identities(
     `rows`: the produced rows. `commits` compares reads with the outcomes of transactions. `keys`: by producer, for
     producers whose records have keys. `removal`: what may have removed records. `order`: writer of the findings of
     class reordered, by default `findings`. `stamps`: timestamps that the records may have; None: any. Raises
-    `Rejected` if an identity was produced twice.
+    `Rejected` if an identity was produced twice or its transaction is not usable, `UnreadablePart` and OSError.
     """
     match, add = _ProducedMatch(rows, reads), partial(findings.add, place)
     produced, copies, present = match.produced, match.copies, match.present
@@ -256,7 +256,8 @@ def recount_reordered(
     ranges.
 
     `produced`: the produced rows of the range. `reads`: reads in which their offsets are looked up. `above`:
-    lowest and highest offsets of the records of higher ranges, by producer (`SPANS`).
+    lowest and highest offsets of the records of higher ranges, by producer (`SPANS`). Raises `Rejected` if an
+    identity was produced twice, and OSError.
     """
     add_reordered(place, _ProducedMatch(produced, reads), above, findings)
 
@@ -278,10 +279,11 @@ def _spans(match: _ProducedMatch) -> Rows:
 
 
 def find_crossings(spans: Sequence[Rows]) -> Iterator[tuple[int, Rows]]:
-    """Yield (index, spans above it) of each range that has a record at a higher offset than some record of a later
-    range.
+    """Yield (index, spans of all later ranges together) for each range that has a record at a higher offset than some
+    record of the same producer in a later range.
 
-    `spans`: the spans of each range, in ascending order of seq."""
+    `spans`: the spans of each range (`SPANS`), in ascending order of seq. The last range is yielded first.
+    """
     above = NOTHING_ABOVE
     for number in reversed(range(len(spans))):
         own = spans[number]

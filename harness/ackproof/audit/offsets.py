@@ -111,7 +111,7 @@ def audit_offsets(
     with an offset. `removed`: True for each live row whose record a setting or an administrator removed
     later. `skipped`: offsets of present copies in a live reader's gaps. `back`: reads at which final readers
     went back. `gaps`: gaps of the final reader at read_uncommitted. Gaps at read_committed are no flaw: they
-    may belong to aborted transactions, and otherwise the transaction is torn.
+    may belong to aborted transactions, and otherwise the transaction is torn. Raises OSError.
     """
     copies = copies.sorted_by("offset", "producer", "seq")
     starts = group_starts([copies["offset"]])

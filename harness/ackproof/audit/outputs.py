@@ -54,7 +54,7 @@ class Outputs:
 
     @property
     def work(self) -> Path:
-        """Return the folder for temporary files of the audit."""
+        """Folder for temporary files of the audit."""
         return self.case.path / f"{_WORK}{self.audit}"
 
     def unfinished(self, kind: Unfinished, unit: str) -> Path:
@@ -170,7 +170,8 @@ class FindingsWriter:
         offset: Ints | None = None,
         detail: pa.Array | str = "",
     ) -> None:
-        """Add findings of one class in one partition: the `rows`, or those at the indices `which`.
+        """Add findings of one class in one partition: the `rows`, or those at the indices `which`. Adds their number
+        to `counts`. Raises OSError.
 
         A column that `rows` lacks is unknown (-1). `offset` replaces their offsets. `detail`: one text for
         all, or one for each added row.
@@ -201,7 +202,12 @@ class FindingsWriter:
             self._flush()
 
     def select_reported(self, place: TopicPartition, anomaly: Anomaly, rows: Rows) -> Bools | None:
-        """Return True for each of these rows whose finding is reported; None: all are."""
+        """Return True for each row whose finding is reported, False for one about a record or attempt in a deleted
+        window of a soak. None: no deleted window had this partition, so all are reported.
+
+        `rows`: with producer, seq and offset (-1 unknown). Adds the lost records that are not reported to
+        `counts[SPARED]`: call it once for each finding.
+        """
         if (start := self._deleted.starts.get(place)) is None:
             return None
         offset = rows.ints("offset")

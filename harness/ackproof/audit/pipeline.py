@@ -109,10 +109,10 @@ class _PlannedDirectory:
 def audit_all(
     directories: Sequence[Path], edges: Edges, progress: Progress, limits: Limits
 ) -> list[AuditResult]:
-    """Audit the directories. Return one result per directory, in their order.
+    """Audit the directories. Return one result per directory, in their order; one that is given twice is audited once.
 
-    `edges` starts Spark when it is first called. Errors of one directory or of Spark are in the results, not
-    raised.
+    `edges` starts Spark when it is first called. Errors of one directory, and a Spark that dies, are in the results.
+    Raises `MissingTool` if Spark needs Java and there is none.
     """
     jobs: dict[Path, _DirectoryJob] = {}
     for directory in directories:

@@ -242,8 +242,8 @@ class KeyRange:
 
 
 def count_ranges(sources: Sequence[RowSource], axis: CutAxis, most: int) -> int:
-    """Return into how many ranges of about `most` rows to cut the rows of a bucket (`sources`). A row of a
-    light stream counts a third."""
+    """Return the number of ranges of about `most` rows each into which a bucket is cut; 0 if the axis reads none of
+    its rows. A row of a light stream counts a third. `sources`: the bucket's rows."""
     return math.ceil(sum(source.cost(axis) for source in sources if source.keys(axis)) / most)
 
 
@@ -257,8 +257,8 @@ def cut_ranges(
 ) -> list[KeyRange]:
     """Cut a bucket into at most `count` ranges of about equal cost, in ascending order of the key.
 
-    `led_by`: stream whose row groups decide the borders; all streams decide if it is None or has no rows. `multiple`:
-    borders are multiples of this number.
+    Together they cover all keys; a `count` below 2 gives one range. `led_by`: stream whose row groups decide the
+    borders; all streams decide if it is None or has no rows. `multiple`: borders are multiples of this number.
     """
     spans = [
         (source, min(low for low, _ in found), max(high for _, high in found))

@@ -36,7 +36,8 @@ def unknown_removal(place: TopicPartition) -> Removal:
 class RemovedRecords:
     """Records of one partition that Kafka removed on purpose.
 
-    `produced`: produced rows by producer and seq. `copies`: the final rows. `live`: rows of live readers.
+    `keys`: by producer, for producers whose records have keys. `produced`: produced rows, sorted by producer and
+    seq; all masks are over these rows. `copies`: the distinct final rows. `live`: rows of live readers.
     """
 
     def __init__(

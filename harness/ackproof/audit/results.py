@@ -80,10 +80,10 @@ def build_audit_file(counted: Tally, reasons: tuple[str, ...], digests: Mapping[
 
 
 def publish(outputs: Outputs, counted: Tally, file: AuditFile) -> AuditFile:
-    """Write the series and then `audit.json`, and remove older files that these replace. Return the content of
-    `audit.json`: `file` with the names of the published files.
+    """Write the series and then `audit.json`, and remove the older files that these replace and the temporary files of
+    this audit. Return the content of `audit.json`: `file` with the names of the published files.
 
-    Raises OSError.
+    Raises OSError; the results of an older audit are then complete, unless the error came while they were removed.
     """
     case = outputs.case
     cut = {place: longest_ms(acks) for place, acks in counted.acks.items()}
@@ -204,8 +204,8 @@ def copy_window_findings(case: CaseDir, found: Sequence[WindowFile], into: Path)
     """Copy the findings of deleted windows into the file `into`. Return their number by class. Raises
     OSError, ArrowException.
 
-    `found`: result of `read_deleted_windows`. The findings need no judgement of their own: every
-    configuration allows these classes.
+    `found`: result of `read_deleted_windows`. Without such findings no file is written. They need no judgement of
+    their own: every configuration allows these classes.
     """
     counts: Counter[str] = Counter()
     paths = [window_findings(case, window.number) for window in found if window.deleted and window.counts]

@@ -229,7 +229,7 @@ def resolve_share(
     `given`: contributions of all buckets. `open_producers`: those with an incomplete ledger. Reports nothing
     about records whose attempts were audited and `deleted`. Several intact copies of one identity are
     duplicates, except one: a copy in the partition where it was produced, else the copy at the lowest (topic,
-    partition, offset). Raises `Rejected` if an identity was produced twice.
+    partition, offset). Raises `Rejected` if an identity was produced twice, and OSError.
     """
     register = IdentityRegister(given)
     add_torn([(share.place, share.transactions) for share in given], findings)
@@ -272,7 +272,8 @@ _FAR = int(np.iinfo(np.int64).max)
 class CommitAudit:
     """Compares reads at read_committed in one bucket with the outcome of each record's transaction.
 
-    `unlisted`: number of produced rows whose transaction the transaction table does not list.
+    `transactional`: number of produced rows in transactions. `unlisted`: number of those whose transaction the
+    transaction table does not list. `fates` counts both.
     """
 
     def __init__(self, place: TopicPartition, findings: FindingsWriter, table: TransactionTable) -> None:
@@ -283,8 +284,8 @@ class CommitAudit:
         self.unlisted = 0
 
     def fates(self, produced: Rows) -> TransactionFates | None:
-        """Return the outcome of each row's transaction; None if no row has one. Raises `Rejected` and
-        `UnreadablePart`.
+        """Return the outcome of each row's transaction; None if no row has one. Adds to `transactional` and `unlisted`:
+        call it once for each row. Raises `Rejected` and `UnreadablePart`.
         """
         fates, unlisted = self._table.fates(produced)
         self.unlisted += unlisted
@@ -297,7 +298,7 @@ class CommitAudit:
         get.
 
         `found`: index of each read's record in `fates`; -1: not produced in this range. `who`: kind of the reader,
-        for the text of the findings (`final` or `live`).
+        for the text of the findings (`final` or `live`). Raises OSError.
         """
         own = np.flatnonzero(found >= 0)
         of = found[own]
@@ -313,7 +314,8 @@ class CommitAudit:
     def parts(
         self, produced: Rows, fates: TransactionFates, visible: Bools, removed: Bools
     ) -> Iterator[Handover]:
-        """Yield the totals of each transaction in this range.
+        """Yield one message with the totals of each transaction in this range; nothing if it has none, or if the run
+        had no final read at read_committed.
 
         Masks over `produced`: `visible`, records in the final read at read_committed; `removed`, records
         removed on purpose, which do not tear a transaction.

@@ -147,7 +147,9 @@ class OrderUnit:
 
 @dataclass(frozen=True)
 class WalkResult:
-    """Result of a walk unit (`of`): counts, and the gaps and range ends of each stream for later units."""
+    """Result of a walk unit (`of`): counts, and for later units the gaps and range ends of each stream, and the reads
+    at which final readers went back (`back`).
+    """
 
     number: int
     """Number of the audited directory."""

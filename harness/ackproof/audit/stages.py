@@ -91,8 +91,8 @@ def split_row_groups(edges: Callable[[], Edge], units: Sequence[SplitUnit], limi
 def run_units(
     edge: Edge, what: str, units: Sequence[AnyUnit], limits: Limits, do: Callable[[AnyUnit], Message]
 ) -> list[Message]:
-    """Run a Spark job that calls `do` on each unit, and return its results in any order. `what`: name of the
-    job in messages."""
+    """Run a Spark job that calls `do` on each unit, and return its results in any order. Without units nothing runs.
+    `what`: name of the job in messages. Raises `AuditFailed` if Spark dies."""
     if not units:
         return []
     return edge(Job(what, group_tasks(units, limits, edge.cores_elsewhere), partial(_do_each, do=do)))
@@ -104,7 +104,7 @@ def count_units(
     """Audit directories, buckets and slices of hot buckets, then, after a shuffle, shares and ranges of offsets.
 
     `places`: unit of each range of offsets, by its key in the shuffle. Returns the counts (`Tally`, `SliceResult`) of
-    all units, or a `Trouble` for each that failed.
+    all units, or a `Trouble` for each that failed. Raises `AuditFailed` if Spark dies.
     """
     if not units:
         return []

@@ -227,8 +227,8 @@ def do_split(unit: SplitUnit) -> SplitResult | Trouble:
 
 
 def do_bucket(unit: BucketUnit) -> Iterator[tuple[int, Share] | tuple[None, Tally | Trouble]]:
-    """Audit one bucket as a whole. Yields (share number, its part of that share), then (None, counts or
-    trouble).
+    """Audit one bucket as a whole. Yields (share number, its part of that share), then (None, counts). An error of a
+    file ends it with (None, `Trouble`), also after some shares.
     """
     target = unit.target
     name = f"{unit.number:06d}"
@@ -286,7 +286,8 @@ def do_directory(unit: DirectoryUnit) -> Tally | Trouble:
 def do_share(target: AuditTarget, number: int, given: Sequence[Share]) -> Tally | Trouble:
     """Audit one share of a directory's identities for the classes that no bucket can decide alone (`shares`).
 
-    `number`: of the share. `given`: contributions of all buckets to it.
+    `number`: of the share. `given`: contributions of all buckets to it. `Rejected` and OSError are returned as
+    `Trouble`.
     """
     findings = target.findings(f"share-{number}")
     try:

@@ -73,7 +73,8 @@ def parse_duration(text: str) -> float:
 
 
 def duration_text(seconds: float) -> str:
-    """Return a text in s, ms or us that `parse_duration` converts back to the same number."""
+    """Return a text in s, ms or us that `parse_duration` converts back to the same number. Raises ValueError above
+    24h."""
     for unit in ("s", "ms", "us"):
         number = f"{round(seconds / _SECONDS[unit], 9):.9f}".rstrip("0").rstrip(".")
         if "." not in number and parse_duration(f"{number}{unit}") == seconds:
@@ -98,7 +99,7 @@ def parse_shift(text: str) -> float:
 
 
 def shift_text(seconds: float) -> str:
-    """Return the text, with its sign, that `parse_shift` converts back to the same number."""
+    """Return a text with its sign, such as `-90s`, for the field type `Shift`. Raises ValueError above 24h."""
     return f"{'-' if seconds < 0 else '+'}{duration_text(abs(seconds))}"
 
 
