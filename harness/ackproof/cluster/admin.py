@@ -139,8 +139,8 @@ def move_log_dir(connection: Connection, place: TopicPartition, path: str) -> No
 
 
 def log_dirs(connection: Connection) -> dict[str, frozenset[TopicPartition]]:
-    """Return this broker's log dirs by absolute path, each with its replicas (without those being moved there). Raises
-    `WireError`."""
+    """Return this broker's log dirs by absolute path, each with its replicas (without those being moved there). A
+    failed log dir has none. Raises `WireError`."""
     return {
         row.log_dir: frozenset(
             TopicPartition(topic.name, replica.partition_index)
@@ -167,7 +167,9 @@ def alter_config(connection: Connection, changes: Mapping[Owner, Mapping[str, st
 
 @dataclass(frozen=True)
 class Setting:
-    """A setting in force. `own`: True if it is a dynamic setting of this owner, False if it is inherited."""
+    """A setting in force. `value`: '' also if the broker does not tell it (a password). `own`: True if it is a dynamic
+    setting of this owner, False if it is inherited.
+    """
 
     value: str
     own: bool
@@ -231,7 +233,8 @@ def features(connection: Connection, timeout_s: float | None = None) -> Features
 
 
 def raise_features(connection: Connection, levels: Mapping[str, int]) -> None:
-    """Raise the feature levels in force (UpdateFeatures). Raises `Refused` for a level below the present one."""
+    """Raise the feature levels in force (UpdateFeatures). `levels`: by feature name. Raises `WireError`: `Refused` for
+    a level below the present one."""
     rows = [(name, level, _UPGRADE) for name, level in levels.items()]
     question = Question("UpdateFeatures", 1, timeout_ms=_CHANGE_MS, feature_updates=rows, validate_only=False)
     answer = connection.ask(question, timeout_s=_CHANGE_S + 1.0)
@@ -242,8 +245,8 @@ def raise_features(connection: Connection, levels: Mapping[str, int]) -> None:
 
 
 def remove_voter(connection: Connection, voter: Voter) -> None:
-    """Remove a controller from the quorum (RemoveRaftVoter, KIP-853). Raises `Refused`. `voter`: with its
-    directory id."""
+    """Remove a controller from the quorum (RemoveRaftVoter, KIP-853). `voter`: with its directory id. Raises
+    `WireError`."""
     question = Question(
         "RemoveRaftVoter", 0, cluster_id=None, voter_id=voter.node, voter_directory_id=voter.directory
     )
@@ -254,7 +257,7 @@ def remove_voter(connection: Connection, voter: Voter) -> None:
 def add_voter(connection: Connection, voter: Voter) -> None:
     """Add a controller to the quorum (AddRaftVoter, KIP-853). `voter`: with its directory id and endpoints.
 
-    Raises `Refused`, for example if it has not caught up with the leader.
+    Raises `WireError`: `Refused`, for example if it has not caught up with the leader.
     """
     question = Question(
         "AddRaftVoter",

@@ -88,20 +88,22 @@ class CodeAgent(ABC):
 
     def delete(self, name: str, rules: str) -> None:
         """Delete the `rules` that were loaded as the script `name`. Raises `FaultNotConfirmed` if the agent still has
-        one.
+        one, or does not answer.
         """
         answer = self._ask(f"DELETE\nSCRIPT {name}\n{rules}ENDSCRIPT\nENDDELETE\n")
         if not answer or name in self.list():
             raise FaultNotConfirmed(f"node {self.node.id} does not remove the rule: {_short(answer)}")
 
     def list(self) -> str:
-        """Return the agent's list of rules, each with the methods that it was put into and its errors."""
+        """Return the agent's list of rules, each with the methods that it was put into and its errors; '' if the agent
+        does not answer.
+        """
         return self._ask("LIST\n")
 
     # -- threads that wait at a FIFO ----------------------------------------------------------------------------------
 
     def hold_threads(self, key: str) -> None:
-        """Make the FIFO `KEY.hold` in the node's folder.
+        """Make the FIFO `KEY.hold` in the node's folder. Raises OSError, also if it exists.
 
         A thread that opens it for reading waits until `release_threads`.
         """

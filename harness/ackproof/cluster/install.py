@@ -45,8 +45,8 @@ def install(build: KafkaBuild, progress: ProgressSink = ignore) -> Installation:
     """Find or make everything that nodes of this Kafka need to start.
 
     A Java that cannot share class data goes without archives: nodes start slowly, and nothing else changes.
-    Raises `BadInput` (no such release or build), `MissingTool` (mvn, java), `ProvisionFailed` (download, SHA-256,
-    archive).
+    Raises `BadInput` (no such release, build or image), `MissingTool` (mvn, java, a container engine for an image),
+    `ProvisionFailed` (download, SHA-256, archive), `EngineFailed`.
     """
     java = find_java()
     if build.image is None:
@@ -90,8 +90,12 @@ def jars_by_label(
 
 
 def release_levels(build: KafkaBuild, progress: ProgressSink = ignore) -> dict[str, int]:
-    """Return the feature levels that this release's own tool writes into a new cluster. Raises like
-    `install`, and `NotDecoded` for a checkpoint with unknown records."""
+    """Return the feature levels that this release's own tool writes into a new cluster, by feature name. Installs the
+    release if needed.
+
+    Raises `NotDecoded` for a checkpoint with unknown records, and the exceptions of `install`: `BadInput`,
+    `ProvisionFailed`, `EngineFailed`.
+    """
     # Import here: the package loads the ZooKeeper client, which reading an experiment does not need.
     from ackproof.cluster.metadata.kraft_log import levels_in
 

@@ -129,7 +129,8 @@ class ProcessNode:
                 self._expected_status = status
 
     def stop(self, timeout_s: float = 30.0) -> bool:
-        """Send SIGTERM, and SIGKILL after `timeout_s`. Return True if it ended in time."""
+        """Send SIGTERM, and SIGKILL after `timeout_s`. Return True if it ended in time. Raises `WaitTimeout` if it
+        outlives SIGKILL by 10 s."""
         self.terminate()
         child = self._child
         if child is None:

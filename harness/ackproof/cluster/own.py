@@ -43,8 +43,7 @@ from ackproof.rundir.partition import TopicPartition
 from ackproof.rundir.timeline import NodeStarted
 
 START_WITHIN_S: Final = 90.0
-"""Time-out in seconds of a cluster's start. Even without a class-data archive a loaded machine takes a tenth of this.
-"""
+"""Time-out in seconds of a cluster's start. Even without a class-data archive a loaded machine takes a tenth."""
 GRACEFUL_WITHIN_S: Final = 10.0
 FREE_WITHIN_S: Final = 60.0  # longer than any ZooKeeper session lives after its process
 
@@ -142,7 +141,8 @@ class OwnCluster(Cluster, contextlib.AbstractContextManager["OwnCluster"]):
     def start(self, timeout_s: float = START_WITHIN_S) -> None:
         """Start all nodes at once; return when every broker answers and sees all of them unfenced.
 
-        Raises `NodeDied` as soon as a node ends, `WaitTimeout` after `timeout_s` seconds; then `stop` cleans up.
+        Raises `NodeDied` as soon as a node ends, `WaitTimeout` after `timeout_s` seconds; then `stop` cleans up. Raises
+        `BadInput` if it was started before, and what finding an installation, addresses, links or disks raises.
         """
         if self._watcher is not None:
             raise BadInput("this cluster was started already")
@@ -203,7 +203,7 @@ class OwnCluster(Cluster, contextlib.AbstractContextManager["OwnCluster"]):
         """End every node: brokers before controllers by SIGTERM if `graceful`, else all by SIGKILL.
 
         Return the nodes that did not shut down within `timeout_s` seconds and were killed. May be called at any
-        time and again; afterwards no node can be started.
+        time and again; afterwards no node can be started. Raises `WaitTimeout`, `DiskError` or `EngineFailed`.
         """
         self._ending = True
         late: list[int] = []
@@ -274,7 +274,7 @@ class OwnCluster(Cluster, contextlib.AbstractContextManager["OwnCluster"]):
     # -- state --------------------------------------------------------------------------------------------------------
 
     def check(self) -> None:
-        """Raise `NodeDied` if a node has died by itself, `LinkError` if a proxy has."""
+        """Raise `NodeDied` if a node has died by itself, `LinkError` if a proxy has or links could not be renewed."""
         for node in self._nodes.values():
             if node.death is not None:
                 raise node.death

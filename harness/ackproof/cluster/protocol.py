@@ -87,7 +87,7 @@ class Node(Protocol):
         """Wait until the node answers and takes part in the cluster.
 
         A broker takes part once it is registered and unfenced, a controller once it knows the quorum's
-        leader, a ZooKeeper server once it serves. Raises `NodeDied` at once if the node has no process,
+        leader, a ZooKeeper server once it serves. Raises `NodeDied` at once if its process has ended by itself,
         `WaitTimeout` after `timeout_s` seconds.
         """
 
@@ -115,7 +115,9 @@ class LocalNode(Node, Protocol):
         """Return the last lines of its log and of its output, at most `lines` of each."""
 
     def start(self) -> None:
-        """Start a process for it and return at once. Raises `BadInput` if it has one."""
+        """Start a process for it, and do not wait until it is ready. In ZooKeeper mode a broker starts when its last
+        session has ended. Raises `BadInput` if it has a process, or if the cluster was stopped.
+        """
 
     def kill(self) -> None:
         """Send SIGKILL and return at once; does nothing if the node is gone."""
@@ -171,18 +173,22 @@ class Cluster(ABC):
 
     @abstractmethod
     def start(self) -> None:
-        """Start all nodes; return when every broker answers and sees all of them unfenced.
+        """Start all nodes; return when every broker answers and sees all of them unfenced. Of an attached cluster, find
+        the brokers.
 
-        Raises `NodeDied` as soon as a node ends, `WaitTimeout`; then `stop` cleans up.
+        Raises `NodeDied` as soon as a node ends, `WaitTimeout`; then `stop` cleans up. Raises `BadInput` if the cluster
+        cannot be had.
         """
 
     @abstractmethod
     def stop(self) -> object:
-        """End every node at once. May be called at any time and again; afterwards no node can be started."""
+        """End every node at once; of an attached cluster, only close the connections. May be called at any time and
+        again; afterwards no node can be started."""
 
     @abstractmethod
     def remove_data(self) -> None:
-        """Remove the data folders of all nodes. The nodes' log files and settings stay."""
+        """Remove the data folders of all nodes; of an attached cluster, only delete the topics that were made for the
+        run. The nodes' log files and settings stay."""
 
     # -- nodes and addresses ----------------------------------------------------------------------------------------
 
@@ -307,7 +313,8 @@ class Cluster(ABC):
 
     @abstractmethod
     def use_build(self, node_id: int, build: KafkaBuild) -> None:
-        """Let the node run this Kafka from its next start on. Raises `BadInput` if that is impossible."""
+        """Let the node run this Kafka from its next start on. Raises `BadInput` if that is impossible, and
+        `ProvisionFailed` or `EngineFailed` if it cannot be fetched or made."""
 
     @abstractmethod
     def environment(self) -> dict[str, str]:

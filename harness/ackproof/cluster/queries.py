@@ -389,7 +389,7 @@ def delete_topics(connection: Connection, topics: Iterable[str], timeout_s: floa
 def delete_records(
     connection: Connection, offsets: Mapping[TopicPartition, int], timeout_s: float = 5.0
 ) -> None:
-    """Delete records before these offsets, at their leader.
+    """Delete the records before these offsets. `connection` leads to the leader of all these partitions.
 
     Raises `Refused` for the first partition refused, `Unreachable` without an answer.
     """

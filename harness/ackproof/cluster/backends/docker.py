@@ -142,10 +142,8 @@ class DockerCluster(OwnCluster):
             shutil.copyfile(jar, files.folder / jar.name)
 
     def use_build(self, node_id: int, build: KafkaBuild) -> None:
-        """Replace the node's container by one with the image of this Kafka build. Raises like
-        `prepare_image`.
-
-        The node keeps its folder and addresses. A container cannot change its image.
+        """Remove the node's container; its next start makes one with the image of this Kafka build. The node keeps its
+        folder and addresses. Raises `BadInput`, `ProvisionFailed` or `EngineFailed`.
         """
         super().use_build(node_id, build)
         ground = self._ground

@@ -240,7 +240,8 @@ class Paths:
         pid: Callable[[int], int | None],
         lease_descriptor: int,
     ) -> None:
-        """Start the proxies that the needs name, before any node starts. Raises `LinkError`.
+        """Start the proxies that the needs name, before any node starts. Raises `LinkError`, and `MissingTool` without
+        a Toxiproxy server.
 
         `pid` returns the process id of a node; None while it has none. `lease_descriptor`: that of the lock on
         the cluster's addresses, which the proxies keep open.
@@ -274,7 +275,9 @@ class Paths:
                     self._trouble = error
 
     def check(self) -> None:
-        """Raise `LinkError` if a proxy has ended by itself and was not replaced."""
+        """Raise `LinkError` if an earlier `renew` failed, or if the mesh's proxy has ended by itself. The request proxy
+        is not checked: it is replaced when it ends.
+        """
         if self._trouble is not None:
             raise self._trouble
         if self.mesh is not None:

@@ -54,10 +54,10 @@ _GROUPS: Final = Path("/sys/fs/cgroup")
 
 
 class NodeContainer:
-    """A container of a run. Its files belong to the user of the harness.
+    """A container of a run. Its files belong to the user of the harness. Methods raise `EngineFailed`.
 
     `role`: the node's name. `folder`: the node's folder on this machine. `address`: fixed, in the subnet of `network`.
-    `published`: port in the container → address and port of this machine.
+    `published`: port in the container → address and port of this machine. `command`: () for the image's own one.
     """
 
     def __init__(
@@ -162,7 +162,7 @@ class NodeContainer:
 
     @with_engine_errors
     def remove(self) -> None:
-        """Remove the container, which has ended, and close the connection to the engine."""
+        """Remove the container, and close the connection to the engine. A container that still runs is killed."""
         self.container.remove(force=True, v=True)
         self.close()
 

@@ -206,7 +206,9 @@ class Leftover:
     _self: Container | Network | Volume
 
     def remove(self) -> None:
-        """Remove it, if it still exists. A running container is killed; its anonymous volumes are removed."""
+        """Remove it; do nothing if it is gone or is being removed already. A container is killed if it runs, and its
+        anonymous volumes are removed too. Raises the docker SDK's exceptions.
+        """
         try:
             match self._self:
                 case Container() as container:
@@ -225,7 +227,8 @@ class Leftover:
 
 @with_engine_errors
 def find_leftovers(engine: Engine, run_id: str | None = None) -> list[Leftover]:
-    """Return all containers, then networks, then volumes that have marks (those of one run, if given)."""
+    """Return all containers, then networks, then volumes that have marks (those of one run, if given). Raises
+    `EngineFailed`."""
     run = LABELS[processes.RUN]
     label: dict[str, str | list[str] | bool] = {"label": run if run_id is None else f"{run}={run_id}"}
     client, same = engine.client, {"label": str(label["label"])}
@@ -248,7 +251,7 @@ def remove_leftovers(
     engine: Engine, which: Callable[[Marks], bool], run_id: str | None = None
 ) -> list[Leftover]:
     """Remove the leftovers whose marks `which` accepts: containers first, then networks and volumes. Return
-    them. `run_id`: look only for those of this run; None: of all runs."""
+    them. `run_id`: look only for those of this run; None: of all runs. Raises `EngineFailed`."""
     leftovers = [leftover for leftover in find_leftovers(engine, run_id) if which(leftover.marks)]
     containers = [leftover for leftover in leftovers if leftover.kind == "container"]
     if containers:

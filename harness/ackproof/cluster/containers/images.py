@@ -45,7 +45,7 @@ class KafkaImage:
 
 @with_engine_errors
 def find_image(engine: Engine, reference: str) -> KafkaImage | None:
-    """Return the image of this name, None if the engine does not have it."""
+    """Return the image of this name, None if the engine does not have it. Raises `EngineFailed`."""
     try:
         image = engine.client.images.get(reference)
     except docker.errors.ImageNotFound:
@@ -62,7 +62,7 @@ def find_image(engine: Engine, reference: str) -> KafkaImage | None:
 def image_for(engine: Engine, version: str, progress: ProgressSink = ignore) -> KafkaImage:
     """Return the image for this version: made here, else the official one, pulled if a registry answers.
 
-    Raises `BadInput` with the remedy if there is none.
+    Raises `BadInput` with the remedy if there is none, and `EngineFailed`.
     """
     if (own := find_image(engine, f"{OWN}:{version}")) is not None:
         return own
@@ -76,8 +76,8 @@ def find_or_pull_image(
     progress: ProgressSink = ignore,
     remedy: str = "docker images lists those that are there",
 ) -> KafkaImage:
-    """Return the image of this name; pull it if the engine does not have it. Raises `BadInput`, with `remedy` at the
-    end of its message.
+    """Return the image of this name; pull it if the engine does not have it. Raises `BadInput` if it cannot be pulled,
+    with `remedy` at the end of its message, and `EngineFailed`.
     """
     if (found := find_image(engine, reference)) is not None:
         return found
@@ -97,7 +97,8 @@ def find_or_pull_image(
 def copy_image_jars(reference: str, progress: ProgressSink = ignore) -> Path:
     """Return a cache folder with the image's jars, copied once per image without running any of its programs.
 
-    Raises `BadInput` if the image does not have them where apache/kafka does.
+    Raises `BadInput` if the image cannot be had or does not have them where apache/kafka does, `MissingTool` without
+    an engine, and `EngineFailed`.
     """
     engine = connect()
     try:

@@ -198,7 +198,7 @@ class FileSystem:
 
 
 def thaw(at: Path) -> bool:
-    """Thaw a file system. Return True if it was frozen."""
+    """Thaw a file system. Return True if it was frozen, False if it was not or cannot be opened."""
     try:
         _control(at, _THAW, bytes(4), to="be thawed")
     except DiskError:
@@ -244,7 +244,8 @@ def make_writable(folder: Path) -> None:
 
 @functools.cache
 def refusal() -> str | None:
-    """Return why this machine cannot mount file systems for nodes, None if it can. Tries it once."""
+    """Return why this machine cannot mount file systems for nodes, None if it can. The first call tries it; later ones
+    return the same."""
     if os.geteuid() != 0:
         return "only root can mount file systems"
     capabilities = Path("/proc/self/status").read_text(encoding="ascii").partition("CapEff:\t")[2].split()[0]

@@ -178,7 +178,7 @@ CLEAN_SHUTDOWN: Final = ".kafka_cleanshutdown"
 
 @dataclass(frozen=True)
 class Segment:
-    """One `.log` file of a replica. The file name is its base offset."""
+    """One `.log` file of a replica. The file name is its base offset. Methods raise OSError."""
 
     path: Path
 
@@ -192,8 +192,7 @@ class Segment:
         return self.path.stat().st_size
 
     def batches(self) -> Iterator[Batch]:
-        """Read the headers of all whole batches, in order, up to the first that cannot be read. Raises
-        OSError."""
+        """Read the headers of all whole batches, in order, up to the first that cannot be read."""
         return iter(scan(self.path)[0])
 
     def intact(self, batch: Batch) -> bool:
@@ -204,8 +203,7 @@ class Segment:
         return len(data) == batch.size and crc32c(data[CRC_FROM:]) == batch.crc
 
     def end(self) -> int:
-        """Return the offset after the last complete batch; the base offset if there is none. Raises
-        OSError."""
+        """Return the offset after the last complete batch; the base offset if there is none."""
         batches, _ = scan(self.path)
         return batches[-1].last + 1 if batches else self.base
 
@@ -216,14 +214,14 @@ def segments(replica: Path) -> list[Segment]:
 
 
 def log_end(replica: Path) -> int:
-    """Return the log end offset of a replica on disk, 0 without a log."""
+    """Return the log end offset of a replica on disk, 0 without a log. Raises OSError."""
     found = segments(replica)
     return found[-1].end() if found else 0
 
 
 def checkpoint(log_dir: Path, name: str = RECOVERY_POINT) -> dict[TopicPartition, int]:
-    """Return the offsets in the offset checkpoint file `name` of a log dir, by partition; empty if there is no such
-    file.
+    """Return the offsets in the offset checkpoint file `name` of a log dir, by partition; empty if it cannot be read or
+    does not exist.
 
     Invalid lines are skipped.
     """
@@ -245,7 +243,7 @@ def cut(replica: Path, offset: int) -> int:
     whole. Return the new log end; 0 without a log.
 
     The broker must not run. The indexes of the segment and later producer snapshots are removed too; the
-    broker rebuilds them from the log, as after a power loss.
+    broker rebuilds them from the log, as after a power loss. Raises OSError.
     """
     found = segments(replica)
     if not found:

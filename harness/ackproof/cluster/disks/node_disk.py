@@ -97,7 +97,8 @@ class NodeDisk:
             system.unmount()
 
     def sync(self) -> None:
-        """Write everything to the disk, so that a power loss loses only later writes."""
+        """Write all cached data of the node's own file systems to the disk, so that a power loss loses only later
+        writes. Raises `DiskError`."""
         for system in self.file_systems:
             system.sync()
 

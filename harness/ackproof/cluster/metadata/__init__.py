@@ -23,7 +23,9 @@ def metadata_of(spec: ClusterSpec) -> Metadata:
 
 
 def write_metadata_log(spec: ClusterSpec, servers: Sequence[Path], run: CaseDir) -> str:
-    """Write `observed/metadata.jsonl` from the servers' data folders. Return why that failed, '' if it did not."""
+    """Decode the metadata log in the `servers`' data folders into `observed/metadata.jsonl`. Return why it could not be
+    decoded, '' if it was. Raises OSError if the file cannot be written.
+    """
     try:
         records = list(metadata_of(spec).decode(servers))
     except (NotDecoded, OSError) as error:

@@ -82,7 +82,7 @@ class MetadataLog:
     _partitions: dict[tuple[str, int], PartitionChanged] = field(default_factory=dict)
 
     def decode(self, value: bytes, when: _Position) -> MetadataRecord:
-        """Decode one record. `when`: its offset, epoch and time. Raises `NotDecoded`."""
+        """Decode one record. `when`: its `offset`, `epoch` and `timestamp_ms`. Raises `NotDecoded`."""
         try:
             frame, at = unsigned_varint(value, 0)
             api_key, at = unsigned_varint(value, at)
@@ -252,9 +252,10 @@ _DECODERS: Final[Mapping[int, Callable[[MetadataLog, _BodyReader, _Position], Me
 
 
 def decode(folder: Path) -> Iterator[MetadataRecord]:
-    """Decode every record of a controller's log in `folder`, with the uncommitted tail.
+    """Decode every record of a controller's log in `folder`, with the uncommitted tail; nothing without a log.
 
-    Raises `NotDecoded` and OSError; a log whose beginning was cut off after a snapshot is not decoded.
+    Raises `NotDecoded`, also for a log whose beginning was cut off after a snapshot, ValueError for a batch that is
+    damaged or compressed, and OSError.
     """
     files = segments(folder)
     if files and files[0].base > 0:

@@ -94,7 +94,7 @@ class _Body(BodyReader):
 
 def transactions(file: Path) -> Iterator[Transaction]:
     """Yield the whole entries of a log file; a torn last one is left out. A file without a whole header
-    yields nothing. Raises `NotDecoded` for another kind of file."""
+    yields nothing. Raises `NotDecoded` for another kind of file, and OSError."""
     data = file.read_bytes()
     if len(data) < _FILE_HEADER.size:
         return

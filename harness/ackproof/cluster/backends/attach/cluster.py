@@ -156,7 +156,9 @@ class AttachedCluster(Cluster):
             node.link.close()
 
     def remove_data(self) -> None:
-        """Delete the topics that were made here, and no others. Raises `WaitTimeout` with those that remain."""
+        """Delete the topics that were made here, and no others; then remove `attached.json`. Does nothing if none was
+        made. Raises `WaitTimeout` with those that remain.
+        """
         if not self._made:
             return
         remaining = list(self._made)
@@ -231,8 +233,10 @@ class AttachedCluster(Cluster):
     def create_topics(self, topics: Mapping[str, TopicSpec], timeout_s: float = 30.0) -> None:
         """Create topics; return when every broker sees all leaders and full ISRs, and leaders answer.
 
-        Raises `BadInput` for what Kafka refuses, and if one of the topics exists already, because ackproof writes
-        only to topics that it made. Raises `WaitTimeout`.
+        Where neither the topic nor the cluster in the experiment sets them, min.insync.replicas is 1 and
+        unclean.leader.election.enable is false. The topics are written to `attached.json` first. Raises `BadInput` for
+        what Kafka refuses, and if one of the topics exists already, because ackproof writes only to its own topics.
+        Raises `WaitTimeout`.
         """
         if there := sorted({place.topic for place in self.topic_state(topics)}):
             raise BadInput(f"{', '.join(there)}: there already, and ackproof writes only into what it made")

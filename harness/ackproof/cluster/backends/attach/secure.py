@@ -85,7 +85,7 @@ def _check_login(settings: Mapping[str, str]) -> None:
 
 def opener_of(settings: Mapping[str, str]) -> Opener:
     """Return a function that opens connections with these settings of librdkafka: plain or TLS, logged in by SASL.
-    It takes an address and a time-out in seconds, and returns a socket.
+    It takes an address and a time-out in seconds, returns a socket, and raises `WireError` or OSError.
 
     Raises `BadInput` for impossible settings and unreadable files.
     """
@@ -206,9 +206,10 @@ def _client(mechanism: str, settings: Mapping[str, str], token: str) -> Any:  # 
 
 
 class TokenEndpoint:
-    """An OAuth token endpoint; `settings`: librdkafka's, by name. It keeps the newest token while that is valid.
+    """An OAuth token endpoint. It keeps the newest token for 80 % of its lifetime. Safe to use from several threads.
 
-    Safe to use from several threads.
+    `settings`: librdkafka's, by name, with all of `OAUTH_SETTINGS`. Raises `BadInput` if the endpoint's address is no
+    http or https URL.
     """
 
     def __init__(self, settings: Mapping[str, str]) -> None:
@@ -222,7 +223,7 @@ class TokenEndpoint:
             )
 
     def token(self) -> str:
-        """Return a valid token. Raises `WireError` with the endpoint's answer."""
+        """Return a valid token. Raises `WireError` if the endpoint refuses, does not answer or sends no token."""
         with self._lock:
             now = time.monotonic()
             if now >= self._until:
