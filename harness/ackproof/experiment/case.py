@@ -99,7 +99,7 @@ def find_cases(name: str, ids: Sequence[str]) -> list[str]:
     """Return the ids of cases that `name` selects. `name` is an id, the name of a cell, or the beginning of exactly
     one cell's name. A cell selects all its repeats.
 
-    Raises `BadInput` if no cell fits, or several do.
+    Raises `BadInput` if no id fits, or if a beginning fits several cells.
     """
     exact = [one for one in ids if name in (one, cell_of(one))]
     found = exact or [one for one in ids if name and one.startswith(name)]

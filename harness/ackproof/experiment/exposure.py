@@ -30,7 +30,8 @@ class Incidents(NamedTuple):
 
     `kills`, `power_losses`, `clean_stops`: ends of brokers. `cuts`: live brokers that are fenced. `shrinks`:
     slow followers that their leader removes from the ISR. `preferred`, `unclean`: elections of these kinds.
-    `hand_overs`: other moves of the leadership to a live ISR member.
+    `hand_overs`: moves of the leadership away from a live broker; a planned preferred election counts as both, one
+    in an observed metadata log only as this.
     """
 
     kills: int = 0
@@ -232,7 +233,7 @@ class Draw:
         return self.more.randint(low, high)
 
     def seconds(self, within: DurationRange) -> str:
-        """Draw a duration in this range, in whole milliseconds, in the grammar of a file."""
+        """Draw a duration in this range, in whole milliseconds. Return it as a file has it, such as `1500ms`."""
         return duration_text(self.pick_seconds(within))
 
     def pick_seconds(self, within: DurationRange) -> float:

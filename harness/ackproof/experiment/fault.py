@@ -249,7 +249,8 @@ class FaultSpec(Spec):
         return True
 
     def may_shrink_to(self, topic: str) -> int | None:
-        """Return the minimum number of replicas of the topic's partitions after this fault; None: unchanged."""
+        """Return the number of replicas to which this fault may reduce partitions of the topic; None: it reduces
+        none."""
         return None
 
     @classmethod

@@ -84,25 +84,22 @@ KNOWN_FEATURES: Final = tuple(dict.fromkeys(name for line in LINES for name in l
 
 
 def too_old(version: str) -> str | None:
-    """Return why this version is too old for any experiment; None if it is not older than the oldest known line."""
+    """Return why this version is too old for any experiment; None if it is not older than the oldest known line. Raises
+    ValueError for a part that is no number."""
     if numbers(version)[:2] >= LINES[0].number:
         return None
     return f"Kafka {version} is not supported: {LINES[0]} is the oldest line that is"
 
 
 def line_of(version: str) -> ReleaseLine:
-    """Return the release line of this version.
-
-    For an unknown line: the newest known line before it, else the oldest.
+    """Return the release line of this version, such as `4.3.1`. For an unknown line: the newest known line before it,
+    else the oldest. Raises ValueError for a part that is no number.
     """
     return next((line for line in reversed(LINES) if line.number <= numbers(version)[:2]), LINES[0])
 
 
 def features_of(version: str) -> Mapping[str, tuple[int, int]]:
-    """Return the lowest and highest level of each feature in this version's release line.
-
-    An unknown line has those of the newest known line before it.
-    """
+    """Return the lowest and highest level of each feature, by name, in this version's release line (`line_of`)."""
     return line_of(version).features
 
 
@@ -313,7 +310,6 @@ Kafka: TypeAlias = Annotated[
 
 class BrokerFile(Spec):
     """A broker file that a team uses (server.properties). `path`: as the experiment has it.
-
     `settings`: those of the file; `cluster.config` has them too, except where the experiment sets another value.
     `ignored`: reason → names of settings that are not taken over: ackproof sets them itself or drops them.
     """

@@ -84,7 +84,7 @@ def plain(node: Node) -> Data:
 
 
 def nodes_of(data: Data) -> Node:
-    """Convert data to nodes whose position is line 1."""
+    """Convert data to nodes whose position is line 1. Their `nodes` and `depth` are 1: they are not counted."""
     match data:
         case dict():
             return MapNode(
@@ -98,7 +98,7 @@ def nodes_of(data: Data) -> Node:
 
 
 def root_of(data: dict[str, Data]) -> MapNode:
-    """Convert the data of a whole document to its root node. Every position is line 1."""
+    """Convert the data of a whole document to its root node. Every position is line 1, and nothing is counted."""
     root = nodes_of(data)
     assert isinstance(root, MapNode)
     return root
@@ -264,8 +264,7 @@ MOST_PROBLEMS: Final = 100
 
 
 class InvalidExperiment(BadInput):
-    """An experiment file cannot be used. `problems` holds its problems in file order.
-
+    """An experiment file cannot be used. `problems` holds its problems in file order, each once.
     There are at most `MOST_PROBLEMS`; the text says if there were more. With the `lines` of the file, each problem is
     shown with its line.
     """

@@ -102,7 +102,8 @@ def kafka_settings() -> Mapping[tuple[Scope, str], KafkaSetting]:
 
 
 def kafka_default(name: str) -> str:
-    """Return Kafka's default of a broker setting. Raises KeyError if no known release has the setting."""
+    """Return Kafka's default of a broker setting in the newest line that has it. Raises KeyError if no known release
+    has the setting."""
     return kafka_settings()[Scope.BROKER, name].default
 
 
@@ -125,8 +126,8 @@ def unknown_setting(name: str, version: str) -> str:
 
 
 def unjudged(case: Case) -> Iterator[str]:
-    """Yield a sentence for each effect of this case's settings that no verdict takes into account, and for each
-    setting that is unknown.
+    """Yield in words each effect of this case's settings that no verdict takes into account, and each setting that is
+    unknown. A value that is Kafka's default is left out. Effects on availability alone come last, in one text.
     """
     spec = case.experiment
     version, unknown = spec.cluster.kafka.version, not spec.cluster.kafka.is_known

@@ -216,7 +216,7 @@ class Frame(Spec):
 
     @property
     def trigger(self) -> Trigger | None:
-        """Return the trigger; the first one if there are several, None if there is none."""
+        """Return the trigger: that of `when`, else of `at`, else of `after`; None if there is none."""
         if self.when is not None:
             return StateTrigger(self.when, self.at_latest)
         return self.after if self.at is None else TimeTrigger(self.at)
