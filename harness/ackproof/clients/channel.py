@@ -29,8 +29,8 @@ HEAD: Final = 8
 
 
 def listen(obey: Callable[[bytes], None] = lambda _: None) -> threading.Event:
-    """Watch the control pipe in a thread. The returned event is set when the client is to stop, also by SIGTERM. If
-    the harness is gone, the process ends at once with `EXIT_ORPHAN`.
+    """Watch the control pipe (`CONTROL_FD`) in a thread. The returned event is set when the client is to stop, also by
+    SIGTERM, whose handler it replaces. If the harness is gone, the process ends at once with `EXIT_ORPHAN`.
 
     `obey` is called on that thread with each other command, one byte (`SEND`, `FREE`).
     """

@@ -53,7 +53,9 @@ class JournalConverter:
         self._thread.start()
 
     def finish(self) -> None:
-        """Stop the thread. Journals that are left are salvaged or closed by the caller."""
+        """Stop the thread and wait for its end. Its failure stays in `error` and is not raised. The caller salvages or
+        closes the journals that are left.
+        """
         self._stop.set()
         if self._thread is not None:
             self._thread.join()
@@ -76,7 +78,8 @@ class JournalConverter:
         """Turn what a client left (None: what every client left) into parts, while this thread does nothing. The
         clients must not run any more.
 
-        Return the parts that were written, and the journal files that could not be read, each with the reason.
+        Return the parts that were written, and a text for each journal file that could not be read: its path and why.
+        Raises OSError if a part cannot be written.
         """
         with self._lock:
             return salvage(self._run, client)

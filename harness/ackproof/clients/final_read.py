@@ -80,7 +80,7 @@ class End:
 
 
 Ends = Callable[[Sequence[TopicPartition]], Mapping[TopicPartition, End]]
-"""Function that returns the state of partitions within seconds, without those that got no answer. Raises nothing."""
+"""Function that returns the state of these partitions within seconds, without those that got no answer."""
 
 
 def ends_of(cluster: Cluster) -> Ends:

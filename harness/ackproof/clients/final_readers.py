@@ -34,7 +34,7 @@ _WORTH_A_PROCESS: Final = 500_000
 
 @dataclass(frozen=True)
 class FinalReadOrder:
-    """Partitions to read, and time limits.
+    """Partitions to read, and time limits in seconds.
 
     `reader`: number of the reader in the ledgers. `isr_sizes`: the awaited ISR size by topic. `settle_s` limits the
     wait for rest, `idle_s` a read without progress, `read_s` the whole read.
@@ -134,7 +134,9 @@ def read_by_processes(
     tag: RunTag,
     stop: Event | None,
 ) -> list[ReadOutcome]:
-    """Run the readers of the order concurrently and return the result of each.
+    """Run the readers of the order concurrently and return the result of each. A reader that fails or takes too long is
+    no exception: its result has the reasons. All processes are ended.
+
 
     `starts`: first offset of each partition. `goals`: for each reader, the offset before which each partition ends.
     Both in the order of `order.places`. Raises `Interrupted` when `stop` is set.

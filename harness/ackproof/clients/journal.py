@@ -173,7 +173,7 @@ class Converter:
     def finish(self) -> None:
         """End the thread and convert the remaining chunks. Call it after the last delivery report.
 
-        Raises the error with which the thread ended, if any.
+        Raises the error with which the thread ended, if any, and OSError.
         """
         self._stop.set()
         self._thread.join()
@@ -247,7 +247,7 @@ def salvage(run: CaseDir, client: str | None = None) -> tuple[list[Path], list[s
 
     Return the parts that were written, and the files that could not be read, each with the reason: they stay where
     they are. Can be called again, also after it was itself killed: a part has the number of its chunk, so none is
-    written twice.
+    written twice. Raises OSError if a part cannot be written.
     """
     from ackproof.rundir.ledger import remove_unfinished
 

@@ -97,7 +97,7 @@ class Handle:
 
     def copy_events(self, timeline: Timeline) -> None:
         """Copy new events of the client into the timeline: whole lines, each once. Skips a torn line, whose client was
-        killed while it wrote.
+        killed while it wrote, and a line of unknown form. Sets `fenced` at the reset of a client that was succeeded.
         """
         path = self.folder / "events.jsonl"
         if not path.exists():
@@ -130,7 +130,7 @@ class Handle:
         return output.read_text(errors="replace")[-_TAIL:].strip() if output.exists() else ""
 
     def ask_to_stop(self) -> None:
-        """Ask the client to close. Does nothing if it has ended."""
+        """Ask the client to close, and set `expected`. Raises OSError after `release`."""
         self.expected = True
         with suppress(BrokenPipeError):
             os.write(self.control, STOP_LINE if self.translation is not None else STOP)

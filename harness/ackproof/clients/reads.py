@@ -63,7 +63,7 @@ class ReadJournal:
         self._chunk: Rows = np.empty(0, ROW)
 
     def add(self, **columns: int) -> None:
-        """Append one read: a value for each column of `ROW`."""
+        """Append one read: a value for each column of `ROW`. Raises OSError if the disk is full."""
         index, row = divmod(self._count, self._rows)
         if row == 0:
             self._extend(index)

@@ -27,6 +27,7 @@ def describe_clients(spec: ExperimentSpec) -> dict[str, str]:
     """Return the client library and version of producers and of live readers, for `environment` of `case.json`.
 
     It makes the libraries ready: a Java client's jars and class-data archive are in the cache before the load begins.
+    Raises what the adapter's `installed_library` raises: for Java `BadInput`, `ProvisionFailed`, `AckproofError`.
     """
     sides = {"client of producers": spec.workload.producers.client}
     if spec.workload.consumers.live:
@@ -40,7 +41,9 @@ def describe_clients(spec: ExperimentSpec) -> dict[str, str]:
 
 @dataclass(frozen=True)
 class SettingsMaker:
-    """Settings of the clients of one run. `places`: all partitions; `written`: those that producers write to.
+    """Settings of the clients of one run. Methods raise `BadInput` for a setting that only the harness may set.
+
+    `places`: all partitions; `written`: those that producers write to.
 
     `seed` decides at which partition producers begin. `kafka`: the cluster's, whose release a Java client has that
     names none. `readers_tell`: readers report from which brokers they fetch. `on_demand`: producers send only on

@@ -140,7 +140,7 @@ class Workload:
         """Stop producers, then readers, and return when all are gone; bounded by the delivery time-out.
 
         A client that does not close in time is killed and its journal salvaged: it leaves no `_END`. Raises
-        `ClientDied` if a client had ended by itself.
+        `ClientDied` if a client had ended by itself, and the error of the thread that converts journals.
         """
         with self._lock:
             self._stopping = True

@@ -50,7 +50,7 @@ def _replaced(argument: str, texts: Mapping[str, str]) -> str:
 
 
 def producer_command(settings: ProducerSettings, path: Path) -> list[str]:
-    """Return the command line of a producer; the settings in it are those that docs/clients.md lists. `path` is not
+    """Return the program's command line as a producer, with the settings that docs/clients.md lists. `path` is not
     used."""
     partitions = [
         {
@@ -67,7 +67,7 @@ def producer_command(settings: ProducerSettings, path: Path) -> list[str]:
 
 
 def reader_command(settings: ReaderSettings, path: Path) -> list[str]:
-    """Return the command line of a live reader; the settings in it are those that docs/clients.md lists. `path` is not
+    """Return the program's command line as a live reader, with the settings that docs/clients.md lists. `path` is not
     used."""
     partitions = [{"topic": place.topic, "partition": place.partition} for place in settings.places]
     own = {"role": "reader", "isolation": settings.isolation, "partitions": partitions}

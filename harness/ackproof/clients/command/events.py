@@ -307,7 +307,7 @@ class ProgramLines:
 
     def take(self) -> list[ProgramEvent]:
         """Return the events of the whole lines since the last call; [] if there is no output yet. A line that breaks
-        the contract is left out and added to `breaches`."""
+        the contract is left out and added to `breaches`. Events that the contract does not have are left out too."""
         if not self._path.exists():
             return []
         with self._path.open("rb") as file:

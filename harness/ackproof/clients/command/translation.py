@@ -67,7 +67,9 @@ class Translation:
             self._take = self._take_from_reader
 
     def follow(self) -> None:
-        """Translate the whole lines since the last call. Does nothing after a breach."""
+        """Translate the whole lines since the last call: write the journal and the counters, and set `breach` at the
+        first breach. Does nothing after one. Raises OSError.
+        """
         if self.breach is not None:
             return
         events = self._lines.take()
@@ -85,7 +87,7 @@ class Translation:
         """Translate the last lines, and check that the output is complete.
 
         `status`: exit status of a program that ended by itself; of a killed one, its negative signal: then nothing is
-        checked.
+        checked. Sets `breach` to what is wrong, unless it is set already.
         """
         self.follow()
         if self.breach is None and status >= 0:

@@ -48,7 +48,8 @@ _SETTINGS: Final = _read_table()
 def installed_library(release: str = "") -> ClientLibrary:
     """Return the Java client of this release. Fetch its jars and make its class-data archive if the cache lacks them.
 
-    Raises `BadInput` (no such release), `MissingTool` (mvn, java), `ProvisionFailed`, `AckproofError` (archive).
+    `release`: such as `4.3.1`. Raises `BadInput` (no such release), `MissingTool` (mvn, java), `ProvisionFailed`,
+    `AckproofError` (archive).
     """
     from ackproof.clients.java.runtime import client_archive, client_jars
     from ackproof.provision.java import find_java
@@ -63,7 +64,7 @@ def writes_ledger() -> bool:
 
 
 def producer_command(settings: ProducerSettings, path: Path) -> list[str]:
-    """Return the command line of a producer. Write its properties next to its settings file."""
+    """Write a producer's properties next to its settings file `path`; return its command line. Raises OSError."""
     from ackproof.clients.java.runtime import client_command
 
     once = not math.isclose(resend_after_s(settings.config), 0.0)
@@ -89,7 +90,7 @@ def producer_command(settings: ProducerSettings, path: Path) -> list[str]:
 
 
 def reader_command(settings: ReaderSettings, path: Path) -> list[str]:
-    """Return the command line of a live reader. Write its properties next to its settings file."""
+    """Write a live reader's properties next to its settings file `path`; return its command line. Raises OSError."""
     from ackproof.clients.java.runtime import client_command
 
     commit_ns = 0 if settings.commit_s is None else round(settings.commit_s * 1e9)

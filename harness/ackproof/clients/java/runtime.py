@@ -86,10 +86,11 @@ def client_archive(release: str, java: Java) -> Path | None:
 def client_command(
     role: str, settings: Path, release: str, buffer_bytes: int = _BUFFERS_MB << 20
 ) -> list[str]:
-    """Return the command line of a client of this release with this settings file. Fetches the client's jars
-    if the cache lacks them, and raises like `client_jars` and `client_archive`.
+    """Return the command line of a client of this release with this settings file. Fetches the client's jars and makes
+    its archive if the cache lacks them.
 
-    `role`: `producer` or `reader`. `buffer_bytes`: size of a producer's buffer.
+    `role`: `producer` or `reader`. `buffer_bytes`: size of a producer's buffer. Raises `BadInput`, `MissingTool`,
+    `ProvisionFailed`, and `AckproofError` if the archive cannot be made.
     """
     java = find_java()
     archive = client_archive(release, java)

@@ -99,7 +99,8 @@ class ReaderProcess:
         self.client = Consumer({**settings.config, **statistics, **callbacks})
 
     def run(self) -> int:
-        """Read, and close the ledger. Return the exit status."""
+        """Read until asked to stop, or to the ends of the final read; then close the ledger. Return the exit status,
+        `EXIT_CLEAN`. Raises KafkaException for a fatal error of the library, and OSError."""
         if not self.settings.from_committed or self._start_at_committed():
             self._assign()
         self.counters.stage = ClientState.READY

@@ -272,7 +272,8 @@ class Transactions:
         """False if the library refused to commit the last transaction before it asked the coordinator."""
 
     def join(self) -> bool:
-        """Register with the coordinator, which fences the id's former producer. Return False if asked to stop first."""
+        """Register with the coordinator, which fences the id's former producer. Return False if asked to stop first.
+        Raises KafkaException if the coordinator refuses for good."""
         while not self._ending():
             try:
                 self._client.init_transactions(_ASK_S)
@@ -306,7 +307,8 @@ class Transactions:
         return self.starts[-1] + self._size - seq
 
     def finish(self, *, commit: bool) -> None:
-        """Commit or abort the open transaction, if there is one."""
+        """Commit or abort the open transaction, if there is one, and log how it ended. Sets `gave_up` if it could not
+        be ended. A transaction that the library cannot commit is aborted."""
         if not self._open:
             return
         self._open = False
