@@ -130,7 +130,7 @@ class Batch:
         return queue
 
     def save(self) -> None:
-        """Rewrite `batch.json`."""
+        """Rewrite `batch.json`. Raises OSError."""
         self.document().save(self.directory.batch_json)
 
     def conclude(self, planned: Sequence[PlannedCase], step: Step, *, simulate: bool = False) -> None:

@@ -60,10 +60,11 @@ Waiter: TypeAlias = Callable[[Callable[[], bool], float], None]
 
 
 def await_clients(clients: ClientWatch, wait: Waiter) -> list[Unrecovered]:
-    """Let the load go on until each client made progress after the healing or is stuck; return the stuck ones.
+    """Let the load go on until each client made progress after the healing, is stuck, or cannot be judged; return the
+    stuck ones. Probe clients may be started.
 
     `wait(condition, bound_s)` lets the load go on until `condition` returns True; it raises `WaitTimeout` after
-    `bound_s` seconds.
+    `bound_s` seconds, which ends the watch and is not passed on.
     """
     with suppress(WaitTimeout):
         wait(lambda: clients.done(time.monotonic()), clients.patience_s)
@@ -94,12 +95,12 @@ class ClientWatch:
 
     @property
     def patience_s(self) -> float:
-        """Greatest number of seconds from `heal` until `done` returns True."""
+        """Number of seconds after `heal` for which it is worth waiting for `done`."""
         return AFTER_HEALING_BOUND_S + 2 * _PROBE_S + max(self._bounds[name] for name in _CLASS.values())
 
     def mark(self, now_s: float) -> None:
-        """Store the clients' counters, unless this was done less than 2 s ago. `now_s`: seconds on a
-        monotonic clock.
+        """Store the clients' counters, unless this was done less than 2 s ago. Does nothing after `heal`. `now_s`:
+        seconds on a monotonic clock.
         """
         if not (self._off or self._healed) and now_s - self._newest.at_s >= _SNAPSHOT_EVERY_S:
             self._older, self._newest = self._newest, self._snapshot(now_s)
@@ -114,6 +115,8 @@ class ClientWatch:
     def done(self, now_s: float) -> bool:
         """Return True once each client has made progress since the healing, is stuck, or cannot be judged. `now_s`:
         seconds on the clock of `mark`.
+
+        Starts a probe for a kind of client of which one made no progress for half its bound.
         """
         if self._off:
             return True

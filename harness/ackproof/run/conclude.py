@@ -99,14 +99,15 @@ def _result(run: CaseDir, not_audited: str | None, *, judged: bool) -> CaseResul
 def judge_run(run: CaseDir) -> None:
     """Write the verdict of an audited run. If its files were changed since its end: INCONCLUSIVE.
 
-    Else replay and predict it first (`run_stages`).
+    Else replay and predict it first (`run_stages`), and raise what that raises.
     """
     if judge_unwritten(run) is None:
         run_stages(run)
 
 
 def run_stages(run: CaseDir) -> None:
-    """Write `conformance.json`, `prediction.json` and `verdict.json` of an audited run, in this order."""
+    """Write `conformance.json`, `prediction.json` and `verdict.json` of an audited run, in this order. Raises what a
+    stage raises, such as `BadInput` for a file that cannot be read."""
     for derive in STAGES:
         derive(run)
 
@@ -140,7 +141,8 @@ def _simulate(runs: Sequence[CaseDir], step: Step) -> None:
 
 
 def combine_verdicts(batch: BatchFile) -> BatchFile:
-    """Return the batch with the verdict and exit code of its cases and of its expectations over repeats."""
+    """Return the batch with the exit code that follows from the verdicts of its cases and of its expectations over
+    repeats, and with the verdict of this exit code; None if the harness failed to judge one of them."""
     verdicts = [case.verdict for case in batch.cases] + [one.verdict for one in batch.over_repeats]
     code = batch_exit_code(verdicts)
     verdict = next((one for one in Verdict if one.exit_code is code), None)
