@@ -119,8 +119,7 @@ def spark_settings(
 
 
 def await_master(master: str) -> None:
-    """Check that a master of a standalone cluster accepts connections.
-
+    """Check that a master of a standalone cluster accepts connections. Does nothing for a URL of another kind.
     Raises `AuditFailed` (code 2) if none does: Spark would try for a minute, and its jobs would fail with
     another error.
     """
@@ -159,6 +158,7 @@ def own_folder() -> Path:
 @contextmanager
 def driver_environment(java: Java, folder: Path, *, local: bool) -> Iterator[Path]:
     """Make spark-submit use a spark-env.sh in `folder`, which sources the user's. Yield the path of the JVM's log.
+    Within the `with` block, SPARK_HOME and SPARK_CONF_DIR of this process are set for it.
 
     The script marks the JVM so that `ackproof clean` finds it, selects the Java that was found, and keeps the
     JVM's output out of ours. `local`: True for a local master.

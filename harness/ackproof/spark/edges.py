@@ -35,7 +35,7 @@ class RddEdge:
     def cores_elsewhere(self) -> int:
         """Number of cores of the remote workers that have registered so far; 0 for a local master.
 
-        A standalone master does not say how many will come.
+        A standalone master does not say how many will come. Raises `AuditFailed` if Spark died.
         """
         from py4j.protocol import Py4JError
 

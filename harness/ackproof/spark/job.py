@@ -110,7 +110,8 @@ def await_job(
     what: str,
     tell: Progress,
 ) -> T:
-    """Call `job` in the background and return its result. An interrupt calls `cancel` and is raised again.
+    """Call `job` in the background and return its result, or raise what it raises. A KeyboardInterrupt calls `cancel`
+    and is raised again.
 
     `done` returns the numbers of finished and of all tasks. `tell` gets messages on the progress; they begin with
     `what`, the name of the job.

@@ -119,7 +119,8 @@ def spark_context(
     stopped.
 
     The JVM serves later contexts, and ends with this process. `java_options`: options of the JVM, by default
-    those for the class-data archive. `sql`: remote JVMs run SQL operators, not only Python tasks.
+    those for the class-data archive. `sql`: remote JVMs run SQL operators, not only Python tasks. Raises `MissingTool`
+    without Java, `AuditFailed` (code 2) if Spark does not start.
     """
     began_ms, patience = time.time_ns() // 1_000_000, None
     with _without_numpy():
