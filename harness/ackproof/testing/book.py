@@ -234,7 +234,7 @@ def identity_of(
     run_id: str, headers: list[tuple[str, HeaderValue]] | None, key: bytes | None, value: bytes | None
 ) -> Identity:
     """Return the identity of a record by its headers (`decode` of the header `ackproof`); `FOREIGN` if it has no
-    such header."""
+    such header, `NOBODY` if the header is no bytes."""
     for name, header in headers or ():
         if name == HEADER:
             return decode(run_id, header, key, value) if isinstance(header, bytes) else NOBODY

@@ -102,7 +102,7 @@ class AuditedClient(Generic[Client]):
 
 
 def plain(given: object, kind: type[Client], coding: str, advice: str) -> Client:
-    """Return the given client if it is exactly a Producer or Consumer (`kind`), which works on bytes. Raises
+    """Return the given client if it is a Producer or Consumer (`kind`) that works on bytes. Raises
     TypeError otherwise.
 
     `coding`: name of the serializing or deserializing class, which is refused with the text `advice`. asyncio
@@ -195,8 +195,8 @@ class AuditedProducer(AuditedClient[Producer]):
         timestamp: int = 0,
         headers: Headers = None,
     ) -> None:
-        """Produce a record like `Producer.produce`, whose arguments it takes. Add the header `ackproof`, and
-        record the attempt."""
+        """Produce a record like `Producer.produce`, whose arguments it takes and whose errors it raises. Add the
+        header `ackproof`, and record the attempt."""
         theirs = callback or on_delivery or self._default
         content = Content(topic, as_bytes(key), as_bytes(value))
         book, own = self._book, self._own
@@ -239,7 +239,7 @@ class AuditedProducer(AuditedClient[Producer]):
         on_delivery: OnDelivery | None = None,
     ) -> int:
         """Produce records like `Producer.produce_batch`, whose arguments it takes, but one by one, because
-        that takes no headers. Return the number of accepted records."""
+        that takes no headers. Return the number of accepted records; the others get an `_error`."""
         count = 0
         for message in messages:
             try:
@@ -332,13 +332,13 @@ class AuditedConsumer(AuditedClient[Consumer]):
         )
 
     def poll(self, *args: Any, **options: Any) -> Message | None:  # noqa: ANN401 — as the consumer takes it
-        """Return a message and record the read; None after the time-out of `Consumer.poll`."""
+        """Return a message and record the read, unless it is an error; None after the time-out of `Consumer.poll`."""
         if (message := self._real.poll(*args, **options)) is not None:
             self._take(message)
         return message
 
     def consume(self, *args: Any, **options: Any) -> list[Message]:  # noqa: ANN401 — as the consumer takes it
-        """Return messages, as `Consumer.consume` does, and record the reads."""
+        """Return messages, as `Consumer.consume` does, and record the reads, without errors among them."""
         messages = self._real.consume(*args, **options)
         for message in messages:
             self._take(message)

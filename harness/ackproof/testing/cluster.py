@@ -48,8 +48,8 @@ _LOG_TAIL: Final = 100_000
 class KafkaCluster:
     """A running cluster. `bootstrap`: its bootstrap servers. `run`: the run directory with logs, timeline and ledgers.
 
-        `target` in its methods: a role such as `leader(orders/0)`, a node id, or several ids. They return the ids of
-    the nodes, and raise `AckproofError` if the effect cannot be confirmed.
+    `target` in its methods: a role such as `leader(orders/0)`, a node id, or several ids. They return the nodes' ids,
+    and raise `AckproofError` if the effect is not confirmed, `BadInput` for a target that no node fits.
     """
 
     def __init__(
@@ -154,7 +154,8 @@ class KafkaCluster:
         self.topics[name] = topic
 
     def leader(self, topic: str, partition: int = 0) -> int:
-        """Return the id of the leader of a partition (`orders`, 0 or `orders/0`); -1 if it has none."""
+        """Return the id of a partition's leader (`orders`, 0 or `orders/0`); -1: none. Raises `WaitTimeout` after 10
+        s."""
         return self._state(topic, partition).leader
 
     def isr(self, topic: str, partition: int = 0) -> tuple[int, ...]:

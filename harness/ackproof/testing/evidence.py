@@ -61,7 +61,7 @@ def gather(cluster: KafkaCluster, book: Book, audit: Audit, settle_s: float) -> 
     audit.
 
     `audit` gets the run directory, audits it and returns the result. Raises `EvidenceMissing` if the read or the
-    audit is incomplete, `AuditFailed` if it could not count.
+    audit is incomplete, `AuditFailed` if it could not count, `WaitTimeout` if no broker describes the topics.
     """
     topics = {attempt.content.topic for attempt in [*book.attempts(), *book.not_taken()]}
     topics |= {read.topic for reads in book.readers for read in reads}

@@ -142,9 +142,9 @@ def bad_lines(logs: Mapping[str, str], moments: Sequence[float], since: float = 
     """Return the most relevant lines at WARN and above from the nodes' logs (text by node), ERROR and FATAL
     preferred.
 
-    Only lines within `AFTER_S` seconds after one of the `moments`, or, without moments, from `since` on.
-    Times are in seconds since 1970. Of lines of one node that differ only in numbers, only the first is
-    returned; at most `MOST` in all.
+    Only lines from `BEFORE_S` before to `AFTER_S` seconds after one of the `moments`, or, without moments, from `since`
+    on. Times are in seconds since 1970. Of lines of one node that differ only in numbers, only the first is
+    returned; at most `MOST` in all, then a line with the number of the others.
     """
     found = sorted(
         line

@@ -209,7 +209,8 @@ class PluginSession:
         return batch.directory.report_html
 
     def with_spark(self) -> None:
-        """Start a Spark context, which every later audit in this process uses."""
+        """Start a Spark context, which every later audit in this process uses; a second call does nothing. Raises
+        `MissingTool` without Java, `AuditFailed` if Spark does not start."""
         if not self._has_spark:
             self._spark.enter_context(spark_context(SparkTarget(), lambda _: None))
             self._has_spark = True
