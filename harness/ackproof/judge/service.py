@@ -52,15 +52,17 @@ class Sends:
 class ServiceEvents:
     """The events of all instances. `level`: the highest whose events were all told.
 
-    `delivered`, `processed`: how often each input record was. `committed`: highest offset whose commit was
-    acknowledged, by partition.
+    `delivered`, `processed`: how often each input record was. `granted`: time and offset of the newest commit that was
+    granted, by partition. `unsure`: time of the newest commit that failed or has no answer, by partition: it may have
+    been applied.
     """
 
     level: int = 0
     missing: tuple[EventName, ...] = ()
     delivered: Counter[Position] = field(default_factory=Counter)
     processed: Counter[Position] = field(default_factory=Counter)
-    committed: dict[TopicPartition, int] = field(default_factory=dict)
+    granted: dict[TopicPartition, tuple[int, int]] = field(default_factory=dict)
+    unsure: dict[TopicPartition, int] = field(default_factory=dict)
     sends: Sends = field(default_factory=Sends)
     breaches: list[tuple[str, Breach]] = field(default_factory=list)
 
@@ -147,6 +149,7 @@ def read_events(run: CaseDir, file: ServiceFile, level: int) -> ServiceEvents:
         events = lines.take()
         names.update(event.name for event in events)
         _add(told, events)
+        _add_commits(told, events)
         if one.status >= 0:
             lines.end(one.status)
         told.breaches += [(one.id, breach) for breach in lines.breaches]
@@ -156,7 +159,6 @@ def read_events(run: CaseDir, file: ServiceFile, level: int) -> ServiceEvents:
 
 
 def _add(told: ServiceEvents, events: Sequence[ProgramEvent]) -> None:
-    commits: dict[int, ProgramEvent] = {}
     attempts: dict[int, ProgramEvent] = {}
     sends = told.sends
     for event in events:
@@ -167,11 +169,6 @@ def _add(told: ServiceEvents, events: Sequence[ProgramEvent]) -> None:
                 told.delivered[event.place, event.offset] += 1
             case EventName.PROCESSED if event.place is not None:
                 told.processed[event.place, event.offset] += 1
-            case EventName.COMMIT:
-                commits[event.number] = event
-            case EventName.COMMITTED if not event.error and event.number in commits:
-                for place, offset in commits[event.number].positions:
-                    told.committed[place] = max(told.committed.get(place, -1), offset)
             case EventName.ATTEMPT:
                 attempts[event.number] = event
                 if event.origin is not None:
@@ -180,6 +177,20 @@ def _add(told: ServiceEvents, events: Sequence[ProgramEvent]) -> None:
                 _add_result(sends, attempts[event.number], event)
             case _:
                 pass
+
+
+def _add_commits(told: ServiceEvents, events: Sequence[ProgramEvent]) -> None:
+    commits: dict[int, ProgramEvent] = {}
+    for event in events:
+        if event.name is EventName.COMMIT:
+            commits[event.number] = event
+        elif event.name is EventName.COMMITTED and not event.error and event.number in commits:
+            asked = commits.pop(event.number)
+            for place, offset in asked.positions:
+                told.granted[place] = max(told.granted.get(place, (-1, -1)), (asked.t_ns, offset))
+    for asked in commits.values():  # those that failed, too
+        for place, _ in asked.positions:
+            told.unsure[place] = max(told.unsure.get(place, -1), asked.t_ns)
 
 
 def _add_result(sends: Sends, attempt: ProgramEvent, result: ProgramEvent) -> None:
@@ -200,3 +211,16 @@ def unwritten(run: CaseDir, told: ServiceEvents, output: str) -> list[Position]:
         for place, offset in told.sends.acked
         if place.topic == output and offset not in there[place.partition]
     )
+
+
+def regressed(file: ServiceFile, told: ServiceEvents) -> list[tuple[TopicPartition, int, int]]:
+    """Return each partition whose committed offset is below the newest granted commit, with both offsets.
+
+    A partition with a later commit whose outcome is unknown is left out.
+    """
+    now = file.committed.of_partition
+    return [
+        (place, now.get(place, -1), offset)
+        for place, (asked_ns, offset) in sorted(told.granted.items())
+        if now.get(place, -1) < offset and told.unsure.get(place, -1) < asked_ns
+    ]

@@ -18,6 +18,7 @@ from ackproof.judge.service import (
     count_copies,
     read_events,
     read_service,
+    regressed,
     unwritten,
 )
 from ackproof.rundir.anomalies import Anomaly
@@ -62,15 +63,28 @@ def check_service(facts: Facts) -> Iterator[Opinion]:
         return
     for level in range(told.level, 3):
         yield not_judged(f"service: {_UNTOLD[level]}", subject=_SUBJECT)
+    yield not_judged("service: whether two instances owned one partition at a time", subject=_SUBJECT)
     yield from _evidence(spec, file, counts, told)
+    if spec.level >= 2 and not file.committed.reason:
+        for place, now, offset in regressed(file, told):
+            has = "no offset" if now < 0 else f"offset {now}"
+            text = f"service: group {spec.group} has {has} of {place}, and its newest granted commit was {offset}"
+            yield stays_open(text, subject=_SUBJECT, numbers={"committed": now, "granted": offset})
     yield from _dropped(facts, spec, file, counts, told)
     yield from _doubled(spec, counts, told)
     if gone:
         yield _unwritten(facts, spec, gone, told)
+    text = f"service at level {told.level}: {counts.copied:,} of {counts.records:,} input records are in its output"
+    again = sum(number > 1 for number in told.delivered.values())
     yield agrees(
-        f"service at level {told.level}: {counts.copied:,} of {counts.records:,} input records are in its output",
+        f"{text}; {again:,} were delivered more than once" if told.level else text,
         subject=_SUBJECT,
-        numbers={"level": told.level, "copied": counts.copied, "records": counts.records},
+        numbers={
+            "level": told.level,
+            "copied": counts.copied,
+            "records": counts.records,
+            **({"redelivered": again} if told.level else {}),
+        },
     )
 
 

@@ -1,0 +1,147 @@
+"""A service under test: identities in its input, its output and a sink; what a file is refused for."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import cast
+
+import pytest
+from confluent_kafka import Message
+
+from ackproof.base.errors import BadInput
+from ackproof.clients.command.service import ask_sink, identity_of
+from ackproof.plan import InvalidExperiment, load
+from ackproof.plan.cases import cases
+from ackproof.plan.schedule import describe
+from ackproof.rundir.payload import JSON_FRONT, decode, encoder, identity_text, unwrap, wrap
+from ackproof.rundir.payload_bulk import BulkDecoder
+
+RUN_ID = "cd" * 8
+VALUE = encoder(RUN_ID, 3, "orders", 1, 80)(41)
+
+
+@dataclass
+class Record:
+    """A record as confluent-kafka hands it over, as far as `identity_of` looks."""
+
+    given_value: bytes | None = None
+    given_key: bytes | None = None
+    given_headers: Mapping[str, bytes] | None = None
+
+    def value(self) -> bytes | None:
+        return self.given_value
+
+    def key(self) -> bytes | None:
+        return self.given_key
+
+    def headers(self) -> list[tuple[str, bytes]] | None:
+        return None if self.given_headers is None else list(self.given_headers.items())
+
+
+def found(where: str, **given: object) -> tuple[int, int]:
+    record = Record(**{f"given_{name}": value for name, value in given.items()})  # type: ignore[arg-type]
+    return identity_of(cast("Message", record), where=where, run_id=RUN_ID)
+
+
+def test_a_json_value_has_the_same_identity_as_the_plain_one() -> None:
+    document = wrap(VALUE, "/order/id", identity_text(3, 41))
+    assert json.loads(document)["order"] == {"id": "3-41"} and document.startswith(JSON_FRONT)
+    assert unwrap(document) == VALUE and decode(RUN_ID, document) == decode(RUN_ID, VALUE)
+    bulk = BulkDecoder(RUN_ID, ["orders"])([document, document])
+    assert bulk.seq.tolist() == [41, 41] and bulk.intact.all()
+    damaged = document.replace(b"A", b"B", 1)
+    assert not decode(RUN_ID, damaged).intact
+    assert not BulkDecoder(RUN_ID, ["orders"])([damaged]).intact.any()
+    for odd in (JSON_FRONT, JSON_FRONT + b"%%", b"{}"):
+        assert unwrap(odd) == odd and decode(RUN_ID, odd).producer == -1
+
+
+def test_an_identity_is_found_where_the_service_keeps_it() -> None:
+    assert found("value", value=VALUE) == (3, 41)
+    assert found("header", headers={"ackproof": b"3-41"}) == (3, 41)
+    assert found("key", key=b"3-41") == (3, 41)
+    assert found("/order/id", value=b'{"order": {"id": "3-41"}}') == (3, 41)
+    assert found("/0/id", value=b'[{"id": "3-41"}]') == (3, 41)
+
+
+@pytest.mark.parametrize(
+    ("where", "given"),
+    [
+        ("value", {"value": VALUE[:-1] + b"x"}),
+        ("value", {"value": None}),
+        ("header", {"headers": {"other": b"3-41"}}),
+        ("header", {}),
+        ("key", {"key": b"3"}),
+        ("key", {"key": b"x-y"}),
+        ("key", {"key": b"3-" + b"9" * 30}),
+        ("/order/id", {"value": b"{"}),
+        ("/order/id", {"value": b'{"order": 5}'}),
+        ("/order/id", {"value": b'{"order": {"id": 5}}'}),
+        ("/order/id", {"value": None}),
+    ],
+)
+def test_what_is_no_identity_is_none(where: str, given: dict[str, object]) -> None:
+    assert found(where, **given) == (-1, -1)
+
+
+def test_a_sink_prints_one_identity_a_line() -> None:
+    rows = ask_sink([sys.executable, "-c", "print('0-1\\n\\nodd\\n2-30')"])
+    assert rows == [(0, 1, -1, 0), (-1, -1, -1, 1), (2, 30, -1, 2)]
+
+
+@pytest.mark.parametrize(
+    ("command", "why"),
+    [
+        (["/no/such/program"], "did not answer"),
+        ([sys.executable, "-c", "import sys; sys.exit('no store')"], "no store"),
+    ],
+)
+def test_a_sink_that_fails_is_said(command: list[str], why: str) -> None:
+    with pytest.raises(BadInput, match=why):
+        ask_sink(command)
+
+
+SERVICE = "service: {{command: [./x, a], input: orders, {rest}}}"
+
+
+@pytest.mark.parametrize(
+    ("workload", "why"),
+    [
+        (SERVICE.format(rest="output: orders"), "the harness creates the output"),
+        (SERVICE.format(rest="level: 1"), "write either output or sink"),
+        (SERVICE.format(rest="output: c, sink: [x]"), "write either output or sink"),
+        (SERVICE.format(rest="output: c, level: 4"), "expected at most 3"),
+        (SERVICE.format(rest="output: c, identity: body"), "expected value, header, key or"),
+        (SERVICE.format(rest="output: c, identity: {json: id}"), "begins with a slash"),
+        (SERVICE.format(rest="output: c, identity: key") + ", producers: {keys: 3}", "producers have keys"),
+        (SERVICE.format(rest="output: c, identity: key") + ", producers: {client: java}", "on librdkafka"),
+        (SERVICE.format(rest="output: c") + ", producers: {topics: [other]}", "no producer writes to orders"),
+    ],
+)
+def test_what_a_service_cannot_be_judged_with_is_refused(tmp_path: Path, workload: str, why: str) -> None:
+    file = tmp_path / "x.yaml"
+    file.write_text(f"name: x\ntopics: {{orders: {{}}, other: {{}}}}\nworkload: {{{workload}}}\n")
+    with pytest.raises(InvalidExperiment) as caught:
+        load(file)
+    assert any(why in problem.message for problem in caught.value.problems), caught.value.problems
+
+
+def test_what_kafka_removes_is_refused(tmp_path: Path) -> None:
+    file = tmp_path / "x.yaml"
+    text = SERVICE.format(rest="output: c")
+    file.write_text(f'name: x\ntopics: {{orders: {{config: {{retention.ms: "5"}}}}}}\nworkload: {{{text}}}\n')
+    with pytest.raises(InvalidExperiment, match="looks as if it was dropped"):
+        load(file)
+
+
+def test_a_plan_shows_the_service(tmp_path: Path) -> None:
+    file = tmp_path / "x.yaml"
+    text = SERVICE.format(rest="output: copies, identity: {json: /a}, promise: exactly-once, count: 2")
+    file.write_text(f"name: x\ntopics: {{orders: {{}}}}\nworkload: {{{text}}}\n")
+    case = cases(load(file))[0]
+    assert "  service: 2 × ./x, from orders to copies, exactly-once, level 0" in describe(case)
+    assert case.experiment.data()["workload"]["service"]["identity"] == {"json": "/a"}  # type: ignore[index,call-overload]
