@@ -201,7 +201,8 @@ def _worst(runs: Sequence[Counts], command: Callable[[int], str]) -> tuple[Worst
 
 @contextmanager
 def over_spark(master: str | None) -> Iterator[Mapper]:
-    """Start a Spark context, and yield a function that runs simulations on it; the context ends with the block.
+    """Start a Spark context, and yield a function that runs simulations on it. The context ends with the block,
+    unless this process had one before.
 
     The function takes a case as JSON and chunks of seeds, and yields the counts of the runs of each chunk.
     `master`: URL; None for a local master. `ackproof` must be installed on the workers.

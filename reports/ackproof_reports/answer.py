@@ -73,7 +73,8 @@ def by_experiment(batch: BatchView) -> dict[str, list[CaseView]]:
 
 
 def answers(batch: BatchView) -> list[Headline]:
-    """Return one sentence per experiment; a batch has one experiment unless several files were given."""
+    """Return one sentence per experiment; a batch has one experiment unless several files were given. For a batch
+    without cases it is one sentence that says so."""
     groups = by_experiment(batch)
     if not groups:
         return [Headline(batch.name, (Clause("", "the batch has no case, so there is no answer", "warn"),))]

@@ -50,7 +50,7 @@ def asset(folder: str, names: Sequence[str]) -> str:
 
 def policy(style: str, script: str = "") -> str:
     """Return a Content-Security-Policy that forbids all fetching and allows only this style and this script,
-    by hash.
+    by hash. '' allows none.
     """
     scripts, styles = (
         f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode('ascii')}'"
@@ -112,7 +112,7 @@ def link(path: str) -> str:
 
 def files_of(folder: Path, run: str) -> tuple[RunFile, ...]:
     """Return at most `MOST_FILES` files below `folder`, in order, without brokers' data and hidden files.
-    `run`: path of the folder below the batch.
+    `run`: path of the folder below the batch. Folders that cannot be read are left out.
     """
     return tuple(islice(_walk(folder, folder, run), MOST_FILES))
 

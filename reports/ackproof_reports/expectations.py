@@ -245,7 +245,7 @@ def _values(one: OverRepeats) -> dict[str, list[Value]]:
 
 def draw_distribution(one: OverRepeats) -> DistributionChart | None:
     """Draw the distribution of an expectation's values, one curve per case; None if no value is known, or if
-    the event never happened.
+    the event happened in no repeat.
 
     The confidence interval is drawn only if it is on the same axis: not that of a ratio or difference of two
     cases.
@@ -260,7 +260,8 @@ def draw_distribution(one: OverRepeats) -> DistributionChart | None:
 def picture(
     groups: Mapping[str, Sequence[Value]], unit: Unit, between: tuple[float, float] | None = None
 ) -> DistributionChart | None:
-    """Draw the distribution of each case's values; None if no value is known, or if the event never happened.
+    """Draw the distribution of each case's values; None if no value is known, or if the event happened in no
+    repeat.
 
     `groups`: the values by name of the case. `between`: ends of a confidence interval to draw; None: no
     interval.

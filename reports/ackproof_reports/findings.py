@@ -42,13 +42,14 @@ class Group:
     ranges: tuple[tuple[int, int, int], ...]
     """First, last and number of findings of each range, from the lowest; at most `MOST`."""
     total: int
-    """Number of ranges."""
+    """Number of all ranges, also of those that `ranges` leaves out."""
     spans: tuple[tuple[int, int], ...]
     """The ranges, merged to at most `SPANS`."""
 
 
 def groups_of(table: pa.Table) -> list[Group]:
-    """Group findings (columns class, topic, partition, producer, offset, seq) by class and partition.
+    """Group findings of the `RANGED` classes by class and partition. Columns: class, topic, partition, producer,
+    offset, seq. Raises ValueError for another class.
 
     Findings with an offset form ranges of consecutive offsets. Others form ranges of a producer's seqs. A
     producer counts its seq over all its partitions, so seqs of one partition have gaps: a gap up to four
@@ -155,7 +156,8 @@ class Line:
 
 
 def first_lines(findings: pa.Table, most: int) -> tuple[Line, ...]:
-    """Return the first `most` lines of findings, each a group of consecutive ones.
+    """Return the first `most` lines of findings, each a group of consecutive ones, made from the first `MOST_ROWS`
+    findings.
 
     `findings`: columns as in `FINDINGS`, and `other`: the offset of a duplicate's other copy, else -1
     (`with_copies`).

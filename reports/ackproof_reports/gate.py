@@ -104,8 +104,8 @@ class GateResult:
         return str(sum(counts)) if counts else ""
 
     def summary(self, limit: int) -> str:
-        """Return the job summary as Markdown, at most `limit` bytes of UTF-8. If it is cut, its last sentence
-        says so.
+        """Return the job summary as Markdown, with the `summary.md` of each batch, at most `limit` bytes of UTF-8. If
+        it is cut, its last sentence says so. Raises OSError if a `summary.md` cannot be read.
         """
         sign = {0: "✅", 1: "❌", 2: "❓"}.get(self.exit_code, "⚠️")
         parts = [f"## {sign} {markdown(str(self), 2000)}", "", *self._table(), "", *self._notes()]

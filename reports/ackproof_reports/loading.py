@@ -93,7 +93,8 @@ class CaseView:
 
     @property
     def counts(self) -> Mapping[str, int]:
-        """Number of findings by class, as far as it is known; empty without an audit."""
+        """Number of findings by class, as far as the final read proves them; without a readable audit as in
+        `batch.json`."""
         return self.audit.counts_to_show(self.final) if self.audit else self.entry.counts
 
     @property
@@ -158,7 +159,7 @@ class BatchView:
     @property
     def pairs(self) -> PairsFile:
         """Pairs of fault kinds and whether they were in force together; empty if the batch had no storm of
-        pairs.
+        pairs. Raises `BadInput` if the file cannot be read.
         """
         path = self.directory.pairs_json
         return PairsFile.load(path) if path.exists() else PairsFile()

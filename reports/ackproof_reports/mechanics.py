@@ -137,8 +137,8 @@ class _Watched:
 
 
 def mechanics_of(case: CaseView, lost: Sequence[Group]) -> tuple[Mechanism, ...]:
-    """Return the drawings of the truncations that removed acknowledged records; those that removed most come
-    first. Empty if the run was not replayed.
+    """Return the drawings of the truncations that removed acknowledged records: at most `MOST`, those that removed
+    most first. Empty if the run was not replayed.
 
     `lost`: groups of lost records, to be drawn over the truncated offsets.
     """

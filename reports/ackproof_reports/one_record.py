@@ -97,8 +97,9 @@ class RecordStory:
 
 
 def first_found(run: CaseDir, anomaly: str | None) -> RecordId | Spot:
-    """Return the record or the offset of the first finding of this class, by default of the gravest class
-    found. Raises `BadInput` if there is no finding.
+    """Return the record of the first finding of this class, or its offset if no record is known. None: of the
+    gravest class found, liveness classes left out. Raises `BadInput` if there is no finding, or a file cannot be
+    read.
     """
     classes = set(_table(run.finding_parts, FINDINGS, None, ["class"]).column("class").unique().to_pylist())
     for name in [anomaly] if anomaly else sorted(classes - set(LIVENESS), key=gravity):
@@ -116,7 +117,7 @@ def first_found(run: CaseDir, anomaly: str | None) -> RecordId | Spot:
 
 def find_records(run: CaseDir, spot: Spot) -> list[RecordId]:
     """Return the records that were acknowledged at this offset, or read there. Raises `BadInput` if there is
-    none.
+    none, or a ledger cannot be read.
     """
     here = (pc.field("topic") == spot.topic) & (pc.field("partition") == spot.partition)
     here &= pc.field("offset") == spot.offset
@@ -132,15 +133,15 @@ def find_records(run: CaseDir, spot: Spot) -> list[RecordId]:
 
 
 def story_of(run: CaseDir, who: RecordId) -> RecordStory:
-    """Return the story of a record. Raises `BadInput` when neither ledger knows it."""
+    """Return the story of a record. Raises `BadInput` when neither ledger knows it, or a file cannot be read."""
     if (story := stories_of(run, [who]).get(who)) is None:
         raise BadInput(f"{run.path}: no ledger knows {who}")
     return story
 
 
 def stories_of(run: CaseDir, whom: Sequence[RecordId]) -> dict[RecordId, RecordStory]:
-    """Return the story of each record that a ledger knows; each file is read once. Raises `BadInput` if a
-    file cannot be read."""
+    """Return the story of each record that a ledger knows; records that none knows are left out. Each file is read
+    once. Raises `BadInput` if a file cannot be read."""
     known = _read_rows(run, whom)
     return {who: _story(run, known, who) for who in whom if known.attempts[who] or known.reads[who]}
 

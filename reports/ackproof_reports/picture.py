@@ -134,8 +134,8 @@ def _ticks(span: ShownTime) -> Iterator[tuple[float, str]]:
 
 
 def draw_request_lanes(fact: CaseFacts, struck: Sequence[FaultLife]) -> Lanes | None:
-    """Draw two lanes per partition: acknowledged and refused records over time. None without a series.
-    `struck`: faults to mark.
+    """Draw two lanes per partition: acknowledged and refused records over time. None without a series, or if it has
+    no partition. `struck`: faults to mark, at least one.
 
     Leaders and ISRs are in the chart above it.
     """

@@ -53,8 +53,8 @@ class Recovery:
 
 
 def evidence_of_run(fact: CaseFacts) -> Evidence | None:
-    """Return the evidence from which quantities are measured; None if nothing was judged or a file cannot be
-    read.
+    """Return the evidence from which quantities are measured. None if a file cannot be read, or if the judge judged
+    no class because the files are not those that the run wrote.
     """
     if fact.case.case is None or (fact.case.judged is not None and not fact.case.judged.classes):
         return None
@@ -65,7 +65,8 @@ def evidence_of_run(fact: CaseFacts) -> Evidence | None:
 
 
 def recovery_of(fact: CaseFacts, evidence: Evidence | None) -> Recovery | None:
-    """Return the recovery times of a run; None without evidence or without a confirmed fault."""
+    """Return the recovery times of a run, after at most `MAX_FAULTS` faults; None without evidence or without a
+    confirmed fault."""
     struck = struck_faults(fact.course.faults)
     if evidence is None or not struck:
         return None
@@ -222,7 +223,8 @@ class Alerts:
 
 
 def alerts_of(fact: CaseFacts, evidence: Evidence | None) -> Alerts | None:
-    """Return the alerts of a run; None without evidence, a confirmed fault or scraped metrics."""
+    """Return the alerts of a run, after at most `MAX_FAULTS` faults; None without evidence, a confirmed fault or
+    scraped metrics."""
     struck = struck_faults(fact.course.faults)
     if evidence is None or not struck or not evidence.run.metrics.exists():
         return None

@@ -33,7 +33,7 @@ class Sparkline:
 
 
 def sparkline(course: Course, series: Series | None, peak: float) -> Sparkline | None:
-    """Draw the acks per second of a run on a square-root scale up to `peak`; None without a series.
+    """Draw the acks per second of a run on a square-root scale up to `peak`; None without a series, or if `peak` is 0.
 
     `peak` is the highest rate of all cases, so that cases can be compared. The square root keeps low rates
     visible beside a backlog that is acknowledged at once.
@@ -113,8 +113,8 @@ class Strip:
 def read_strips(path: Path, absent: list[str]) -> dict[TopicPartition, Strip]:
     """Return leader, ISR and unreplicated tail of each partition over time, from the samples in the file `path`.
 
-    If it is missing, the result is empty and `absent` gets a sentence. Memory grows with the number of changes,
-    not of samples.
+    If it is missing, the result is empty and `absent` gets a sentence. Raises OSError if it cannot be read. Memory
+    grows with the number of changes, not of samples.
     """
     strips: dict[TopicPartition, Strip] = {}
     if not path.exists():
@@ -217,8 +217,8 @@ class Series:
 
 
 def read_series(path: Path, max_bins: int, absent: list[str]) -> Series | None:
-    """Read the series with bins wide enough that there are at most `max_bins`. If it cannot be read, return
-    None and add a sentence to `absent`.
+    """Read the series with bins wide enough that there are at most `max_bins`. A file without rows gives a series
+    without bins. If it is missing or cannot be read, return None and add a sentence to `absent`.
     """
     if not path.exists():
         absent.append("series.parquet: missing, so neither acks nor latencies over time can be shown")

@@ -157,10 +157,11 @@ _PLACE: Final = ("topic", "partition", "offset")
 
 
 def lost_stories(rows: pa.Table, run: CaseDir, most: int, absent: list[str]) -> dict[str, JsonValue] | None:
-    """Return the stories of the first `most` lost records among the findings; None if there is none.
+    """Return the stories of the first `most` lost records among the findings, at most `MOST_STORIES`. None if there
+    is none, or the ledgers are missing or cannot be read; in the last case `absent` gets a sentence.
 
     `lines`: the distinct lines of text. `of`: for each record (`PRODUCER:SEQ`) its lines, each as [ms or
-    null, index in `lines`]. `absent` gets a sentence if the ledgers cannot be read.
+    null, index in `lines`].
     """
     lost = rows.filter(pc.equal(rows.column("class"), Anomaly.LOST)).slice(0, min(most, MOST_STORIES))
     whom = [

@@ -76,7 +76,7 @@ class CellFacts:
 
     @property
     def gap(self) -> str:
-        """Longest time between two acks of one partition, over all repeats, as text."""
+        """Longest time between two acks of one partition, over all repeats, as text; `ABSENT` if no repeat has it."""
         known = [fact for fact in self.facts if fact.gap_ms is not None]
         return max(known, key=lambda fact: fact.gap_ms or 0).gap if known else duration(None)
 
@@ -167,8 +167,8 @@ class CasePage:
 def case_pages(batch: BatchView, facts: Sequence[CaseFacts]) -> list[CasePage]:
     """Return the section of every case, in order. One of them is unfolded at first.
 
-    It is that of the first FAIL; without a FAIL, of the first case with lost records; without one, of the
-    first with a chart.
+    It is that of the first FAIL; without a FAIL, of the first case with lost records, one with known offsets before
+    others; without one, of the first with a chart; else the first of all.
     """
     peak = max((peak_rate(fact.series) for fact in facts), default=0.0)
     first = min(facts, key=_interest).case.index if facts else None

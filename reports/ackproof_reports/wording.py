@@ -134,7 +134,7 @@ def scalar(value: Scalar) -> str:
 
 
 def one_line(text: str, limit: int = 400) -> str:
-    """Return the text on one line, cut with an ellipsis after `limit` characters."""
+    """Return the text on one line, cut to `limit` characters, of which the last is then an ellipsis."""
     folded = " ".join(text.split())
     return folded if len(folded) <= limit else folded[: limit - 1] + "…"
 

@@ -47,8 +47,9 @@ def judge_claims(
     """Yield the verdict on each claim of an experiment, from its concluded batch.
 
     `claims`, `before`: by name of the claim; `before` has earlier INCONCLUSIVE answers, whose evidence
-    against the claim counts. `root`: folder to which paths are relative. `seconds`: duration of the batch.
-    Raises `BadInput` without a readable `batch.json`.
+    against the claim counts. `root`: folder to which paths are relative, above that of the batch. `seconds`:
+    duration of the batch. Raises `BadInput` without a readable `batch.json`, and for a broken file of a run that
+    passed.
     """
     batch = BatchFile.load(directory.batch_json)
     shown: dict[str, list[ClaimShowing]] = {name: [] for name in claims}

@@ -112,9 +112,11 @@ def _untold(name: str) -> Value:
 
 
 def groups_of(directory: Path, file: BatchFile, measure: Measure = every_quantity) -> dict[str, Group]:
-    """Return the cases of a batch by `experiment: settings`, each with all of its repeats measured.
+    """Return the cases of a batch by `experiment: settings`, each with all of its repeats measured. A repeat that
+    cannot be measured counts as an unknown value, with the reason.
 
-    `measure` yields the quantities of one run, as `every_quantity` does.
+    `measure` yields the quantities of one run; by default each one over all partitions together, and those that its
+    experiment expects.
     """
     groups: dict[str, Group] = {}
     for entry in file.cases:
@@ -150,8 +152,8 @@ def _measure(group: Group, entry: BatchCase, run: CaseDir, measure: Measure) -> 
 
 
 def side(values: Sequence[Value], unit: Unit, statistic: Statistic) -> ComparedSide:
-    """Return a statistic over the repeats' values with its confidence interval. If any value is unknown,
-    return the reason instead.
+    """Return a statistic over the repeats' values (at least one) with its confidence interval. If any value is
+    unknown, return the reason instead.
     """
     unknown = [one for one in values if not one.is_known]
     if unknown:

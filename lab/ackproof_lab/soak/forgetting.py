@@ -59,7 +59,8 @@ class Forgetting:
     def forget(self) -> None:
         """Delete the windows before the newest `keep`, up to the first window with a finding.
 
-        A failed deletion is tried again with the next window.
+        Each deletion is noted in the timeline. One that a broker refuses or does not answer is noted, and tried again
+        with the next window. Raises OSError for a file that cannot be written.
         """
         if self._kept and self._kept[-1][0].late:
             return  # live reads of unknown earlier windows: stop for good

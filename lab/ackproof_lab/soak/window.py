@@ -53,9 +53,10 @@ class SoakState:
 
 
 def audit_window(order: WindowTask, folder: Path) -> WindowFile:
-    """Audit the ledger parts that a task names, and write the result into the window's `folder`.
+    """Audit the ledger parts that a task names. Write `findings.parquet` (if there are findings), `state` (unless it is
+    the last window) and, last, `window.json` into the window's `folder`; return the content of the last.
 
-    Raises `Rejected`, `UnreadablePart`, OSError.
+    Raises `Rejected`, `UnreadablePart`, ArrowException, OSError.
     """
     state = SoakState.load(order.state)
     chunks = dict(state.chunks)
@@ -161,8 +162,8 @@ def _pinned(carried: Iterable[CarriedState], chunk_rows: int) -> dict[int, tuple
 
 
 def main(arguments: list[str]) -> int:
-    """Audit one window in this process. The only argument is the path of its `WindowTask`. Return the exit
-    code; on failure the last line of output is the error.
+    """Audit one window in this process, with low priority. The only argument is the path of its `WindowTask`. Return
+    the exit code, 0 or 1; on failure the last line of output is the error.
     """
     path = Path(arguments[0])
     os.nice(_NICE)

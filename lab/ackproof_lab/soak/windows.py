@@ -69,7 +69,7 @@ _LOOK_EVERY_S: Final = 0.2
 
 def rotation_of(spec: ExperimentSpec) -> Rotation:
     """Return the sizes of the ledger parts that an experiment's clients write. In a soak, a window has
-    several parts.
+    several parts. The defaults without a soak, and at full rate.
     """
     rate = spec.workload.producers.rate
     if spec.soak is None or rate is None:
@@ -357,7 +357,8 @@ class Soaker(Watcher):
     # -- at the end ---------------------------------------------------------------------------------------------
 
     def finish(self, final: FinalReadFile) -> None:
-        """Close the last window with the final read. Call it after `stop`, when all clients have closed."""
+        """Close the last window with the final read, and audit it. A failure is an event of the timeline and is not
+        raised. Call it after `stop`, when all clients have closed."""
         self._stop.clear()  # `stop` has set it; the audit that starts here must run
         reached = {TopicPartition(one.topic, one.partition): one.position for one in final.partitions}
         ends = [max(self._read[place], reached.get(place, 0)) for place in self._order.places]

@@ -44,8 +44,8 @@ class Piece(NamedTuple):
 
 
 def pieces(run: str, path: Path, schema: pa.Schema) -> list[Piece]:
-    """Return the pieces of one file: its row groups, or the file itself if it is text. Raises OSError,
-    ArrowException.
+    """Return the pieces of one file of the run named `run`: its row groups. If `schema`, the columns of its table,
+    is `LINES`, the file is text and one piece. Raises OSError, ArrowException.
     """
     if schema == LINES:
         return [Piece(run, str(path), 0, 0)]
@@ -56,8 +56,8 @@ def pieces(run: str, path: Path, schema: pa.Schema) -> list[Piece]:
 
 
 def option(found: Sequence[Piece], schema: pa.Schema) -> str:
-    """Pack the tasks of a table into the text that its data source gets as an option: pickled, in base64.
-    `found`: one piece per task. `schema`: columns of the table."""
+    """Pack the tasks of a table into the text that its data source gets as an option: pickled, in base64. `found`:
+    the table's pieces; consecutive ones are one task, up to 400,000 rows. `schema`: columns of the table."""
     tasks = tuple(pickle.dumps((schema, of_task)) for of_task in group_by_rows(found, _TASK_ROWS))
     return b64encode(pickle.dumps(tasks)).decode()
 

@@ -185,7 +185,8 @@ def ask(spark: SparkSession, views: Views, statement: str | None, limit: int | N
     """Run a statement and return at most `limit` rows (None: all). Without a statement, return the list of
     views.
 
-    Raises `BadInput` with the statement's error on one line, `AuditFailed` if Spark or a file failed.
+    Raises `BadInput` with the statement's error on one line, or if the answer has a value that Python cannot hold;
+    `AuditFailed` if Spark or a file failed.
     """
     PySparkLogger.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL)  # it prints what is raised
     try:

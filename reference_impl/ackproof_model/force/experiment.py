@@ -173,7 +173,8 @@ class Outcome:
 def outcome_of(story: Story, forced: Sequence[Forced], run: CaseDir) -> Outcome:
     """Return the outcome of a run of the script. `forced`: its steps (`translated`).
 
-    Raises `BadInput` if the run's files cannot be read.
+    A run that has not come to the end of the script is inconclusive. Raises `BadInput` if `audit.json` or
+    `verdict.json` is needed and cannot be read.
     """
     events, _ = read_timeline(run.timeline)
     steps = [event.what for event in events if isinstance(event.what, ScriptStep)]

@@ -81,7 +81,7 @@ def predict_run(
     Only the files of the run directory are read. `seen`: classes that the run shows; if one of them stays
     unknown, the search is repeated with a higher limit. `explore(case, run, states)` predicts the classes
     that replication decides, and visits at most that number of states; None: the search of this module.
-    Raises `BadInput` for a broken timeline or metadata log.
+    Raises `BadInput` for a broken metadata log.
     """
     explore = explore or _explored_run
     file = explore(case, run, USUAL_STATES)
