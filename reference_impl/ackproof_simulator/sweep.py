@@ -172,7 +172,7 @@ def _summed(
         incomplete=len(runs) - len(good),
         first_seed=first_seed,
         linger_ms=case.experiment.workload.producers.linger * 1000,
-        coarseness=coarseness(case),
+        coarseness=_coarseness(case),
         seconds=time.monotonic() - began,
         spreads=tuple(spread(name, good) for name in QUANTITIES),
         elected=elected(good),
@@ -181,7 +181,7 @@ def _summed(
     )
 
 
-def coarseness(case: Case) -> float:
+def _coarseness(case: Case) -> float:
     """Return the approximate number of records per batch, the resolution of counts in a simulated run."""
     producers = case.experiment.workload.producers
     return (FULL_RATE if producers.rate is None else producers.rate) * producers.linger

@@ -28,7 +28,7 @@ _FENCED: Final = frozenset({Error.PRODUCER_FENCED, Error.INVALID_PRODUCER_EPOCH}
 _NONE: Final = -1
 
 
-class Phase(Enum):
+class _Phase(Enum):
     """State of a transactional producer."""
 
     JOINING = auto()
@@ -76,7 +76,7 @@ class TransactionalProducer(Producer):
         self.ended_by_itself = ended_by_itself
         self.pid, self.slot, self.coordinator = slot, slot, coordinator
         self.draw = Random(seed)
-        self.phase = Phase.JOINING
+        self.phase = _Phase.JOINING
         self.txns: list[Txn] = []
         self.joined: set[int] = set()
         self.asking: set[int] = set()
@@ -103,7 +103,7 @@ class TransactionalProducer(Producer):
             self.coordinator.init(self.host, self.slot, self._initialised)
 
     def _initialised(self, error: Error, epoch: int) -> None:
-        if self.closed or self.phase is Phase.OVER:
+        if self.closed or self.phase is _Phase.OVER:
             return
         if error is not Error.NONE:
             self.clock.call_after(_AGAIN_NS, self.host.do, self._init)
@@ -112,7 +112,7 @@ class TransactionalProducer(Producer):
         self.epoch, self.must_abort = epoch, False
         for line in self.lines:
             line.epoch, line.next_sequence = epoch, 0
-        self.phase = Phase.IDLE
+        self.phase = _Phase.IDLE
         if first:
             super().start()
         else:
@@ -127,7 +127,7 @@ class TransactionalProducer(Producer):
 
     @property
     def idle(self) -> bool:
-        return self.phase is Phase.OVER or (self.stopping and self.phase is Phase.IDLE and super().idle)
+        return self.phase is _Phase.OVER or (self.stopping and self.phase is _Phase.IDLE and super().idle)
 
     def rows(self) -> list[TxnRow]:
         return [
@@ -139,14 +139,14 @@ class TransactionalProducer(Producer):
 
     def _make(self) -> None:
         """Add the due records to the open transaction; begin and end transactions when it is time."""
-        if self.closed or self.phase in (Phase.JOINING, Phase.OVER):
+        if self.closed or self.phase in (_Phase.JOINING, _Phase.OVER):
             return
         now = self.clock.now
-        if self.phase is Phase.IDLE and not self.stopping:
+        if self.phase is _Phase.IDLE and not self.stopping:
             self.txns.append(Txn(len(self.txns), self.made, now))
             self.joined.clear()
-            self.phase = Phase.OPEN
-        if self.phase is Phase.OPEN:
+            self.phase = _Phase.OPEN
+        if self.phase is _Phase.OPEN:
             due = int((now - self.began) / self.gap)
             stop = min(due, self.txns[-1].first + self.size)
             if stop > self.made:
@@ -155,7 +155,7 @@ class TransactionalProducer(Producer):
                 self._drain_all()
             if self.stopping or self.must_abort or self.made >= self.txns[-1].first + self.size:
                 self._finish()
-        if self._next <= now and (not self.stopping or self.phase is not Phase.IDLE):
+        if self._next <= now and (not self.stopping or self.phase is not _Phase.IDLE):
             self._next = now + self._least
             self.clock.call_at(self._next, self.host.do, self._make)
 
@@ -173,7 +173,7 @@ class TransactionalProducer(Producer):
 
     def _drain(self, line: Line) -> None:
         """Add a partition to the transaction before the first record is sent to it."""
-        if not line.queue or self.phase is Phase.OVER:
+        if not line.queue or self.phase is _Phase.OVER:
             return
         if line.place in self.joined:
             super()._drain(line)
@@ -185,7 +185,7 @@ class TransactionalProducer(Producer):
     def _added(self, line: Line, txn: int, error: Error, epoch: int) -> None:
         del epoch
         self.asking.discard(line.place)
-        if self.phase is Phase.OVER or txn != self.txns[-1].number:
+        if self.phase is _Phase.OVER or txn != self.txns[-1].number:
             return
         if error is Error.NONE:
             self.joined.add(line.place)
@@ -199,7 +199,7 @@ class TransactionalProducer(Producer):
         return super()._request(batch, sequence)._replace(transactional=True)
 
     def answered(self, attempt: ClientBatch, error: Error, offset: int) -> None:
-        fenced = error in _FENCED and self.phase is not Phase.OVER
+        fenced = error in _FENCED and self.phase is not _Phase.OVER
         super().answered(attempt, error, offset)
         if fenced:
             self._is_fenced()
@@ -219,13 +219,13 @@ class TransactionalProducer(Producer):
         super()._done(line, batch, outcome, error, offset)
         if outcome is not Outcome.ACKED:
             self.must_abort = True
-        if self.phase is Phase.ENDING and super().idle:
+        if self.phase is _Phase.ENDING and super().idle:
             self._end()
 
     # -- ending -------------------------------------------------------------------------------------------------
 
     def _finish(self) -> None:
-        self.phase = Phase.ENDING
+        self.phase = _Phase.ENDING
         self.wanted = self.stopping or self.draw.random() >= self.spec.abort_share
         self.until = self.clock.now + self.bound
         if super().idle:
@@ -242,12 +242,12 @@ class TransactionalProducer(Producer):
         self._ask_end(commit)
 
     def _ask_end(self, commit: bool) -> None:
-        if self.phase is Phase.ENDING and not self.closed:
+        if self.phase is _Phase.ENDING and not self.closed:
             answer = partial(self._told_end, commit)
             self.coordinator.end(self.host, self.slot, self.epoch, answer, commit=commit)
 
     def _told_end(self, commit: bool, error: Error, epoch: int) -> None:
-        if self.phase is not Phase.ENDING:
+        if self.phase is not _Phase.ENDING:
             return
         if error is Error.NONE:
             self._ended(TxnOutcome.COMMITTED if commit else TxnOutcome.ABORTED)
@@ -263,26 +263,26 @@ class TransactionalProducer(Producer):
         txn.outcome, txn.ended = outcome, self.clock.now
         if self.must_abort:
             # KIP-360: after an error a new producer epoch, whose sequence numbers begin again.
-            self.phase = Phase.JOINING
+            self.phase = _Phase.JOINING
             self._init()
             return
-        self.phase = Phase.IDLE
+        self.phase = _Phase.IDLE
         self._make()
 
     def _is_fenced(self) -> None:
-        if self.phase is not Phase.OVER:
+        if self.phase is not _Phase.OVER:
             if self.txns and self.txns[-1].commit != _NONE and self.txns[-1].ended == _NONE:
                 self.txns[-1].outcome = TxnOutcome.FENCED
             self._over("fenced")
 
     def _over(self, why: str) -> None:
         """End the producer's process for the reason `why`; records without an outcome fail with PURGED."""
-        self.gave_up, self.phase = why, Phase.OVER
+        self.gave_up, self.phase = why, _Phase.OVER
         super().purge()
         if not self.fenced_by_another and not self.closed:
             self.ended_by_itself(self)
 
     def purge(self) -> None:
         """Stop the producer at the end of the run; records without an outcome end with the error PURGED."""
-        self.phase = Phase.OVER
+        self.phase = _Phase.OVER
         super().purge()

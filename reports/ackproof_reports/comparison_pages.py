@@ -32,7 +32,7 @@ _STYLES: Final = ("base.css", "matrix.css", "case.css", "print.css")
 
 
 @dataclass(frozen=True)
-class RunShown:
+class _RunShown:
     """Evidence for a claim on its page: the bounds checked in one run, or over the repeats of cases.
 
     `run`: its folder; '' over repeats. `spark`: acks per second of that run; None if it has no series.
@@ -62,7 +62,7 @@ def render_claims(folder: Path) -> None:
     write_atomically(folder / "claims.html", page)
 
 
-def _runs_shown(folder: Path, judged: ClaimJudged) -> list[RunShown]:
+def _runs_shown(folder: Path, judged: ClaimJudged) -> list[_RunShown]:
     runs = [
         (case, run, tuple(shown))
         for (case, run, _), shown in groupby(
@@ -77,7 +77,7 @@ def _runs_shown(folder: Path, judged: ClaimJudged) -> list[RunShown]:
             seen[run] = course, read_series(files.series, BINS, [])
     peak = max((peak_rate(series) for _, series in seen.values()), default=0.0)
     return [
-        RunShown(
+        _RunShown(
             case,
             run,
             shown,
@@ -94,7 +94,7 @@ _EDGE: Final = 8
 
 
 @dataclass(frozen=True)
-class TrendMark:
+class _TrendMark:
     """One batch in the trend picture. `x`: place of the batch in the order of dates; `seen`, `low`, `high`:
     its mean and the ends of the confidence interval, as y coordinates.
 
@@ -110,14 +110,14 @@ class TrendMark:
 
 
 @dataclass(frozen=True)
-class TrendLine:
+class _TrendLine:
     """One quantity of one case over several batches. `top`: value at the upper edge. `changes`: x of each
     batch before which settings or the Kafka version changed.
     """
 
     title: str
     top: str
-    marks: tuple[TrendMark, ...]
+    marks: tuple[_TrendMark, ...]
     changes: tuple[float, ...]
 
 
@@ -136,7 +136,7 @@ def trend_page(found: TrendFile) -> str:
     return render("trend.html.j2", _STYLES, found=found, cases=cases, BOX=(WIDTH, HEIGHT))
 
 
-def _line(title: str, unit: str, case: TrendCase, sides: Sequence[ComparedSide]) -> TrendLine:
+def _line(title: str, unit: str, case: TrendCase, sides: Sequence[ComparedSide]) -> _TrendLine:
     top = max(
         (number for side in sides for number in (side.low, side.high, side.middle) if number is not None),
         default=0,
@@ -155,9 +155,9 @@ def _line(title: str, unit: str, case: TrendCase, sides: Sequence[ComparedSide])
             low, high = (side.middle if end is None else end for end in (side.low, side.high))
             tone = {"PASS": "good", "FAIL": "bad"}.get(point.worst, "warn")
             what = f"{point.batch}: {side.seen} ({side.interval}), {point.verdicts}"
-            marks.append(TrendMark(x_of(index), height(low), height(high), height(side.middle), tone, what))
+            marks.append(_TrendMark(x_of(index), height(low), height(high), height(side.middle), tone, what))
     changes = tuple(x_of(index) for index, point in enumerate(case.points) if point.changed)
-    return TrendLine(title, f"{top:.4g} {unit}", tuple(marks), changes)
+    return _TrendLine(title, f"{top:.4g} {unit}", tuple(marks), changes)
 
 
 def comparison_page(found: ComparisonFile) -> str:

@@ -35,7 +35,7 @@ Measure = Callable[[Evidence], Iterable[tuple[Asked, Value]]]
 """Function that yields the measured quantities of one run, each with its value."""
 
 
-def every_quantity(evidence: Evidence) -> Iterable[tuple[Asked, Value]]:
+def _every_quantity(evidence: Evidence) -> Iterable[tuple[Asked, Value]]:
     """Yield every quantity of a run over all partitions together, and those that its experiment expects:
     ((quantity, window), value), the first two as texts."""
     told: set[Asked] = set()
@@ -111,7 +111,7 @@ def _untold(name: str) -> Value:
     return Value.unknown(f"{name} has no value")
 
 
-def groups_of(directory: Path, file: BatchFile, measure: Measure = every_quantity) -> dict[str, Group]:
+def groups_of(directory: Path, file: BatchFile, measure: Measure = _every_quantity) -> dict[str, Group]:
     """Return the cases of a batch by `experiment: settings`, each with all of its repeats measured. A repeat that
     cannot be measured counts as an unknown value, with the reason.
 

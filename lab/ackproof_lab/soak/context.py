@@ -49,12 +49,12 @@ def surfaced(unsaid: Mapping[tuple[int, int], NumberRuns], read: Rows, which: Bo
         found |= mine
         seqs = distinct_values(read.ints("seq")[mine])
         found_attempts.append(
-            attempts_of(np.full(len(seqs), producer), seqs, outcome, np.full(len(seqs), -1))
+            _attempts_of(np.full(len(seqs), producer), seqs, outcome, np.full(len(seqs), -1))
         )
     return found, concat_rows(found_attempts, PRODUCED)
 
 
-def attempts_of(producer: Ints, seq: Ints, outcome: Ints | int, offset: Ints) -> Rows:
+def _attempts_of(producer: Ints, seq: Ints, outcome: Ints | int, offset: Ints) -> Rows:
     """Return attempts as produced rows, with only the columns that the checks of order and duplicates read.
     The arrays have one element per attempt; a single `outcome` is that of all."""
     count = len(seq)
@@ -101,7 +101,7 @@ def context(highest: Rows, again: Rows) -> tuple[Rows, Rows]:
     offset = rows.ints("offset")
     outcome = np.where(rows.flags("acked"), Outcome.ACKED, Outcome.INDETERMINATE)
     acked_at = np.where(rows.flags("acked") & (offset >= 0), offset, -1)
-    produced = attempts_of(rows.ints("producer"), rows.ints("seq"), outcome, acked_at)
+    produced = _attempts_of(rows.ints("producer"), rows.ints("seq"), outcome, acked_at)
     read = {
         "reader": constant_column(-1, "i4", count),
         "assignment": np.arange(count, dtype=np.int32),

@@ -34,7 +34,7 @@ _NICE: Final = 10
 
 
 @dataclass(frozen=True)
-class SoakState:
+class _SoakState:
     """State that the audit of one window passes to the audit of the next: per partition, and the audited
     parts of each producer.
     """
@@ -43,7 +43,7 @@ class SoakState:
     chunks: dict[int, NumberRuns] = field(default_factory=dict)
 
     @classmethod
-    def load(cls, path: str) -> SoakState:
+    def load(cls, path: str) -> _SoakState:
         """Load the state from a file; '' (the first window) returns an empty state."""
         if not path:
             return cls()
@@ -58,7 +58,7 @@ def audit_window(order: WindowTask, folder: Path) -> WindowFile:
 
     Raises `Rejected`, `UnreadablePart`, ArrowException, OSError.
     """
-    state = SoakState.load(order.state)
+    state = _SoakState.load(order.state)
     chunks = dict(state.chunks)
     for client, parts in order.produced.items():
         known = chunks.get(order.producers[client], NumberRuns())
@@ -94,7 +94,7 @@ def audit_window(order: WindowTask, folder: Path) -> WindowFile:
         )
     found = audit(folder / "findings.parquet", given, state.places, told)
     if not order.last:
-        (folder / "state").write_bytes(pickle.dumps(SoakState(found.carried, chunks)))
+        (folder / "state").write_bytes(pickle.dumps(_SoakState(found.carried, chunks)))
     outcomes = np.bincount(
         np.concatenate([rows["outcome"] for rows in produced.values()] or [np.empty(0, np.int8)]),
         minlength=len(Outcome),

@@ -80,8 +80,8 @@ class _LogDirRun(DownRun[LogDirFault]):
         self.world.journal.note(BrokerChanged, node=node, broker_epoch=epoch, log_dirs=left)
 
     def is_in_effect(self) -> bool:
-        """Return True if the broker has ended; or, with several log dirs, if it no longer serves the replicas
-        in the failed one.
+        """Return True if every target broker has ended; or, with several log dirs, if each no longer serves the
+        replicas in its failed one.
         """
         if self.single:
             return super().is_in_effect()
