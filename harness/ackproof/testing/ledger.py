@@ -87,7 +87,7 @@ class Ledger:
         reads every topic back and audits it. Fails for two reasons. (a) Acknowledged records are gone, moved
         or broken: Kafka, or its configuration, lost them. (b) Records are missing whose delivery failed or is
         unknown, and which were not given up (`gave_up`): the code under test swallowed the error. Raises
-        `EvidenceMissing` if the evidence is not enough.
+        `EvidenceMissing` if the evidence is not enough, `NodeDied` if a node died by itself.
         """
         __tracebackhide__ = True
         evidence = self._gather(settle_s)
@@ -128,8 +128,8 @@ class Ledger:
     def assert_no_duplicates(self, *, by_content: bool = False, settle_s: float = 60.0) -> None:
         """Assert that no record is there twice. Waits, reads back and audits like `assert_durable`.
 
-        By identity: one produce call, several copies (retries of the client library). With `by_content` also
-        records that the code under test produced again: same topic, key and value.
+        By identity: one produce call, several copies (retries of the client library). With `by_content` also records
+        that the code under test produced again: same topic, key and value. Raises `EvidenceMissing`, `NodeDied`.
         """
         __tracebackhide__ = True
         evidence = self._gather(settle_s)
