@@ -77,7 +77,8 @@ class Batch(NamedTuple):
 def excused(facts: Facts) -> Mapping[str, Mapping[Excuse, int]]:
     """Return, by class and excuse, how many findings do not count: the client library or a setting explains them.
 
-    Classes that have no excuse under the settings of the run, or no findings, are missing or empty.
+    Classes that have no excuse under the settings of the run, or no findings, are missing or empty. Raises OSError,
+    ArrowException or `BadInput` for a broken file.
     """
     producers, counts = facts.case.experiment.workload.producers, facts.audit.counts
     if producers.idempotence:
@@ -103,7 +104,8 @@ def count_new_producer_epochs(facts: Facts) -> int:
     """Count `duplicate` findings whose copies a broker cannot recognize: the producer sent them again in a
     new epoch.
 
-    Returns 0 without the logs on disk: only they have the producer epochs.
+    Returns 0 without the logs on disk: only they have the producer epochs. Raises OSError, ArrowException or `BadInput`
+    for a broken file.
     """
     if not facts.run.replica_batches.exists():
         return 0

@@ -39,7 +39,8 @@ class Oracle(Protocol):
         """
 
     def replay(self, case: Case, run: CaseDir) -> ConformanceFile:
-        """Replay the observed steps of an audited run. Raises `BadInput` for files that cannot be read."""
+        """Replay the observed steps of an audited run, and explain its losses by them. Return the content of
+        `conformance.json`. Raises `BadInput` for files that cannot be read."""
 
 
 class SettingsOracle:

@@ -61,10 +61,10 @@ class _Clock(NamedTuple):
 
 
 def work_out_removals(run: CaseDir) -> None:
-    """Write `removals.json` for a run, before its audit; nothing for a ledger of another tool, which has no
-    case.
+    """Remove an older `removals.json` of a run, and write a new one before its audit; none for a ledger of another
+    tool, which has no case.
 
-    Raises `BadInput` for facts of a run that cannot be read.
+    Raises `BadInput` for facts of a run that cannot be read, and OSError.
     """
     if run.removals_json.exists():
         run.removals_json.unlink()

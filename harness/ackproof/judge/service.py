@@ -201,7 +201,8 @@ def _add_result(sends: Sends, attempt: ProgramEvent, result: ProgramEvent) -> No
 
 
 def unwritten(run: CaseDir, told: ServiceEvents, output: str) -> list[Position]:
-    """Return the positions in the output topic that an instance told as acknowledged, and that hold no record."""
+    """Return the positions in the output topic that an instance told as acknowledged, and that hold no record, sorted.
+    Raises OSError or ArrowException."""
     table = storage.read_table(run.service_output, columns=["partition", "offset"])
     there: dict[int, set[int]] = defaultdict(set)
     for partition, offset in zip(table["partition"].to_pylist(), table["offset"].to_pylist(), strict=True):

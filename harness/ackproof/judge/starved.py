@@ -178,8 +178,10 @@ def _starved(seen: QuietSeconds, *, had_room: bool, died: bool) -> tuple[str, ..
 
 
 def quiet(facts: Facts) -> Spans:
-    """Return the time spans (begin, end in ns) of load without a fault at work. Callers use `Facts.quiet`,
-    computed once.
+    """Return the time spans (begin, end in ns) of load without a fault at work, in order.
+
+    A fault is at work from its request until five seconds after it has recovered or missed; one that never did, to the
+    end. The first second of the load is left out. Callers use `Facts.quiet`, computed once.
     """
     lives: list[tuple[float, float]] = []
     for number, life in facts.faults.items():

@@ -27,9 +27,10 @@ _ANYTHING: Final = "command"
 
 
 def work_out_timestamps(run: CaseDir) -> None:
-    """Write `timestamps.json` for a run before its audit; nothing for a run of an older version.
+    """Remove an older `timestamps.json` of a run, and write a new one before its audit; none for a run of an older
+    version.
 
-    Raises `BadInput` for facts of a run that cannot be read.
+    Raises `BadInput` for facts of a run that cannot be read, and OSError.
     """
     run.timestamps_json.unlink(missing_ok=True)
     if not run.timeline.exists() or not run.case_json.exists():

@@ -83,7 +83,8 @@ Row = tuple[int, int, int, int]
 
 @dataclass(frozen=True)
 class CheckedProcess:
-    """One instance of the program. `status`: how it ended. `killed`: by the check."""
+    """One instance of the program. `lines`: the file with its standard output. `started_ns`: on CLOCK_MONOTONIC.
+    `status`: its exit status, negative for a signal. `killed`: True if the check killed it under load."""
 
     id: str
     lines: Path
@@ -131,7 +132,8 @@ def events_of(role: Role) -> tuple[EventName, ...]:
 
 
 def examine(role: Role, instances: Sequence[CheckedProcess], truth: Truth) -> Report:
-    """Hold the lines of a program's instances against what brokers have."""
+    """Check the lines of a program's instances by themselves, and compare them with what brokers have (`truth`). If an
+    instance broke the contract in a line, nothing is compared with brokers. Raises OSError."""
     told: list[Sequence[ProgramEvent]] = []
     breaches: list[tuple[str, Breach]] = []
     every_line = True

@@ -59,7 +59,7 @@ def needed_at(level: int) -> tuple[EventName, ...]:
 
 
 def level_of(names: Container[EventName]) -> int:
-    """Return the highest level whose events are all among these."""
+    """Return the highest level whose events, and those of all lower levels, are among these; 0 for none."""
     return max((one for one in NEEDED if all(name in names for name in needed_at(one))), default=0)
 
 

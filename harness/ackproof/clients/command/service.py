@@ -112,7 +112,7 @@ class Service:
             self.start_instance()
 
     def start_instance(self) -> Instance:
-        """Start one more instance."""
+        """Start one more instance, and add it to `instances`. Raises `BadInput` if its program cannot be started."""
         name = f"s{len(self.instances)}"
         folder = self._run.clients / name
         folder.mkdir(parents=True)
@@ -150,7 +150,7 @@ class Service:
 
     def await_rest(self, cluster: Cluster) -> tuple[tuple[str, int, int], ...]:
         """Wait until the group has committed the end of the input, and the output has not grown for `_QUIET_S`; at most
-        `settle` seconds. Returns the high watermarks of the input.
+        `settle` seconds, and not once an instance has died. Returns (topic, partition, high watermark) of the input.
         """
         spec = self.spec
         goal = ends(cluster, spec.input)
@@ -239,9 +239,10 @@ def ends(cluster: Cluster, topic: str) -> dict[TopicPartition, int]:
 def read_output(
     bootstrap: str, places: Mapping[TopicPartition, int], identify: Callable[[Message], Identity]
 ) -> tuple[list[tuple[int, int, int, int]], str]:
-    """Read partitions from their beginning to these ends, at read_committed.
+    """Read partitions from their beginning to these ends, at read_committed. `identify` returns producer and seq of a
+    record.
 
-    Returns the rows of `rundir.service.OUTPUT`, and why the read is not complete; '' if it is.
+    Returns the rows (producer, seq, partition, offset), and why the read is not complete; '' if it is.
     """
     config = {
         "bootstrap.servers": bootstrap,
@@ -276,7 +277,8 @@ def read_output(
 
 
 def ask_sink(command: Sequence[str]) -> list[tuple[int, int, int, int]]:
-    """Run a command that prints one identity a line. Return the rows of `rundir.service.OUTPUT`. Raises `BadInput`."""
+    """Run a command that prints one identity a line. Return a row (producer, seq, -1, line number from 0) for each line
+    that is not blank; producer and seq are -1 if they cannot be read. Raises `BadInput` if the command fails."""
     try:
         answer = subprocess.run(command, capture_output=True, text=True, timeout=_SINK_S, check=False)
     except (OSError, subprocess.TimeoutExpired) as error:

@@ -63,8 +63,8 @@ def check_committed_offsets(facts: Facts) -> Iterator[Opinion]:
     OffsetFetch, or a replica's log of `__consumer_offsets`, has something else than the group's last confirmed
     commits.
 
-    Yields `lacks` if the coordinator runs and gave no answer, `not judged` where a fault may have removed commits,
-    else `agrees`.
+    Yields `lacks` if the coordinator runs and gave no answer, `not judged` if it does not run or where a fault may have
+    removed commits, else `agrees`; nothing if no committed offsets were asked for.
     """
     file = facts.committed
     if file is None:

@@ -39,7 +39,7 @@ def check_end(facts: Facts) -> Iterator[Opinion]:
 
 def check_faults(facts: Facts) -> Iterator[Opinion]:
     """Yield an opinion of kind `lacks` for each fault that was not injected, not confirmed or not confirmed
-    as healed."""
+    as healed. A fault that missed yields none."""
     for fault in facts.case.faults:
         name = f"fault {fault_name(fault.number)}"
         for text in _missing_steps(facts.lifelines.fault_events.get(fault.number, ())):

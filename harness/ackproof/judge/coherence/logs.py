@@ -32,8 +32,9 @@ def check_final_read(facts: Facts) -> Iterator[Opinion]:
     """Check the final read against itself, the case and the samples.
 
     Yields an opinion of kind `contradicts` for what cannot both be true (`lacks` in a sealed run, if both are
-    answers of Kafka), `breaks` if the logs of all in-sync replicas begin too late and no setting deletes
-    records, and `lacks` for a partition without a sample after the load.
+    answers of Kafka), and `breaks` if the logs of all in-sync replicas begin too late and no setting deletes
+    records. Yields `lacks` if only the read begins too late, for a partition without a sample after the load, and in a
+    sealed run for a partition whose records were not counted.
     """
     final = facts.final_read
     if final is None:

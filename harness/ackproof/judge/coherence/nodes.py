@@ -102,7 +102,7 @@ def _kept_leaderships(facts: Facts) -> Iterator[str]:
 
 def check_scrapes(facts: Facts) -> Iterator[Opinion]:
     """Yield an opinion of kind `contradicts` where scrapes of metrics do not fit the case, their order, the
-    lives of nodes or the ISRs."""
+    lives of nodes or the ISRs. Raises `BadInput`, OSError or ArrowException for a broken file."""
     if not facts.scrapes:
         return
     if not facts.case.experiment.observe.metrics:

@@ -56,9 +56,9 @@ class RowRule(NamedTuple):
 
 
 def check_rows(facts: Facts) -> Iterator[Opinion]:
-    """Yield an opinion of kind `contradicts` for each rule that a produced row breaks (`breaks` if a broker
-    answered so), and for rows of partitions that the case does not have; of kind `lacks` for a partition that
-    never acknowledged a record."""
+    """Yield an opinion of kind `contradicts` for each rule that a produced row breaks (`breaks` in a sealed run if a
+    broker answered so), and for rows of partitions that the case does not have; of kind `lacks` for a partition that
+    never acknowledged a record. Nothing is yielded if a part of the ledger cannot be read."""
     rules, places = list(_rules(facts)), _PartitionsOfAttempts()
     count: Counter[str] = Counter()
     example: dict[str, str] = {}

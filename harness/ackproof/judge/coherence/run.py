@@ -79,8 +79,9 @@ def _time_goes_back(events: Sequence[Event]) -> Iterator[str]:
 
 
 def check_settings(facts: Facts) -> Iterator[Opinion]:
-    """Yield an opinion of kind `contradicts` for each topic setting of the case that differs from the
-    metadata log: a verdict rests on the settings in force."""
+    """Yield an opinion of kind `contradicts` for each topic whose min.insync.replicas,
+    unclean.leader.election.enable or replication factor differs between the case and the metadata log: a verdict
+    rests on the settings in force."""
     yield from map(contradicts, dict.fromkeys((*_topic_configs(facts), *_replication_factors(facts))))
 
 
