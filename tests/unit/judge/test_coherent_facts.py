@@ -214,11 +214,24 @@ def test_rows(make_run: MakeRun, change: dict[str, Any], producers: str, words: 
         assert [*check_rows(Facts.read(run))] == by_footer
 
 
-@pytest.mark.parametrize(("sealed", "kind"), [(True, Says.BREAKS), (False, Says.CONTRADICTS)])
+ANSWERED = "answer_request: {link: clients -> leader(orders/0), api: Fetch, error: NOT_LEADER_OR_FOLLOWER}"
+
+
+@pytest.mark.parametrize(
+    ("sealed", "fault", "kind"),
+    [
+        (True, "", Says.BREAKS),
+        (False, "", Says.CONTRADICTS),
+        pytest.param(True, ANSWERED, Says.CONTRADICTS, id="the harness may have answered"),
+    ],
+)
 def test_a_broker_that_names_no_offset_breaks_a_promise_if_nobody_changed_the_ledger(
-    make_run: MakeRun, sealed: bool, kind: Says
+    make_run: MakeRun, sealed: bool, fault: str, kind: Says
 ) -> None:
-    facts = Facts.read(make_run(producers="acks: 1", attempts=[{**attempt(0, 0.5), "offset": -1}]))
+    text = EXPERIMENT.format(producers="acks: 1", min_insync=2, expect="")
+    if fault:
+        text = text.replace("kill: {target: leader(orders/0)}", fault).replace("restart_after", "for")
+    facts = Facts.read(make_run(experiment=text, attempts=[{**attempt(0, 0.5), "offset": -1}]))
     if sealed:
         facts.run.seal.write_text("{}")
     (found,) = check_rows(facts)

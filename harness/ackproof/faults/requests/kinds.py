@@ -229,6 +229,10 @@ class AnswerRequest(RequestFault):
         there = (*ANSWERABLE, *OF_PARTITIONS, *OF_MEMBERS)
         if self.api not in there:
             say.report(("api",), f"a response of {self.api} has no error; these have: {', '.join(there)}")
+        elif self.api == "Produce" and self.error == "DUPLICATE_SEQUENCE_NUMBER":
+            say.report(
+                ("error",), "clients take it for an acknowledgement: what never arrived would be called lost"
+            )
         elif self.side == "response" and self.api == "EndTxn":
             say.report(("side",), "what was committed would be called aborted by its own client")
         elif (
