@@ -111,8 +111,9 @@ class FoundClass:
 class Explored:
     """Result of a search. `missing`: wanted classes that were not found.
 
-    `exhausted`: every state was visited, so the missing classes are impossible; False: a limit ended the
-    search. `states`: number visited. `depth`: steps from the first state to the last ones visited.
+    `exhausted`: every state was visited, so the missing classes are impossible; False: the search ended at a limit,
+    or when all wanted classes were found. `states`: number visited. `depth`: steps from the first state to the last
+    ones visited.
     """
 
     found: tuple[FoundClass, ...]

@@ -113,8 +113,8 @@ def begin_epoch(log: Log, epoch: int) -> Log:
 
 
 def end_of_epoch(log: Log, epoch: int) -> EpochEntry:
-    """Return the newest epoch not above the given one; `start` of the result is the offset at which that
-    epoch ends (LeaderEpochFileCache.endOffsetFor, KIP-279).
+    """Return the newest epoch of this log that is not above the given one; `start` of the result is the offset at
+    which that epoch ends (LeaderEpochFileCache.endOffsetFor, KIP-279).
 
     The given epoch itself, with the start of the oldest one, if all epochs of this log are newer. (UNKNOWN,
     UNKNOWN) if all are older, or the log has none.

@@ -237,7 +237,8 @@ def taken_over(transaction: Transaction) -> Transaction:
     """Return a transaction as the next coordinator loads it
     (TransactionStateManager.loadTransactionMetadata).
 
-    The transaction log does not say which markers are written, so all are written again.
+    The transaction log does not say which markers are written, so all are written again. The coordinator epoch rises
+    by one.
     """
     partitions = transaction.decided if transaction.state in DECIDED else transaction.partitions
     return transaction._replace(partitions=partitions, coordinator_epoch=transaction.coordinator_epoch + 1)

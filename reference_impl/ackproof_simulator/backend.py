@@ -101,7 +101,7 @@ class _Recorder:
 
 
 def run_in_model(case: Case, run: CaseDir, replay: str, tell: OnEvent | None = None) -> Simulation:
-    """Run one case in virtual time and leave its run directory. The ledgers follow from the case's seed
+    """Run one case in virtual time and leave its run directory. The ledgers follow from the case and its seed
     alone.
 
     `replay`: the command line that repeats the run. `tell` is called with each event of the timeline, in order,

@@ -252,7 +252,7 @@ def shrink(case: Case, seed: int, what: str) -> ShrunkSchedule | None:
     """Search for fewer faults that still show a finding. The case has its own seed, `seed`; `what` names a
     quantity of `Counts`. None if the case does not show it, or has no fault.
 
-    At most 200 schedules are simulated.
+    About 200 schedules are simulated at most.
     """
     setting = setting_of(case)
     first = Simulation(setting, case)

@@ -93,7 +93,8 @@ class World:
         self.timing, self.random = self.scene.timing, self.scene.random
 
     def index(self, topic: str, number: int) -> int:
-        """Return a partition's index in the order of all partitions; those of internal topics come last."""
+        """Return a partition's index in the order of all partitions; those of internal topics come last. Raises
+        StopIteration for an unknown one."""
         return next(i for i, p in enumerate(self._all) if p.place == (topic, number))
 
     @property
@@ -239,7 +240,8 @@ class World:
         registrations: tuple[Registration, ...],
         processes: Mapping[int, Process],
     ) -> list[PartitionRun]:
-        """Create a topic, and return its partitions. `registrations`, `processes`: of all brokers at this time.
+        """Create a topic, and return its partitions, which the caller adds to the world. `registrations`, `processes`:
+        of all brokers at this time.
 
         The ISR is all active replicas, of which the first one leads (buildPartitionRegistration).
         """

@@ -32,8 +32,8 @@ __all__ = ["render_batch"]
 def render_batch(batch_dir: Path) -> None:
     """Write the three reports of a batch into its folder; a reader sees the old file or the new one of each.
 
-    Raises `BadInput` when the folder holds neither a readable `batch.json` nor a single case, OSError if a report
-    cannot be written.
+    Raises `BadInput` when the folder holds neither a readable `batch.json` nor a single case, or a broken
+    `pairs.json`; OSError if a report cannot be written.
     """
     # Heavy imports (pyarrow, jinja2) only when something is rendered.
     from ackproof.rundir.documents import write_atomically

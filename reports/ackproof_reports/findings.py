@@ -149,7 +149,7 @@ class Line:
 
     def numbers(self, name: str) -> str:
         """Return a column of the findings (`offset`, `producer` or `seq`) as text: one number, or the lowest
-        and the highest.
+        and the highest; `ABSENT` if none is known.
         """
         known = [row[name] for row in self.rows if row[name] >= 0]
         return number_range(known) if known else ABSENT

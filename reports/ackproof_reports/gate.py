@@ -74,7 +74,7 @@ class GateColumn:
 @dataclass(frozen=True)
 class GateResult:
     """Results of `ackproof gate` on all Kafka versions; the first column is the current version.
-    `comparison`: the other columns compared with the first.
+    `comparison`: the other columns compared with the first; None if there was nothing to compare.
     """
 
     columns: Sequence[GateColumn]

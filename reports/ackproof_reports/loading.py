@@ -75,7 +75,7 @@ class CaseView:
 
     @property
     def verdict(self) -> Verdict | None:
-        """Verdict in `batch.json`, else in `verdict.json`; None if there is none."""
+        """Verdict in `batch.json`, else in `verdict.json`; None if there is none, or the harness failed on the case."""
         if self.entry.verdict is not None or self.entry.error is not None:
             return self.entry.verdict
         return self.judged.verdict if self.judged else None
@@ -186,8 +186,8 @@ class BatchView:
         return min(starts, default=0)
 
     def title(self, case: CaseView) -> str:
-        """Return the title of a case: `acks=all, min.insync.replicas=2`, with the repeat if there are
-        several.
+        """Return the title of a case: `acks=all, min.insync.replicas=2`, after its experiment if the batch has
+        several, and with the repeat if there are several.
         """
         names = setting_names(list(case.settings))
         text = ", ".join(f"{names[path]}={scalar(value)}" for path, value in case.settings.items())

@@ -200,8 +200,8 @@ def chart_data(
 ) -> ChartData | None:
     """Return the chart data of a case; None if it has neither a series, samples nor events.
 
-    `strips`: leader and ISR over time. `lost`: number of lost records by partition; partitions with most are
-    drawn first.
+    `strips`: leader and ISR over time. `lost`: number of lost records by partition. At most `MAX_PLACES` partitions
+    are drawn, those with most lost records.
     """
     if (series is None or not series.bins) and not strips and not course.end_ns:
         return None

@@ -165,7 +165,8 @@ def markdown_code(text: str) -> str:
 
 
 def summary(batch: BatchView, facts: Sequence[CaseFacts]) -> str:
-    """Return the summary of a batch as Markdown, for a pull request or a job summary."""
+    """Return the summary of a batch as Markdown, for a pull request or a job summary. Raises `BadInput` for a broken
+    `pairs.json`."""
     told = answers(batch)
     lines = [f"## ackproof: {markdown(batch.name)}", ""]
     lines += [

@@ -223,7 +223,7 @@ class Gate:
 
     @classmethod
     def parse(cls, text: str) -> Gate:
-        """Parse a limit such as `slower:20%`. Raises ValueError."""
+        """Parse a limit such as `slower:20%`. Raises ValueError for any other text."""
         match = _GATE.match(text.strip())
         if match is None:
             raise ValueError(f"expected slower:20%, not '{text[:60]}'")

@@ -124,7 +124,7 @@ def _statistic(word: str) -> Statistic:
 
 
 def limit_of(text: str | None) -> Gate | None:
-    """Parse the value of `--fail-on`, such as `slower:20%`; None returns None. Raises `BadInput`."""
+    """Parse the value of `--fail-on`, such as `slower:20%`; None returns None. Raises `BadInput` for any other text."""
     from ackproof_lab.compare.batches import Gate
 
     try:

@@ -122,7 +122,7 @@ class LedgerProgress:
 
     def later(self, producer: Ints, seq: Ints) -> Bools:
         """Return a mask of the identities (producer, seq; parallel arrays) that may still be written to the
-        ledger: producers count their sends slightly late.
+        ledger: producers count their sends slightly late. None in the last window.
         """
         waits = np.zeros(len(seq), dtype=np.bool_)
         for number, chunks in self.chunks.items() if not self.last else ():

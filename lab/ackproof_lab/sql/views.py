@@ -182,8 +182,8 @@ class Answer:
 
 
 def ask(spark: SparkSession, views: Views, statement: str | None, limit: int | None) -> Answer:
-    """Run a statement and return at most `limit` rows (None: all). Without a statement, return the list of
-    views.
+    """Run a statement and return at most `limit` rows (None: all). Without a statement, return a row for each view:
+    its name, its number of rows, its columns.
 
     Raises `BadInput` with the statement's error on one line, or if the answer has a value that Python cannot hold;
     `AuditFailed` if Spark or a file failed.

@@ -258,7 +258,8 @@ class KeptLog:
 
 def kept_log(observed: Observed, replicas: Sequence[Replica], leader: int) -> KeptLog | None:
     """Return the log of broker `leader`. If it could not be read, the longest log among `replicas`; None if
-    none was read. Of a deleted replica only the epochs are known. Raises OSError or ArrowException.
+    none was read. Of a deleted replica only the epochs are known; each counts as one batch. Raises OSError or
+    ArrowException.
     """
     whole = [replica for replica in replicas if not replica.reason and replica.log_end >= 0]
     if not whole:

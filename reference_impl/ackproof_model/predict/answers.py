@@ -117,7 +117,8 @@ def ask_ahead(scopes: Iterable[Scope], *, max_states: int = USUAL_STATES) -> Ite
     """Search several scopes in parallel and fill the cache, where `answers` finds the results. Yields
     progress as (done, total).
 
-    With fewer than two scopes to search, or a single core, it does nothing and yields nothing.
+    It searches while it is iterated. With fewer than two scopes to search, or a single core, it does nothing and
+    yields nothing.
     """
     new = [scope for scope in dict.fromkeys(scopes) if remembered(scope, max_states) is None]
     if min(cores(), len(new)) < 2:

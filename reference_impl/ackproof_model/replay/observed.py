@@ -135,7 +135,7 @@ class Observed:
 
     @cached_property
     def stall_ns(self) -> int:
-        """Longest time in ns for which a fault of the run froze a disk."""
+        """Longest time in ns for which a fault of the case freezes a disk; 0 without such a fault."""
         stalls = [round(fault.stall * 1e9) for fault in self.case.faults if isinstance(fault, SlowDisk)]
         return max(stalls, default=0)
 

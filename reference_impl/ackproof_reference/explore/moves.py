@@ -41,8 +41,8 @@ from ackproof_reference.node import step
 
 
 def moves(scope: Scope) -> tuple[Group, ...]:
-    """Return everything that may happen in a scope: elections, failures, registrations, metadata updates,
-    produced records, fetches and ISR changes.
+    """Return the groups of all steps that may happen in a scope: elections, failures, registrations, metadata
+    updates, produced records, fetches and ISR changes.
     """
     asked_for = ("hand_overs", "preferred", "unclean", "reassignments")
     elections = partial(_elections, scope)

@@ -287,7 +287,7 @@ class Search:
         self.renew()
 
     def way_to(self, state: int) -> list[StoryLine]:
-        """Return the counterexample that leads to a visited state: the shortest path from the first state."""
+        """Return the shortest counterexample that leads to a visited state. Raises KeyError for any other state."""
         way = [state]
         while (parent := self.seen[way[-1]]) != way[-1]:
             way.append(parent)

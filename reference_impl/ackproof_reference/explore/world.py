@@ -83,8 +83,8 @@ _MOST_BETWEEN = 8
 
 
 class Retelling:
-    """Converts a path of the reduced model to a path of the plain model, whose single steps a reader can
-    follow.
+    """Converts a path of the reduced model, with which it is called, to a path of the plain model, whose single
+    steps a reader can follow.
     """
 
     def __init__(self, scope: Scope) -> None:
