@@ -59,8 +59,8 @@ class Produced(NamedTuple):
 class WriteMarker(NamedTuple):
     """Request of the transaction coordinator to end a transaction on one partition (WriteTxnMarkers, KIP-98).
 
-    `coordinator_epoch`: leader epoch of the coordinator's partition of the transaction log. `version`: that
-    of the producer's protocol (transaction.version: 2 since KIP-890's second part).
+    `commit`: False to abort it. `coordinator_epoch`: leader epoch of the coordinator's partition of the transaction
+    log. `version`: that of the producer's protocol (transaction.version: 2 since KIP-890's second part).
     """
 
     producer: int
@@ -73,7 +73,8 @@ class WriteMarker(NamedTuple):
 class Fetch(NamedTuple):
     """A follower's request for the records after its log end.
 
-    It carries the follower's leader epoch (KIP-320) and the last epoch in its log (KIP-595).
+    `broker_epoch`: the follower's incarnation. `leader_epoch`: the one that it follows in (KIP-320). `offset`: its log
+    end. `last_epoch`: the last epoch in its log (KIP-595); UNKNOWN if it has none.
     """
 
     follower: int
@@ -107,7 +108,8 @@ class Fetched(NamedTuple):
 
 
 class AskEpochEnd(NamedTuple):
-    """OffsetForLeaderEpoch (KIP-101): the request for the end of an epoch in the leader's log."""
+    """OffsetForLeaderEpoch (KIP-101): a follower's request for the end of `epoch` in its leader's log. `leader_epoch`:
+    the one that the follower follows in."""
 
     follower: int
     leader: int

@@ -272,7 +272,7 @@ class Network:
 
 @dataclass
 class Scene:
-    """Objects that all parts of a simulated run share.
+    """Objects that all parts of a simulated run share. `record_bytes`: size of one record.
 
     Callbacks, assigned last: `alter(partition, leader, request)` sends a leader's ISR proposal to the controller.
     `learned(partition)` is called when a broker has a new image of the partition, `advanced(partition, broker)`

@@ -57,8 +57,9 @@ class Cell:
 
 @dataclass(frozen=True)
 class Grid:
-    """One table of a matrix: `cells` row by row. `fixed`: (name, value) of each further axis, for which this
-    table stands. A cell is None if no case has its settings.
+    """One table of a matrix: `cells` row by row. `rows`, `columns`: its axes; None: it has a single row or column.
+    `fixed`: (name, value) of each further axis, for which this table stands. A cell is None if no case has its
+    settings.
     """
 
     rows: Axis | None

@@ -38,7 +38,8 @@ class Mark:
 
 @dataclass(frozen=True)
 class Course:
-    """Phases, faults and marked events of one run, in order of time."""
+    """Phases, faults (by number) and marked events of one run. `end_ns`: time of the last event, ns since the run's
+    start."""
 
     phases: tuple[Phase, ...] = ()
     faults: tuple[FaultLife, ...] = ()

@@ -215,7 +215,7 @@ _GATE: Final = re.compile(r"slower:([0-9]{1,4}(?:\.[0-9]{1,3})?)%\Z")
 @dataclass(frozen=True)
 class Gate:
     """Limit of `--fail-on`. `share`: a time may be longer, or a rate lower, by at most this fraction (0.2 for
-    `slower:20%`).
+    `slower:20%`). `text`: the limit as given.
     """
 
     share: float

@@ -174,7 +174,8 @@ def _frame(spark: SparkSession, table: _Table, found: Sequence[scan.Piece]) -> D
 
 @dataclass(frozen=True)
 class Answer:
-    """Result of an SQL statement. `more`: True if the limit cut rows off."""
+    """Result of an SQL statement. `columns`: names, in the order of the values of each row. `more`: True if the limit
+    cut rows off."""
 
     columns: tuple[str, ...]
     rows: Sequence[Sequence[Value]]

@@ -32,7 +32,7 @@ State = Mapping[str, Hashable]
 @dataclass(frozen=True)
 class Story:
     """A counterexample that the search found. `kind`: class of the finding. `text`: the finding, a sentence.
-    `way`: its steps. `taken_away`: protections that its rules lack.
+    `scope`: the world in which it was found. `way`: its steps. `taken_away`: protections that its rules lack.
     """
 
     kind: str

@@ -186,7 +186,8 @@ class Account:
     `ClassExplained`).
 
     `must_be_gone`, `either_way`: acknowledged offsets that the replay says are gone, and that may be gone or
-    kept. `present`: those that must be gone although the audit found them.
+    kept. `present`: those that must be gone although the audit found them. `intervals`, `unexplained`: examples, at
+    most `EXAMPLES` of each.
     """
 
     not_replayed: list[str]
