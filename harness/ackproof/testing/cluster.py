@@ -154,8 +154,7 @@ class KafkaCluster:
         self.topics[name] = topic
 
     def leader(self, topic: str, partition: int = 0) -> int:
-        """Return the id of a partition's leader (`orders`, 0 or `orders/0`); -1 if it has none. Raises
-        `WaitTimeout`."""
+        """Return the id of a partition's leader (`orders`, 0 or `orders/0`); -1: none. Raises `WaitTimeout`."""
         return self._state(topic, partition).leader
 
     def isr(self, topic: str, partition: int = 0) -> tuple[int, ...]:
