@@ -175,7 +175,7 @@ class FaultDriver:
 
     def has_begun(self, number: int) -> bool:
         """Return True if the fault took effect, or ended without effect. A failed fault counts only after it is
-        undone."""
+        undone. Raises KeyError for a number that the case does not have."""
         return self._lives[number].bit or self._lives[number].over
 
     @property

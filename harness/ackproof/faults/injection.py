@@ -93,9 +93,9 @@ class FaultContext:
     holds: Holds | None = None
     """Claims on nodes; None if faults do not overlap and the caller undoes each."""
     tag: RunTag | None = None
-    """Marks of the processes that a fault starts; it also names the folder for their output."""
+    """Marks of the processes that a fault starts; it also names the folder for their output. None: commands fail."""
     timeline: Timeline | None = None
-    """Timeline for the progress of a fault of several steps."""
+    """Timeline for the progress of a fault of several steps. None: scripts fail."""
 
 
 @dataclass(frozen=True)
@@ -320,7 +320,7 @@ class Holds:
             yield
 
     def take(self, node: int, fault: int, grip: Grip) -> None:
-        """Claim the node for this fault. `grip`: the state in which the fault keeps the node."""
+        """Claim the node for this fault. `grip`: the state in which it keeps the node; replaces an earlier one."""
         with self._lock:
             self._grips.setdefault(node, {})[fault] = grip
             self._note_change(node)

@@ -179,7 +179,8 @@ class Storm(FaultSpec):
         return value
 
     def menu_entry(self, kind: str) -> MenuEntry:
-        """Return the menu's entry of a kind; without a menu all kinds have the same weight."""
+        """Return the menu's entry of a kind; without a menu all kinds have the same weight. Raises KeyError for a
+        kind that is not on the menu."""
         return MenuEntry(weight=1) if self.menu is None else self.menu[kind]
 
     @property

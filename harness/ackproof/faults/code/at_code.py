@@ -109,7 +109,7 @@ class AtCode(NodeFault):
 
     def place(self, version: str, mode: str) -> CodePlace | None:
         """Return the point's place in a release in a metadata mode (`kraft` or `zookeeper`); None if the release has
-        none.
+        none. Raises KeyError for an unknown name.
         """
         if isinstance(self.point, FreePoint):
             return self.point.place()
@@ -176,7 +176,7 @@ def _builds_of(spec: ExperimentSpec) -> tuple[KafkaBuild, ...]:
 
 
 @dataclass(frozen=True)
-class LoadedRule:
+class _LoadedRule:
     """The rule of a fault in one process. `key` names its counters, its flag and the threads that wait.
 
     `pid`: process into which it was loaded. `text`: the rule in Byteman's language.
@@ -231,7 +231,7 @@ class AtCodeInjection(ProcessInjection[AtCode]):
     def __init__(self, fault: AtCode, aim: Aim, context: FaultContext) -> None:
         super().__init__(fault, aim, context)
         self._mode = context.cluster.spec.mode
-        self._loaded: dict[int, LoadedRule] = {}
+        self._loaded: dict[int, _LoadedRule] = {}
 
     def inject(self) -> str:
         with self._lock_nodes():
@@ -248,7 +248,7 @@ class AtCodeInjection(ProcessInjection[AtCode]):
                 f"node {node.id} runs Kafka {agent.version}, which has no {self.fault.title}"
             )
         key = f"ackproof-{self.fault.number}-{secrets.token_hex(3)}"
-        rule = LoadedRule(agent, node.pid, place, key, rule_text(self.fault, place, key))
+        rule = _LoadedRule(agent, node.pid, place, key, rule_text(self.fault, place, key))
         if isinstance(self.fault.point, FreePoint) and (wrong := check_rules(rule.text, agent.classpath)):
             raise self.not_confirmed(f"the point does not fit Kafka {agent.version}: {wrong[0]}")
         if self.fault.does == "pause_thread":
@@ -328,7 +328,7 @@ class AtCodeInjection(ProcessInjection[AtCode]):
             if rule is not None:
                 self._when_free(node, partial(self._unload_one, node, rule))
 
-    def _unload_one(self, node: LocalNode, rule: LoadedRule) -> None:
+    def _unload_one(self, node: LocalNode, rule: _LoadedRule) -> None:
         try:
             if node.state() is NodeState.RUNNING and node.pid == rule.pid:
                 rule.agent.delete(rule.key, rule.text)
@@ -361,11 +361,11 @@ class AtCodeInjection(ProcessInjection[AtCode]):
         return free + ready
 
 
-def _logs(line: str, rule: LoadedRule) -> bool:
+def _logs(line: str, rule: _LoadedRule) -> bool:
     return rule.key in line and f"{rule.key} passed by " not in line
 
 
-def _held_thread(rule: LoadedRule, fault: AtCode) -> str | None:
+def _held_thread(rule: _LoadedRule, fault: AtCode) -> str | None:
     """Return the name of a thread that the rule holds in its method, as the JVM says; None if there is none."""
     frame = _STANDS_IN.get(fault.does, "")
     if not frame:

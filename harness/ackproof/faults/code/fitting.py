@@ -19,7 +19,8 @@ def require_points(cases: Iterable[Case], ready: Mapping[KafkaBuild, Installatio
     """Raise `BadInput` for a point of the code that no Kafka of its case has. `ready`: installations by build.
 
     Named points of known releases are not looked up: a test holds them against the jars. A point without a name takes
-    0.5 s.
+    0.5 s. Raises also `MissingTool`, `ProvisionFailed`, `WaitTimeout` (Byteman's checker), OSError,
+    `zipfile.BadZipFile` (jars).
     """
     asked = {
         (fault.point, fault.does, fault.exception, case.builds, case.experiment.cluster.mode): fault

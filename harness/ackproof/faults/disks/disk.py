@@ -287,7 +287,7 @@ def copy_folder(source: Path, target: Path) -> None:
 
 
 def empty_folder(folder: Path) -> None:
-    """Remove everything in a folder. Raises `AckproofError`."""
+    """Remove everything in a folder except mounted file systems and what is in them. Raises `AckproofError`."""
     try:
         for path in folder.iterdir():
             if path.is_dir() and not os.path.ismount(path):

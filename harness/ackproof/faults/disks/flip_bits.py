@@ -198,7 +198,8 @@ class _FlipBitsInjection(PartitionInjection[FlipBits]):
 
 
 def flip(file: Path, position: int) -> None:
-    """Flip the lowest bit of the byte at `position` of a file, in place."""
+    """Flip the lowest bit of the byte at `position` of a file, in place. Raises OSError, and ValueError beyond the
+    file's end."""
     opened = os.open(file, os.O_RDWR)
     try:
         (byte,) = os.pread(opened, 1, position)

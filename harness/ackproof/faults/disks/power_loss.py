@@ -86,7 +86,8 @@ class PowerLoss(DiskFault):
 
 
 def flush_settings(experiment: ExperimentSpec) -> list[str]:
-    """Return the experiment's settings that make Kafka fsync its logs."""
+    """Return the names of the experiment's settings, of brokers and topics, that make Kafka fsync its logs; empty if it
+    has none."""
     cluster = experiment.cluster
     given = [cluster.config, *cluster.broker_config.values()]
     given += [topic.config for topic in experiment.topics.values()]
@@ -114,7 +115,7 @@ class Canary:
         return made
 
     def lives(self) -> bool:
-        """Return True if the disk still has the canary's content.
+        """Return True if the disk still has the canary's content. Raises OSError if the disk cannot be read.
 
         The file's name may have survived: ext4 commits its journal, which holds names, every 5 s and on every fsync.
         The file is then empty, because its blocks are allocated only when its content is written out.

@@ -330,7 +330,10 @@ class LinksInjection(Injection[LinksT]):
 
 
 def on_each(links: Sequence[Link], act: Callable[[Link], T]) -> dict[Link, T]:
-    """Call `act` for each link, `AT_ONCE` links in parallel. Return the results by link."""
+    """Call `act` for each link, `AT_ONCE` links in parallel. Return the results by link.
+
+    Raises the exception of the first link whose call raises; calls that have not begun by then are dropped.
+    """
     with ThreadPoolExecutor(AT_ONCE, thread_name_prefix="links") as pool:
         return dict(zip(links, pool.map(act, links), strict=True))
 

@@ -114,11 +114,12 @@ class LinkFault(FaultSpec):
     # -- witness: it never asks what was imposed; a look raises `LinkError` if it is not possible -----------------
 
     def look(self, mesh: Mesh, link: Link) -> LinkObservation:
-        """Probe the link now, which may take seconds."""
+        """Probe the link now, which may take seconds. Raises `LinkError` if it cannot be probed."""
         return look_for_silence(mesh, link, _WAYS[type(self.effect())])
 
     def first_look(self, mesh: Mesh, link: Link) -> LinkObservation:
-        """Probe the link before the fault, several times if a busy machine could hide the effect."""
+        """Probe the link before the fault, several times if a busy machine could hide the effect. Raises
+        `LinkError`."""
         return self.look(mesh, link)
 
     def shows(self, before: LinkObservation, now: LinkObservation) -> bool:

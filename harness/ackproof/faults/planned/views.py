@@ -151,7 +151,8 @@ def put_back(context: FaultContext, do: Callable[[Connection], T]) -> tuple[int,
     `do`.
 
     `do` sends the request over the connection that it gets. It is repeated for `BACK_WITHIN_S` seconds, and for
-    `STOPPED_S` more if the run is stopped. Raises `FaultNotConfirmed` if no broker does it by then.
+    `STOPPED_S` more if the run is stopped. Raises `FaultNotConfirmed` if no broker does it by then, `Refused`
+    for Kafka's errors.
     """
     try:
         return ask(context, do, BACK_WITHIN_S)

@@ -69,8 +69,8 @@ class PartitionObserver:
         self.base = ScriptState()
 
     def read_decisions(self) -> ControllerState:
-        """Return the decisions in the controller's log. Raises `NotDecoded` or OSError while its end is being
-        written."""
+        """Return the decisions in the controller's log. Raises `NotDecoded` or OSError if it cannot be read, for
+        example while its end is being written."""
         from ackproof.cluster.metadata import metadata_of  # reading a file imports no ZooKeeper client
 
         fenced: set[int] = set()
@@ -94,15 +94,19 @@ class PartitionObserver:
         return ControllerState(records, partition, frozenset(fenced & brokers), registered)
 
     def try_decisions(self) -> ControllerState | None:
-        """Return the decisions in the controller's log; None while its end is being written."""
+        """Return the decisions in the controller's log; None if it cannot be read or decoded.
+
+        That is so for a moment while its end is being written. A log that the decoder does not know gives None
+        at every call: `read_decisions` says why.
+        """
         try:
             return self.read_decisions()
         except (NotDecoded, OSError):
             return None
 
     def read_state(self, acked: int) -> ScriptState | None:
-        """Return the state relative to the beginning of the script; None while the controller's log cannot be
-        read.
+        """Return the state relative to the beginning of the script. None if the controller's log cannot be read,
+        or has no decision about the partition yet.
 
         `acked`: number of records acknowledged so far, since the run's start. Log ends, epochs and counts in the
         result are differences to `base`.
@@ -261,8 +265,8 @@ class Gates:
         return sum(self._held_by_route(gate, broker, side).values())
 
     def release(self, gate: Gate, broker: int, side: FrameSide) -> bool:
-        """Let the oldest frame of this side pass that waits at a broker's gate. Return False if none
-        waits."""
+        """Let the oldest frame of this side pass that waits at a broker's gate. Return False if none waits. Raises
+        KeyError if the gate is open."""
         rule = self._shut[gate, broker, side]
         return any(
             self._laid.proxy.release(rule.name, way)
@@ -271,7 +275,8 @@ class Gates:
         )
 
     def set_aside(self, broker: int) -> bool:
-        """Keep a copy of the Fetch that waits at a broker's gate. Return False if none waits."""
+        """Keep a copy of the Fetch that waits at a broker's gate. Return False if none waits. Raises KeyError if
+        the gate is open."""
         rule = self._shut[Gate.FETCHES, broker, FrameSide.REQUEST]
         for way, held in self._held_by_route(Gate.FETCHES, broker, FrameSide.REQUEST).items():
             if held and (frame := self._laid.proxy.copy(rule.name, way)):
@@ -280,8 +285,10 @@ class Gates:
         return False
 
     def deliver(self, broker: int) -> tuple[str, ...]:
-        """Send the broker's Fetch of which `set_aside` keeps a copy to the node that it was meant for. Return the
-        names of Kafka's errors in the response, one for each partition that has an error.
+        """Send the broker's Fetch of which `set_aside` keeps a copy to the node that it was meant for, and drop the
+        copy. Return the names of Kafka's errors in the response, one for each partition that has an error.
+
+        Raises KeyError if there is no copy, `LinkError` also for a response that cannot be read.
         """
         way, frame = self._aside.pop(broker)
         answer = self._laid.proxy.send(way, frame, _DELIVERED_WITHIN_S)
