@@ -151,7 +151,7 @@ def audit_identities(
     fates = commits.fates(produced)
     removed = RemovedRecords(removal, keys, produced, copies, reads.live)
     lost = _add_record_classes(add, match, fates, removed)
-    add_reordered(place, match, NOTHING_ABOVE, order or findings)
+    _add_reordered(place, match, NOTHING_ABOVE, order or findings)
     epoch = copies["leader_epoch"][match.own].astype(np.int64)
     skipped = [_skipped(reads.gaps, match.at, epoch)]
     handovers: list[Handover] = []
@@ -220,7 +220,7 @@ def _add_record_classes(
 NOTHING_ABOVE = empty_rows(SPANS)
 
 
-def add_reordered(
+def _add_reordered(
     place: TopicPartition, match: _ProducedMatch, above: Rows, findings: FindingsWriter
 ) -> None:
     """Add the findings of class reordered: a higher seq of the same producer has a lower offset.
@@ -259,7 +259,7 @@ def recount_reordered(
     lowest and highest offsets of the records of higher ranges, by producer (`SPANS`). Raises `Rejected` if an
     identity was produced twice, and OSError.
     """
-    add_reordered(place, _ProducedMatch(produced, reads), above, findings)
+    _add_reordered(place, _ProducedMatch(produced, reads), above, findings)
 
 
 def _spans(match: _ProducedMatch) -> Rows:

@@ -61,7 +61,7 @@ _DENSE_FROM = 1024
 
 
 @dataclass(frozen=True)
-class Block:
+class _Block:
     """Identities of one producer with seq >> 16 == `number`, as two packed bitmaps over the low 16 bits of
     seq.
 
@@ -83,7 +83,7 @@ class Share:
     """
 
     place: TopicPartition
-    blocks: tuple[Block, ...] = ()
+    blocks: tuple[_Block, ...] = ()
     sparse: Rows = field(default_factory=partial(empty_rows, _SPARSE))
     """Identities in blocks too small for a bitmap."""
     unmatched: Rows = field(default_factory=partial(empty_rows, UNMATCHED))
@@ -114,12 +114,12 @@ def _cut_identities(place: TopicPartition, rows: Rows, count: int) -> Iterator[t
     ends = np.append(starts[1:], len(seq))
     dense = ends - starts >= _DENSE_FROM
     share_of = _share_of(producer[starts], block[starts], count)
-    blocks: list[list[Block]] = [[] for _ in range(count)]
+    blocks: list[list[_Block]] = [[] for _ in range(count)]
     for group in np.flatnonzero(dense).tolist():
         low, high = int(starts[group]), int(ends[group])
         inside = seq[low:high] & (_BLOCK - 1)
         blocks[int(share_of[group])].append(
-            Block(int(producer[low]), int(block[low]), _bits(inside), _bits(inside[present[low:high]]))
+            _Block(int(producer[low]), int(block[low]), _bits(inside), _bits(inside[present[low:high]]))
         )
     thin = np.repeat(~dense, ends - starts)
     sparse_share = np.repeat(share_of, ends - starts)
@@ -161,7 +161,7 @@ class IdentityRegister:
         self._sparse = Identities(producer, seq)
         self._sparse_present = sparse.flags("present")
 
-    def _add_block(self, block: Block) -> None:
+    def _add_block(self, block: _Block) -> None:
         key = (block.producer, block.number)
         produced = np.frombuffer(block.produced, dtype=np.uint8)
         present = np.frombuffer(block.present, dtype=np.uint8)
@@ -189,7 +189,7 @@ class IdentityRegister:
                 inside = seq[low:high] & (_BLOCK - 1)
                 if (twice := find_repeated(inside)) is not None:
                     raise _produced_twice(key[0], int(seq[low + twice]))
-                self._add_block(Block(*key, _bits(inside), _bits(inside[present[low:high]])))
+                self._add_block(_Block(*key, _bits(inside), _bits(inside[present[low:high]])))
         return sparse.take(np.flatnonzero(~np.repeat(moved, ends - starts)))
 
     def find(self, producer: Array, seq: Ints) -> tuple[Bools, Bools]:
@@ -232,7 +232,7 @@ def resolve_share(
     partition, offset). Raises `Rejected` if an identity was produced twice, and OSError.
     """
     register = IdentityRegister(given)
-    add_torn([(share.place, share.transactions) for share in given], findings)
+    _add_torn([(share.place, share.transactions) for share in given], findings)
     places, place, rows = join_places([(share.place, share.unmatched) for share in given], UNMATCHED)
     if not len(rows):
         return 0
@@ -352,7 +352,7 @@ def _by_transaction(rows: Rows) -> tuple[Rows, Ints]:
     return Rows({**rows.take(starts).columns, **summed}, len(starts)), order[starts]
 
 
-def add_torn(given: Sequence[tuple[TopicPartition, Rows]], findings: FindingsWriter) -> None:
+def _add_torn(given: Sequence[tuple[TopicPartition, Rows]], findings: FindingsWriter) -> None:
     """Add findings of torn transactions. Each names the first missing acked record. `given`: totals of
     transactions in each bucket (`TRANSACTION_PARTS`).
 

@@ -65,7 +65,7 @@ SpilledParts = tuple[Spilled, ...]
 
 
 @dataclass(frozen=True)
-class BucketRange:
+class _BucketRange:
     """Base of units that audit one range of a hot bucket.
 
     `bucket`: number of the bucket. `number`: position of the range in it.
@@ -81,7 +81,7 @@ class BucketRange:
 
 
 @dataclass(frozen=True)
-class WalkUnit(BucketRange):
+class WalkUnit(_BucketRange):
     """Unit that follows the readers of a bucket within a range of read_seq."""
 
     cut: KeyRange
@@ -92,7 +92,7 @@ class WalkUnit(BucketRange):
 
 
 @dataclass(frozen=True)
-class SliceUnit(BucketRange):
+class SliceUnit(_BucketRange):
     """Unit that audits the records within a range of seqs, and builds the series within a range of times.
 
     `identity`, `time`: these ranges; None: there are no more such ranges. `live_gaps`, `committed_gaps`: gaps
@@ -114,7 +114,7 @@ class SliceUnit(BucketRange):
 
 
 @dataclass(frozen=True)
-class PlaceUnit(BucketRange):
+class PlaceUnit(_BucketRange):
     """Unit that audits the reads at each offset within a range of offsets.
 
     `gaps`: gaps of the final reader. `back`: reads at which final readers went back.

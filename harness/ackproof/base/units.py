@@ -89,7 +89,7 @@ def rough_duration(seconds: float) -> str:
     return f"{seconds / 60:.0f} min" if seconds < 6000 else f"{seconds / 3600:.1f} h"
 
 
-def parse_shift(text: str) -> float:
+def _parse_shift(text: str) -> float:
     """Return the seconds of a text such as +1h or -90s; negative for the past. Raises ValueError."""
     sign, length = (text[0], text[1:].lstrip()) if text[:1] in ("+", "-") else ("+", text)
     try:
@@ -138,7 +138,7 @@ def rate_text(rate: float | None) -> str:
     return f"{rate!r}".removesuffix(".0") + "/s" if rate >= 1e-4 else f"{rate:.12f}/s"
 
 
-def parse_byte_rate(text: str) -> int:
+def _parse_byte_rate(text: str) -> int:
     """Return the bytes per second of a text such as 50KB/s. Raises ValueError."""
     size, slash, unit = text.rpartition("/")
     try:
@@ -149,7 +149,7 @@ def parse_byte_rate(text: str) -> int:
         raise ValueError("bytes per second such as 50KB/s or 1MB/s") from None
 
 
-def parse_share(text: str) -> float:
+def _parse_share(text: str) -> float:
     """Return the share (0 … 1) of a text such as 30%. Raises ValueError."""
     match = _SHARE.match(text)
     if match is None or float(match[1]) > 100:
@@ -194,7 +194,7 @@ Duration: TypeAlias = Annotated[
 ]
 """Seconds. In a file: `5s`, `200ms`, `1m`."""
 
-Shift: TypeAlias = Annotated[float, *_measured(parse_shift, shift_text, SHIFT_PATTERN, ("+1h", "-90s"), "s")]
+Shift: TypeAlias = Annotated[float, *_measured(_parse_shift, shift_text, SHIFT_PATTERN, ("+1h", "-90s"), "s")]
 """Seconds forwards, or backwards if negative. In a file: `1h`, `+1h`, `-90s`."""
 
 Size: TypeAlias = Annotated[
@@ -211,12 +211,12 @@ Rate: TypeAlias = Annotated[
 ByteRate: TypeAlias = Annotated[
     int,
     *_measured(
-        parse_byte_rate, lambda rate: f"{size_text(rate)}/s", BYTE_RATE_PATTERN, ("50KB/s", "1MB/s"), "B/s"
+        _parse_byte_rate, lambda rate: f"{size_text(rate)}/s", BYTE_RATE_PATTERN, ("50KB/s", "1MB/s"), "B/s"
     ),
 ]
 """Bytes per second. In a file: `50KB/s`; KB is 1024 B."""
 
 Share: TypeAlias = Annotated[
-    float, *_measured(parse_share, lambda share: f"{share * 100:.10g}%", SHARE_PATTERN, ("30%",), "%")
+    float, *_measured(_parse_share, lambda share: f"{share * 100:.10g}%", SHARE_PATTERN, ("30%",), "%")
 ]
 """A share from 0 to 1. In a file: `30%`."""

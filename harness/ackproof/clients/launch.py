@@ -147,7 +147,7 @@ class Handle:
             self.control = -1
 
 
-def client_of(settings: ProducerSettings | ReaderSettings) -> Client:
+def _client_of(settings: ProducerSettings | ReaderSettings) -> Client:
     """Return the client with these settings in the form in which `case.json` lists it."""
     topics = tuple(dict.fromkeys(place.topic for place in settings.places))
     if isinstance(settings, ProducerSettings):
@@ -244,7 +244,7 @@ def start_client(
         for descriptor in inherited.values():
             os.close(descriptor)
     return Handle(
-        *(client_of(settings), settings, child, counters, folder, writing),
+        *(_client_of(settings), settings, child, counters, folder, writing),
         started_ns=started_ns,
         translation=translation,
     )

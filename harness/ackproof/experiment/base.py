@@ -23,7 +23,7 @@ class Spec(BaseModel):
     )
 
 
-def config_text(value: object) -> str:
+def _config_text(value: object) -> str:
     """Return a setting's value as the text that Kafka and librdkafka parse, such as `true` for True.
 
     Raises `PydanticCustomError` for a value that is no scalar, or has control characters.
@@ -60,7 +60,7 @@ Config: TypeAlias = dict[
     ],
     Annotated[
         str,
-        BeforeValidator(config_text),
+        BeforeValidator(_config_text),
         WithJsonSchema({"type": ["string", "number", "boolean"], "title": "Value of the setting"}),
     ],
 ]

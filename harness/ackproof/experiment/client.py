@@ -56,7 +56,7 @@ class ClientChoice:
         return " ".join(filter(None, (self.library, self.release, *self.command)))
 
 
-def read_client(value: object) -> ClientChoice:
+def _read_client(value: object) -> ClientChoice:
     """Parse the value of `client`. Raises `PydanticCustomError` with the message to show."""
     match value:
         case ClientChoice():
@@ -87,7 +87,7 @@ def read_command(value: object) -> tuple[str, ...]:
 
 ClientField: TypeAlias = Annotated[
     ClientChoice,
-    BeforeValidator(read_client),
+    BeforeValidator(_read_client),
     PlainSerializer(ClientChoice.data, return_type=JsonValue),
     WithJsonSchema(
         {

@@ -125,7 +125,7 @@ def _check_window(window: Window, quantity: Quantity) -> None:
         raise wrong(f"'{window}' says nothing of {quantity.key}, which is of a whole run; leave it out")
 
 
-def is_over_repeats(bound: object) -> bool:
+def _is_over_repeats(bound: object) -> bool:
     """Return True if a bound begins with a statistic (`p95`) or with a misspelling of one."""
     match = _FIRST_WORD.match(bound) if isinstance(bound, str) else None
     if match is None or match[1] in list(Mode):
@@ -216,7 +216,7 @@ class ExpectSpec(Spec):
             return data
         found: dict[str, object] = {"given": data["given"]} if "given" in data else {}
         written = {name: bound for name, bound in data.items() if name != "given"}
-        over = {name: bound for name, bound in written.items() if is_over_repeats(bound)}
+        over = {name: bound for name, bound in written.items() if _is_over_repeats(bound)}
         found["bounds"] = {name: bound for name, bound in written.items() if name not in over}
         return found | ({"over_repeats": over} if over else {})
 

@@ -246,7 +246,7 @@ def not_a_version(text: str) -> str | None:
     return too_old(text)
 
 
-def read_build(value: object) -> KafkaBuild:
+def _read_build(value: object) -> KafkaBuild:
     """Parse the value of `kafka`. Raises `PydanticCustomError` with the message to show."""
     match value:
         case KafkaBuild():
@@ -289,7 +289,7 @@ BUILD_SCHEMA: Final[JsonValue] = {
 }
 Kafka: TypeAlias = Annotated[
     KafkaBuild,
-    BeforeValidator(read_build),
+    BeforeValidator(_read_build),
     PlainSerializer(KafkaBuild.data, return_type=JsonValue),
     WithJsonSchema(
         {

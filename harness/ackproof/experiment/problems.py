@@ -104,14 +104,14 @@ def root_of(data: dict[str, Data]) -> MapNode:
     return root
 
 
-def printable(text: str) -> str:
+def _printable(text: str) -> str:
     """Return text from a file with characters replaced that a terminal might act on. The length stays the same."""
     return "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in text)
 
 
 def shorten(text: str, limit: int = 60) -> str:
     """Return text from a file, shortened to `limit` characters and made printable for a message."""
-    shown = printable(text)
+    shown = _printable(text)
     return shown if len(shown) <= limit else shown[: limit - 1] + "…"
 
 
@@ -252,7 +252,7 @@ class Problem:
         if not 0 < self.line <= len(lines):
             return ""
         number, cut = f"{self.line:6} | ", max(0, self.column - _EXCERPT // 2)
-        shown = printable(lines[self.line - 1].replace("\t", "→"))
+        shown = _printable(lines[self.line - 1].replace("\t", "→"))
         caret = " " * (self.column - 1 - cut) + "^"
         return f"\n{number}{shown[cut : cut + _EXCERPT]}\n{' ' * (len(number) - 2)}| {caret}"
 

@@ -24,7 +24,7 @@ _TEXTS: Final[dict[str, JsonValue]] = {
 }
 
 
-def read_identity(value: object) -> str:
+def _read_identity(value: object) -> str:
     """Parse where a record's identity is: `value`, `header`, `key`, or `{json: POINTER}`, which gives the pointer
     (RFC 6901). Raises `PydanticCustomError`.
     """
@@ -44,7 +44,7 @@ def _identity_data(identity: str) -> JsonValue:
 
 IdentityField: TypeAlias = Annotated[
     str,
-    BeforeValidator(read_identity),
+    BeforeValidator(_read_identity),
     PlainSerializer(_identity_data, return_type=JsonValue),
     WithJsonSchema(
         {

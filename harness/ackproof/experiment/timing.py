@@ -77,7 +77,7 @@ def configured(spec: ClusterSpec, node_id: int) -> dict[str, str]:
     rack = spec.rack_of(node_id) if node_id in spec.broker_ids else ""
     return {
         **_defaults(spec),
-        **timing_settings(spec),
+        **_timing_settings(spec),
         **({"broker.rack": rack} if rack else {}),
         **spec.config,
         **spec.broker_config.get(node_id, {}),
@@ -105,7 +105,7 @@ def _defaults(spec: ClusterSpec) -> dict[str, str]:
     return values
 
 
-def timing_settings(spec: ClusterSpec) -> dict[str, str]:
+def _timing_settings(spec: ClusterSpec) -> dict[str, str]:
     """Return the settings that `timing` gives to every node."""
     match spec.timing:
         case "chaos":
@@ -127,7 +127,7 @@ def longest_time_out(spec: ClusterSpec, name: str) -> int:
 
 
 def _time_outs(spec: ClusterSpec, name: str) -> list[int]:
-    usual = timing_settings(spec).get(name, kafka_default(name))
+    usual = _timing_settings(spec).get(name, kafka_default(name))
     given = [spec.config, *({**spec.config, **own} for own in spec.broker_config.values())]
     return [int(config.get(name, usual)) for config in given]
 
@@ -141,7 +141,7 @@ def timing_name(spec: ExperimentSpec) -> str:
     parts = ["Kafka's own" if cluster.timing == "kafka" else str(cluster.timing)]
     if file is not None:
         parts.append(Path(file.path).name)
-    usual = timing_settings(cluster) | ({} if file is None else file.settings)
+    usual = _timing_settings(cluster) | ({} if file is None else file.settings)
     own = [given for config in (cluster.config, *cluster.broker_config.values()) for given in config.items()]
     if any(name.endswith(".ms") and usual.get(name, _default(cluster, name)) != value for name, value in own):
         parts.append("cluster.config")
@@ -182,7 +182,7 @@ def markdown() -> str:
     columns: list[dict[str, str]] = [{}, {}]
     for column, timing in zip(columns, ("chaos", "script"), strict=True):
         for mode in ("kraft", "zookeeper"):
-            column |= timing_settings(ClusterSpec.model_validate({"timing": timing, "mode": mode}))
+            column |= _timing_settings(ClusterSpec.model_validate({"timing": timing, "mode": mode}))
     rows = ["| setting | Kafka's default | `chaos` | `script` |", "|---|---|---|---|"]
     for name in sorted(columns[0] | columns[1]):
         cells = (f"`{name}`", kafka_default(name), *(column.get(name, "") for column in columns))

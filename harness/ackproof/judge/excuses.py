@@ -49,7 +49,7 @@ Key = tuple[int, int]
 """Identity of a record: producer and seq."""
 
 
-class Attempt(NamedTuple):
+class _Attempt(NamedTuple):
     """Times at which a record was sent and its outcome reported, in ns since the run's start; `done_ns` -1: never."""
 
     sent_ns: int
@@ -60,7 +60,7 @@ class Attempt(NamedTuple):
         return np.inf if self.done_ns < 0 else (self.done_ns - self.sent_ns) / 1e9
 
 
-class Batch(NamedTuple):
+class _Batch(NamedTuple):
     """Fields of the header of a batch on disk."""
 
     last_offset: int
@@ -247,7 +247,7 @@ class _Log:
 
     def __init__(self, facts: Facts, place: TopicPartition) -> None:
         self._first: np.ndarray = np.empty(0, np.int64)
-        self._batches: list[Batch] = []
+        self._batches: list[_Batch] = []
         if not facts.run.replica_batches.exists():
             return
         mine = facts.logs.of_partition(place)
@@ -256,18 +256,18 @@ class _Log:
         longest = mine["node"][int(np.argmax(mine["last_offset"].to_numpy()))].as_py()
         mine = facts.logs.of_replica(place, longest).sort_by("first_offset")
         self._first = mine["first_offset"].to_numpy()
-        columns = [mine[name].to_pylist() for name in Batch._fields]
-        self._batches = [Batch(*row) for row in zip(*columns, strict=True)]
+        columns = [mine[name].to_pylist() for name in _Batch._fields]
+        self._batches = [_Batch(*row) for row in zip(*columns, strict=True)]
 
     def _index(self, offset: int) -> int:
         index = int(np.searchsorted(self._first, offset, side="right")) - 1
         return index if index >= 0 and offset <= self._batches[index].last_offset else -1
 
-    def batch_at(self, offset: int) -> Batch | None:
+    def batch_at(self, offset: int) -> _Batch | None:
         index = self._index(offset)
         return self._batches[index] if index >= 0 else None
 
-    def batch_before(self, offset: int) -> Batch | None:
+    def batch_before(self, offset: int) -> _Batch | None:
         """Return the last batch before this offset with the same producer id and epoch."""
         index = self._index(offset)
         if index < 0 or self._batches[index].producer_id < 0:
@@ -291,9 +291,9 @@ def _findings(facts: Facts, anomaly: Anomaly) -> Mapping[TopicPartition, Counter
 
 def _attempts(
     facts: Facts, keys: Mapping[TopicPartition, Mapping[Key, int]]
-) -> Mapping[TopicPartition, Mapping[Key, Attempt]]:
+) -> Mapping[TopicPartition, Mapping[Key, _Attempt]]:
     """Return the attempts of these records, by partition, from one pass over the ledger."""
-    found: dict[TopicPartition, dict[Key, Attempt]] = {place: {} for place in keys}
+    found: dict[TopicPartition, dict[Key, _Attempt]] = {place: {} for place in keys}
     if not keys:
         return found
     names = ["topic", "partition", "producer", "seq", "sent_ns", "done_ns"]
@@ -301,7 +301,7 @@ def _attempts(
     table = storage.read_rows(parts(facts.run.produced), names, wanted, PRODUCED)
     for topic, partition, producer, seq, sent_ns, done_ns in _rows(table, names):
         if (place := TopicPartition(topic, partition)) in found:
-            found[place][producer, seq] = Attempt(sent_ns, done_ns)
+            found[place][producer, seq] = _Attempt(sent_ns, done_ns)
     return found
 
 

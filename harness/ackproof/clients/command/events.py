@@ -142,7 +142,7 @@ class _WrongField(ValueError):
     """A field of a line is missing or has another type. The text says which."""
 
 
-def parse_event(line: int, raw: bytes) -> ProgramEvent | None:
+def _parse_event(line: int, raw: bytes) -> ProgramEvent | None:
     """Return the event of one line; None for an event that the contract does not have.
 
     Raises ValueError for what is no JSON object with `e` and `t`, and for fields that are missing or of another type.
@@ -320,7 +320,7 @@ class ProgramLines:
         for line in raw.splitlines():
             self._line += 1
             try:
-                event = parse_event(self._line, line)
+                event = _parse_event(self._line, line)
             except _WrongField as error:
                 self._breach(BreachKind.FIELD, f"{_excerpt(line)}: {error}")
                 continue

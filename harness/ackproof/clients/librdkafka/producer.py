@@ -74,7 +74,7 @@ class Pace:
         return max(0.0, self._start_s + self._sent / self._rate - now_s)
 
 
-class PaceOnDemand:
+class _PaceOnDemand:
     """A schedule on demand: one record for each partition, then one for each request of the harness.
 
     Once freed, it is a schedule of `rate` records per second.
@@ -115,7 +115,7 @@ class ProducerProcess:
     def __init__(self, settings: ProducerSettings, folder: Path) -> None:
         run = CaseDir(Path(settings.case_dir))
         self.settings = settings
-        self.on_demand = PaceOnDemand(len(settings.places), settings.rate) if settings.on_demand else None
+        self.on_demand = _PaceOnDemand(len(settings.places), settings.rate) if settings.on_demand else None
         self.stop = listen() if self.on_demand is None else listen(self.on_demand.obey)
         self.events = Events(folder / "events.jsonl", settings.origin_ns)
         self.counters = SharedCounters(folder / "counters", len(settings.places))
@@ -222,7 +222,7 @@ class ProducerProcess:
         gave_up = self.transactions is not None and self.transactions.gave_up
         return self.stop.is_set() or bool(self.reports.fatal) or bool(gave_up)
 
-    def _await_due(self, pace: Pace | PaceOnDemand, at: int) -> int:
+    def _await_due(self, pace: Pace | _PaceOnDemand, at: int) -> int:
         """Serve reports until records are due. Return the index after the last due record of the current block.
 
         `at`: index of the next record in the block.

@@ -97,7 +97,7 @@ class DockerCluster(OwnCluster):
         block = self._lease.addresses.block
         with_metrics = self.spec.kafka_ids if Need.METRICS in self._needs else ()
         addresses = docker_addresses(block, self.spec.broker_ids, self.spec.controller_ids, with_metrics)
-        self._laid = _Ground(self._engine, image, network, gateway(subnet(block)), addresses)
+        self._laid = _Ground(self._engine, image, network, gateway(_subnet(block)), addresses)
         return addresses
 
     def _make_requests(self, wiring: RequestWiring) -> NamespaceRequestLinks:
@@ -119,7 +119,7 @@ class DockerCluster(OwnCluster):
         def prefixes() -> Iterator[str]:
             while len(leases) < _SUBNET_TRIES:
                 leases.append(self._acquire_lease(node_ids))
-                yield subnet(leases[-1].addresses.block)
+                yield _subnet(leases[-1].addresses.block)
 
         try:
             if make_bridge(engine, name, prefixes(), labels(self._tag, "network")) is not None:
@@ -293,7 +293,7 @@ _PORTS_OF_A_BLOCK: Final = 80
 _IN_CONTAINER: Final = 9092
 
 
-def subnet(block: int) -> str:
+def _subnet(block: int) -> str:
     """Return the first three octets of the addresses in the network of a cluster with this block."""
     return f"10.213.{block}"
 
@@ -308,7 +308,7 @@ class DockerAddresses(Addresses):
 
     def node(self, node_id: int) -> str:
         """Return the address of the node's container in the cluster's network."""
-        return f"{subnet(self.block)}.{node_id}"
+        return f"{_subnet(self.block)}.{node_id}"
 
     def client(self, node_id: int) -> Address:
         """Return the address on this machine where a broker's client listener is published."""

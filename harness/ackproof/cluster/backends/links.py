@@ -68,7 +68,7 @@ def find_tools(needs: Set[Need], *, containers: bool) -> str:
 
 
 @dataclass(frozen=True)
-class NodesSight:
+class _NodesSight:
     """A witness of links: reads the addresses of peers from the nodes' own files below `nodes_dir`.
 
     `pid` returns the process id of a node; None while it has none.
@@ -126,7 +126,7 @@ def wire(
         )
         for link in _named_links(layout, needs)
     }
-    return MeshWiring(server, ways, NodesSight(layout, nodes_dir, pid), table_name(tag.run_id))
+    return MeshWiring(server, ways, _NodesSight(layout, nodes_dir, pid), table_name(tag.run_id))
 
 
 def wire_requests(
@@ -148,7 +148,7 @@ def wire_requests(
         )
         for link in _requested(layout, needs)
     }
-    return RequestWiring(proxy, ways, NodesSight(layout, nodes_dir, pid))
+    return RequestWiring(proxy, ways, _NodesSight(layout, nodes_dir, pid))
 
 
 def _requested(layout: Layout, needs: Set[Need]) -> Iterator[Link]:

@@ -109,7 +109,7 @@ def _make_image(
             progress(
                 Progress("image", f"Kafka {version}: starting brokers for its class-data archive", 2, _STEPS)
             )
-            java = bake(engine, plain, CaseDir(work), tag)
+            java = _bake(engine, plain, CaseDir(work), tag)
             progress(Progress("image", f"Kafka {version}: putting it together", 3, _STEPS))
             labels = {KAFKA_LABEL: version, RECIPE_LABEL: recipe, JAVA_LABEL: java}
             context = work / "baked"
@@ -132,12 +132,12 @@ def _make_image(
 
 def recipe_of(digest: str) -> str:
     """Return a digest of the jars (`KafkaJars.digest`) and the recipe, to tell images apart."""
-    text = digest + debian() + _PACKAGES
+    text = digest + _debian() + _PACKAGES
     text += "".join(f"{path.name}{path.read_text(encoding='utf-8')}" for path in sorted(_RECIPE.iterdir()))
     return hashlib.sha256(text.encode()).hexdigest()[:12]
 
 
-def debian() -> str:
+def _debian() -> str:
     """Return the Debian release for an image: this machine's own if it runs Debian, else bookworm."""
     try:
         release = platform.freedesktop_os_release()
@@ -147,13 +147,13 @@ def debian() -> str:
 
 
 def _base(engine: Engine, progress: ProgressSink) -> str:
-    reference = f"{BASE}:{debian()}-{hashlib.sha256(_PACKAGES.encode()).hexdigest()[:8]}"
+    reference = f"{BASE}:{_debian()}-{hashlib.sha256(_PACKAGES.encode()).hexdigest()[:8]}"
     if find_image(engine, reference) is not None:
         return reference
     tool = shutil.which("mmdebstrap")
     if tool is None:
         raise MissingTool("mmdebstrap", "an image is made of Debian's packages", INSTALL)
-    progress(Progress("image", f"Debian {debian()} with a Java, from its packages", 0, _STEPS))
+    progress(Progress("image", f"Debian {_debian()} with a Java, from its packages", 0, _STEPS))
     with tempfile.TemporaryDirectory(prefix="ackproof-base-") as folder:
         archive = Path(folder) / "root.tar"
         command = [
@@ -163,7 +163,7 @@ def _base(engine: Engine, progress: ProgressSink) -> str:
             f"--include={_PACKAGES}",
             # the JRE's install script writes there, and minbase has no such folder
             '--essential-hook=mkdir -p "$1/usr/share/man/man1"',
-            debian(),
+            _debian(),
             str(archive),
         ]
         try:
@@ -237,7 +237,7 @@ _MAIN, _PEER = 1, 2
 _VERSION: Final = re.compile(r'version "([^"]+)"')
 
 
-def bake(engine: Engine, image: str, work: CaseDir, tag: RunTag) -> str:
+def _bake(engine: Engine, image: str, work: CaseDir, tag: RunTag) -> str:
     """Make the class-data archive `kafka.jsa` in a node's folder below `work`, with two nodes in containers
     of `image`. Return the version of the image's Java.
 

@@ -33,7 +33,7 @@ COPY: Final = "data.copy"
 """Name of the folder, next to `data`, where a fault keeps copies of data folders."""
 
 
-class Owner(Document):
+class _Owner(Document):
     """The harness that made a node's file systems, written before they are made. `owner_started`: ticks since boot."""
 
     run_id: str
@@ -80,7 +80,7 @@ class NodeDisk:
             return
         own = os.getpid()
         self.data.parent.mkdir(parents=True, exist_ok=True)
-        Owner(run_id=run_id, owner_pid=own, owner_started=started(own) or 0).save(
+        _Owner(run_id=run_id, owner_pid=own, owner_started=started(own) or 0).save(
             self.data.parent / OWNER_FILE
         )
         for system in self.file_systems:
@@ -215,7 +215,7 @@ def orphans() -> Iterator[Path]:
                 folders[image.parent] = None
     for folder in folders:
         try:
-            owner = Owner.load(folder / OWNER_FILE)
+            owner = _Owner.load(folder / OWNER_FILE)
         except BadInput:
             continue  # an image of that name that ackproof did not make
         if not is_alive(owner.owner_pid, owner.owner_started):

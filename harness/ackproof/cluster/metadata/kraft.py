@@ -72,7 +72,7 @@ class Kraft:
         return tuple(found)
 
     def quorum(self, addresses: Mapping[int, Address], runs: Runs) -> MetadataQuorum:
-        return KraftQuorum(addresses, runs)
+        return _KraftQuorum(addresses, runs)
 
     def controller_seen_by(self, broker: Connection) -> int | None:
         return queries.quorum(broker).leader
@@ -87,7 +87,7 @@ class Kraft:
             yield from (record for record in decode(longest) if record.offset < bound)
 
 
-class KraftQuorum(MetadataQuorum):
+class _KraftQuorum(MetadataQuorum):
     """The voters of the KRaft quorum. `addresses`: controller listener of each, by node id.
 
     `runs(node)`: True if the node's process runs.

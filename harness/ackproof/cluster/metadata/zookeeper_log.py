@@ -44,7 +44,7 @@ _SET_DATA, _MULTI, _CLOSE_SESSION = 5, 14, -11
 
 
 @dataclass(frozen=True)
-class Transaction:
+class _Transaction:
     """One transaction in a ZooKeeper log. `type`: ZooKeeper's operation code (`OpCode`).
 
     `body`: its record as written. `session`: the session that made it.
@@ -56,11 +56,11 @@ class Transaction:
     type: int
     body: bytes
 
-    def changes(self) -> Iterator[Change]:
+    def changes(self) -> Iterator[_Change]:
         """Yield the znode changes of a transaction. Raises struct.error and ValueError if it is invalid."""
         yield from self._changes_of(self.type, _Body(self.body))
 
-    def _changes_of(self, type_: int, body: _Body) -> Iterator[Change]:
+    def _changes_of(self, type_: int, body: _Body) -> Iterator[_Change]:
         where = (self.zxid, self.time_ms, self.session)
         if type_ in _CREATES:
             path, data = body.text(), body.buffer()
@@ -69,17 +69,17 @@ class Transaction:
                 body.buffer()
                 body.buffer()
             ephemeral = type_ not in {19, 21} and body.flag()
-            yield Change(*where, path, data, 0, ephemeral)
+            yield _Change(*where, path, data, 0, ephemeral)
         elif type_ in _DELETES:
-            yield Change(*where, body.text())
+            yield _Change(*where, body.text())
         elif type_ == _SET_DATA:
-            yield Change(*where, body.text(), body.buffer(), body.number("i"))
+            yield _Change(*where, body.text(), body.buffer(), body.number("i"))
         elif type_ == _MULTI:
             for _ in range(body.number("i")):
                 inner = body.number("i")
                 yield from self._changes_of(inner, _Body(body.buffer()))
         elif type_ == _CLOSE_SESSION:
-            yield Change(*where, "")
+            yield _Change(*where, "")
 
 
 class _Body(BodyReader):
@@ -92,7 +92,7 @@ class _Body(BodyReader):
         return self.buffer().decode()
 
 
-def transactions(file: Path) -> Iterator[Transaction]:
+def _transactions(file: Path) -> Iterator[_Transaction]:
     """Yield the whole entries of a log file; a torn last one is left out. A file without a whole header
     yields nothing. Raises `NotDecoded` for another kind of file, and OSError."""
     data = file.read_bytes()
@@ -107,7 +107,7 @@ def transactions(file: Path) -> Iterator[Transaction]:
         if size <= 0 or at + size >= len(data) or data[at + size] != _END:
             return
         session, _, zxid, time_ms, type_ = _HEADER.unpack_from(data, at)
-        yield Transaction(zxid, time_ms, session, type_, data[at + _HEADER.size : at + size])
+        yield _Transaction(zxid, time_ms, session, type_, data[at + _HEADER.size : at + size])
         at += size + 1
 
 
@@ -118,13 +118,13 @@ def decode(folders: Sequence[Path]) -> Iterator[MetadataRecord]:
     A server that got a snapshot lacks what is in it; another server has that. Raises `NotDecoded` for unknown
     content, and OSError.
     """
-    logs: list[dict[int, Transaction]] = []
+    logs: list[dict[int, _Transaction]] = []
     for folder in folders:
         files = sorted(folder.glob("log.*"), key=lambda path: int(path.suffix[1:], 16))
-        logs.append({one.zxid: one for file in files for one in transactions(file)})
+        logs.append({one.zxid: one for file in files for one in _transactions(file)})
     bound = committed([max(log, default=0) for log in logs])
     every = {zxid: one for log in logs for zxid, one in log.items() if zxid <= bound}
-    znodes = Znodes()
+    znodes = _Znodes()
     for zxid in sorted(every):
         try:
             for change in every[zxid].changes():
@@ -144,7 +144,7 @@ _Json: TypeAlias = dict[str, Any]
 
 
 @dataclass(frozen=True)
-class Change:
+class _Change:
     """One change of a znode, or the end of a session (`path` '').
 
     `data` None: the znode was removed; `version` 0: it was created; else it was set to `data`. `session`: the
@@ -160,7 +160,7 @@ class Change:
     ephemeral: bool = False
 
 
-class Znodes:
+class _Znodes:
     """State of Kafka's znodes so far: assignments, settings, and the session of each broker's znode."""
 
     def __init__(self) -> None:
@@ -168,7 +168,7 @@ class Znodes:
         self._brokers: dict[int, tuple[int, int]] = {}
         self._settings: dict[str, dict[str, str]] = {}
 
-    def take(self, change: Change) -> Iterator[MetadataRecord]:
+    def take(self, change: _Change) -> Iterator[MetadataRecord]:
         """Yield the records of a change; none if it is not about partitions, brokers or settings of Kafka."""
         if change.path == "":
             for node, (session, _) in list(self._brokers.items()):
@@ -184,7 +184,7 @@ class Znodes:
         elif match := _CONFIG.fullmatch(change.path):
             yield from self._config(change, match[1], match[2])
 
-    def _broker(self, change: Change, node: int) -> Iterator[MetadataRecord]:
+    def _broker(self, change: _Change, node: int) -> Iterator[MetadataRecord]:
         if change.data is None:
             if node in self._brokers:
                 yield self._fence(change, node)
@@ -200,11 +200,11 @@ class Znodes:
             rack=_parsed(change.data).get("rack") or "",
         )
 
-    def _fence(self, change: Change, node: int) -> BrokerChanged:
+    def _fence(self, change: _Change, node: int) -> BrokerChanged:
         _, epoch = self._brokers.pop(node)
         return BrokerChanged(**_when(change), node=node, broker_epoch=epoch, fenced=True)
 
-    def _topic(self, change: Change, topic: str) -> Iterator[MetadataRecord]:
+    def _topic(self, change: _Change, topic: str) -> Iterator[MetadataRecord]:
         if change.data is None:
             known = self._topics.pop(topic, {})
             yield TopicRemoved(**_when(change), topic=topic, topic_id=parse_uuid(known.get("topic_id") or ""))
@@ -217,7 +217,7 @@ class Znodes:
                 **_when(change), topic=topic, topic_id=parse_uuid(assignment.get("topic_id") or "")
             )
 
-    def _state(self, change: Change, topic: str, partition: int) -> PartitionChanged:
+    def _state(self, change: _Change, topic: str, partition: int) -> PartitionChanged:
         state, assigned, key = _parsed(change.data or b""), self._topics.get(topic, {}), str(partition)
         return PartitionChanged(
             offset=change.zxid,
@@ -236,7 +236,7 @@ class Znodes:
             changed=("state",) if change.version else ("created",),
         )
 
-    def _config(self, change: Change, kind: str, entity: str) -> Iterator[MetadataRecord]:
+    def _config(self, change: _Change, kind: str, entity: str) -> Iterator[MetadataRecord]:
         before = self._settings.pop(change.path, {})
         now = dict(_parsed(change.data).get("config", {})) if change.data is not None else {}
         self._settings[change.path] = now
@@ -248,7 +248,7 @@ class Znodes:
                 )
 
 
-def _when(change: Change) -> dict[str, Any]:
+def _when(change: _Change) -> dict[str, Any]:
     return {"offset": change.zxid, "epoch": 0, "timestamp_ms": change.time_ms}
 
 

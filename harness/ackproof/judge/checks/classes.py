@@ -193,7 +193,7 @@ def _count_against(
     `count`: all findings of the class. Neither number has findings on the partitions `apart`, which have
     predictions of their own.
     """
-    acked_only = any(acked_inversions_only(anomaly, promises) for promises in forbidden.values())
+    acked_only = any(_acked_inversions_only(anomaly, promises) for promises in forbidden.values())
     if not permitting and not acked_only:
         return count
     wanted = pc.scalar(True)
@@ -255,7 +255,7 @@ def ruling(
     return Ruling(Chance.UNKNOWN, f"the prediction is unknown: {found.why}", found.chance)
 
 
-def acked_inversions_only(anomaly: str, promises: Promises) -> bool:
+def _acked_inversions_only(anomaly: str, promises: Promises) -> bool:
     """Return True if findings of the class count only where both records of an inversion were acknowledged: for
     classes of order (`RuledBy.ORDER`) without idempotence.
     """

@@ -67,7 +67,7 @@ def check_acks(facts: Facts) -> Iterator[Opinion]:
     if not asked:
         return
     first, bins = min(asked), _acked_bins(facts.run.series)
-    targeted = targeted_partitions(facts.case, facts.case.faults)
+    targeted = _targeted_partitions(facts.case, facts.case.faults)
     # Whole bins first: only an ack of the bin in which the fault fell could be on either side of it.
     silent = [place for place in targeted if min(bins.get(place, ()), default=first) + SERIES_BIN_NS > first]
     early = _silent_partitions(facts.run, silent, pc.field("done_ns") < first)
@@ -85,7 +85,7 @@ def check_acks(facts: Facts) -> Iterator[Opinion]:
         yield lacks(f"nothing was acknowledged on {place} {when}", subject=str(place))
 
 
-def targeted_partitions(case: Case, faults: Sequence[FaultSpec]) -> set[TopicPartition]:
+def _targeted_partitions(case: Case, faults: Sequence[FaultSpec]) -> set[TopicPartition]:
     """Return the partitions that the faults name. If any of the faults names none, return all partitions that
     producers write to.
     """

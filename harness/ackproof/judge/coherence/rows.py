@@ -37,7 +37,7 @@ _SLACK_NS: Final = 5_000_000_000
 """Tolerance for reports after the run's last event."""
 
 
-class RowRule(NamedTuple):
+class _RowRule(NamedTuple):
     """A property that no produced row may have.
 
     `words`: the property, in words. `columns`: columns of the ledger that it needs.
@@ -88,7 +88,7 @@ def check_rows(facts: Facts) -> Iterator[Opinion]:
 
 
 def _broken(
-    path: Path, rules: Sequence[RowRule], places: _PartitionsOfAttempts
+    path: Path, rules: Sequence[_RowRule], places: _PartitionsOfAttempts
 ) -> Iterator[tuple[str, int, str]]:
     """Yield (rule in words, number of rows that break it, partition of the first such row).
 
@@ -96,7 +96,7 @@ def _broken(
     are read together.
     """
     with storage.open_parquet(path) as file:
-        asked: dict[tuple[tuple[RowRule, ...], bool], list[int]] = defaultdict(list)
+        asked: dict[tuple[tuple[_RowRule, ...], bool], list[int]] = defaultdict(list)
         for group in range(file.num_row_groups):
             footer = Footer.read(file.metadata, group)
             asked[
@@ -150,22 +150,22 @@ class _PartitionsOfAttempts:
         return mine <= self.acked
 
 
-def _rules(facts: Facts) -> Iterator[RowRule]:
+def _rules(facts: Facts) -> Iterator[_RowRule]:
     producers = facts.case.experiment.workload.producers
-    yield RowRule(
+    yield _RowRule(
         "were acknowledged before they were sent",
         ("done_ns", "sent_ns"),
         lambda rows: pc.and_(_reported(rows), pc.less(rows["done_ns"], rows["sent_ns"])),
         lambda footer: footer.most("done_ns") >= 0 and footer.least("done_ns") < footer.most("sent_ns"),
     )
-    yield RowRule(
+    yield _RowRule(
         "were acknowledged without a report",
         ("outcome", "done_ns"),
         lambda rows: pc.and_(_acked(rows), pc.invert(_reported(rows))),
         lambda footer: footer.may_be("outcome", _ACKED) and footer.least("done_ns") < 0,
     )
     yield _below("were sent before the run began", "sent_ns", 0)
-    yield RowRule(
+    yield _RowRule(
         "were not acknowledged and have an offset",
         ("outcome", "offset"),
         lambda rows: pc.and_(pc.invert(_acked(rows)), pc.greater_equal(rows["offset"], 0)),
@@ -173,7 +173,7 @@ def _rules(facts: Facts) -> Iterator[RowRule]:
     )
     yield _below("are numbered below 0", "seq", 0)
     yield _below("have an offset below -1", "offset", -1)
-    yield RowRule(
+    yield _RowRule(
         "were acknowledged with an error, or failed without one",
         ("outcome", "error"),
         lambda rows: pc.or_(
@@ -186,7 +186,7 @@ def _rules(facts: Facts) -> Iterator[RowRule]:
         ),
     )
     if producers.transaction_size is None:
-        yield RowRule(
+        yield _RowRule(
             "are of a transaction, and the case has none",
             ("txn",),
             lambda rows: pc.not_equal(rows["txn"], -1),
@@ -195,7 +195,7 @@ def _rules(facts: Facts) -> Iterator[RowRule]:
     else:
         yield _below("are of no transaction, and the case has nothing else", "txn", 0)
     if producers.acks == "0":
-        yield RowRule(
+        yield _RowRule(
             "have an offset, and nobody acknowledges",
             ("offset",),
             lambda rows: pc.greater_equal(rows["offset"], 0),
@@ -203,7 +203,7 @@ def _rules(facts: Facts) -> Iterator[RowRule]:
         )
     if facts.events:
         end = facts.events[-1].t_ns + _SLACK_NS
-        yield RowRule(
+        yield _RowRule(
             "were sent or acknowledged after the run had ended",
             ("sent_ns", "done_ns"),
             lambda rows: pc.greater(pc.max_element_wise(rows["sent_ns"], rows["done_ns"]), end),
@@ -211,7 +211,7 @@ def _rules(facts: Facts) -> Iterator[RowRule]:
         )
     # A program of the user need not tell offsets. An idempotent batch that is there already may have none.
     if producers.acks != "0" and not producers.idempotence and producers.library != COMMAND:
-        yield RowRule(
+        yield _RowRule(
             "were acknowledged without an offset",
             ("outcome", "offset"),
             lambda rows: pc.and_(_acked(rows), pc.less(rows["offset"], 0)),
@@ -220,8 +220,8 @@ def _rules(facts: Facts) -> Iterator[RowRule]:
         )
 
 
-def _below(words: str, column: str, bound: int) -> RowRule:
-    return RowRule(
+def _below(words: str, column: str, bound: int) -> _RowRule:
+    return _RowRule(
         words,
         (column,),
         lambda rows: pc.less(rows[column], bound),

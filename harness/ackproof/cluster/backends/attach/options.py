@@ -33,10 +33,10 @@ def attachment(
         return None
     if backend not in (None, "attach"):
         raise BadInput(f"--bootstrap is a cluster that someone else runs: leave --backend {backend} out")
-    every: list[Entry] = []
+    every: list[_Entry] = []
     if file is not None:
         try:
-            every += entries(str(file), file.read_text(encoding="utf-8"))
+            every += _entries(str(file), file.read_text(encoding="utf-8"))
         except (OSError, UnicodeDecodeError) as error:
             why = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
             raise BadInput(f"{file}: cannot be read: {why}") from error
@@ -45,12 +45,12 @@ def attachment(
         if not sign or not name.strip():
             raise BadInput(f"-X: expected key=value (the {number}. of them has no '=')")
         every.append(("-X", name.strip(), value))
-    attached = Attachment(bootstrap, librdkafka_settings(every), file)
+    attached = Attachment(bootstrap, _librdkafka_settings(every), file)
     attached.check()
     return attached
 
 
-Entry: TypeAlias = tuple[str, str, str]
+_Entry: TypeAlias = tuple[str, str, str]
 """One setting: its source (`client.properties:4`, `-X`), name and value."""
 
 _PAIR: Final = re.compile(r"\s*([^\s=:]+)\s*[=:]\s*(.*)", re.DOTALL)
@@ -100,7 +100,7 @@ _NEEDLESS: Final = re.compile(
 """Settings of Java clients that have no effect on a connection by librdkafka, and are left out."""
 
 
-def entries(where: str, text: str) -> Iterator[Entry]:
+def _entries(where: str, text: str) -> Iterator[_Entry]:
     """Yield (place for messages, name, value) for each setting in the text of a file of `key=value` lines.
 
     `where`: the file's name. Backslashes are not escapes. A value continues on the next line within a PEM and, in
@@ -119,9 +119,9 @@ def _continued(line: str) -> bool:
     return line.lstrip().startswith(_JAAS) and line.rstrip().endswith("\\")
 
 
-def librdkafka_settings(every: Sequence[Entry]) -> dict[str, str]:
+def _librdkafka_settings(every: Sequence[_Entry]) -> dict[str, str]:
     """Return all settings under librdkafka's names; of settings with equal names the last one counts.
-    `every`: (place for messages, name, value) of each, as `entries` yields them.
+    `every`: (place for messages, name, value) of each, as `_entries` yields them.
 
     Raises `BadInput`, with one line for each refused setting.
     """
