@@ -20,14 +20,12 @@ import time
 import zlib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
+from typing import Final, NamedTuple, TypeAlias
 
 from ackproof.rundir.guarantees import NO_ERROR, REFUSED, classify_report
 from ackproof.rundir.outcome import Outcome
+from ackproof.rundir.parts import ClientLibrary
 from ackproof.rundir.payload import FOREIGN, NOBODY, Identity, run_bytes
-
-if TYPE_CHECKING:
-    from confluent_kafka import Message
 
 
 class Content(NamedTuple):
@@ -36,6 +34,29 @@ class Content(NamedTuple):
     topic: str
     key: bytes | None
     value: bytes | None
+
+
+class Received(NamedTuple):
+    """A record that a client library returned: key and value as bytes.
+
+    `timestamp_ms`: of the record, by the clock of a producer or a broker. `leader_epoch`: -1 unknown.
+    """
+
+    topic: str
+    partition: int
+    offset: int
+    leader_epoch: int
+    timestamp_ms: int
+    headers: Iterable[tuple[str, str | bytes | None]] | None
+    key: bytes | None
+    value: bytes | None
+
+
+def as_bytes(part: str | bytes | None) -> bytes | None:
+    """Return a key or value as the bytes that clients send: text in UTF-8; None stays None."""
+    if isinstance(part, str):
+        return part.encode()
+    return None if part is None else bytes(part)
 
 
 def or_unknown(number: int | None) -> int:
@@ -85,17 +106,31 @@ class Read(NamedTuple):
 
 @dataclass
 class ProducerBook:
-    """Attempts of one producer, in order of seq. `not_taken`: calls that librdkafka refused because its queue
-    was full.
+    """Attempts of one producer, in order of seq. `not_taken`: calls that the client library refused because it had no
+    room. `transaction`: number of its latest transaction; -1: none.
     """
 
     number: int
+    library: ClientLibrary
     attempts: list[Attempt] = field(default_factory=list)
     not_taken: list[Attempt] = field(default_factory=list)
     offsets_lie: bool = False
     """True with acks=0: librdkafka then reports offsets that no broker assigned, and none for the first
     record of a partition.
     """
+    transaction: int = -1
+
+    def begin_transaction(self) -> None:
+        self.transaction += 1
+
+    def give_up_transaction(self) -> None:
+        """Let the records of the latest transaction be missing: it is aborted."""
+        for attempt in self.attempts:
+            if attempt.transaction == self.transaction >= 0:
+                attempt.given_up = True
+
+    def count_unreported(self) -> int:
+        return sum(not attempt.known for attempt in self.attempts)
 
 
 class Book:
@@ -111,35 +146,47 @@ class Book:
         self.producers: list[ProducerBook] = []
         self.readers: list[list[Read]] = []
         """Reads of each consumer, in the order in which the consumers were created."""
+        self.reader_libraries: list[ClientLibrary] = []
         self.changes = 0
         self.lock = threading.RLock()
 
     def now(self) -> int:
         return time.monotonic_ns() - self.origin_ns
 
-    def read(self, message: Message, assignment: int) -> Read:
-        identity = identity_of(self.run_id, message.headers(), message.key(), message.value())  # type: ignore[arg-type]
-        return Read(
-            assignment,
-            message.topic() or "",
-            or_unknown(message.partition()),
-            or_unknown(message.offset()),
-            or_unknown(message.leader_epoch()),
-            identity,
-            self.now(),
-            message.timestamp()[1],
-        )
+    def read(self, record: Received, assignment: int) -> Read:
+        identity = identity_of(self.run_id, record.headers, record.key, record.value)
+        place = (record.topic, record.partition, record.offset, record.leader_epoch)
+        return Read(assignment, *place, identity, self.now(), record.timestamp_ms)
 
-    def new_producer(self) -> ProducerBook:
+    def new_producer(self, library: ClientLibrary) -> ProducerBook:
         with self.lock:
-            self.producers.append(ProducerBook(len(self.producers)))
+            self.producers.append(ProducerBook(len(self.producers), library))
             return self.producers[-1]
 
-    def new_reader(self) -> list[Read]:
+    def new_reader(self, library: ClientLibrary) -> list[Read]:
         """Add a consumer. Return the list to which its reads are to be appended."""
         with self.lock:
             self.readers.append([])
+            self.reader_libraries.append(library)
             return self.readers[-1]
+
+    def attempt(self, producer: ProducerBook, content: Content, partition: int) -> Attempt:
+        """Return the next attempt of a producer, now. It counts once it is in `ProducerBook.attempts`."""
+        seq = len(producer.attempts)
+        transaction = producer.transaction
+        return Attempt(producer.number, seq, content, partition, self.now(), transaction=transaction)
+
+    def with_identity(self, attempt: Attempt, headers: Headers) -> list[tuple[str, HeaderValue]]:
+        """Return the headers of an attempt's record: those that were given, and `ackproof`."""
+        identity = (attempt.producer, attempt.seq, attempt.content.topic, attempt.partition)
+        own = encode(self.run_id, *identity, attempt.content.key, attempt.content.value)
+        return [*others(headers), (HEADER, own)]
+
+    def not_taken_by_library(self, producer: ProducerBook, attempt: Attempt, error: str) -> None:
+        """Note that the client library had no room for a record, and so it is no attempt."""
+        attempt.taken, attempt.error = False, error
+        producer.not_taken.append(attempt)
+        self.changes += 1
 
     def attempts(self) -> list[Attempt]:
         """Return every attempt that a client library accepted."""
@@ -168,7 +215,7 @@ class Book:
     ) -> None:
         """Record a delivery report. `code`: error code, 0 for none. `error`: its text. `offset` None: none reported.
 
-        `resend_after_s`: age in seconds from which librdkafka may have sent the record twice.
+        `resend_after_s`: age in seconds from which the library may have sent the record twice.
         """
         may_resend = (self.now() - attempt.sent_ns) / 1e9 >= resend_after_s
         outcome = classify_report(code, may_resend=may_resend)
@@ -231,7 +278,7 @@ def decode(run_id: str, header: bytes, key: bytes | None, value: bytes | None) -
 
 
 def identity_of(
-    run_id: str, headers: list[tuple[str, HeaderValue]] | None, key: bytes | None, value: bytes | None
+    run_id: str, headers: Iterable[tuple[str, HeaderValue]] | None, key: bytes | None, value: bytes | None
 ) -> Identity:
     """Return the identity of a record by its headers (`decode` of the header `ackproof`); `FOREIGN` if it has no
     such header, `NOBODY` if the header is no bytes."""

@@ -1,126 +1,31 @@
-"""Audited clients: confluent-kafka's producer and consumer, with every attempt and every read written down.
-
-After its test an audited client drops the real client. Otherwise the real client's threads would go on trying to reach
-a cluster that is gone, and log to standard error, for as long as a failed test's traceback holds the proxy.
-"""
+"""Audited clients of confluent-kafka: every attempt and every read of a producer and a consumer is written down."""
 
 from __future__ import annotations
 
 import contextlib
 import gc
 import inspect
-import threading
 from collections.abc import Callable, Mapping, Sequence
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, Generic, NoReturn, TypeAlias, TypeVar, cast
+from typing import Any, TypeAlias, cast
 
-from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
-
-from ackproof.clients.librdkafka.adapter import resend_after_s
-from ackproof.rundir.outcome import Outcome
-from ackproof.testing.book import (
-    HEADER,
-    Attempt,
-    Book,
-    Content,
-    Headers,
-    encode,
-    or_unknown,
-    others,
+from confluent_kafka import (
+    Consumer,
+    DeserializingConsumer,
+    KafkaError,
+    KafkaException,
+    Message,
+    Producer,
+    SerializingProducer,
+    TopicPartition,
 )
+from confluent_kafka.error import ConsumeError, KeySerializationError, ValueSerializationError
+from confluent_kafka.serialization import MessageField, SerializationContext
 
-if TYPE_CHECKING:
-    from confluent_kafka import Message
-
-Client = TypeVar("Client", Producer, Consumer)
-
-
-class _EndedClient:
-    """Replacement for a client after its test, for threads that still use it. They get no records and no
-    error.
-    """
-
-    def poll(self, timeout: float = -1) -> None:
-        threading.Event().wait(timeout if timeout >= 0 else None)
-
-    def consume(self, num_messages: int = 1, timeout: float = -1) -> list[object]:
-        self.poll(timeout)
-        return []
-
-    def flush(self, timeout: float = -1) -> int:
-        return 0
-
-    def close(self) -> None:
-        return
-
-    def produce(self, topic: str, **options: object) -> NoReturn:
-        raise RuntimeError("the test is over, and its cluster is gone")
-
-    def __len__(self) -> int:
-        return 0
-
-    def __enter__(self) -> _EndedClient:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        return
-
-
-class AuditedClient(Generic[Client]):
-    """Proxy of a Confluent client. It forwards each method that a subclass does not override."""
-
-    _real: Client
-    _kind: type
-
-    def __init__(self, real: Client) -> None:
-        self._real = real
-        self._kind = type(real)
-
-    @property  # type: ignore[misc]  # typeshed has a setter
-    def __class__(self) -> type:
-        """Class of the real client, so that `isinstance` holds."""
-        return self._kind
-
-    @property
-    def audited(self) -> Client:
-        return self._real
-
-    def end(self) -> None:
-        self._real = cast("Client", _EndedClient())
-
-    def __getattr__(self, name: str) -> Any:  # noqa: ANN401 — whatever the client has
-        return getattr(self._real, name)
-
-    def __enter__(self) -> Any:  # noqa: ANN401 — what the client returns
-        self._real.__enter__()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> Any:  # noqa: ANN401 — whatever the client says
-        return self._real.__exit__(kind, error, trace)
-
-
-def plain(given: object, kind: type[Client], coding: str, advice: str) -> Client:
-    """Return the given client if it is a Producer or Consumer (`kind`) that works on bytes. Raises
-    TypeError otherwise.
-
-    `coding`: name of the serializing or deserializing class, which is refused with the text `advice`. asyncio
-    clients are refused too.
-    """
-    __tracebackhide__ = True
-    ancestors = type(given).__mro__
-    if inspect.isawaitable(given) or any(one.__name__.startswith("AIO") for one in ancestors):
-        raise TypeError(
-            f"asyncio clients are not supported yet: hand over a plain confluent_kafka.{kind.__name__}, and let "
-            f"coroutines call it in threads: await asyncio.to_thread(client.{'flush' if kind is Producer else 'poll'})"
-        )
-    if coding in {one.__name__ for one in ancestors}:
-        raise TypeError(f"the ledger audits what is {advice}")
-    if not isinstance(given, kind):
-        raise TypeError(f"expected a confluent_kafka.{kind.__name__} or its configuration, not {given!r}")
-    return given
-
+from ackproof.base.errors import BadInput
+from ackproof.clients.librdkafka.adapter import installed_library, resend_after_s
+from ackproof.rundir.outcome import Outcome
+from ackproof.testing.book import Attempt, Book, Content, Headers, Received, as_bytes, or_unknown, others
+from ackproof.testing.proxy import AuditedClient
 
 OnDelivery: TypeAlias = "Callable[[KafkaError | None, Message], object]"
 ONLY_ERRORS = "delivery.report.only.error"
@@ -165,8 +70,7 @@ class AuditedProducer(AuditedClient[Producer]):
     def __init__(self, given: Producer | Mapping[str, Any], book: Book) -> None:
         __tracebackhide__ = True
         self._book = book
-        self._own = book.new_producer()
-        self._transaction = -1
+        self._own = book.new_producer(installed_library())
         self._only_errors = False
         self._resend_after_s = 0.0
         if isinstance(given, Mapping):
@@ -180,8 +84,7 @@ class AuditedProducer(AuditedClient[Producer]):
             self._resend_after_s = resend_after_s({"enable.idempotence": False, **plain_values})
             super().__init__(Producer(config))
         else:
-            advice = "sent as bytes: serialise in your code and hand over a plain Producer"
-            super().__init__(plain(given, Producer, "SerializingProducer", advice))
+            super().__init__(given)
             self._default = _configured_callback(self._real)
 
     def produce(
@@ -197,7 +100,18 @@ class AuditedProducer(AuditedClient[Producer]):
     ) -> None:
         """Produce a record like `Producer.produce`, whose arguments it takes and whose errors it raises. Add the
         header `ackproof`, and record the attempt."""
-        theirs = callback or on_delivery or self._default
+        self._produce(topic, value, key, partition, callback or on_delivery, timestamp, headers)
+
+    def _produce(
+        self,
+        topic: str,
+        value: str | bytes | None,
+        key: str | bytes | None,
+        partition: int,
+        callback: OnDelivery | None,
+        timestamp: int,
+        headers: Headers,
+    ) -> None:
         content = Content(topic, as_bytes(key), as_bytes(value))
         book, own = self._book, self._own
         options: dict[str, Any] = {"value": value, "key": key}
@@ -207,20 +121,13 @@ class AuditedProducer(AuditedClient[Producer]):
             options["timestamp"] = timestamp
         # Hold the lock: the next attempt gets its seq after the library has accepted or refused this one.
         with book.lock:
-            attempt = Attempt(
-                own.number, len(own.attempts), content, partition, book.now(), transaction=self._transaction
-            )
-            header = encode(
-                book.run_id, own.number, attempt.seq, topic, partition, content.key, content.value
-            )
-            options["headers"] = [*others(headers), (HEADER, header)]
-            options["on_delivery"] = self._reporter(attempt, theirs)
+            attempt = book.attempt(own, content, partition)
+            options["headers"] = book.with_identity(attempt, headers)
+            options["on_delivery"] = self._reporter(attempt, callback or self._default)
             try:
-                self._real.produce(topic, **options)
+                self._offer(topic, options)
             except BufferError:
-                attempt.taken, attempt.error = False, "BufferError: the client's queue was full"
-                own.not_taken.append(attempt)
-                book.changes += 1
+                book.not_taken_by_library(own, attempt, "BufferError: the client's queue was full")
                 raise
             except KafkaException as error:
                 own.attempts.append(attempt)
@@ -229,6 +136,9 @@ class AuditedProducer(AuditedClient[Producer]):
                 raise
             own.attempts.append(attempt)
             book.changes += 1
+
+    def _offer(self, topic: str, options: Mapping[str, Any]) -> None:
+        self._real.produce(topic, **options)
 
     def produce_batch(
         self,
@@ -243,14 +153,14 @@ class AuditedProducer(AuditedClient[Producer]):
         count = 0
         for message in messages:
             try:
-                self.produce(
+                self._produce(
                     topic,
                     message.get("value"),
                     message.get("key"),
                     message.get("partition", partition),
-                    message.get("callback") or callback,
-                    on_delivery,
+                    message.get("callback") or callback or on_delivery,
                     message.get("timestamp", 0),
+                    None,
                 )
             except BufferError:
                 message["_error"] = KafkaError(KafkaError._QUEUE_FULL)
@@ -263,19 +173,32 @@ class AuditedProducer(AuditedClient[Producer]):
     def begin_transaction(self) -> None:
         """Begin a transaction, as `Producer.begin_transaction` does, and number it."""
         self._real.begin_transaction()
-        self._transaction += 1
+        self._own.begin_transaction()
 
     def abort_transaction(self, *timeout: float) -> None:
         """Abort the transaction, as `Producer.abort_transaction` does. Its records then count as given up:
         they may be missing.
         """
-        for attempt in self._own.attempts:
-            if attempt.transaction == self._transaction >= 0:
-                attempt.given_up = True
+        self._own.give_up_transaction()
         self._real.abort_transaction(*timeout)
 
-    def count_unreported(self) -> int:
-        return sum(not attempt.known for attempt in self._own.attempts)
+    def settle(self, timeout_s: float) -> None:
+        """Flush; after `timeout_s` seconds purge what is left, with its outcome unknown.
+
+        Raises `BadInput` if records have no report although the library waits for none.
+        """
+        try:
+            if self._real.flush(timeout_s):
+                self._real.purge()
+                self._real.flush(1.0)
+        except RuntimeError:  # the producer was closed
+            return
+        if not len(self._real) and (silent := self._own.count_unreported()):
+            raise BadInput(
+                f"{silent} records have no delivery report, though their producer waits for none. It reports "
+                "errors only (delivery.report.only.error), or a delivery callback raised. "
+                "In the first case hand its configuration over instead: ledger.producer({...})"
+            )
 
     def _reporter(self, attempt: Attempt, theirs: OnDelivery | None) -> OnDelivery:
         def report(error: KafkaError | None, message: Message) -> None:
@@ -304,11 +227,52 @@ class AuditedProducer(AuditedClient[Producer]):
         return True
 
 
-def as_bytes(part: str | bytes | None) -> bytes | None:
-    """Return a key or value as the bytes that librdkafka sends: text in UTF-8; None stays None."""
-    if isinstance(part, str):
-        return part.encode()
-    return None if part is None else bytes(part)
+class AuditedSerializingProducer(AuditedProducer):
+    """Proxy of a SerializingProducer: it serializes as that does, and records the bytes."""
+
+    def __init__(self, given: SerializingProducer[Any, Any], book: Book) -> None:
+        super().__init__(given, book)
+        self._serialize_key, self._serialize_value = given._key_serializer, given._value_serializer
+
+    def produce(  # type: ignore[override]
+        self,
+        topic: str,
+        key: object = None,
+        value: object = None,
+        partition: int = _UNASSIGNED,
+        on_delivery: OnDelivery | None = None,
+        timestamp: int = 0,
+        headers: Headers = None,
+    ) -> None:
+        """Serialize and produce a record, and record the attempt. Raises as `SerializingProducer.produce`
+        does; a record that cannot be serialized is no attempt.
+        """
+        context = SerializationContext(topic, MessageField.KEY, headers)  # type: ignore[arg-type]
+        raw_key = _serialize(self._serialize_key, key, context, KeySerializationError)
+        context.field = MessageField.VALUE
+        raw = _serialize(self._serialize_value, value, context, ValueSerializationError)
+        self._produce(topic, raw, raw_key, partition, on_delivery, timestamp, headers)
+
+    def _offer(self, topic: str, options: Mapping[str, Any]) -> None:
+        if isinstance(self._real, SerializingProducer):
+            Producer.produce(self._real, topic, **options)
+        else:
+            self._real.produce(topic, **options)
+
+
+def _serialize(
+    serializer: Callable[[object, SerializationContext], Any] | None,
+    part: object,
+    context: SerializationContext,
+    failure: type[Exception],
+) -> Any:  # noqa: ANN401 — what the serializer returns
+    """Return a key or value as a SerializingProducer sends it. Raises `failure` as it does."""
+    if serializer is None:
+        return part
+    try:
+        return serializer(part, context)
+    except Exception as error:
+        raise failure(error) from error
 
 
 OnRebalance: TypeAlias = Callable[[Any, list[TopicPartition]], object]
@@ -322,14 +286,9 @@ class AuditedConsumer(AuditedClient[Consumer]):
     def __init__(self, given: Consumer | Mapping[str, Any], book: Book) -> None:
         __tracebackhide__ = True
         self._book = book
-        self._reads = book.new_reader()
+        self._reads = book.new_reader(installed_library())
         self._assignment = 0
-        advice = "read as bytes: hand over a plain Consumer and deserialise in your code"
-        super().__init__(
-            Consumer(dict(given))
-            if isinstance(given, Mapping)
-            else plain(given, Consumer, "DeserializingConsumer", advice)
-        )
+        super().__init__(Consumer(dict(given)) if isinstance(given, Mapping) else given)
 
     def poll(self, *args: Any, **options: Any) -> Message | None:  # noqa: ANN401 — as the consumer takes it
         """Return a message and record the read, unless it is an error; None after the time-out of `Consumer.poll`."""
@@ -389,9 +348,41 @@ class AuditedConsumer(AuditedClient[Consumer]):
     def _take(self, message: Message) -> None:
         if message.error() is not None:
             return
-        self._reads.append(self._book.read(message, self._assignment))
+        self._reads.append(self._book.read(received(message), self._assignment))
         self._book.changes += 1
         if headers := message.headers():
             theirs = others(headers)
             if len(theirs) != len(headers):
                 message.set_headers(theirs)
+
+
+class AuditedDeserializingConsumer(AuditedConsumer):
+    """Proxy of a DeserializingConsumer: it records the bytes that came, then deserializes as that does."""
+
+    def poll(self, timeout: float = -1) -> Message | None:
+        """Return a deserialized message and record the read; None after `timeout` seconds. Raises as
+        `DeserializingConsumer.poll` does.
+        """
+        if not isinstance(self._real, DeserializingConsumer):  # the test is over
+            return self._real.poll(timeout)
+        message = Consumer.poll(self._real, timeout)
+        if message is None:
+            return None
+        if (error := message.error()) is not None:
+            raise ConsumeError(error, kafka_message=message)
+        self._take(message)
+        return self._real._deserialize(message)
+
+
+def received(message: Message) -> Received:
+    """Return a message of confluent-kafka as the ledger takes it."""
+    return Received(
+        message.topic() or "",
+        or_unknown(message.partition()),
+        or_unknown(message.offset()),
+        or_unknown(message.leader_epoch()),
+        message.timestamp()[1],
+        message.headers(),  # type: ignore[arg-type]
+        message.key(),
+        message.value(),
+    )

@@ -24,8 +24,9 @@ from ackproof.rundir.layout import CaseDir, client_folder
 from ackproof.rundir.ledger import ConsumedRows, ProducedRows, write_consumed, write_produced
 from ackproof.rundir.outcome import ReadPhase
 from ackproof.rundir.partition import TopicPartition
-from ackproof.rundir.parts import mark_end
+from ackproof.rundir.parts import ClientLibrary, mark_end
 from ackproof.testing.book import Attempt, Book, Content, ProducerBook, Read
+from ackproof.testing.clients import received
 from ackproof.testing.cluster import KafkaCluster
 
 Audit = Callable[[Path], AuditResult]
@@ -171,7 +172,7 @@ class _FinalReader:
         return ReadOutcome(tuple(reached), self._problems, [])
 
     def _take(self, message: Message, reached: list[int]) -> None:
-        read = self._book.read(message, 0)
+        read = self._book.read(received(message), 0)
         place = TopicPartition(read.topic, read.partition)
         number = self._number[place]
         error = message.error()
@@ -196,14 +197,14 @@ def write_ledgers(run: CaseDir, book: Book, final: Sequence[Read]) -> None:
         if producer.attempts:
             write_produced(folder, 0, _produced(producer, found))
         mark_end(folder)
-    for number, reads in enumerate(book.readers):
+    for number, (reads, library) in enumerate(zip(book.readers, book.reader_libraries, strict=True)):
         folder = run.consumed / client_folder(f"r{number}")
         if reads:
-            write_consumed(folder, 0, _consumed(number, ReadPhase.LIVE, reads))
+            write_consumed(folder, 0, _consumed(number, ReadPhase.LIVE, reads, library))
         mark_end(folder)
     folder = run.consumed / client_folder("f0")
     if final:
-        write_consumed(folder, 0, _consumed(len(book.readers), ReadPhase.FINAL, final))
+        write_consumed(folder, 0, _consumed(len(book.readers), ReadPhase.FINAL, final, installed_library()))
     mark_end(folder)
 
 
@@ -226,11 +227,11 @@ def _produced(producer: ProducerBook, found: dict[tuple[int, int], int]) -> Prod
         offset=np.array([-1 if producer.offsets_lie else row.offset for row in rows], np.int64),
         sent_ns=np.array([row.sent_ns for row in rows], np.int64),
         done_ns=np.array([row.done_ns for row in rows], np.int64),
-        library=installed_library(),
+        library=producer.library,
     )
 
 
-def _consumed(reader: int, phase: ReadPhase, rows: Sequence[Read]) -> ConsumedRows:
+def _consumed(reader: int, phase: ReadPhase, rows: Sequence[Read], library: ClientLibrary) -> ConsumedRows:
     places, place = _numbered(TopicPartition(row.topic, row.partition) for row in rows)
     origins, origin = _numbered(row.identity.origin_topic for row in rows)
     return ConsumedRows(
@@ -250,7 +251,7 @@ def _consumed(reader: int, phase: ReadPhase, rows: Sequence[Read]) -> ConsumedRo
         intact=np.array([row.identity.intact for row in rows], np.bool_),
         read_ns=np.array([row.read_ns for row in rows], np.int64),
         timestamp_ms=np.array([row.timestamp_ms for row in rows], np.int64),
-        library=installed_library(),
+        library=library,
     )
 
 

@@ -4,20 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final, TypeVar, overload
 
-from ackproof.base.errors import BadInput, EvidenceMissing
+from ackproof.base.errors import EvidenceMissing
 from ackproof.rundir.anomalies import TABLE, Anomaly
 from ackproof.rundir.anomaly_terms import Concern
 from ackproof.rundir.outcome import Outcome
-from ackproof.testing.book import Attempt, Book, Content
-from ackproof.testing.clients import AuditedConsumer, AuditedProducer, as_bytes
+from ackproof.testing.audited import AnyAuditedConsumer, AnyAuditedProducer, audit_consumer, audit_producer
+from ackproof.testing.book import Attempt, Book, Content, as_bytes
 from ackproof.testing.cluster import KafkaCluster
 from ackproof.testing.evidence import Audit, Evidence, Finding, gather
 
 if TYPE_CHECKING:
     from confluent_kafka import Consumer, Producer
 
+Client = TypeVar("Client")
 FLUSH_S: Final = 30.0
 _MOST: Final = 10
 _LONGEST: Final = 60
@@ -35,8 +36,8 @@ class Ledger:
         self._cluster = cluster
         self._audit = audit
         self._book = Book(cluster.run_id, cluster.clock.origin_ns)
-        self._producers: list[AuditedProducer] = []
-        self._consumers: list[AuditedConsumer] = []
+        self._producers: list[AnyAuditedProducer] = []
+        self._consumers: list[AnyAuditedConsumer] = []
         self._given_up: list[tuple[bytes | None, bytes | None, str | None]] = []
         self._evidence: tuple[tuple[int, int], Evidence] | None = None
 
@@ -45,29 +46,35 @@ class Ledger:
         """The run directory: ledgers, audit.json, findings, the nodes' logs."""
         return self._cluster.run.path
 
-    def producer(self, producer: Producer | Mapping[str, Any]) -> Producer:
-        """Return an audited producer, from yours or its configuration: pass it to the code under test.
+    @overload
+    def producer(self, producer: Mapping[str, Any]) -> Producer: ...
 
-        Raises TypeError for anything but a plain `confluent_kafka.Producer`.
+    @overload
+    def producer(self, producer: Client) -> Client: ...
+
+    def producer(self, producer: Any) -> Any:
+        """Return an audited producer, from yours or a configuration of confluent_kafka: pass it to the code under test.
+
+        Raises TypeError for anything but a producer of confluent_kafka, kafka-python or aiokafka.
         """
         __tracebackhide__ = True
-        if _is(producer, AuditedProducer):
-            raise TypeError("this producer is audited already")
-        audited = AuditedProducer(producer, self._book)
-        self._producers.append(audited)
-        return cast("Producer", audited)
+        self._producers.append(audit_producer(producer, self._book))
+        return self._producers[-1]
 
-    def consumer(self, consumer: Consumer | Mapping[str, Any]) -> Consumer:
-        """Return an audited consumer, from yours or its configuration: pass it to the code under test.
+    @overload
+    def consumer(self, consumer: Mapping[str, Any]) -> Consumer: ...
 
-        Raises TypeError for anything but a plain `confluent_kafka.Consumer`.
+    @overload
+    def consumer(self, consumer: Client) -> Client: ...
+
+    def consumer(self, consumer: Any) -> Any:
+        """Return an audited consumer, from yours or a configuration of confluent_kafka: pass it to the code under test.
+
+        Raises TypeError for anything but a consumer of confluent_kafka, kafka-python or aiokafka.
         """
         __tracebackhide__ = True
-        if _is(consumer, AuditedConsumer):
-            raise TypeError("this consumer is audited already")
-        audited = AuditedConsumer(consumer, self._book)
-        self._consumers.append(audited)
-        return cast("Consumer", audited)
+        self._consumers.append(audit_consumer(consumer, self._book))
+        return self._consumers[-1]
 
     def gave_up(
         self, value: str | bytes | None, *, key: str | bytes | None = None, topic: str | None = None
@@ -163,7 +170,8 @@ class Ledger:
     def _gather(self, settle_s: float) -> Evidence:
         """Return the evidence; gather it again only if something happened since."""
         self._cluster.heal()
-        self._flush()
+        for producer in self._producers:
+            producer.settle(FLUSH_S)
         self._cluster.check()
         state = (self._book.changes, len(self._cluster.faults))
         if self._evidence is None or self._evidence[0] != state:
@@ -171,24 +179,6 @@ class Ledger:
                 raise EvidenceMissing("nothing went through a client of this ledger: nothing can be said")
             self._evidence = state, gather(self._cluster, self._book, self._audit, settle_s)
         return self._evidence[1]
-
-    def _flush(self) -> None:
-        """Flush all producers; purge what is left after `FLUSH_S`, with its outcome unknown."""
-        for producer in self._producers:
-            real = producer.audited
-            try:
-                left = real.flush(FLUSH_S)
-                if left:
-                    real.purge()
-                    real.flush(1.0)
-            except RuntimeError:  # the producer was closed
-                continue
-            if not len(real) and (silent := producer.count_unreported()):
-                raise BadInput(
-                    f"{silent} records have no delivery report, though their producer waits for none. It reports "
-                    "errors only (delivery.report.only.error), or a delivery callback raised. "
-                    "In the first case hand its configuration over instead: ledger.producer({...})"
-                )
 
     def _was_given_up(self, attempt: Attempt) -> bool:
         content = attempt.content
@@ -202,11 +192,6 @@ class Ledger:
         if lines:
             faults = "; ".join(self._cluster.faults) or "none"
             raise AssertionError("\n".join([*lines, f"faults: {faults}", f"run directory: {self.run}"]))
-
-
-def _is(client: object, kind: type) -> bool:
-    """Return True if the object really has this class. Proxies report another class as their `__class__`."""
-    return type(client) is kind
 
 
 def _content(content: Content) -> str:

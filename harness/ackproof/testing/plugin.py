@@ -6,6 +6,7 @@ or a fixture is used.
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Generator, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -75,6 +76,19 @@ def ledger(request: pytest.FixtureRequest, kafka_cluster: KafkaCluster) -> Itera
     from ackproof.testing.fixtures import ledger_of
 
     yield from ledger_of(request, kafka_cluster)
+
+
+def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
+    """Run an asyncio test function that uses a cluster, in an event loop of its own. Another plugin that runs such
+    functions (pytest-asyncio, anyio) comes first.
+    """
+    if "kafka_cluster" not in pyfuncitem.fixturenames or not inspect.iscoroutinefunction(pyfuncitem.obj):
+        return None
+    import asyncio
+
+    names = pyfuncitem._fixtureinfo.argnames
+    asyncio.run(pyfuncitem.obj(**{name: pyfuncitem.funcargs[name] for name in names}))
+    return True
 
 
 @pytest.hookimpl(wrapper=True)

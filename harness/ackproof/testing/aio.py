@@ -1,0 +1,235 @@
+"""Audited clients of aiokafka: every attempt and every read of an AIOKafkaProducer and an AIOKafkaConsumer is written
+down.
+
+Their serializers and deserializers work as before; the ledger records the bytes. aiokafka may send a record again for
+as long as it tries, so no error of it is definite: a record that got one is indeterminate.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+from collections.abc import Callable
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, Final, NoReturn
+
+import aiokafka
+from aiokafka.errors import KafkaError, KafkaTimeoutError
+from aiokafka.producer.producer import TransactionContext
+
+from ackproof.base.errors import BadInput
+from ackproof.rundir.parts import ClientLibrary
+from ackproof.testing.book import (
+    Attempt,
+    Book,
+    Content,
+    Headers,
+    Received,
+    as_bytes,
+    or_unknown,
+    others,
+)
+from ackproof.testing.proxy import AuditedClient, CapturedPart, kafka_code
+
+if TYPE_CHECKING:
+    from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
+
+LIBRARY: Final = ClientLibrary("aiokafka", aiokafka.__version__)
+_CANCELLED: Final = "send() was cancelled"
+
+
+class AuditedAioProducer(AuditedClient["AIOKafkaProducer"]):
+    """Proxy of an `aiokafka.AIOKafkaProducer` that records every record that is sent."""
+
+    def __init__(self, given: AIOKafkaProducer, book: Book) -> None:
+        super().__init__(given)
+        self._book = book
+        self._own = book.new_producer(LIBRARY)
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._serialize_key, self._serialize_value = given._key_serializer, given._value_serializer
+        given._key_serializer = given._value_serializer = None
+
+    async def send(
+        self,
+        topic: str,
+        value: Any = None,  # noqa: ANN401 — what its serializer takes
+        key: Any = None,  # noqa: ANN401 — what its serializer takes
+        partition: int | None = None,
+        timestamp_ms: int | None = None,
+        headers: Headers = None,
+    ) -> asyncio.Future[Any]:
+        """Send a record with the header `ackproof` and record the attempt. Returns and raises as
+        `AIOKafkaProducer.send` does; a record that cannot be serialized is no attempt.
+
+        The returned future may be cancelled: the record's outcome is recorded all the same.
+        """
+        raw_key = key if self._serialize_key is None else self._serialize_key(key)
+        raw = value if self._serialize_value is None else self._serialize_value(value)
+        self._loop = asyncio.get_running_loop()
+        own, book = self._own, self._book
+        attempt = book.attempt(own, Content(topic, as_bytes(raw_key), as_bytes(raw)), or_unknown(partition))
+        attempt.error = _CANCELLED  # until there is a future
+        own.attempts.append(attempt)
+        book.changes += 1
+        identified = book.with_identity(attempt, headers)
+        try:
+            future = await self._real.send(topic, raw, raw_key, partition, timestamp_ms, identified)
+        except (KafkaError, AssertionError, RuntimeError, TypeError, ValueError) as error:
+            no_room = isinstance(error, KafkaTimeoutError)
+            why = "no room, or no metadata" if no_room else "refused before it was sent"
+            book.refused(attempt, kafka_code(error), f"{type(error).__name__}: {why}")
+            raise
+        attempt.error = "no report came"
+        future.add_done_callback(self._reporter(attempt))
+        return asyncio.shield(future)
+
+    async def send_and_wait(self, *args: Any, **options: Any) -> Any:  # noqa: ANN401 — as `send` takes it
+        """Send a record and return its metadata, as `AIOKafkaProducer.send_and_wait` does."""
+        return await (await self.send(*args, **options))
+
+    async def send_batch(self, *_: object, **__: object) -> NoReturn:
+        """Raise TypeError: the ledger does not see the records of a batch."""
+        raise TypeError("the ledger cannot audit send_batch(): send the records one by one, with send()")
+
+    async def begin_transaction(self) -> None:
+        """Begin a transaction, as `AIOKafkaProducer.begin_transaction` does, and number it."""
+        await self._real.begin_transaction()
+        self._own.begin_transaction()
+
+    async def abort_transaction(self) -> None:
+        """Abort the transaction, as `AIOKafkaProducer.abort_transaction` does. Its records then count as given up."""
+        self._own.give_up_transaction()
+        await self._real.abort_transaction()
+
+    def transaction(self) -> TransactionContext:
+        """Return a transaction as a context, as `AIOKafkaProducer.transaction` does."""
+        return TransactionContext(self)
+
+    async def __aenter__(self) -> AuditedAioProducer:
+        await self._real.start()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._real.stop()
+
+    def settle(self, timeout_s: float) -> None:
+        """Flush for at most `timeout_s` seconds, in the producer's event loop. What has no outcome then keeps none.
+
+        Raises `BadInput` if this thread runs that loop: then nothing could be sent meanwhile.
+        """
+        loop, silent = self._loop, self._own.count_unreported()
+        if loop is None or loop.is_closed() or not silent:
+            return
+        with suppress(TimeoutError, KafkaError):
+            if not loop.is_running():
+                loop.run_until_complete(asyncio.wait_for(self._real.flush(), timeout_s))
+            elif asyncio._get_running_loop() is loop:
+                raise BadInput(
+                    f"{silent} records of an aiokafka producer have no outcome yet, and this call stops the event "
+                    "loop: flush before it, or call it in a thread: await asyncio.to_thread(ledger.assert_durable)"
+                )
+            else:
+                asyncio.run_coroutine_threadsafe(self._real.flush(), loop).result(timeout_s)
+
+    def end(self) -> None:
+        """Nothing: the producer ends with its event loop."""
+
+    def _reporter(self, attempt: Attempt) -> Callable[[asyncio.Future[Any]], None]:
+        def report(future: asyncio.Future[Any]) -> None:
+            error = None if future.cancelled() else future.exception()
+            metadata = None if future.cancelled() or error is not None else future.result()
+            code = -1 if future.cancelled() else 0 if error is None else kafka_code(error)
+            self._book.report(
+                attempt,
+                code,
+                "cancelled"
+                if future.cancelled()
+                else ""
+                if error is None
+                else f"{type(error).__name__}: {error}",
+                partition=-1 if metadata is None else metadata.partition,
+                offset=None if metadata is None else metadata.offset,  # None with acks=0
+                resend_after_s=0.0,
+            )
+
+        return report
+
+
+def _capture(deserializer: Callable[[Any], object]) -> Callable[[bytes | None], CapturedPart]:
+    return lambda raw: CapturedPart(raw, deserializer(raw))
+
+
+class AuditedAioConsumer(AuditedClient["AIOKafkaConsumer"]):
+    """Proxy of an `aiokafka.AIOKafkaConsumer` that records every record that it returns, and removes the header
+    `ackproof`.
+    """
+
+    def __init__(self, given: AIOKafkaConsumer, book: Book) -> None:
+        __tracebackhide__ = True
+        names = [name for name in ("_key_deserializer", "_value_deserializer") if getattr(given, name)]
+        if names and given._fetcher is not None:
+            raise TypeError("hand over an AIOKafkaConsumer with deserializers before its start()")
+        super().__init__(given)
+        self._book = book
+        self._reads = book.new_reader(LIBRARY)
+        self._assignment = 0
+        self._assigned: object = None
+        for name in names:
+            setattr(given, name, _capture(getattr(given, name)))
+
+    async def getone(self, *partitions: Any) -> Any:  # noqa: ANN401 — a ConsumerRecord
+        """Return a record, as `AIOKafkaConsumer.getone` does, and record the read."""
+        return self._take(await self._real.getone(*partitions))
+
+    async def getmany(self, *partitions: Any, **options: Any) -> dict[Any, list[Any]]:  # noqa: ANN401 — as it takes it
+        """Return records by partition, as `AIOKafkaConsumer.getmany` does, and record the reads."""
+        found = await self._real.getmany(*partitions, **options)
+        return {place: [self._take(record) for record in records] for place, records in found.items()}
+
+    def __aiter__(self) -> AuditedAioConsumer:
+        self._real.__aiter__()  # raises as it does if the consumer is closed
+        return self
+
+    async def __anext__(self) -> Any:  # noqa: ANN401 — a ConsumerRecord
+        return self._take(await self._real.__anext__())
+
+    def seek(self, partition: Any, offset: int) -> None:  # noqa: ANN401 — a TopicPartition
+        """Seek, as `AIOKafkaConsumer.seek` does. This begins a new assignment, as do the three below."""
+        self._assignment += 1
+        self._real.seek(partition, offset)
+
+    async def seek_to_beginning(self, *partitions: Any) -> Any:  # noqa: ANN401 — as the consumer takes it
+        self._assignment += 1
+        return await self._real.seek_to_beginning(*partitions)
+
+    async def seek_to_end(self, *partitions: Any) -> Any:  # noqa: ANN401 — as the consumer takes it
+        self._assignment += 1
+        return await self._real.seek_to_end(*partitions)
+
+    async def seek_to_committed(self, *partitions: Any) -> Any:  # noqa: ANN401 — as the consumer takes it
+        self._assignment += 1
+        return await self._real.seek_to_committed(*partitions)
+
+    async def __aenter__(self) -> AuditedAioConsumer:
+        await self._real.start()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._real.stop()
+
+    def end(self) -> None:
+        """Nothing: the consumer ends with its event loop."""
+
+    def _take(self, record: Any) -> Any:  # noqa: ANN401 — a ConsumerRecord
+        # The library makes a new object for each assignment, by the group or by assign().
+        assigned = self._real._subscription.subscription.assignment
+        if assigned is not self._assigned:
+            self._assignment += self._assigned is not None
+            self._assigned = assigned
+        (raw_key, key), (raw, value) = map(CapturedPart.split, (record.key, record.value))
+        received = Received(
+            record.topic, record.partition, record.offset, -1, record.timestamp, record.headers, raw_key, raw
+        )
+        self._reads.append(self._book.read(received, self._assignment))
+        self._book.changes += 1
+        return dataclasses.replace(record, key=key, value=value, headers=tuple(others(record.headers)))

@@ -1,0 +1,212 @@
+"""Audited clients of kafka-python: every attempt and every read of a KafkaProducer and a KafkaConsumer is written down.
+
+Their serializers and deserializers work as before; the ledger records the bytes. kafka-python may send a record again
+for as long as it tries, so no error of it is definite: a record that got one is indeterminate.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, Final
+
+import kafka
+from kafka.errors import KafkaError, KafkaTimeoutError
+from kafka.serializer import Deserializer, Serializer
+
+from ackproof.base.errors import WaitTimeout
+from ackproof.base.wait import wait_until
+from ackproof.rundir.parts import ClientLibrary
+from ackproof.testing.book import (
+    Attempt,
+    Book,
+    Content,
+    Headers,
+    Received,
+    as_bytes,
+    or_unknown,
+    others,
+)
+from ackproof.testing.proxy import AuditedClient, CapturedPart, kafka_code
+
+if TYPE_CHECKING:
+    from kafka import KafkaConsumer, KafkaProducer
+
+LIBRARY: Final = ClientLibrary("kafka-python", kafka.__version__)
+_LATE_S: Final = 1.0
+"""Time in seconds within which reports follow a flush."""
+
+
+class _Serialized(Serializer):  # type: ignore[misc]  # kafka-python has no types
+    """Serializer of a client to which the proxy hands bytes. `original`: the one that made them, closed with it."""
+
+    def __init__(self, original: Any) -> None:  # noqa: ANN401 — a Serializer
+        self.close = original.close
+
+    def serialize(self, topic: str, headers: object, data: Any) -> Any:  # noqa: ANN401 — bytes
+        return data
+
+
+class AuditedKafkaProducer(AuditedClient["KafkaProducer"]):
+    """Proxy of a `kafka.KafkaProducer` that records every record that is sent."""
+
+    def __init__(self, given: KafkaProducer, book: Book) -> None:
+        super().__init__(given)
+        self._book = book
+        self._own = book.new_producer(LIBRARY)
+        self._sending = threading.Lock()
+        self._serializers = [given.config[name] for name in ("key_serializer", "value_serializer")]
+        for name, serializer in zip(("key_serializer", "value_serializer"), self._serializers, strict=True):
+            given.config[name] = None if serializer is None else _Serialized(serializer)
+
+    def send(
+        self,
+        topic: str,
+        value: Any = None,  # noqa: ANN401 — what its serializer takes
+        key: Any = None,  # noqa: ANN401 — what its serializer takes
+        headers: Headers = None,
+        partition: int | None = None,
+        timestamp_ms: int | None = None,
+    ) -> Any:  # noqa: ANN401 — a FutureRecordMetadata
+        """Send a record with the header `ackproof` and record the attempt. Returns and raises as
+        `KafkaProducer.send` does; a record that cannot be serialized is no attempt.
+        """
+        given = list(others(headers))
+        raw_key, raw = (
+            part if serializer is None else self._real._serialize(serializer, topic, given, part)
+            for serializer, part in zip(self._serializers, (key, value), strict=True)
+        )
+        own, book = self._own, self._book
+        # Hold the lock: the next attempt gets its seq after the library has accepted or refused this one.
+        with self._sending:
+            attempt = book.attempt(
+                own, Content(topic, as_bytes(raw_key), as_bytes(raw)), or_unknown(partition)
+            )
+            identified = book.with_identity(attempt, given)
+            try:
+                future = self._real.send(topic, raw, raw_key, identified, partition, timestamp_ms)
+            except KafkaTimeoutError as error:
+                book.not_taken_by_library(own, attempt, f"{type(error).__name__}: no room, or no metadata")
+                raise
+            except (KafkaError, RuntimeError, TypeError, ValueError) as error:
+                own.attempts.append(attempt)
+                book.refused(
+                    attempt, kafka_code(error), f"{type(error).__name__}: refused before it was sent"
+                )
+                raise
+            own.attempts.append(attempt)
+            book.changes += 1
+        future.add_callback(self._delivered, attempt)
+        future.add_errback(self._failed, attempt)
+        return future
+
+    def begin_transaction(self) -> None:
+        """Begin a transaction, as `KafkaProducer.begin_transaction` does, and number it."""
+        self._real.begin_transaction()
+        self._own.begin_transaction()
+
+    def abort_transaction(self) -> None:
+        """Abort the transaction, as `KafkaProducer.abort_transaction` does. Its records then count as given up."""
+        self._own.give_up_transaction()
+        self._real.abort_transaction()
+
+    def settle(self, timeout_s: float) -> None:
+        """Flush for at most `timeout_s` seconds. What has no outcome then keeps none."""
+        with suppress(KafkaTimeoutError):
+            self._real.flush(timeout_s)
+            with suppress(WaitTimeout):  # a record is done a moment before its report is served
+                wait_until(lambda: not self._own.count_unreported(), what="reports", timeout_s=_LATE_S)
+
+    def end(self) -> None:
+        """Close the producer, without what it has not sent: its cluster is gone."""
+        with suppress(KafkaError, RuntimeError):
+            if not self._real._closed:
+                self._real._sender.force_close()
+                self._real.close(timeout=_LATE_S)
+
+    def _delivered(self, attempt: Attempt, metadata: Any) -> None:  # noqa: ANN401 — RecordMetadata
+        self._book.report(
+            attempt, 0, "", partition=metadata.partition, offset=metadata.offset, resend_after_s=0.0
+        )
+
+    def _failed(self, attempt: Attempt, error: BaseException) -> None:
+        self._book.report(
+            attempt,
+            kafka_code(error),
+            f"{type(error).__name__}: {error}",
+            partition=-1,
+            offset=None,
+            resend_after_s=0.0,
+        )
+
+
+class _Capture(Deserializer):  # type: ignore[misc]  # kafka-python has no types
+    """Deserializer that keeps the bytes."""
+
+    def __init__(self, original: Any) -> None:  # noqa: ANN401 — a Deserializer
+        self._original = original
+
+    def deserialize(self, topic: str, headers: Headers, data: bytes | None) -> CapturedPart:
+        return CapturedPart(data, self._original.deserialize(topic, others(headers), data))
+
+
+class AuditedKafkaConsumer(AuditedClient["KafkaConsumer"]):
+    """Proxy of a `kafka.KafkaConsumer` that records every record that it returns, and removes the header `ackproof`."""
+
+    def __init__(self, given: KafkaConsumer, book: Book) -> None:
+        super().__init__(given)
+        self._book = book
+        self._reads = book.new_reader(LIBRARY)
+        self._assignment = 0
+        self._states: dict[object, object] = {}
+        config = given._fetcher.config
+        for name in ("key_deserializer", "value_deserializer"):
+            if config[name] is not None:
+                config[name] = _Capture(config[name])
+
+    def poll(self, *args: Any, **options: Any) -> dict[Any, list[Any]]:  # noqa: ANN401 — as the consumer takes it
+        """Return records by partition, as `KafkaConsumer.poll` does, and record the reads."""
+        found = self._real.poll(*args, **options)
+        return {place: [self._take(record) for record in records] for place, records in found.items()}
+
+    def __iter__(self) -> Iterator[Any]:
+        return self
+
+    def __next__(self) -> Any:  # noqa: ANN401 — a ConsumerRecord
+        return self._take(next(self._real))
+
+    def seek(self, *args: Any, **options: Any) -> None:  # noqa: ANN401 — as the consumer takes it
+        """Seek, as `KafkaConsumer.seek` does. This begins a new assignment, as do the two below."""
+        self._assignment += 1
+        self._real.seek(*args, **options)
+
+    def seek_to_beginning(self, *partitions: object) -> None:
+        self._assignment += 1
+        self._real.seek_to_beginning(*partitions)
+
+    def seek_to_end(self, *partitions: object) -> None:
+        self._assignment += 1
+        self._real.seek_to_end(*partitions)
+
+    def end(self) -> None:
+        """Close the consumer, without a commit: its cluster is gone."""
+        with suppress(KafkaError, RuntimeError):
+            self._real.close(autocommit=False, timeout_ms=0)
+
+    def _take(self, record: Any) -> Any:  # noqa: ANN401 — a ConsumerRecord
+        # A partition that the group assigns anew has a new state; one that it keeps goes on where it was.
+        place = kafka.TopicPartition(record.topic, record.partition)
+        state = self._real._subscription.assignment.get(place)
+        if state is not None and self._states.get(place) is not state:
+            self._assignment += place in self._states
+            self._states[place] = state
+        (raw_key, key), (raw, value) = map(CapturedPart.split, (record.key, record.value))
+        place_of = (record.topic, record.partition, record.offset, or_unknown(record.leader_epoch))
+        self._reads.append(
+            self._book.read(
+                Received(*place_of, record.timestamp, record.headers, raw_key, raw), self._assignment
+            )
+        )
+        self._book.changes += 1
+        return record._replace(key=key, value=value, headers=others(record.headers))

@@ -1,0 +1,96 @@
+"""Proxies of clients: what audited clients of all libraries have in common.
+
+After its test an audited client drops the real client. Otherwise the real client's threads would go on trying to reach
+a cluster that is gone, and log to standard error, for as long as a failed test's traceback holds the proxy.
+"""
+
+from __future__ import annotations
+
+import threading
+from types import TracebackType
+from typing import Any, Generic, NamedTuple, NoReturn, TypeVar, cast
+
+Client = TypeVar("Client")
+
+
+class CapturedPart(NamedTuple):
+    """A key or value as it came, and as its deserializer returned it."""
+
+    raw: bytes | None
+    value: object
+
+    @classmethod
+    def split(cls, part: Any) -> CapturedPart:  # noqa: ANN401 — captured, or bytes
+        """Return the part, whose value is its bytes if nothing deserialized it."""
+        return part if isinstance(part, cls) else cls(part, part)
+
+
+def kafka_code(error: BaseException) -> int:
+    """Return Kafka's code of an error of kafka-python or aiokafka; -1, UNKNOWN_SERVER_ERROR, if it has none."""
+    return getattr(error, "errno", None) or -1
+
+
+class _EndedClient:
+    """Replacement for a client after its test, for threads that still use it. They get no records and no
+    error.
+    """
+
+    def poll(self, timeout: float = -1) -> None:
+        threading.Event().wait(timeout if timeout >= 0 else None)
+
+    def consume(self, num_messages: int = 1, timeout: float = -1) -> list[object]:
+        self.poll(timeout)
+        return []
+
+    def flush(self, timeout: float = -1) -> int:
+        return 0
+
+    def close(self) -> None:
+        return
+
+    def produce(self, topic: str, **options: object) -> NoReturn:
+        raise RuntimeError("the test is over, and its cluster is gone")
+
+    def __len__(self) -> int:
+        return 0
+
+    def __enter__(self) -> _EndedClient:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        return
+
+
+class AuditedClient(Generic[Client]):
+    """Proxy of a client. It forwards each method that a subclass does not override."""
+
+    _real: Client
+    _kind: type
+
+    def __init__(self, real: Client) -> None:
+        self._real = real
+        self._kind = type(real)
+
+    @property  # type: ignore[misc]  # typeshed has a setter
+    def __class__(self) -> type:
+        """Class of the real client, so that `isinstance` holds."""
+        return self._kind
+
+    @property
+    def audited(self) -> Client:
+        return self._real
+
+    def end(self) -> None:
+        self._real = cast("Client", _EndedClient())
+
+    def __getattr__(self, name: str) -> Any:  # noqa: ANN401 — whatever the client has
+        return getattr(self._real, name)
+
+    def __enter__(self) -> Any:  # noqa: ANN401 — what the client returns
+        cast(Any, self._real).__enter__()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> Any:  # noqa: ANN401 — whatever the client says
+        return cast(Any, self._real).__exit__(kind, error, trace)
