@@ -1,11 +1,12 @@
 """The rates of a producer with its ledger against a bare one, and of a reader against bare consume, on real brokers.
 
-``python tools/bench/workload.py [rounds] [producer|reader …]``. Both sides in turn, who is first changing from round
-to round, each a process of its own with the same settings of librdkafka; the median of the rounds is what counts.
+``python tools/bench/workload.py [rounds] [producer|java|reader …]``. Both sides in turn, who is first changing from
+round to round, each a process of its own with the same settings of librdkafka; the median of the rounds is what counts.
 Each load goes to an empty topic. Logs and ledgers are in memory where there is room
 (/dev/shm), so that no disk that others write to decides; TMPDIR says where else.
 The bars (issue 4): producer ≥ 0.7, reader with decoding, checksum and ledger ≥ 0.5. "reader, strangers" reads records
-of another run, as in a topic that is not ours alone.
+of another run, as in a topic that is not ours alone. "java" is the producer on the Java client, against one that only
+sends (BareProducer.java); bar 0.9 (issue 43).
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from functools import partial
 from itertools import cycle
 from pathlib import Path
 from statistics import median
+from typing import NamedTuple
 
 import psutil
 import pyarrow.compute as pc
@@ -37,9 +39,13 @@ from ackproof.base.wait import wait_until
 from ackproof.clients.contract import ConfigValue
 from ackproof.clients.final_read import End, final_read
 from ackproof.clients.final_readers import FinalReadOrder
+from ackproof.clients.java import adapter as java_adapter
+from ackproof.clients.java.runtime import MAIN, client_command
 from ackproof.clients.librdkafka.adapter import producer_config, reader_config
 from ackproof.clients.workload import Workload
 from ackproof.cluster.backends.process import ProcessCluster
+from ackproof.experiment.client import JAVA, ClientChoice
+from ackproof.experiment.kafka import DEFAULT
 from ackproof.experiment.spec import ClusterSpec, ProducerSpec, TopicSpec, WorkloadSpec
 from ackproof.rundir.clock import RunClock
 from ackproof.rundir.layout import CaseDir
@@ -56,8 +62,16 @@ LOAD_S = 3.0
 VALUE = 100
 READ = 3_000_000
 """Records that a reader reads: enough that what it needs to begin and to end does not matter."""
+BARE_JAVA = Path(__file__).with_name("BareProducer.java")
 MEMORY, ROOM = Path("/dev/shm"), 8 << 30
 RUN, OTHER_RUN = "00" * 8, "11" * 8
+
+
+class Cost(NamedTuple):
+    """Records per second, and microseconds of the processor for each of them."""
+
+    rate: float
+    cpu_us: float
 
 
 @dataclass(frozen=True)
@@ -94,6 +108,34 @@ class Bench:
             self.empty()
         words = [sys.executable, __file__, f"bare-{what}", json.dumps(config)]
         return float(subprocess.run(words, check=True, stdout=subprocess.PIPE, text=True).stdout)
+
+    def bare_java(self, config: dict[str, ConfigValue]) -> Cost:
+        """What a Java program costs that only produces, with the flags and jars of our Java client."""
+        self.empty()
+        settings = self.folder / "bare.properties"
+        settings.write_text("".join(f"{name}={value}\n" for name, value in config.items()), encoding="utf-8")
+        java = client_command("producer", settings, DEFAULT)
+        own = java.index(MAIN)
+        words = [*java[:own], str(BARE_JAVA), str(settings), str(LOAD_S), str(VALUE), *map(str, PLACES)]
+        done = subprocess.run(words, check=True, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+        return Cost(*map(float, done.stdout.split()))
+
+    def java(self, spec: ProducerSpec) -> Cost:
+        """What our Java client costs while it sends, from its first acknowledgements on."""
+        self.empty()
+        run, clock, tag = self.case()
+        workload = Workload(
+            WorkloadSpec(producers=spec), TOPICS, self.bootstrap, Timeline(run.timeline, clock), tag
+        )
+        workload.start()
+        process = psutil.Process(workload.running()["p0"].pid)
+        wait_until(lambda: workload.acked() > 0, what="an acknowledgement", timeout_s=30)
+        spent, acked, began = sum(process.cpu_times()[:2]), workload.acked(), time.monotonic()
+        time.sleep(LOAD_S)
+        records, took = workload.acked() - acked, time.monotonic() - began
+        spent = sum(process.cpu_times()[:2]) - spent
+        workload.stop()
+        return Cost(records / took, spent / records * 1e6)
 
     def load(self) -> None:
         """Fill the topic until there is enough to read."""
@@ -228,6 +270,21 @@ def measure(bench: Bench, rounds: int, what: Sequence[str]) -> None:
             partial(bench.producer, spec),
             partial(bench.bare, "produce", config),
             0.7,
+        )
+    for acks in ("all", "1") if "java" in what else ():
+        spec = ProducerSpec(acks=acks, value_size=VALUE, client=ClientChoice(JAVA))
+        config = java_adapter.producer_config(spec, bench.bootstrap, "bare")
+        costs: list[tuple[Cost, Cost]] = []
+        for _ in range(rounds):
+            bare = bench.bare_java(config)
+            costs.append((bench.java(spec), bare))
+        show(
+            f"Java producer acks={acks}", [own.rate for own, _ in costs], [one.rate for _, one in costs], 0.9
+        )
+        own_us, bare_us = (median(side.cpu_us for side in sides) for sides in zip(*costs, strict=True))
+        print(
+            f"  processor: {own_us:.1f} us a record, bare {bare_us:.1f} us: {bare_us / own_us:.2f}",
+            flush=True,
         )
     if "reader" in what:
         bench.load()
