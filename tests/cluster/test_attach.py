@@ -60,11 +60,17 @@ class Listener:
 
 
 def run(
-    folder: Path, attachment: Attachment, *, factor: int = 3, faults: object = ()
+    folder: Path,
+    attachment: Attachment,
+    *,
+    factor: int = 3,
+    faults: object = (),
+    client: str = "librdkafka",
 ) -> tuple[CaseDir, Listener]:
     file = folder / "attached.yaml"
     file.write_text(TEXT.format(factor=factor, faults=json.dumps(faults)), encoding="utf-8")
-    (case,) = cases(load(file))
+    settings = [f"workload.{kind}.client={client}" for kind in ("producers", "consumers")]
+    (case,) = cases(load(file, settings))
     directory, listener = CaseDir(folder / "case"), Listener()
     run_case(case, directory, CaseOptions(str(folder), "", attachment=attachment), listener)
     return directory, listener
@@ -174,8 +180,11 @@ def _starts(cluster: AttachedCluster) -> bool:
     return True
 
 
-def test_a_run_through_tls_with_a_password_that_stays_nowhere(secured: Secured, tmp_path: Path) -> None:
-    directory, seen = run(tmp_path, Attachment(secured.bootstrap, secured.settings), factor=1)
+@pytest.mark.parametrize("client", ["librdkafka", pytest.param("java", marks=pytest.mark.nightly)])
+def test_a_run_through_tls_with_a_password_that_stays_nowhere(
+    secured: Secured, tmp_path: Path, client: str
+) -> None:
+    directory, seen = run(tmp_path, Attachment(secured.bootstrap, secured.settings), factor=1, client=client)
     assert_clients_were_let_in(directory, seen)
     assert CaseFile.load(directory.case_json).environment["security"] == "sasl_ssl"
     files = [path for path in tmp_path.rglob("*") if path.is_file()]

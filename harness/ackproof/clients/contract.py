@@ -42,7 +42,8 @@ TRANSACTIONS_LOG: Final = "transactions.log"
 CONTROL_FD: Final = "ACKPROOF_CONTROL_FD"
 """Environment variable with the file descriptor of the control pipe (`channel`)."""
 HIDDEN_FD: Final = "ACKPROOF_HIDDEN_FD"
-"""Environment variable with a file descriptor. It has library settings with secrets, as JSON; no file may hold these.
+"""Environment variable with a file descriptor. It has library settings with secrets, as the adapter writes them
+(`ClientAdapter.security_text`); no file may hold these.
 """
 
 
@@ -113,6 +114,13 @@ class ClientAdapter(Protocol):
     ) -> str | None:
         """Return why the library refuses a configuration; None if it accepts it. Connects to no broker."""
 
+    def security_text(self, settings: Mapping[str, str]) -> str:
+        """Return the text that a client reads from `HIDDEN_FD`: TLS and SASL settings, which have librdkafka's names,
+        in the library's. `settings` may be empty.
+
+        Raises `BadInput` for a setting that the library cannot use; its text shows no value.
+        """
+
     def resend_after_s(self, config: Mapping[str, ConfigValue]) -> float:
         """Return the age in seconds below which a record cannot have been sent twice; 0: it can at any age, infinite:
         it never is.
@@ -141,12 +149,12 @@ def allowed_settings(scope: Scope, extra: Mapping[str, str]) -> Mapping[str, str
     return extra
 
 
-def hide(settings: Mapping[str, str]) -> int:
-    """Write settings with secrets as JSON into an unnamed file. Return its descriptor, for a child process to
+def hide(settings: str) -> int:
+    """Write the text of settings with secrets into an unnamed file. Return its descriptor, for a child process to
     inherit.
     """
     descriptor = os.memfd_create("ackproof-settings", os.MFD_CLOEXEC)
-    os.write(descriptor, json.dumps(dict(settings)).encode())
+    os.write(descriptor, settings.encode())
     return descriptor
 
 

@@ -182,12 +182,12 @@ def verify_config(
     """Raise `BadInput` if the library refuses a configuration together with the hidden settings, or cannot read
     these. `kind`: of the client.
     """
-    if hidden and library != LIBRDKAFKA:
-        raise BadInput(
-            f"workload.{kind}s.client: the security settings of this cluster have librdkafka's names, which {library} "
-            "does not read; use client: librdkafka"
-        )
-    why = client_adapter(library).objection(kind, {**config, **hidden})
+    adapter = client_adapter(library)
+    try:
+        adapter.security_text(hidden)
+    except BadInput as error:
+        raise BadInput(f"workload.{kind}s.client: {error}") from error
+    why = adapter.objection(kind, {**config, **(hidden if library == LIBRDKAFKA else {})})
     if why is not None:
         raise BadInput(f"workload.{kind}s: {library} refuses the settings: {why}")
 
@@ -219,7 +219,7 @@ def start_client(
     output = folder / "output.log"
     try:
         if hidden:
-            inherited[HIDDEN_FD] = hide(hidden)
+            inherited[HIDDEN_FD] = hide(adapter.security_text(hidden))
         if translation is not None:
             child = spawn(
                 command, run=tag, role=name, cwd=Path(), stdout=folder / LINES, stderr=output, stdin=reading

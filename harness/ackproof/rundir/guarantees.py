@@ -270,7 +270,7 @@ for what a client cannot do:
 | run on `backend: model` | its clients behave as librdkafka does |
 | run in a soak | it audits ledger parts that clients write while they run; a Java client writes a journal |
 | read with `observe.brokers` | the Java client does not tell from which broker it fetches |
-| use a cluster with TLS or SASL (`--client-config`) | these settings are kept under librdkafka's names |
+| log in with OAUTHBEARER (`--client-config`) | it needs further jars; TLS, PLAIN and SCRAM work |
 | take `config` of librdkafka | each library has setting names of its own |
 
 Their ends differ too. librdkafka waits for room in its queue; a Java transaction that found no room is aborted. A Java

@@ -12,7 +12,14 @@ from pydantic import ValidationError
 from ackproof.base.errors import BadInput
 from ackproof.clients.contract import SETTINGS, ReaderSettings
 from ackproof.clients.conversion import JournalConverter
-from ackproof.clients.java.adapter import objection, producer_config, reader_config, resend_after_s
+from ackproof.clients.java.adapter import (
+    objection,
+    producer_config,
+    reader_config,
+    resend_after_s,
+    security_text,
+)
+from ackproof.clients.java.security import security_settings
 from ackproof.clients.journal import salvage
 from ackproof.clients.launch import verify_config
 from ackproof.clients.reads import ROW
@@ -43,13 +50,12 @@ def test_the_word_of_a_file() -> None:
 @pytest.mark.parametrize(
     ("value", "why"),
     [
-        ("Java", "expected librdkafka, java or"),
+        ("Java", "expected librdkafka, java"),
         ({"java": 4.1}, "a release is a text in quotes"),
         ({"java": "4.1"}, "expected a full version"),
         ({"java": "2.8.0"}, "not supported"),
         ({"librdkafka": "2.0.0"}, "the installed confluent-kafka"),
-        ({"command": ["x"]}, "expected librdkafka, java or"),
-        (7, "expected librdkafka, java or"),
+        (7, "expected librdkafka, java"),
     ],
 )
 def test_another_word_is_refused(value: object, why: str) -> None:
@@ -84,10 +90,48 @@ def test_what_java_refuses(producer: dict, why: str) -> None:
     assert said is not None and why in said
 
 
-def test_secrets_under_the_names_of_librdkafka_are_refused() -> None:
+SCRAM = {
+    "security.protocol": "sasl_ssl",
+    "sasl.mechanism": "SCRAM-SHA-512",
+    "sasl.username": "me",
+    "sasl.password": 'a "quoted\\ one',
+    "ssl.endpoint.identification.algorithm": "none",
+    "socket.keepalive.enable": "true",
+}
+
+
+def test_security_settings_have_the_names_of_java(tmp_path: Path) -> None:
+    pem = tmp_path / "ca.pem"
+    pem.write_text("-----BEGIN\nx\n", encoding="ascii")
+    found = security_settings({**SCRAM, "ssl.ca.location": str(pem)})
+    module = "org.apache.kafka.common.security.scram.ScramLoginModule"
+    assert found == {
+        "security.protocol": "SASL_SSL",
+        "sasl.mechanism": "SCRAM-SHA-512",
+        "sasl.jaas.config": f'{module} required username="me" password="a \\"quoted\\\\ one";',
+        "ssl.endpoint.identification.algorithm": "",
+        "ssl.truststore.type": "PEM",
+        "ssl.truststore.certificates": "-----BEGIN\nx\n",
+    }
+    assert "ssl.truststore.certificates=-----BEGIN\\nx\\n\n" in security_text(
+        {**SCRAM, "ssl.ca.location": str(pem)}
+    )
+    assert security_text({}) == ""
+
+
+@pytest.mark.parametrize(
+    ("changed", "why"),
+    [
+        ({"sasl.mechanism": "OAUTHBEARER"}, "OAUTHBEARER needs further jars; use client: librdkafka"),
+        ({"enable.ssl.certificate.verification": "false"}, "always verifies certificates"),
+        ({"ssl.ca.location": "/nowhere"}, "ssl.ca.location: cannot be read: No such file"),
+    ],
+)
+def test_security_that_java_cannot_do_is_refused(changed: dict[str, str], why: str) -> None:
     config = producer_config(ProducerSpec(), "h:1", "p0")
-    with pytest.raises(BadInput, match="use client: librdkafka"):
-        verify_config("java", "producer", config, {"sasl.password": "x"})
+    with pytest.raises(BadInput, match=f"workload.producers.client: .*{why}"):
+        verify_config("java", "producer", config, {**SCRAM, **changed})
+    verify_config("java", "producer", config, SCRAM)
 
 
 @pytest.mark.parametrize(

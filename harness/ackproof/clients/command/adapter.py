@@ -150,6 +150,13 @@ def objection(kind: Literal["producer", "consumer"], config: Mapping[str, Config
     return None
 
 
+def security_text(settings: Mapping[str, str]) -> str:
+    """Return ''. Raises `BadInput` if there are settings: a program has no way to get secrets."""
+    if settings:
+        raise BadInput("a program of yours gets no settings of TLS and SASL; use client: librdkafka or java")
+    return ""
+
+
 def resend_after_s(config: Mapping[str, ConfigValue]) -> float:
     """Return 0: a record may have been sent twice at any age."""
     return 0.0

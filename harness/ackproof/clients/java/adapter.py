@@ -112,15 +112,30 @@ def _common(settings: ProducerSettings | ReaderSettings, chunk_rows: int) -> dic
 def _write(path: Path, own: Mapping[str, ConfigValue], config: Mapping[str, ConfigValue]) -> Path:
     lines = {**{f"{_OWN}{name}": value for name, value in own.items()}, **config}
     file = path.with_name(PROPERTIES)
-    file.write_text(
-        "".join(f"{name}={_escape(str(value))}\n" for name, value in lines.items()), encoding="utf-8"
-    )
+    file.write_text(_properties(lines), encoding="utf-8")
     return file
 
 
+def _properties(settings: Mapping[str, ConfigValue]) -> str:
+    """Return settings as `java.util.Properties` reads them."""
+    return "".join(f"{name}={_escape(str(value))}\n" for name, value in settings.items())
+
+
+def security_text(settings: Mapping[str, str]) -> str:
+    """Return TLS and SASL settings, which have librdkafka's names, as `java.util.Properties` in Java's; '' for none.
+
+    Raises `BadInput` for what the Java client cannot do.
+    """
+    from ackproof.clients.java.security import security_settings
+
+    return _properties(security_settings(settings)) if settings else ""
+
+
 def _escape(value: str) -> str:
-    """Return a value as `java.util.Properties` reads it: without these, a leading space and a backslash are lost."""
-    escaped = value.replace("\\", "\\\\")
+    """Return a value as `java.util.Properties` reads it: without these, a leading space, a backslash and the lines of
+    a PEM are lost.
+    """
+    escaped = value.replace("\\", "\\\\").replace("\n", "\\n")
     return f"\\{escaped}" if escaped.startswith(" ") else escaped
 
 

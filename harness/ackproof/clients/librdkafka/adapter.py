@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -153,6 +154,11 @@ def objection(kind: Literal["producer", "consumer"], config: Mapping[str, Config
     except KafkaException as error:
         return " ".join(error.args[0].str().split())
     return None
+
+
+def security_text(settings: Mapping[str, str]) -> str:
+    """Return TLS and SASL settings as a JSON object, which `ClientSettings.read` adds to the configuration."""
+    return json.dumps(dict(settings))
 
 
 def resend_after_s(config: Mapping[str, ConfigValue]) -> float:
