@@ -17,7 +17,7 @@ from ackproof.rundir.outcome import TxnOutcome
 from ackproof.rundir.schema import PRODUCED, TRANSACTIONS
 from ackproof.rundir.timeline import NodeDied
 from faultbench import Bench, duds_on, no_bite
-from faultbench.clients import IN_TRANSACTIONS, LOAD, freeze_clients, kill_clients, load_on
+from faultbench.clients import IN_TRANSACTIONS, LOAD, freeze_clients, kill_clients, load_on, of_library
 from faultbench.duds import Dud
 
 pytestmark = pytest.mark.cluster
@@ -93,9 +93,10 @@ def test_a_dud_does_not_pass_for_a_bite(bench: Bench, dud: Dud) -> None:
 # -- clients ----------------------------------------------------------------------------------------------------------
 
 
-def test_fenced_by_another(bench: Bench, tmp_path: Path) -> None:
+@pytest.mark.parametrize("client", ["librdkafka", pytest.param("java", marks=pytest.mark.nightly)])
+def test_fenced_by_another(bench: Bench, tmp_path: Path, client: str) -> None:
     """Two producers with one transactional id: the older is told so and ends, and nobody else takes its place."""
-    with load_on(bench, tmp_path, IN_TRANSACTIONS) as workload:
+    with load_on(bench, tmp_path, of_library(IN_TRANSACTIONS, client)) as workload:
         bite = bench.bite("fence_producer: {client: producer(0)}", clients=workload)
         assert bite.good, bite
         assert "the coordinator's epoch of p0's id went from" in bite.witness
@@ -107,6 +108,15 @@ def test_fenced_by_another(bench: Bench, tmp_path: Path) -> None:
         # Before it is fenced, one that a slow machine delivers too late is aborted.
         assert set(outcomes[:-1]) <= {int(TxnOutcome.COMMITTED), int(TxnOutcome.ABORTED)}
         assert outcomes[-1] != int(TxnOutcome.COMMITTED)
+
+
+def test_java_clients_die_and_freeze(bench: Bench, tmp_path: Path) -> None:
+    """The witnesses of these faults know the kernel alone, and the counters that clients of all libraries have."""
+    with load_on(bench, tmp_path, of_library(LOAD, "java")) as workload:
+        for fault in ("kill_client: {client: producer(0)}", "pause_client: {client: reader(0)}"):
+            bite = bench.bite(fault, clients=workload)
+            assert bite.good, bite
+        assert list(workload.running()) == ["r0", "p1", "p2"]
 
 
 @pytest.mark.parametrize("dud", duds_on("clients"))

@@ -24,6 +24,11 @@ KILLED = ("producer(0)", "reader(0)", "producers")
 FROZEN = ("producer", "producers", "reader(0)")
 
 
+def of_library(load: Mapping[str, Mapping[str, object]], client: str) -> dict[str, object]:
+    """The same load with clients of this library."""
+    return {kind: {**settings, "client": client} for kind, settings in load.items()}
+
+
 @contextmanager
 def load_on(bench: Bench, folder: Path, load: Mapping[str, object]) -> Iterator[Workload]:
     """A workload as in a file, of which every producer has had answers and every reader has read."""
