@@ -113,11 +113,14 @@ class Bench:
         """What a Java program costs that only produces, with the flags and jars of our Java client."""
         self.empty()
         settings = self.folder / "bare.properties"
-        settings.write_text("".join(f"{name}={value}\n" for name, value in config.items()), encoding="utf-8")
+        settings.write_text(
+            "".join(f"{name}={value}\n" for name, value in {**config, "max.block.ms": 60_000}.items()),
+            encoding="utf-8",
+        )
         java = client_command("producer", settings, DEFAULT)
         own = java.index(MAIN)
         words = [*java[:own], str(BARE_JAVA), str(settings), str(LOAD_S), str(VALUE), *map(str, PLACES)]
-        done = subprocess.run(words, check=True, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+        done = subprocess.run(words, check=True, stdout=subprocess.PIPE, text=True)
         return Cost(*map(float, done.stdout.split()))
 
     def java(self, spec: ProducerSpec) -> Cost:
