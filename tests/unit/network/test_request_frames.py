@@ -166,6 +166,14 @@ def test_acks_are_read_in_every_version(version: int, acks: int, transaction: st
     assert head is not None and head.answered is (acks != 0) and head.version == version
 
 
+@pytest.mark.parametrize("name", [b"ackproof-p0", b"", "ä".encode()])
+def test_the_client_id_is_read_once_it_is_whole(name: bytes) -> None:
+    frame = request(18, 1, name=name)
+    assert name == b"" or read_request_head(memoryview(frame)[: 14 + len(name) - 1]) is None
+    head = read_request_head(memoryview(frame))
+    assert head is not None and (head.client, head.probe) == (name.decode(), False)
+
+
 def test_a_response_is_its_correlation_id() -> None:
     frame = memoryview(struct.pack(">ii", 8, 77) + b"body")
     assert read_response_head(frame[:7]) is None

@@ -246,6 +246,25 @@ def test_a_share_is_drawn(ground: Ground) -> None:
     assert 500 < hits < 700 and acting.counted.hit == hits
 
 
+@pytest.mark.parametrize("side", FrameSide)
+def test_those_of_one_client_alone(ground: Ground, side: FrameSide) -> None:
+    client, node = ground.connect()
+    ground.lay(RuleKind.CLOSE, side=side, client="ackproof-p1")
+    client.sendall(request(HEARTBEAT, 1, name=b"ackproof-p10") + request(HEARTBEAT, 2))
+    assert ground.came(node) == request(HEARTBEAT, 1, name=b"ackproof-p10") + request(HEARTBEAT, 2)
+    node.sendall(response(1) + response(2))
+    assert ground.came(client) == response(1) + response(2)
+    counted = ground.relay.rules["r"].counted
+    assert (counted.matched, counted.hit) == (0, 0)
+    client.sendall(request(HEARTBEAT, 3, name=b"ackproof-p1"))
+    if side is FrameSide.RESPONSE:
+        assert ground.came(node) == request(HEARTBEAT, 3, name=b"ackproof-p1")
+        node.sendall(response(3))
+    with contextlib.suppress(ConnectionResetError):
+        assert ground.came(client) == b"closed"
+    assert (counted.matched, counted.hit) == (1, 1)
+
+
 def test_questions_are_hit_and_not_counted(ground: Ground) -> None:
     client, node = ground.connect()
     ground.lay(RuleKind.HOLD, times=1)

@@ -71,6 +71,13 @@ class RequestFault(FaultSpec):
         None, title="Partition", description="Apply only to requests that name this partition."
     )
 
+    client_id: str | None = Field(
+        None,
+        strict=True,
+        min_length=1,
+        description="Apply only to requests with this client.id; those of the workload are ackproof-p0, ackproof-r0, …",
+    )
+
     @model_validator(mode="after")
     def _topic_or_partition(self) -> Self:
         if self.topic is not None and self.partition is not None:
@@ -142,6 +149,7 @@ class RequestFault(FaultSpec):
                 "every": self.every,
                 "share": 1.0 if self.share is None else self.share,
                 "seed": self.number,
+                "client": self.client_id or "",
                 **more,
             }
         )

@@ -44,6 +44,8 @@ class RequestHead(NamedTuple):
     probe: bool
     answered: bool
     """True if there will be a response: False for Produce with acks=0 alone."""
+    client: str = ""
+    """The client id; '' if the client has none."""
 
 
 class ResponseHead(NamedTuple):
@@ -69,9 +71,9 @@ def read_request_head(data: memoryview) -> RequestHead | None:
     body = _REQUEST.size + max(0, name)
     if body > length + 4:
         raise UnreadableFrame(f"a client's name of {name} bytes in a request of {length}")
-    if len(data) < min(body, _REQUEST.size + len(PROBE)):
+    if len(data) < body:
         return None
-    probe = name >= len(PROBE) and bytes(data[_REQUEST.size : _REQUEST.size + len(PROBE)]) == PROBE
+    client = bytes(data[_REQUEST.size : body])
     answered = True
     if api == PRODUCE:
         try:
@@ -80,7 +82,8 @@ def read_request_head(data: memoryview) -> RequestHead | None:
             if len(data) >= length + 4:
                 raise UnreadableFrame("a Produce request that ends before its acks") from None
             return None
-    return RequestHead(length + 4, api, version, correlation, probe, answered)
+    named = client.decode(errors="replace")
+    return RequestHead(length + 4, api, version, correlation, client.startswith(PROBE), answered, named)
 
 
 def read_response_head(data: memoryview) -> ResponseHead | None:

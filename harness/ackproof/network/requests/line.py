@@ -228,6 +228,8 @@ class RelayConnection:
             rule, done = acting.rule, self._done[side]
             if rule.api != asks.head.api or rule.name in done or not acting.speaks_of(asks.places):
                 continue
+            if not acting.is_of(asks.head.client, probe=asks.head.probe):
+                continue
             if frame is None and (rule.overtaken or rule.kind in (RuleKind.REPEAT, RuleKind.ANSWER)):
                 return FrameFate.LOOK
             done.add(rule.name)

@@ -72,6 +72,8 @@ class Rule:
     spread: DelayDistribution = DelayDistribution.UNIFORM
     seed: int = 0
     places: tuple[PartitionKey, ...] = ()
+    client: str = ""
+    """Client id of the requests that are matched; '': those of every client."""
     until_held: int | None = None
     overtaken: bool = False
     """True: later frames of the connection pass a held request. False: they wait too."""
@@ -157,6 +159,10 @@ class ActiveRule:
     def speaks_of(self, places: Collection[PartitionKey]) -> bool:
         """Return True if the rule names one of these partitions, or names none and so matches every request."""
         return not self._places or any(map(self.among, places))
+
+    def is_of(self, client: str, *, probe: bool) -> bool:
+        """Return True if the rule is for this client id, or for every client. Probes are of every client."""
+        return probe or self.rule.client in ("", client)
 
     def takes(self, *, probe: bool) -> bool:
         """Count a matching frame; return True if the rule acts on it. A probe is not counted, and always acted on."""
