@@ -1,5 +1,8 @@
-"""Asks each broker separately, five times a second, for its metadata and for what it serves to a client. In ZooKeeper
-mode it reads the znodes too."""
+"""Asks each broker separately, five times a second, for its metadata and for what it serves to a client.
+
+It also sends a Produce that the broker must refuse: the error shows whether the broker would accept writes. In
+ZooKeeper mode it reads the znodes too.
+"""
 
 from __future__ import annotations
 

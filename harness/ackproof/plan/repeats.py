@@ -172,6 +172,7 @@ class RepeatsMatcher:
         return chosen
 
     def _slots(self, items: Sequence[str]) -> Iterator[int]:
+        """Yield the positions of the matrix axes named by these items: a setting (`acks=all`) or a choice."""
         for item in items:
             name, equals, _ = item.partition("=")
             path = self._expecting.path_of((), name, key=False) if equals else None

@@ -1,4 +1,4 @@
-"""States of a partition over time, and its elections."""
+"""States of a partition over time; elections, controller changes and registrations; placement of replicas."""
 
 from __future__ import annotations
 
