@@ -341,9 +341,9 @@ def audit(
 
 
 def judge(directory: AnyPath, *, progress: Progress | None = None) -> tuple[Run, ...]:
-    """Judge a batch or one run again from its files, and return its runs. Runs of a
-    batch that were not audited yet are audited first, and the report is written again. `progress` gets each long step
-    in words. Raises `BadInput` for another folder, and for a single run that was not audited.
+    """Judge a batch or one run again from its files, and return its runs. Runs of a batch that were not audited yet are
+    audited first, and the report is written again. `progress` gets each long step in words. Raises `BadInput` for
+    another folder, and for a single run that was not audited.
     """
     from ackproof.run.conclude import conclude_again, judge_run
 

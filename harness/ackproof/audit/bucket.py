@@ -32,7 +32,8 @@ Totals: TypeAlias = Counter[str]
 
 
 class BucketRows:
-    """Rows of one bucket, or of a range of it, by stream (`produced`, `final`, `live`, …)."""
+    """Rows of one bucket, or of a range of it, by stream (`produced`, `final`, `live`, …). A stream without rows is an
+    empty table."""
 
     def __init__(self) -> None:
         self._held: dict[Stream, list[Rows]] = defaultdict(list)

@@ -200,9 +200,9 @@ class RowSource:
         return self.rows * (_LIGHT if self.streams & axis.keys.keys() <= axis.light else 1.0)
 
     def read(self, place: TopicPartition, axis: CutAxis) -> Iterator[tuple[Stream, Rows]]:
-        """Yield (stream, rows) with the columns that `axis` needs.
+        """Yield (stream, rows) with the columns that `axis` needs, without streams that it does not read.
 
-        Raises OSError, `UnreadablePart`, `UntrustedStatistics` and `Rejected`.
+        Raises OSError, `UnreadablePart`, `UntrustedStatistics` if a row contradicts its footer, and `Rejected`.
         """
         if not isinstance(self.held, Piece):
             yield self.held[0], self.held[1].load()

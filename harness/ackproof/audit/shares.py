@@ -143,7 +143,8 @@ def _bits(inside: Ints) -> bytes:
 
 
 class IdentityRegister:
-    """All identities of one share of a directory, each with two flags: produced, and present (read intact)."""
+    """All identities of one share of a directory, each with two flags: produced, and present (read intact). Raises
+    `Rejected` if one was produced twice."""
 
     def __init__(self, given: Sequence[Share]) -> None:
         """Raises `Rejected` if an identity was produced twice."""

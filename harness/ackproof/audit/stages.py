@@ -68,7 +68,8 @@ def start_workers(edge: Edge, rows: int, limits: Limits) -> Edge:
     Return the edge.
 
     `rows`: number of rows to audit. A worker's first task takes 20 times the mean, because it loads Python,
-    modules and the heap. The empty job takes this time before the audit needs the worker.
+    modules and the heap. The empty job takes this time before the audit needs the worker. Raises `AuditFailed` if Spark
+    dies.
     """
     ready = 0
     while ready < (cores := min(edge.cores_elsewhere, _MOST_PARTITIONS)) and rows > cores * limits.range_rows:

@@ -137,7 +137,6 @@ def read_by_processes(
     """Run the readers of the order concurrently and return the result of each. A reader that fails or takes too long is
     no exception: its result has the reasons. All processes are ended.
 
-
     `starts`: first offset of each partition. `goals`: for each reader, the offset before which each partition ends.
     Both in the order of `order.places`. Raises `Interrupted` when `stop` is set.
     """

@@ -153,7 +153,11 @@ class Journal:
 
 
 class Converter:
-    """Background thread of a producer that converts chunks without open attempts into parts of the ledger."""
+    """Background thread of a producer that converts chunks without open attempts into parts of the ledger.
+
+    `ledger`: the producer's folder there. `starts`: first seq of each transaction, to which the producer appends; None
+    without transactions. `error`: the failure that ended the thread, None before.
+    """
 
     def __init__(
         self, settings: ProducerSettings, journal: Journal, ledger: Path, starts: list[int] | None = None

@@ -50,7 +50,10 @@ _GIVE_BACK_EVERY_S: Final = 30.0
 
 
 class RowBuffer:
-    """Buffer with one array per ledger column, for `capacity` rows and one more batch."""
+    """Buffer with one array per ledger column, for `capacity` rows and one more `batch`.
+
+    `used`: number of rows in it. `first_read_seq`: `read_seq` of the first row, which its owner sets.
+    """
 
     def __init__(self, capacity: int, batch: int) -> None:
         self.capacity = capacity
@@ -85,7 +88,10 @@ class RowBuffer:
 
 
 class PartWriter:
-    """Thread that writes buffers as ledger parts. `put` blocks while a few buffers wait."""
+    """Thread that writes buffers as ledger parts. `put` blocks while a few buffers wait.
+
+    `folder`: the client's, in the ledger. `origins`: topic names, to which the column `origin` holds indices.
+    """
 
     def __init__(self, folder: Path, settings: ReaderSettings, origins: list[str]) -> None:
         self._folder, self._settings, self._origins = folder, settings, origins

@@ -70,7 +70,7 @@ class Node(Protocol):
 
     @property
     def name(self) -> str:
-        """Name in messages, such as `broker 1`."""
+        """Name in messages, such as `broker-1`."""
 
     @property
     def is_broker(self) -> bool:
@@ -249,7 +249,8 @@ class Cluster(ABC):
 
     @abstractmethod
     def check(self) -> None:
-        """Raise `NodeDied` if a node has died by itself and was not started again."""
+        """Raise `NodeDied` if a node has died by itself and was not started again, `LinkError` if a proxy has ended.
+        Does nothing for an attached cluster."""
 
     @abstractmethod
     def controller(self) -> int | None:

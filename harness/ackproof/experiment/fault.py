@@ -210,7 +210,7 @@ class FaultSpec(Spec):
         return (self.PER_NODE or NOTHING).times(nodes)
 
     def planned(self, exposure: Exposure) -> Incidents | None:
-        """Return the incidents that the fault may cause to a partition; None if it touches no replica."""
+        """Return the incidents that the fault may cause to a partition; None if the model has no such fault."""
         return self.observed(exposure.aimed_at(self.targets)) if self.PER_NODE else None
 
     def check(self, spec: ExperimentSpec, say: Complaints) -> None:
@@ -296,7 +296,8 @@ COMMON: Final = frozenset({"number", "trigger", "hold"})
 
 
 def trigger_text(fault: FaultSpec) -> str:
-    """Return when a fault begins, in words. A fault that a storm drew counts from the storm's beginning."""
+    """Return when a fault begins, in words. A fault that a storm drew counts from the storm's beginning, or from
+    that of the drawn fault with which it is paired."""
     if fault.is_drawn and isinstance(fault.trigger, ChainTrigger):
         by, first = duration_text(fault.trigger.by), fault.trigger.fault
         return f"{by} into storm {first}" if first < DRAWN_FROM else f"{by} with fault {fault_name(first)}"

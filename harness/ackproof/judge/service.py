@@ -141,7 +141,8 @@ def _look_up(known: Numbers, counts: Numbers, wanted: Numbers) -> Numbers:
 
 
 def read_events(run: CaseDir, file: ServiceFile, level: int) -> ServiceEvents:
-    """Read the lines of all instances of a service that is to reach this level. Nothing is read at level 0."""
+    """Read the lines of all instances of a service that is to reach this level. Nothing is read at level 0. Raises
+    OSError."""
     told = ServiceEvents()
     names: set[EventName] = set()
     for one in file.instances if level else ():

@@ -106,7 +106,8 @@ SEALED_FINDINGS: Final[tuple[Check, ...]] = (
 
 
 def judge(facts: Facts) -> VerdictFile:
-    """Run all checks on the facts. Return the verdict with its reasons and opinions."""
+    """Run all checks on the facts. Return the verdict with its reasons and opinions. Raises `BadInput`, OSError or
+    ArrowException for a broken file."""
     classes = tuple(judged_classes(facts))
     sealed = SEALED_COHERENCE if facts.sealed else ()
     opinions = [*_ask((*COHERENCE, *sealed, *EVIDENCE), facts)]

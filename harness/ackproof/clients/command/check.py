@@ -107,7 +107,8 @@ class Truth:
 
 @dataclass(frozen=True)
 class Report:
-    """Result of a check. `counts`: events that the program told. `breaches`: each with its instance ('' for both)."""
+    """Result of a check. `level`: the highest whose events were all told. `counts`: events that the program told.
+    `breaches`: each with its instance ('' for both)."""
 
     role: Role
     level: int

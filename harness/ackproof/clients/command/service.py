@@ -97,7 +97,7 @@ class Instance:
 
 
 class Service:
-    """The instances of a service in a run."""
+    """The instances of a service in a run. `instances`: in the order of their start, also those that have ended."""
 
     def __init__(self, spec: ServiceSpec, run: CaseDir, tag: RunTag, bootstrap: str) -> None:
         self.spec = spec
@@ -149,7 +149,7 @@ class Service:
                 yield one
 
     def await_rest(self, cluster: Cluster) -> tuple[tuple[str, int, int], ...]:
-        """Wait until the group has committed the end of the input, and the output has not grown for `_QUIET_S`; at most
+        """Wait until the group has committed the end of the input, and the output has not grown for 3 s; at most
         `settle` seconds, and not once an instance has died. Returns (topic, partition, high watermark) of the input.
         """
         spec = self.spec
@@ -174,7 +174,7 @@ class Service:
         return tuple((*place, end) for place, end in sorted(goal.items()))
 
     def stop(self) -> tuple[InstanceEnd, ...]:
-        """Stop all instances, with SIGKILL after `_STOP_S` seconds. Return how each ended."""
+        """Stop all instances, with SIGKILL after 15 s. Return how each ended, in the order of `instances`."""
         for one in self.instances:
             one.stop()
         with suppress(WaitTimeout):

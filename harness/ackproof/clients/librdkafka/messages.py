@@ -35,7 +35,7 @@ class PartitionIndex:
             self._index.append(index)
 
     def find(self, messages: Sequence[Message]) -> npt.NDArray[np.int32]:
-        """Return for each message the index of its partition in `places`."""
+        """Return for each message the index of its partition in `places`, which must have it."""
         count = len(messages)
         partition = np.fromiter(map(Message.partition, messages), np.int32, count)
         if len(self._index) == 1:

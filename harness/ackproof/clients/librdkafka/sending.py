@@ -244,7 +244,8 @@ class Transactions:
     """The transactions of one producer, one after the other, of `settings.transaction_size` records each.
 
     `starts[k]` is the first seq of transaction k. `gave_up` says why a transaction could not be ended, '' if all could:
-    then the client must not be used any more.
+    then the client must not be used any more. `log`: path of `transactions.log`. `flush` waits for all delivery
+    reports. `ending` returns True once the producer is to stop. `fatal` is called with each error.
     """
 
     def __init__(

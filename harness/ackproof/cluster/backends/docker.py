@@ -330,7 +330,7 @@ def docker_addresses(
     block: int, brokers: Iterable[int], controllers: Iterable[int], exporters: Iterable[int] = ()
 ) -> DockerAddresses:
     """Return the addresses of these nodes in the network of a block, published at free ports of this machine.
-    `exporters`: nodes with a metrics exporter.
+    `block`: number of the leased block of addresses, from 1. `exporters`: nodes with a metrics exporter.
 
     Raises `BadInput` if too few ports are free.
     """

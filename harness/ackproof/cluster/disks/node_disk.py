@@ -112,7 +112,8 @@ class NodeDisk:
         shutil.rmtree(self.data.with_name(COPY), ignore_errors=True)
 
     def remove(self) -> None:
-        """Remove the data, copies of it, and the file systems."""
+        """Remove the data, copies of it, and the images of the file systems. Call it after `unmount`. Does nothing if
+        they are gone."""
         self.remove_copies()
         shutil.rmtree(self.data, ignore_errors=True)
         for system in self.file_systems:

@@ -79,7 +79,7 @@ class Kraft:
 
     def decode(self, folders: Sequence[Path]) -> Iterator[MetadataRecord]:
         """Decode the longest metadata log in the voters' data folders, up to the offset that a majority of them
-        has. Yields nothing if no folder has a log. Raises `NotDecoded` and OSError."""
+        has. Yields nothing if no folder has a log. Raises `NotDecoded`, ValueError for damaged batches, and OSError."""
         ends = {folder / FOLDER: log_end(folder / FOLDER) for folder in folders}
         if any(ends.values()):
             bound = committed(list(ends.values()))

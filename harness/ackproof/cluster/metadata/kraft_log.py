@@ -266,7 +266,7 @@ def decode(folder: Path) -> Iterator[MetadataRecord]:
 def levels_in(checkpoint: Path) -> dict[str, int]:
     """Return the feature levels by name that a formatted checkpoint puts in force.
 
-    Raises `NotDecoded` for an unknown record, and OSError.
+    Raises `NotDecoded` for an unknown record, ValueError for damaged batches, and OSError.
     """
     decided = (one for one in _decode([Segment(checkpoint)]) if isinstance(one, FeatureChanged))
     return {one.feature: one.level for one in decided}

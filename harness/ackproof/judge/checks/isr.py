@@ -50,7 +50,7 @@ class _Behind(NamedTuple):
 
 def check_acks_in_isr(facts: Facts) -> Iterator[Opinion]:
     """Yield an opinion of kind `breaks` for each partition where samples show that the log of a replica in the
-    controller's ISR ended below offsets that had been acknowledged with acks=all (at least `_SPECIMENS` of them).
+    controller's ISR ended below offsets that had been acknowledged with acks=all, at least two of them.
 
     Nothing is yielded in ZooKeeper mode, for simulated or foreign clusters, for deleted topics and damaged logs, or if
     a fault shifts a clock.

@@ -51,7 +51,8 @@ class Attachment:
     """The file with the settings, if there is one: its name is no secret."""
 
     def check(self) -> None:
-        """Raise `BadInput` for impossible settings, before anything starts."""
+        """Raise `BadInput` for impossible addresses or settings, and for a file in them that cannot be read. Connects
+        to nothing."""
         self.addresses()
         opener_of(self.settings)
 
