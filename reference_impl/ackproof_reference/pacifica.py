@@ -27,8 +27,8 @@ class PacificaRules:
 
 
 class Configuration(NamedTuple):
-    """A numbered configuration of primary and members: the manager's present one, or the newest that a
-    replica knows.
+    """A numbered configuration: the manager's present one, or the newest that a replica knows. `primary`: id of a
+    replica. `members`: ids of all members, the primary included.
     """
 
     version: int
@@ -83,7 +83,8 @@ def replicate(
 
 
 def commit(primary: Replica, own: int) -> Replica:
-    """Advance the primary's commit point to the lowest log end of all members of the configuration."""
+    """Advance the primary's commit point to the lowest log end of all members of the configuration. The log end of a
+    member that it does not know counts as 0."""
     ends = dict(primary.ends)
     reached = min(
         [primary.log.end, *(ends.get(member, 0) for member in primary.config.members if member != own)]

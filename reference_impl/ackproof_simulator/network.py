@@ -99,7 +99,8 @@ class Connection:
 
     @property
     def open(self) -> bool:
-        """Return True if no fault cuts or holds the connection, whatever the state of its processes."""
+        """Return True if no fault cuts or holds the connection, and it has not ended without its opener's notice
+        (`lingers`); whatever the state of its processes."""
         return not self.cuts and not self.holds and not self.lingers
 
     @property

@@ -205,7 +205,8 @@ def over_spark(master: str | None) -> Iterator[Mapper]:
     unless this process had one before.
 
     The function takes a case as JSON and chunks of seeds, and yields the counts of the runs of each chunk.
-    `master`: URL; None for a local master. `ackproof` must be installed on the workers.
+    `master`: URL; None for a local master. `ackproof` must be installed on the workers. Raises `MissingTool` without
+    Java, `AuditFailed` if Spark does not start.
     """
     from ackproof.spark.session import SparkTarget, spark_context
 

@@ -153,7 +153,7 @@ class DistributionChart:
 
 @dataclass(frozen=True)
 class RepeatsRow:
-    """One case in the table, all as text. `known`: number of repeats with a value, of how many. `interval`:
+    """One case in the table, all as text. `known`: the repeats with a value, such as `3 of 5`. `interval`:
     95 % confidence interval of the median. `ABSENT` without any value.
     """
 

@@ -43,8 +43,8 @@ class GateRow(NamedTuple):
 
 @dataclass(frozen=True)
 class GateColumn:
-    """Results of all experiments on one Kafka version. `batch` is None if nothing ran. `problems`: errors
-    that become annotations in GitHub.
+    """Results of all experiments on one Kafka version. `batch` is None if nothing ran. `problems`: errors and
+    warnings, which become annotations in GitHub.
     """
 
     kafka: str
@@ -105,7 +105,7 @@ class GateResult:
 
     def summary(self, limit: int) -> str:
         """Return the job summary as Markdown, with the `summary.md` of each batch, at most `limit` bytes of UTF-8. If
-        it is cut, its last sentence says so. Raises OSError if a `summary.md` cannot be read.
+        it is cut, its last paragraph says so. Raises OSError if a `summary.md` cannot be read.
         """
         sign = {0: "✅", 1: "❌", 2: "❓"}.get(self.exit_code, "⚠️")
         parts = [f"## {sign} {markdown(str(self), 2000)}", "", *self._table(), "", *self._notes()]

@@ -102,10 +102,8 @@ class CarriedState:
 
 @dataclass(frozen=True)
 class LedgerProgress:
-    """Progress of the ledgers when the window closed. `chunks`: parts of `chunk_rows` seqs that each producer
-    has written.
-
-    `sent`: number of attempts of each producer.
+    """Progress of the ledgers when the window closed. `chunks`: by producer, the numbers of the ledger parts that it
+    has written, each of `chunk_rows` seqs. `sent`: by producer, its number of attempts.
     """
 
     chunk_rows: int
@@ -122,7 +120,7 @@ class LedgerProgress:
 
     def later(self, producer: Ints, seq: Ints) -> Bools:
         """Return a mask of the identities (producer, seq; parallel arrays) that may still be written to the
-        ledger: producers count their sends slightly late. None in the last window.
+        ledger: producers count their sends slightly late. All are False in the last window.
         """
         waits = np.zeros(len(seq), dtype=np.bool_)
         for number, chunks in self.chunks.items() if not self.last else ():

@@ -188,8 +188,8 @@ def left_unread(events: Sequence[Event]) -> dict[int, str]:
 def intervals(
     place: TopicPartition, rows: AckedRows, around: Sequence[Disturbance], unread: Mapping[int, str]
 ) -> tuple[list[UnplacedLoss], Bools]:
-    """Find sequences of missing records that were acknowledged without an offset. Return them, and a mask of
-    the rows that are explained: by a disturbance, or by the end of their producer.
+    """Find sequences of missing records that were acknowledged without an offset. Return them (`why` is '' for one
+    that nothing explains), and a mask of the rows that are explained: by a disturbance, or by their producer's end.
 
     `around`: disturbances of the partition. `unread`: by producer, a sentence on bytes that nobody read at
     its close (`left_unread`).

@@ -212,7 +212,7 @@ class Account:
         """Add rows to the numbers in `conformance.json`, by class.
 
         `what`: field of `ClassExplained`, such as `explained`. `found`: the class of each row, as an index
-        into `LOSSES`.
+        into `LOSSES`; rows with `PRESENT` are not counted.
         """
         for number, anomaly in enumerate(LOSSES):
             self.counts[anomaly, what] += int((found == number).sum())

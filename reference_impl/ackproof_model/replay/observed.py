@@ -336,7 +336,7 @@ def deleted_by(observed: Observed, topic: str, timestamp_ms: int, done: Set[int]
 
     If several may have done it, it is the latest one whose injection may have begun by then. `timestamp_ms`:
     time of the deletion by the controller's clock. `done`: numbers of faults that are known to have made
-    another deletion.
+    another deletion; a user's command may have made any.
     """
     _, last = observed.written_within(timestamp_ms)
     faults = {fault.number: fault for fault in observed.case.faults}
