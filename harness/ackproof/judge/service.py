@@ -6,7 +6,7 @@ output lacks it: the service will not read it again.
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final
@@ -201,17 +201,14 @@ def _add_result(sends: Sends, attempt: ProgramEvent, result: ProgramEvent) -> No
         sends.acked.add((attempt.place, result.offset))
 
 
-def unwritten(run: CaseDir, told: ServiceEvents, output: str) -> list[Position]:
-    """Return the positions in the output topic that an instance told as acknowledged, and that hold no record, sorted.
-    Raises OSError or ArrowException."""
-    table = storage.read_table(run.service_output, columns=["partition", "offset"])
-    there: dict[int, set[int]] = defaultdict(set)
-    for partition, offset in zip(table["partition"].to_pylist(), table["offset"].to_pylist(), strict=True):
-        there[partition].add(offset)
+def unwritten(file: ServiceFile, told: ServiceEvents) -> list[Position]:
+    """Return the positions that an instance told as acknowledged, and that the output topic does not reach.
+
+    A record below the end that is not visible may be of an aborted transaction.
+    """
+    last = {TopicPartition(topic, partition): end for topic, partition, end in file.output_ends}
     return sorted(
-        (place, offset)
-        for place, offset in told.sends.acked
-        if place.topic == output and offset not in there[place.partition]
+        (place, offset) for place, offset in told.sends.acked if offset >= last.get(place, offset + 1)
     )
 
 

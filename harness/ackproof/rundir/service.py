@@ -36,10 +36,12 @@ class InstanceEnd(Document):
 class ServiceFile(Document):
     """`observed/service.json`. `ends`: high watermark of each input partition when the producers had stopped.
 
-    `problem`: why the output could not be read completely; '' if it could.
+    `output_ends`: that of each output partition when it was read. `problem`: why the output could not be read
+    completely; '' if it could.
     """
 
     instances: tuple[InstanceEnd, ...] = ()
     committed: GroupOffsets
     ends: tuple[tuple[str, int, int], ...] = ()
+    output_ends: tuple[tuple[str, int, int], ...] = ()
     problem: str = ""

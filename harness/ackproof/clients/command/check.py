@@ -274,7 +274,9 @@ def check_client(command: Sequence[str], role: Role, folder: Path, kafka: KafkaB
             )
             load = Workload(spec, {INPUT: topic}, cluster.bootstrap, timeline, tag)
             service = (
-                Service(_service(command), run, tag, cluster.bootstrap) if role is Role.SERVICE else None
+                Service(_service(command), run, tag, cluster.bootstrap, _PARTITIONS)
+                if role is Role.SERVICE
+                else None
             )
             instances = _run(load, service, cluster, role, run)
             return examine(role, instances, _truth(cluster, role, run_id))

@@ -29,6 +29,7 @@ from ackproof.base.wait import wait_until
 from ackproof.clients.command.adapter import fill_in
 from ackproof.clients.command.events import LINES, STOP_LINE
 from ackproof.cluster.protocol import Cluster
+from ackproof.cluster.queries import PartitionEnds
 from ackproof.experiment.experiment import ExperimentSpec
 from ackproof.experiment.service import ServiceSpec
 from ackproof.experiment.spec import TopicSpec
@@ -42,6 +43,7 @@ from ackproof.rundir.timeline import Note, Timeline
 
 _QUIET_S: Final = 3.0
 """Seconds without a new record in the output after which a service has nothing left to do."""
+_GOAL_S: Final = 15.0
 _STOP_S: Final = 15.0
 _READ_IDLE_S: Final = 15.0
 _SINK_S: Final = 120.0
@@ -97,14 +99,18 @@ class Instance:
 
 
 class Service:
-    """The instances of a service in a run. `instances`: in the order of their start, also those that have ended."""
+    """The instances of a service in a run. `partitions`: number of the input's partitions, and of the output's.
 
-    def __init__(self, spec: ServiceSpec, run: CaseDir, tag: RunTag, bootstrap: str) -> None:
+    `instances`: in the order of their start, also those that have ended.
+    """
+
+    def __init__(self, spec: ServiceSpec, run: CaseDir, tag: RunTag, bootstrap: str, partitions: int) -> None:
         self.spec = spec
         self.instances: list[Instance] = []
         self._run = run
         self._tag = tag
         self._bootstrap = bootstrap
+        self._partitions = partitions
 
     def start(self) -> None:
         """Start all instances. Raises `BadInput` for a program that cannot be started."""
@@ -153,7 +159,7 @@ class Service:
         `settle` seconds, and not once an instance has died. Returns (topic, partition, high watermark) of the input.
         """
         spec = self.spec
-        goal = ends(cluster, spec.input)
+        goal, _ = await_ends(cluster, spec.input, self._partitions, _GOAL_S)
         last, since = -1, time.monotonic()
 
         def at_rest() -> bool:
@@ -192,15 +198,16 @@ class Service:
         timeline.add(Note(note="waiting until the service has caught up"))
         goal = self.await_rest(cluster)
         ended = self.stop()
-        spec, problem = self.spec, ""
+        spec, problem, reached = self.spec, "", dict[TopicPartition, int]()
         rows: list[tuple[int, int, int, int]] = []
         try:
             if spec.sink is not None:
                 rows = ask_sink(fill_in(spec.sink, self._settings("sink")))
             elif spec.output is not None:
-                places = ends(cluster, spec.output)
+                reached, unrest = await_ends(cluster, spec.output, self._partitions, spec.settle)
                 identify = partial(identity_of, where=spec.identity, run_id=run_id)
-                rows, problem = read_output(self._bootstrap, places, identify)
+                rows, problem = read_output(self._bootstrap, reached, identify)
+                problem = "; ".join(filter(None, (unrest, problem)))
         except (BadInput, KafkaException) as error:
             problem = str(error)
         columns = np.array(rows, np.int64).reshape(len(rows), len(OUTPUT)).T
@@ -208,7 +215,13 @@ class Service:
         with storage.create_parquet(self._run.service_output, OUTPUT) as file:
             file.write_table(pa.Table.from_arrays(arrays, schema=OUTPUT))
         committed = ask_coordinator(cluster, spec.group)
-        document = ServiceFile(instances=ended, committed=committed, ends=goal, problem=problem)
+        document = ServiceFile(
+            instances=ended,
+            committed=committed,
+            ends=goal,
+            output_ends=tuple((*place, end) for place, end in sorted(reached.items())),
+            problem=problem,
+        )
         document.save(self._run.service)
 
 
@@ -218,9 +231,10 @@ def start_service(spec: ExperimentSpec, run: CaseDir, tag: RunTag, bootstrap: st
     """
     if spec.workload.service is None:
         return None
-    service = Service(spec.workload.service, run, tag, bootstrap)
-    service.start()
-    return service
+    service = spec.workload.service
+    started = Service(service, run, tag, bootstrap, spec.topics[service.input].partitions)
+    started.start()
+    return started
 
 
 def output_topics(spec: ExperimentSpec) -> dict[str, TopicSpec]:
@@ -234,6 +248,34 @@ def output_topics(spec: ExperimentSpec) -> dict[str, TopicSpec]:
 def ends(cluster: Cluster, topic: str) -> dict[TopicPartition, int]:
     """Return the high watermark of each partition of a topic. One whose leader does not answer is missing."""
     return {place: end.high_watermark for place, end in cluster.partition_ends([topic]).items()}
+
+
+def await_ends(
+    cluster: Cluster, topic: str, partitions: int, timeout_s: float
+) -> tuple[dict[TopicPartition, int], str]:
+    """Wait until every partition's leader answers, and high watermark, last stable offset and log end are equal.
+
+    Returns the last high watermarks, and the partitions that did not come to rest, as text; '' if all did.
+    """
+    places = [TopicPartition(topic, number) for number in range(partitions)]
+    found: dict[TopicPartition, PartitionEnds] = {}
+
+    def restless() -> list[TopicPartition]:
+        return [place for place in places if place not in found or not _rests(found[place])]
+
+    def look() -> bool:
+        found.update(cluster.partition_ends([topic]))
+        return not restless()
+
+    with suppress(WaitTimeout):
+        wait_until(look, what=f"{topic} to be at rest", timeout_s=timeout_s, interval_s=0.3)
+    names = ", ".join(map(str, restless()))
+    reached = {place: end.high_watermark for place, end in found.items()}
+    return reached, f"not at rest: {names}" if names else ""
+
+
+def _rests(end: PartitionEnds) -> bool:
+    return 0 <= end.high_watermark == end.last_stable == end.log_end
 
 
 def read_output(

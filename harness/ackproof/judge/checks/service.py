@@ -59,7 +59,7 @@ def check_service(facts: Facts) -> Iterator[Opinion]:
     try:
         counts = count_copies(facts.run, file, places)
         told = read_events(facts.run, file, spec.level)
-        gone = unwritten(facts.run, told, spec.output) if spec.output and not file.problem else []
+        gone = [] if file.problem else unwritten(file, told)
     except (OSError, pa.ArrowException) as error:
         yield lacks(f"service: its output cannot be read: {error}", subject=_SUBJECT)
         return
@@ -192,15 +192,11 @@ def _doubled(spec: ServiceSpec, counts: ServiceCounts, told: ServiceEvents) -> I
     if spec.promise == "at-least-once":
         yield not_judged(f"{text}. Allowed: it promises at least once", subject=_SUBJECT, numbers=numbers)
     else:
-        yield breaks(
-            f"{text}. Forbidden: it promises {spec.promise}", subject=_SUBJECT, numbers=numbers, proven=True
-        )
+        yield breaks(f"{text}. Forbidden: it promises {spec.promise}", subject=_SUBJECT, numbers=numbers)
 
 
 def _unwritten(facts: Facts, spec: ServiceSpec, gone: Sequence[Position], told: ServiceEvents) -> Opinion:
-    text = (
-        f"service: {len(gone):,} records of its output were acknowledged and are not there: {_samples(gone)}"
-    )
+    text = f"service: {len(gone):,} records of its output were acknowledged and are beyond its end: {_samples(gone)}"
     numbers = {"unwritten": len(gone)}
     promises = Promises.from_experiment(facts.case.planned, spec.input)  # the output has the input's settings
     if told.sends.reliable and promises.min_insync >= 2 and not promises.unclean_election:
