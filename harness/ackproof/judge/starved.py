@@ -52,8 +52,8 @@ _ROOMY: Final = 0.75
 """Least share of the seconds without a fault in which the machine had room. If more than half of the acknowledgements
 were late, some were then late in a second with room.
 """
-_FEWEST_ROOMY: Final = 5
-"""Least number of these seconds. Cold brokers are slow for two or three seconds, however much room there is."""
+_FEWEST_ROOMY: Final = 3
+"""Least number of these seconds. Cold brokers are slow for a second or two, however much room there is."""
 _MODEST_PER_S: Final = 10_000
 _MODEST_BYTES_PER_S: Final = 10_000_000
 """Rates of all producers together that any machine and client library carries. Above them records queue in the client.

@@ -188,7 +188,9 @@ def test_late_acknowledgements_of_a_machine_that_had_room_are_kafkas(
             {"pulses": IDLE, "odd": _exhausted(3, 4), "told": [(7.5, FaultAsked(kind="kill"), 1)]},
             id="exhausted without a fault, and idle during it",
         ),
-        pytest.param({"told": [(5.5, FaultAsked(kind="kill"), 1)]}, id="cold brokers"),
+        pytest.param(
+            {"told": [(3.9, FaultAsked(kind="kill"), 1)], "rows": [(1.2, 501.0)]}, id="cold brokers"
+        ),
     ],
 )
 def test_late_acknowledgements_that_others_than_kafka_may_have_made(
