@@ -35,8 +35,8 @@ class Ruling:
 
     @property
     def foreseen(self) -> Chance:
-        """Return the chance that a finding occurs, allowed or not: possible if there is an excuse other than
-        PRODUCER_EPOCH, else `chance`."""
+        """Chance that a run has a finding of the class, allowed or not: possible if an excuse other than PRODUCER_EPOCH
+        allows single findings, else `chance`."""
         return Chance.POSSIBLE if self._foreseen else self.chance
 
     @property

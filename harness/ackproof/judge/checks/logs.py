@@ -84,10 +84,10 @@ def check_logs(facts: Facts) -> Iterator[Opinion]:
     """Compare the replicas' logs on disk with each other and with the final read, except for compacted
     topics.
 
-    Yields an opinion of kind `breaks` for what only a broker can have done wrong, `contradicts` where the
-    final read has other records than a log and no live reader was served the same, `lacks` for other
-    differences and for logs that could not be read, and `agrees` for partitions without any. Raises
-    `BadInput` for broken files.
+    Yields an opinion of kind `breaks` where in-sync logs that no fault damaged differ below the high watermark, end
+    below it or all lack an offset; and where brokers served other records than a log has, to the final reader and to a
+    second one. `contradicts` if only the final reader has other records, `lacks` for other differences and for logs
+    that could not be read, `agrees` for partitions without any. Raises `BadInput` for broken files.
     """
     final, replicas = facts.final_read, facts.replicas
     if final is None or replicas is None:
