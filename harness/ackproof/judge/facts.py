@@ -40,8 +40,8 @@ from ackproof.rundir.windows import WindowFile, read_windows
 
 @dataclass(frozen=True)
 class Facts(Evidence):
-    """Facts of a run, as the judge needs them. Tables stay on disk until a check asks for them; a broken one then raises
-    `BadInput`, OSError or ArrowException.
+    """Facts of a run, as the judge needs them. Tables stay on disk until a check asks for them; a broken one then
+    raises `BadInput`, OSError or ArrowException.
 
 
     `final_read`: None if the run recorded none.
