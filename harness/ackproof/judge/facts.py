@@ -43,7 +43,6 @@ class Facts(Evidence):
     """Facts of a run, as the judge needs them. Tables stay on disk until a check asks for them; a broken one then
     raises `BadInput`, OSError or ArrowException.
 
-
     `final_read`: None if the run recorded none.
     """
 
