@@ -24,6 +24,7 @@ from ackproof.base.wait import wait_until
 from ackproof.clients.channel import SharedCounters
 from ackproof.clients.contract import Rotation
 from ackproof.clients.workload import Workload
+from ackproof.experiment.service import ServiceSpec
 from ackproof.experiment.spec import ConsumerSpec, ProducerSpec, TopicSpec, WorkloadSpec
 from ackproof.rundir.clock import RunClock
 from ackproof.rundir.layout import CaseDir
@@ -264,6 +265,7 @@ class Loads:
         start: str = "earliest",
         chunk_rows: int = 1024,
         seed: int = 0,
+        service: dict[str, object] | None = None,
         **producer: object,
     ) -> Load:
         specs = {name: TopicSpec(partitions=count) for name, count in (topics or {"orders": 2}).items()}
@@ -280,6 +282,7 @@ class Loads:
             consumers=ConsumerSpec.model_validate(
                 {"live": live, "commit_every": commit_every, "start": start}
             ),
+            service=None if service is None else ServiceSpec.model_validate(service),
         )
         workload = Workload(
             spec, specs, kafka.bootstrap, timeline, tag, seed=seed, rotation=Rotation(chunk_rows)

@@ -7,18 +7,21 @@ import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 import pytest
-from confluent_kafka import Message
+from confluent_kafka import Consumer, Message
+from confluent_kafka import TopicPartition as ClientPartition
 
 from ackproof.base.errors import BadInput
 from ackproof.clients.command.service import ask_sink, identity_of
 from ackproof.plan import InvalidExperiment, load
 from ackproof.plan.cases import cases
 from ackproof.plan.schedule import describe
+from ackproof.rundir.outcome import Outcome
 from ackproof.rundir.payload import JSON_FRONT, decode, encoder, identity_text, unwrap, wrap
 from ackproof.rundir.payload_bulk import BulkDecoder
+from mock_kafka import RUN_ID as MOCK_RUN
 
 RUN_ID = "cd" * 8
 VALUE = encoder(RUN_ID, 3, "orders", 1, 80)(41)
@@ -145,3 +148,26 @@ def test_a_plan_shows_the_service(tmp_path: Path) -> None:
     case = cases(load(file))[0]
     assert "  service: 2 × ./x, from orders to copies, exactly-once, level 0" in describe(case)
     assert case.experiment.data()["workload"]["service"]["identity"] == {"json": "/a"}  # type: ignore[index,call-overload]
+
+
+@pytest.mark.parametrize("where", ["value", "header", "key", "/order/id"])
+def test_producers_write_identities_where_a_service_keeps_them(where: str, kafka: Any, load: Any) -> None:
+    """Readers and ledgers know the records as ever."""
+    service = {"command": ["x"], "input": "orders", "output": "copies", "identity": where}
+    load = load(kafka, topics={"orders": 2}, rate="500/s", live=1, service=service)
+    load.workload.start()
+    load.until(lambda: load.workload.acked() >= 60 and load.workload.read() >= 60, "reads")
+    load.workload.stop()
+    produced = {row["seq"]: row for row in load.produced().to_pylist()}
+    assert {row["outcome"] for row in produced.values()} == {Outcome.ACKED}
+    reads = load.consumed().to_pylist()
+    assert sorted(row["seq"] for row in reads) == sorted(produced)
+    assert all(row["intact"] and row["producer"] == 0 for row in reads)
+    client = Consumer({"bootstrap.servers": kafka.bootstrap, "group.id": "t"})
+    client.assign([ClientPartition("orders", 0, 0)])
+    found = client.consume(20, 10)
+    client.close()
+    seqs = {row["offset"]: row["seq"] for row in reads if row["partition"] == 0}
+    assert len(found) == 20
+    for message in found:
+        assert identity_of(message, where=where, run_id=MOCK_RUN) == (0, seqs[message.offset()])

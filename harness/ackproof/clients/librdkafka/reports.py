@@ -149,8 +149,8 @@ class DeliveryReports:
         return report
 
     def tombstone_callback(self, payload: bytes) -> Callable[[KafkaError | None, Message], None]:
-        """Return the delivery callback of one tombstone. `payload`: the value that it would have had, with
-        its identity.
+        """Return the delivery callback of one record whose value is not `payload`, which has its identity: of a
+        tombstone, or of a JSON document.
         """
         report = self.callback()
         return lambda error, message: report(error, _TombstoneReport(payload, message))

@@ -149,8 +149,11 @@ class Sender:
         elif self._identity == "key":
             self._client.produce(topic, value, text.encode(), partition, timestamp=timestamp)
         else:
-            document = wrap(value, self._identity, text)
-            self._client.produce(topic, document, key, partition, timestamp=timestamp)
+            self._client.produce(
+                *(topic, wrap(value, self._identity, text), key, partition),
+                on_delivery=self._tombstone_callback(value),  # the report has the document
+                timestamp=timestamp,
+            )
 
     def _send_batches(self, seq: int, values: list[bytes]) -> int:
         number = len(self._places)
