@@ -188,7 +188,7 @@ def _compare_logs(facts: Facts, logs: _Logs) -> Iterator[Opinion]:
     log = facts.logs.of_replica(logs.place, best)
     compared = compare(facts.final_rows, logs.place, log, start, read.end, summed=summed)
     odd = compared.other and not differing
-    short_twice = _short_twice(read) and not _may_be_damaged(facts)
+    short_twice = _short_twice(read, rows[best]) and not _may_be_damaged(facts)
     if odd:
         yield _served_other_records(
             compared,
@@ -229,9 +229,9 @@ def _compare_committed(facts: Facts, logs: _Logs, read: PartitionRead) -> Iterat
         )
 
 
-def _short_twice(read: PartitionRead) -> bool:
-    """Return True if two readers, one after the other, both got fewer records than there are offsets."""
-    return 0 <= min(read.records, read.again) <= max(read.records, read.again) < read.end - read.start
+def _short_twice(read: PartitionRead, rows: Sequence[_Batch]) -> bool:
+    """Return True if two readers, one after the other, both got fewer records than a log holds for all readers."""
+    return 0 <= min(read.records, read.again) <= max(read.records, read.again) < _least(read, rows)
 
 
 def _may_be_damaged(facts: Facts) -> bool:
@@ -357,12 +357,17 @@ def _wrong_counts(
         return
     for node, mine in sorted(rows.items()):
         most = sum(row.records for row in mine if not row.control)
-        inside = (row for row in mine if row.first_offset >= start and row.last_offset < read.end)
-        least = sum(row.records for row in inside if not row.control and not row.transactional)
+        least = _least(read, mine)
         if not least <= read.records <= most:
             holds = str(most) if least == most else f"{least} to {most}"
             yield f"{name}: the final read has {read.records} records, and the log of node {node} holds {holds}"
             return
+
+
+def _least(read: PartitionRead, rows: Sequence[_Batch]) -> int:
+    """Return how many records a log has that the read must have: those of whole batches, without transactions."""
+    inside = (row for row in rows if row.first_offset >= read.start and row.last_offset < read.end)
+    return sum(row.records for row in inside if not row.control and not row.transactional)
 
 
 def _broken_checksums(logs: _Logs, rows: Mapping[int, Sequence[_Batch]]) -> Iterator[str]:
