@@ -8,13 +8,17 @@ from pathlib import Path
 
 import pytest
 
-from ackproof.cluster.metadata.kraft_log import MetadataLog
+from ackproof.cluster.metadata import write_metadata_log
+from ackproof.cluster.metadata.kraft_log import FOLDER, MetadataLog
 from ackproof.cluster.metadata.protocol import NotDecoded, committed
+from ackproof.experiment.spec import ClusterSpec
+from ackproof.rundir.layout import CaseDir
 from ackproof.rundir.metadata import (
     MetadataRecord,
     read_metadata,
     write_metadata,
 )
+from broker_files import batch
 
 TOPIC = uuid.UUID("0f0e0d0c-0b0a-0908-0706-050403020100")
 
@@ -191,3 +195,13 @@ def test_it_is_written_and_read_back(tmp_path: Path) -> None:
 )
 def test_what_a_majority_of_voters_has(ends: list[int], bound: int) -> None:
     assert committed(ends) == bound
+
+
+def test_a_metadata_log_with_a_damaged_batch_is_told_of(tmp_path: Path) -> None:
+    folder = tmp_path / "node" / FOLDER
+    folder.mkdir(parents=True)
+    whole = batch(0, [TOPIC_RECORD], key=None)
+    records = bytes([0x7E]) * (len(whole) - 61)  # a length that reaches beyond the batch
+    (folder / f"{0:020d}.log").write_bytes(whole[:61] + records)
+    said = write_metadata_log(ClusterSpec(), [tmp_path / "node"], CaseDir(tmp_path / "run"))
+    assert said.startswith("the metadata log was not decoded: ")

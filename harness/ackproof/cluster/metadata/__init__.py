@@ -8,7 +8,7 @@ from types import MappingProxyType
 from typing import Final
 
 from ackproof.cluster.metadata.kraft import Kraft
-from ackproof.cluster.metadata.protocol import Metadata, NotDecoded
+from ackproof.cluster.metadata.protocol import Metadata
 from ackproof.cluster.metadata.zookeeper import ZooKeeperMode
 from ackproof.experiment.spec import ClusterSpec
 from ackproof.rundir.layout import CaseDir
@@ -28,7 +28,7 @@ def write_metadata_log(spec: ClusterSpec, servers: Sequence[Path], run: CaseDir)
     """
     try:
         records = list(metadata_of(spec).decode(servers))
-    except (NotDecoded, OSError) as error:
+    except (ValueError, OSError) as error:  # `NotDecoded`, or a damaged batch
         return f"the metadata log was not decoded: {error}"
     if not records:
         return "there is no metadata log"
