@@ -14,7 +14,10 @@ import pytest
 
 from ackproof.rundir.batch import BatchFile
 from ackproof.rundir.documents import VerdictFile
-from ackproof.rundir.outcome import Verdict
+from ackproof.rundir.layout import BatchDir, CaseDir
+from ackproof.rundir.ledger import read_parts
+from ackproof.rundir.outcome import Outcome, Verdict
+from ackproof.rundir.schema import PRODUCED
 
 from .helpers import run_experiment
 
@@ -233,3 +236,24 @@ def test_java_keeps_what_the_table_says_of_it(tmp_path: Path, name: str, number:
     }
     counts, _ = run(tmp_path, json.dumps(text))["case"]
     assert {anomaly for anomaly in PROMISED if counts.get(anomaly)} == attack.shows
+
+
+@pytest.mark.nightly  # tests/unit/network/test_request_relay.py has the proxy with every push
+@pytest.mark.parametrize("client", ["java", "librdkafka"])
+def test_the_requests_of_one_client_alone_are_hit(tmp_path: Path, client: str) -> None:
+    closes = {"link": "clients -> brokers", "api": "Produce", "every": 3, "client_id": "ackproof-p0"}
+    text = {
+        "name": "one-client",
+        "cluster": {"brokers": 3, "controllers": 1},
+        "topics": {"orders": {"config": {"min.insync.replicas": 2}}},
+        "evidence": {"max_indeterminate": 0.95},
+        "seed": 3,
+        "workload": {"producers": {**JAVA, "client": client, "count": 2}, "duration": "3s"},
+        "faults": [{"close_at_request": closes, "when": "acked >= 300", "for": "2s"}],
+    }
+    run(tmp_path, json.dumps(text))
+    (case,) = BatchFile.load(BatchDir((tmp_path / "runs" / "latest").resolve()).batch_json).cases
+    produced = CaseDir((tmp_path / "runs" / "latest").resolve() / case.run).produced
+    rows = read_parts(produced, PRODUCED).to_pylist()
+    assert {row["producer"] for row in rows} == {0, 1}
+    assert {row["producer"] for row in rows if row["outcome"] != Outcome.ACKED} == {0}
