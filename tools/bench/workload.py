@@ -63,6 +63,8 @@ VALUE = 100
 READ = 3_000_000
 """Records that a reader reads: enough that what it needs to begin and to end does not matter."""
 BARE_JAVA = Path(__file__).with_name("BareProducer.java")
+WARM_UP = 100_000
+"""Records that a Java producer sends before it is measured."""
 MEMORY, ROOM = Path("/dev/shm"), 8 << 30
 RUN, OTHER_RUN = "00" * 8, "11" * 8
 
@@ -119,12 +121,13 @@ class Bench:
         )
         java = client_command("producer", settings, DEFAULT)
         own = java.index(MAIN)
-        words = [*java[:own], str(BARE_JAVA), str(settings), str(LOAD_S), str(VALUE), *map(str, PLACES)]
+        words = [*java[:own], str(BARE_JAVA), str(settings), str(LOAD_S), str(VALUE), str(WARM_UP)]
+        words += map(str, PLACES)
         done = subprocess.run(words, check=True, stdout=subprocess.PIPE, text=True)
         return Cost(*map(float, done.stdout.split()))
 
     def java(self, spec: ProducerSpec) -> Cost:
-        """What our Java client costs while it sends, from its first acknowledgements on."""
+        """What our Java client costs while it sends, once its code is compiled."""
         self.empty()
         run, clock, tag = self.case()
         workload = Workload(
@@ -132,7 +135,7 @@ class Bench:
         )
         workload.start()
         process = psutil.Process(workload.running()["p0"].pid)
-        wait_until(lambda: workload.acked() > 0, what="an acknowledgement", timeout_s=30)
+        wait_until(lambda: workload.acked() > WARM_UP, what="compiled code", timeout_s=30)
         spent, acked, began = sum(process.cpu_times()[:2]), workload.acked(), time.monotonic()
         time.sleep(LOAD_S)
         records, took = workload.acked() - acked, time.monotonic() - began
