@@ -46,7 +46,7 @@ workload:
   duration: 5s
 faults:
   - {{at: 2s, kill: leader(orders/0), restart_after: 2s}}
-  - {{at: 4s, kill_client: producer(0), restart_after: 1s}}
+  - {{at: 4s, kill_client: {{client: producer(0)}}, restart_after: 1s}}
 """
 TAKE = "\t\trecords := fetched.Records()\n"
 DROP = (

@@ -150,11 +150,14 @@ def test_a_plan_shows_the_service(tmp_path: Path) -> None:
     assert case.experiment.data()["workload"]["service"]["identity"] == {"json": "/a"}  # type: ignore[index,call-overload]
 
 
+@pytest.mark.parametrize("rate", ["500/s", "20000/s"])
 @pytest.mark.parametrize("where", ["value", "header", "key", "/order/id"])
-def test_producers_write_identities_where_a_service_keeps_them(where: str, kafka: Any, load: Any) -> None:
-    """Readers and ledgers know the records as ever."""
+def test_producers_write_identities_where_a_service_keeps_them(
+    where: str, rate: str, kafka: Any, load: Any
+) -> None:
+    """Readers and ledgers know the records as ever, whether reports come one by one or many at a time."""
     service = {"command": ["x"], "input": "orders", "output": "copies", "identity": where}
-    load = load(kafka, topics={"orders": 2}, rate="500/s", live=1, service=service)
+    load = load(kafka, topics={"orders": 2}, rate=rate, live=1, service=service)
     load.workload.start()
     load.until(lambda: load.workload.acked() >= 60 and load.workload.read() >= 60, "reads")
     load.workload.stop()

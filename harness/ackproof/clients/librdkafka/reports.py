@@ -124,7 +124,10 @@ class DeliveryReports:
         self._mask = settings.chunk_rows - 1
         self._first = settings.first_place
         self._places = len(settings.places)
-        self._singly = settings.value_size > _LARGE or settings.tombstone_every > 0
+        other_values = settings.tombstone_every > 0 or settings.identity.startswith(
+            "/"
+        )  # see `tombstone_callback`
+        self._singly = settings.value_size > _LARGE or other_values
         self._size = settings.value_size
         # with acks=0 librdkafka makes offsets up (None, then 0, 1, 2 …)
         self._with_offset = settings.config["acks"] != "0"
