@@ -241,7 +241,7 @@ class Batch:
 
     @property
     def report(self) -> Path:
-        """Path of the report, one HTML page."""
+        """Path of the report, one HTML page. The file may not exist."""
         return BatchDir(self.directory).report_html
 
 

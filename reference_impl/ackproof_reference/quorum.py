@@ -55,10 +55,12 @@ def stand(server: Server, own: int) -> Server:
 
 
 def vote(voter: Server, candidate: Server, own: int, rules: QuorumRules) -> tuple[Server, bool]:
-    """Answer the vote request of a candidate, whose id is `own`; return the voter and True if it gives its
-    vote.
+    """Answer the vote request of a candidate; return the voter and True if it gives its vote. `own`: id of the
+    candidate.
 
-    A voter votes once per epoch. A newer epoch makes any server a follower.
+    A voter votes for one candidate per epoch, not in an epoch older than its own and, with
+    `rules.votes_for_newer_logs`, only if the candidate's log is at least as new as its own. A newer epoch makes
+    any server a follower.
     """
     if candidate.epoch < voter.epoch:
         return voter, False

@@ -29,7 +29,9 @@ from ackproof_simulator.world import Setting, World, make_world
 REST_NS = SECOND
 LOOK_NS = 10 * MS
 FLUSH_MARGIN_NS = SECOND
+"""Time beyond the delivery time-out for which producers may finish; then their other records are purged."""
 FETCH_BATCHES = 1_000_000
+"""Number of batches in one fetch response: no limit in practice. The explorer's default is 1."""
 LIMIT_NS = 3600 * SECOND
 
 
@@ -44,10 +46,11 @@ def setting_of(case: Case) -> Setting:
 
 @dataclass(frozen=True)
 class FinalPlace:
-    """Result of the final read of one partition: its `leader` in leader `epoch`, and its log from `start` to
-    `end`.
+    """Result of the final read of one partition: its `leader` in leader `epoch`, and its committed `batches` from
+    offset `start` up to the high watermark `end`.
 
-    `why`: what was still unsettled at the read, such as a replica missing in the ISR; '' if nothing.
+    If no leader answered, `epoch`, `start` and `end` are -1, and `batches` is empty. `why`: what was still
+    unsettled at the read, such as a replica missing in the ISR; '' if nothing.
     """
 
     leader: int

@@ -1,8 +1,8 @@
 """Questions to nodes, and readers of their answers (`network.wire`).
 
-Versions are those that every release from 3.9 to 4.3 understands. Offsets are asked with ListOffsets:
-as a consumer at the leader (high watermark, last stable offset, log start), or as a *debugging replica*
-(replica id -2), which any replica answers with its own log end offset (ReplicaManager.fetchOffset).
+Versions are those that every release from 3.9 to 4.3 understands. Brokers without DescribeTopicPartitions get Metadata
+requests. ListOffsets is asked as a consumer at the leader (high watermark, last stable offset, log start), or as a
+*debugging replica* (id -2), which any replica answers with its own log end offset (ReplicaManager.fetchOffset).
 """
 
 from __future__ import annotations

@@ -26,7 +26,7 @@ _TEXTS: Final[dict[str, JsonValue]] = {
 
 def _read_identity(value: object) -> str:
     """Parse where a record's identity is: `value`, `header`, `key`, or `{json: POINTER}`, which gives the pointer
-    (RFC 6901). Raises `PydanticCustomError`.
+    (RFC 6901, without `~` and `"`). Raises `PydanticCustomError`.
     """
     if isinstance(value, Mapping) and list(value) == [_JSON]:
         pointer = value[_JSON]

@@ -223,7 +223,8 @@ class Frame(Spec):
 
 
 def surely_fires(trigger: Trigger, fate: Callable[[int], bool | Trigger]) -> bool:
-    """Return True if a fault that has not begun will certainly begin. A time always comes; a state may not.
+    """Return True if a fault that has not begun will certainly begin. A time always comes; a state certainly only
+    with `at_latest`.
 
     `fate(number)`: what is known of the fault that an `after:` refers to: its trigger while it waits, False if it
     failed, else True.

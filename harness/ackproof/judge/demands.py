@@ -30,6 +30,7 @@ class Demands:
 
     @property
     def rest(self) -> str:
+        """Return a clause for the console about the cases that were not examined; '' if there are none."""
         if not self.left_out:
             return ""
         return f" (what {self.left_out} of them expect was not held against the prediction: ackproof predict does)"

@@ -271,6 +271,7 @@ class MergedViews:
         self._newest: dict[TopicPartition, tuple[Age, int]] = {}
         """Newest age of each partition, and the number of the last sample that had it."""
         self._look = 0
+        """Number of calls of `merge` so far."""
 
     def merge(
         self, answered: Mapping[int, Mapping[TopicPartition, PartitionState]]

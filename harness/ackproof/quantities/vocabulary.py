@@ -91,7 +91,8 @@ def is_count(name: str) -> bool:
 def parse_ask(text: str) -> Ask:
     """Parse a question such as `time_to(first ack, fault 1, orders/0)`.
 
-    Raises `UnknownQuantity` for a name that is not in the vocabulary, and ValueError for wrong arguments.
+    Raises `UnknownQuantity` for a name that is not in the vocabulary, and ValueError for text that is no such
+    question and for wrong arguments.
     """
     match = _ASK.match(text)
     if match is None:

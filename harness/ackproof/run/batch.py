@@ -166,7 +166,9 @@ def _run_all(
 
 
 class EventBuffer:
-    """Watcher that keeps the events of a case until the case before it has ended, then passes them on."""
+    """Watcher that keeps the events of a case until `release`, which is called once the case before it has ended.
+    Then, and from then on, it passes them on. Numbers of `live` are passed on at once.
+    """
 
     def __init__(self, watcher: Watcher) -> None:
         self._watcher = watcher

@@ -44,7 +44,9 @@ STAGES: Final[tuple[Callable[[CaseDir], object], ...]] = (replay_run, predict_ru
 @dataclass(frozen=True)
 class CaseResult:
     """Result of one run. Without a `verdict`, `error` has the reason, unless the run was not to be judged.
-    `audit`: None if it could not be audited."""
+    `audit`: None if there is none that can be read, or if the verdict is on files of the run that are missing,
+    changed or unreadable.
+    """
 
     run: CaseDir
     audit: AuditFile | None = None

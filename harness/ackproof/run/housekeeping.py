@@ -132,7 +132,12 @@ def _who(child: MarkedProcess) -> str:
 
 
 def sweep() -> CleanResult:
-    """End and remove what dead runs left behind. What cannot be removed stays in the registry."""
+    """End the processes of runs whose harness is dead, and remove their containers, packet rules, mounted disks
+    and broker data. Their journals become ledger parts; ledgers and logs stay. Topics on attached clusters are
+    only listed.
+
+    A run stays in the registry of runs while one of its processes lives or its folder cannot be cleaned.
+    """
     swept = CleanResult()
     for folder in orphans():
         # Thaw file systems first: a process that waits for a frozen one cannot be ended.

@@ -29,7 +29,8 @@ def write_atomically(path: Path, text: str) -> None:
 
 
 class Document(BaseModel):
-    """A JSON file of a run. Unknown fields are ignored, so that files of newer versions can be read."""
+    """A JSON file of a run or a batch, or a part of one; immutable. Unknown fields are ignored, so that files of
+    newer versions can be read."""
 
     model_config = ConfigDict(frozen=True, extra="ignore", defer_build=True)
 
@@ -40,8 +41,7 @@ class Document(BaseModel):
     @classmethod
     def load(cls, path: Path) -> Self:
         """Read a document from a JSON file. Raises `BadInput`, which names the file, if it is missing or does
-        not have this form.
-        """
+        not have this form."""
         try:
             return cls.model_validate_json(path.read_bytes())
         except OSError as error:

@@ -90,7 +90,10 @@ class ComparedCount(Document):
 
 class ComparedCase(Document):
     """One case. `verdicts`: in words, per batch; "" if the batch does not have the case. `settings`: settings that
-    differ, with each batch's value. `runs`: folders of the repeats in each batch."""
+    differ, with each batch's value; "" if it has none. `quantities`: all that are known of a repeat of any batch,
+    whether they differ or not. `runs`: paths of the runs of the repeats in each batch; empty if it does not have
+    the case.
+    """
 
     case: str
     verdicts: tuple[str, ...]

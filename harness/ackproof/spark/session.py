@@ -210,7 +210,7 @@ class SparkStart:
         self._spark = run_in_background(lambda: self._stack.enter_context(manager), "spark-start")
 
     def edge(self) -> Edge:
-        """Wait until Spark has started, and return its edge. Raises the error of the start."""
+        """Wait until Spark has started, and return the `Edge` that runs jobs on it. Raises the error of the start."""
         spark = self._spark.result()
         from pyspark import SparkContext
 

@@ -118,11 +118,11 @@ class Era:
     def forbidden_step(
         self, rows: AckedRows, nowhere: Bools, what: str, end: str, before: str
     ) -> ForbiddenStep:
-        """Return the forbidden step for acknowledged offsets (mask `nowhere`, not empty) that no log of their
-        epochs has.
+        """Return the forbidden step for acknowledged offsets that no log of their epochs has. `nowhere`: mask of
+        these in `rows`, not empty.
 
-        Its sentence names the partition, then `what`, the first of these records, and `end`. `before`: the
-        state before the step, in words.
+        Its sentence is the partition, directly followed by `what` (which begins with `: ` or `, `), then the
+        first of these records, and `end`. `before`: the state before the step, in words.
         """
         at = int(np.flatnonzero(nowhere)[0])
         return ForbiddenStep(

@@ -198,7 +198,9 @@ class FileSystem:
 
 
 def thaw(at: Path) -> bool:
-    """Thaw a file system. Return True if it was frozen, False if it was not or cannot be opened."""
+    """Thaw a file system. Return True if it was frozen and is thawed, False if it was not frozen or cannot be
+    thawed.
+    """
     try:
         _control(at, _THAW, bytes(4), to="be thawed")
     except DiskError:

@@ -106,7 +106,8 @@ class ElectUnclean(PartitionOperation):
 
     def may_set(self, spec: ExperimentSpec, topic: str) -> Mapping[str, str]:
         """Return the setting that allows unclean elections, if `topic` is the partition's: the fault counts as if
-        the topic had it. Else return nothing."""
+        the topic had it. Else return an empty mapping.
+        """
         return {UNCLEAN: "true"} if topic == self.partition.topic else {}
 
     def planned(self, exposure: Exposure) -> Incidents:

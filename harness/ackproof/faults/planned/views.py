@@ -68,9 +68,10 @@ def views(context: FaultContext) -> Views:
 def find_views(context: FaultContext) -> Views | None:
     """Return the broker to ask and the witness: the live brokers with the lowest and the highest id.
 
-    In ZooKeeper mode the controller is asked, because only it accepts changes. A broker is live if no fault holds
-    it, it answers, and it is registered and unfenced in its own view. If none is live, any running broker is
-    used. None if no broker runs, or ZooKeeper's controller does not.
+    In ZooKeeper mode the controller is asked, because only it accepts changes; the witness is the highest of the
+    others. If one broker is left, it is both. A broker is live if no fault holds it, it answers, and it is
+    registered and unfenced in its own view. If none is live, all running brokers count. None if no broker runs,
+    or if ZooKeeper's controller is unknown or not among these brokers.
     """
     running = context.cluster.running_links()
     links = {broker: link for broker, link in running.items() if _lives(context, broker, link)} or running

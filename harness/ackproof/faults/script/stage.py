@@ -56,9 +56,11 @@ class ControllerState:
 
 
 class PartitionObserver:
-    """Observes the partition `place` of a cluster whose nodes' disks are on this machine.
+    """Reads the state of the partition `place` from the disks of controllers and brokers, which must be on this
+    machine, and from the brokers' answers.
 
-    `base`: the state at the beginning of the script.
+    `base`: the state from which `read_state` counts epochs, offsets and acks; all 0 until the script sets it,
+    before its first step.
     """
 
     def __init__(self, cluster: Cluster, place: TopicPartition) -> None:

@@ -1,4 +1,10 @@
-"""Anomaly classes: which are forbidden, by the prediction or else by the settings, and how many findings count."""
+"""Anomaly classes: which are forbidden, by the prediction or else by the settings, and how many findings count.
+
+Names of this module, for one class: `apart` are its predictions about single partitions. `whole` is the number of all
+its findings. `count` is the number of those on other partitions than `apart`; the rulings of the topics decide these.
+`against` is the number of those in `count` that make the run fail:
+their topic does not permit the class, and no excuse covers them.
+"""
 
 from __future__ import annotations
 
