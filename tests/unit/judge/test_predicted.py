@@ -312,7 +312,7 @@ def test_a_forbidden_step_fails_even_if_nothing_is_lost(make_run: MakeRun, repla
     replay.file = ConformanceFile(replayed=9, forbidden=step, forbidden_steps=2)
     verdict = judge_case(make_run(producers="acks: all"))
     assert verdict.verdict is Verdict.FAIL
-    assert "election out of the ISR: 4 leads; KIP-966 (the first of 2" in verdict.reasons[0]
+    assert "election out of the ISR: 4 leads; KIP-966 (one of 2" in verdict.reasons[0]
 
 
 def test_one_forbidden_step_is_not_the_first_of_several(make_run: MakeRun, replay: Replayed) -> None:

@@ -132,7 +132,7 @@ def run(tmp_path: Path) -> CaseDir:
             ),
         )
     ).save(run.conformance_json)  # fmt: skip
-    batch = (2, "orders", 0, 7, 8, 4, 2, False, False, -1, -1, -1, 0, 0, True, -1, 90)
+    batch = (2, "orders", 0, 7, 8, 4, 2, False, False, -1, -1, -1, 0, 0, True, -1, 90, 0)
     table = pa.Table.from_arrays(
         [pa.array([value], field.type) for value, field in zip(batch, BATCHES, strict=True)], schema=BATCHES
     )
@@ -191,10 +191,11 @@ def test_the_marker_that_ended_its_transaction_is_named(
     run: CaseDir, markers: list[tuple[int, int]], says: str
 ) -> None:
     """One of another producer, and one before it, did not."""
-    batches = [(2, "orders", 0, 7, 8, 4, 2, False, True, 31, 0, 0, 0, 0, True, -1, 90)]
+    batches = [(2, "orders", 0, 7, 8, 4, 2, False, True, 31, 0, 0, 0, 0, True, -1, 90, 0)]
     ends = [(6, 31, 1), *((offset, 31, kind) for offset, kind in markers), (8, 32, 0), (30, 32, 1)]
     batches += [
-        (2, "orders", 0, at, at, 4, 1, True, True, who, 0, -1, 0, 0, True, kind, 78) for at, who, kind in ends
+        (2, "orders", 0, at, at, 4, 1, True, True, who, 0, -1, 0, 0, True, kind, 78, 0)
+        for at, who, kind in ends
     ]
     columns = zip(zip(*batches, strict=True), BATCHES, strict=True)
     arrays = [pa.array(values, field.type) for values, field in columns]
