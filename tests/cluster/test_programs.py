@@ -9,9 +9,11 @@ from pathlib import Path
 import pytest
 
 from ackproof.cli.main import main_code
-from ackproof.rundir.documents import FinalReadFile, VerdictFile
+from ackproof.rundir.documents import VerdictFile
 from ackproof.rundir.layout import CaseDir
-from ackproof.rundir.outcome import Verdict
+from ackproof.rundir.ledger import read_parts
+from ackproof.rundir.outcome import Outcome, Verdict
+from ackproof.rundir.schema import PRODUCED
 
 from .helpers import run_experiment
 
@@ -23,7 +25,7 @@ name: go-service
 topics:
   orders: {{partitions: 2, replication_factor: 3, config: {{min.insync.replicas: "2"}}}}
 workload:
-  producers: {{rate: 1000/s}}
+  producers: {{rate: 1000/s, acks: all, idempotence: true}}
   service:
     command: [{program}, "{{settings}}"]
     count: 2
@@ -112,6 +114,7 @@ def numbers(verdict: VerdictFile, name: str) -> float:
     )
 
 
+@pytest.mark.nightly
 def test_a_service_in_go_passes_under_a_leader_kill(tmp_path: Path) -> None:
     program = go_service(tmp_path / "go")
     text = SERVICE.format(program=program, identity="value", level=3, promise="at-least-once")
@@ -123,18 +126,28 @@ def test_a_service_in_go_passes_under_a_leader_kill(tmp_path: Path) -> None:
     assert run.service_output.exists()
 
 
-@pytest.mark.parametrize(("identity", "level"), [("header", 0), ("{json: /order/id}", 0), ("value", 2)])
+@pytest.mark.parametrize(
+    ("identity", "level"),
+    [
+        ("header", 0),
+        pytest.param("{json: /order/id}", 0, marks=pytest.mark.nightly),
+        pytest.param("value", 2, marks=pytest.mark.nightly),
+    ],
+)
 def test_dropped_records_are_found_with_their_exact_number(tmp_path: Path, identity: str, level: int) -> None:
     program = go_service(tmp_path / "go", (TAKE, DROP))
     text = SERVICE.format(program=program, identity=identity, level=level, promise="at-least-once")
     run, verdict = judged(tmp_path, text)
-    planted = sum((one.end - 14) // 100 + 1 for one in FinalReadFile.load(run.final_read).partitions)
+    # An attempt that was not acknowledged may be in the log, and dropped: it counts for nobody.
+    attempts = read_parts(run.produced, PRODUCED).to_pylist()
+    planted = sum(one["offset"] % 100 == 13 for one in attempts if one["outcome"] == Outcome.ACKED)
     assert verdict.verdict is Verdict.FAIL, verdict.reasons
     assert numbers(verdict, "dropped") == planted > 10
     if level:
         assert any(f"{planted:,} delivered and never processed" in reason for reason in verdict.reasons)
 
 
+@pytest.mark.nightly
 def test_records_that_are_sent_twice_are_found_with_their_exact_number(tmp_path: Path) -> None:
     program = go_service(tmp_path / "go", (SENT, TWICE))
     text = SERVICE.format(program=program, identity="key", level=0, promise="exactly-once")
@@ -160,6 +173,7 @@ def test_the_check_knows_the_examples(
     assert capsys.readouterr().out.count("the contract is kept") == 2
 
 
+@pytest.mark.nightly
 def test_the_check_names_a_send_before_its_attempt(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -179,7 +179,7 @@ class FindingsWriter:
         known = rows.select([name for name in _NUMBERS if name in rows.columns], which)
         if offset is not None:
             known = Rows({**known.columns, "offset": offset}, len(known))
-        if (reported := self._select_reported(place, anomaly, known)) is not None:
+        if (reported := self.select_reported(place, anomaly, known)) is not None:
             known = known.take(reported)
             detail = detail if isinstance(detail, str) else detail.filter(pa.array(reported))
         length = len(known)
@@ -201,7 +201,7 @@ class FindingsWriter:
         if self._waiting_rows >= _FLUSH_ROWS:
             self._flush()
 
-    def _select_reported(self, place: TopicPartition, anomaly: Anomaly, rows: Rows) -> Bools | None:
+    def select_reported(self, place: TopicPartition, anomaly: Anomaly, rows: Rows) -> Bools | None:
         """Return True for each row whose finding is reported, False for one about a record or attempt in a deleted
         window of a soak. None: no deleted window had this partition, so all are reported.
 
