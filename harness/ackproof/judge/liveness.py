@@ -10,9 +10,10 @@ import math
 from collections.abc import Collection, Iterator
 from typing import Final
 
+from ackproof.experiment.backends import BACKENDS
 from ackproof.experiment.promises import Promises, elects_uncleanly, in_force
 from ackproof.judge.facts import Facts
-from ackproof.judge.starved import LATEST_MS, MOST_STOLEN, STARVED
+from ackproof.judge.starved import LATEST_MS, MOST_STOLEN, STARVED, had_room_in
 from ackproof.rundir.anomalies import Anomaly
 from ackproof.rundir.documents import ClassJudgement
 from ackproof.rundir.model import Chance
@@ -143,12 +144,16 @@ def _elected_uncleanly(facts: Facts, place: TopicPartition) -> bool:
 def machine_is_starved(facts: Facts) -> str:
     """Return why the machine was too starved, under load or after it, to blame Kafka for slowness; '' if it
     was not.
+
+    A machine that was exhausted under load is no excuse if it had room after it, when the cluster was watched to
+    recover.
     """
     seen = facts.calm
-    if seen is not None and seen.starved:
-        return f"{STARVED}: {seen.starved[0]}"
     since = facts.phases.get("heal", 0)
     after = [pulse for pulse in facts.pulses if pulse.t_ns >= since]
+    recovered = not BACKENDS[facts.backend].foreign and had_room_in(after)
+    if seen is not None and seen.starved and not recovered:
+        return f"{STARVED}: {seen.starved[0]}"
     if any(pulse.late_ms > LATEST_MS for pulse in after):
         return f"{STARVED}: the harness itself stood still after the load"
     stolen = [pulse.stolen for pulse in after if pulse.stolen >= 0]

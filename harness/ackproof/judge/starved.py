@@ -108,7 +108,7 @@ def calm(facts: Facts) -> QuietSeconds | None:
         io_pressure=_mean([one.io_pressure for _, one in pulses]),
         memory_pressure=_mean([one.memory_pressure for _, one in pulses]),
     )
-    had_room = _is_modest(facts) and _had_room([one for _, one in still])
+    had_room = _is_modest(facts) and had_room_in([one for _, one in still])
     died = any(_is_dead_producer(event, spans) for event in facts.events)
     return found.model_copy(update={"starved": _starved(found, had_room=had_room, died=died)})
 
@@ -127,7 +127,7 @@ def _is_modest(facts: Facts) -> bool:
     )
 
 
-def _had_room(seconds: Sequence[Pulse]) -> bool:
+def had_room_in(seconds: Sequence[Pulse]) -> bool:
     """Return True if processors, disks and memory were not exhausted in most of these seconds; False where one is not
     counted.
     """

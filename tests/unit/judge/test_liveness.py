@@ -13,7 +13,7 @@ from ackproof.judge.facts import Facts
 from ackproof.judge.liveness import blocked, excuse, judge_liveness
 from ackproof.quantities.metadata_log import MetadataLog
 from ackproof.rundir.anomalies import LIVENESS, Anomaly
-from ackproof.rundir.documents import FinalReadFile, VerdictFile
+from ackproof.rundir.documents import FinalReadFile, QuietSeconds, VerdictFile
 from ackproof.rundir.metadata import LogEnded, write_metadata
 from ackproof.rundir.observed import Pulse, RecoveryFile, Unrecovered
 from ackproof.rundir.outcome import Verdict
@@ -181,6 +181,27 @@ def test_nothing_is_called_stuck_on_a_starved_machine(make_run: MakeRun) -> None
     said = judge_liveness(Facts.read(run), "stuck-replica", 1)
     assert said.forbidden is None
     assert said.why.startswith("nothing is called stuck: the machine was starved")
+
+
+@pytest.mark.parametrize(("busy", "excused"), [(0.3, False), (0.9, True), (-1.0, True)])
+def test_a_machine_that_had_room_after_the_load_excuses_nothing(
+    make_run: MakeRun, busy: float, excused: bool
+) -> None:
+    run = make_run(**{"stuck-replica": 1})
+    RecoveryFile(bounds=BOUNDS, waited_s=11, unrecovered=(stuck("stuck-replica"),)).save(run.recovery)
+    shares = dict.fromkeys(("stolen", "cpu_pressure", "io_pressure", "memory_pressure"), 0.0)
+    room = [
+        Pulse(t_ns=10**15 + second * 10**9, late_ms=1.0, sent=0, acked=0, looks=10, busy=busy, **shares)
+        for second in range(5)
+    ]
+    run.pulse.write_text("".join(f"{one.model_dump_json()}\n" for one in room))
+    facts = Facts.read(run)
+    load = QuietSeconds(
+        seconds=9, asked_rate=1, sent_rate=1, median_ms=900, late_ms=1, looks_per_s=10, busy=1,
+        starved=("late",), **shares,
+    )  # fmt: skip
+    vars(facts)["calm"] = load
+    assert judge_liveness(facts, "stuck-replica", 1).forbidden is (None if excused else True)
 
 
 def test_what_is_slow_is_no_pass_and_no_fail(make_run: MakeRun) -> None:
