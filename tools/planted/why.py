@@ -5,34 +5,21 @@ from __future__ import annotations
 from typing import Final
 
 WHY: Final[dict[str, str]] = {
-    "batch-corrupted-on-followers": (
-        "A broken checksum in a replica's log counts as missing evidence: a disk can break it as well as Kafka."
-    ),
-    "broker-never-fenced": (
-        "The demand on the time without acknowledgements was not judged: the machine was starved in this run."
+    "alter-partition-not-validated": (
+        "The rule took effect, and nothing in the run shows it; the cause is not known yet."
     ),
     "deposed-leader-goes-on": (
-        "Nothing is called stuck on a starved machine, and the bug itself makes acknowledgements late."
+        "Its log moved until 36 s before the watch ended, and what has moved within 37 s is slow, not stuck."
     ),
-    "follower-starts-at-zero": (
-        "The leader never answered again, so the final read had no end and nothing was called stuck."
-    ),
-    "isr-expanded-too-early": ("The follower catches up within 50 ms, between two samples."),
-    "isr-never-grows": ("Nothing is called stuck on a starved machine: the acknowledgements took 1.7 s."),
-    "newest-of-a-key-compacted": (
-        "A final reader that lacks what a live reader got counts as a contradiction in the evidence."
-    ),
-    "offset-index-points-too-far": (
-        "The final reader is served less than the logs hold, which counts as a contradiction in the evidence."
-    ),
+    "isr-expanded-too-early": "The follower catches up before the next sample of its log.",
     "produce-purgatory-forgets": (
-        "The demand on the time without acknowledgements was not judged: the machine was starved in this run."
+        "Nothing is acknowledged, and a run with 99 % of indeterminate attempts has too little evidence."
     ),
     "producer-id-block-given-twice": (
-        "The demand on errors was not judged: the machine was starved in this run."
+        "Producers that die keep no rate, and new ones keep the processors busy: the run counts as starved."
     ),
-    "producer-id-given-twice": ("The demand on errors was not judged: the machine was starved in this run."),
-    "throttled-without-quota": (
-        "The demand on the time without acknowledgements was not judged: the machine was starved in this run."
+    "producer-id-given-twice": (
+        "Producers that die keep no rate, and new ones keep the processors busy: the run counts as starved."
     ),
+    "reassignment-completed-too-early": "The reassignment itself is not confirmed, so the fault did not take effect.",
 }
