@@ -52,6 +52,8 @@ def pytest_configure(config: pytest.Config) -> None:
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         # As in a shell's background jobs. What the tests start, and then interrupt, would inherit it.
         signal.signal(signal.SIGINT, signal.default_int_handler)
+    # As `timeout` ends a session: its fixtures then end what they started.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     if config.getoption("--costs"):
         config.pluginmanager.register(Costs())
     if hasattr(config, "workerinput"):

@@ -29,6 +29,8 @@ _PROMISES: Final = {
     Anomaly.HANGING_TRANSACTION: "a transaction ends when its coordinator ends it, at its time-out at the latest",
     Anomaly.NO_CONTROLLER: "a majority of the controllers elects one",
 }
+_FOUND_UNDER_LOAD: Final = frozenset({Anomaly.STUCK_PRODUCER, Anomaly.STUCK_READER})
+"""Classes of clients, which are watched while the load runs (`run.client_recovery`)."""
 
 
 def judge_liveness(facts: Facts, anomaly: str, count: int) -> ClassJudgement:
@@ -39,7 +41,7 @@ def judge_liveness(facts: Facts, anomaly: str, count: int) -> ClassJudgement:
     found = facts.recovery.of_class(anomaly) if facts.recovery is not None else ()
     if not count or facts.recovery is None:
         return ClassJudgement(anomaly=anomaly, count=count, forbidden=True, why=promise)
-    if why := machine_is_starved(facts):
+    if why := machine_is_starved(facts, anomaly):
         why = f"nothing is called stuck: {why}"
         return ClassJudgement(anomaly=anomaly, count=count, forbidden=None, why=why, predicted=Chance.UNKNOWN)
     excuses = {one: excuse(facts, one, facts.recovery.running) for one in found}
@@ -141,18 +143,17 @@ def _elected_uncleanly(facts: Facts, place: TopicPartition) -> bool:
     return place in log.states and any(clean is False for _, clean in log.elections(place))
 
 
-def machine_is_starved(facts: Facts) -> str:
-    """Return why the machine was too starved, under load or after it, to blame Kafka for slowness; '' if it
-    was not.
+def machine_is_starved(facts: Facts, anomaly: str) -> str:
+    """Return why the machine was too starved, under load or after it, to call something stuck; '' if it was not.
 
-    A machine that was exhausted under load is no excuse if it had room after it, when the cluster was watched to
-    recover.
+    `anomaly`: a liveness class. A machine that was exhausted under load is no excuse if it had room after it, when the
+    cluster was watched to recover. Clients are watched under load.
     """
     seen = facts.calm
     since = facts.phases.get("heal", 0)
     after = [pulse for pulse in facts.pulses if pulse.t_ns >= since]
-    recovered = not BACKENDS[facts.backend].foreign and had_room_in(after)
-    if seen is not None and seen.starved and not recovered:
+    had_room = anomaly not in _FOUND_UNDER_LOAD and not BACKENDS[facts.backend].foreign and had_room_in(after)
+    if seen is not None and seen.starved and not had_room:
         return f"{STARVED}: {seen.starved[0]}"
     if any(pulse.late_ms > LATEST_MS for pulse in after):
         return f"{STARVED}: the harness itself stood still after the load"

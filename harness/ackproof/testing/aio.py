@@ -136,21 +136,16 @@ class AuditedAioProducer(AuditedClient["AIOKafkaProducer"]):
 
     def _reporter(self, attempt: Attempt) -> Callable[[asyncio.Future[Any]], None]:
         def report(future: asyncio.Future[Any]) -> None:
-            error = None if future.cancelled() else future.exception()
-            metadata = None if future.cancelled() or error is not None else future.result()
-            code = -1 if future.cancelled() else 0 if error is None else kafka_code(error)
-            self._book.report(
-                attempt,
-                code,
-                "cancelled"
-                if future.cancelled()
-                else ""
-                if error is None
-                else f"{type(error).__name__}: {error}",
-                partition=-1 if metadata is None else metadata.partition,
-                offset=None if metadata is None else metadata.offset,  # None with acks=0
-                resend_after_s=0.0,
-            )
+            partition, offset = -1, None
+            if future.cancelled():
+                code, why = -1, "cancelled"
+            elif (error := future.exception()) is not None:
+                code, why = kafka_code(error), f"{type(error).__name__}: {error}"
+            else:
+                code, why = 0, ""
+                metadata = future.result()
+                partition, offset = metadata.partition, metadata.offset  # offset None with acks=0
+            self._book.report(attempt, code, why, partition=partition, offset=offset, resend_after_s=0.0)
 
         return report
 

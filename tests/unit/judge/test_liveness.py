@@ -10,7 +10,7 @@ import pytest
 from ackproof.base.errors import BadInput
 from ackproof.judge import judge_case
 from ackproof.judge.facts import Facts
-from ackproof.judge.liveness import blocked, excuse, judge_liveness
+from ackproof.judge.liveness import blocked, excuse, judge_liveness, machine_is_starved
 from ackproof.quantities.metadata_log import MetadataLog
 from ackproof.rundir.anomalies import LIVENESS, Anomaly
 from ackproof.rundir.documents import FinalReadFile, QuietSeconds, VerdictFile
@@ -202,6 +202,7 @@ def test_a_machine_that_had_room_after_the_load_excuses_nothing(
     )  # fmt: skip
     vars(facts)["calm"] = load
     assert judge_liveness(facts, "stuck-replica", 1).forbidden is (None if excused else True)
+    assert machine_is_starved(facts, "stuck-producer"), "clients are watched under load"
 
 
 def test_what_is_slow_is_no_pass_and_no_fail(make_run: MakeRun) -> None:

@@ -39,7 +39,7 @@ def check_expectations(facts: Facts) -> Iterator[Opinion]:
     # No broker can recognize a copy in a new producer epoch, so such a copy breaks no promise of Kafka.
     kafkas = {**counts, Anomaly.DUPLICATE: counts[Anomaly.DUPLICATE] - again} if again else counts
     for anomaly, text in _broken_upper_bounds(facts, kafkas):
-        if anomaly in LIVENESS and (why := machine_is_starved(facts)):
+        if anomaly in LIVENESS and (why := machine_is_starved(facts, anomaly)):
             yield stays_open(f"{text}: {why}")
             continue
         yield breaks(text, proven=proves_itself(anomaly))
