@@ -99,6 +99,10 @@ class PartWriter:
         self._queue: queue.Queue[RowBuffer | None] = queue.Queue(_WAITING_BUFFERS)
         self._written: queue.SimpleQueue[RowBuffer] = queue.SimpleQueue()
         self._error: Exception | None = None
+        self.queued = 0
+        """Number of buffers that `put` took."""
+        self.written = 0
+        """Number of buffers whose part is in the ledger, in the order in which `put` took them."""
         self._memory = FreeMemory()
         self._thread = threading.Thread(target=self._run, name="parts", daemon=True)
         self._thread.start()
@@ -106,6 +110,7 @@ class PartWriter:
     def put(self, buffer: RowBuffer) -> None:
         """Queue a buffer, which the caller must not change any more. Raises the earlier error of the thread, if any."""
         self._queue.put(buffer)
+        self.queued += 1
         if self._error is not None:
             raise self._error
 
@@ -136,6 +141,7 @@ class PartWriter:
                 rows = buffer.rows(self._settings, self._phase, tuple(self._origins))
                 write_consumed(self._folder, number, rows)
                 number += 1
+                self.written += 1
                 # Usually one buffer is being filled and one written. There are more only after a backlog.
                 if self._written.empty():
                     buffer.used = 0

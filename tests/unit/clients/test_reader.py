@@ -269,6 +269,29 @@ def test_a_reader_that_is_asked_to_stop_reads_on_to_where_the_logs_end(
     assert time.monotonic() - client.began < bound_s
 
 
+def test_what_is_on_its_way_to_the_ledger_is_not_committed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A reader that was killed between the two had committed 176 records that no ledger showed: a wrong FAIL."""
+    reader = object.__new__(ReaderProcess)
+    asked: list[list[ClientPartition]] = []
+    writer = SimpleNamespace(queued=0, written=0)
+    reader.settings = SimpleNamespace(places=(TopicPartition("orders", 0),), commit_s=0.0)  # type: ignore[assignment]
+    reader.positions = np.array([7])
+    reader.parts = writer  # type: ignore[assignment]
+    reader.client = SimpleNamespace(commit=lambda offsets, asynchronous: asked.append(offsets))  # type: ignore[assignment]
+    reader.commit = reader.due = None
+    monkeypatch.setattr(ReaderProcess, "_flush", lambda _: setattr(writer, "queued", writer.queued + 1))
+    monkeypatch.setattr(ReaderProcess, "_now_ns", lambda _: 1)
+    monkeypatch.setattr(ReaderProcess, "_write_commit", lambda *_, **__: None)
+    reader._commit()
+    reader.positions[0] = 9
+    reader._commit()
+    assert asked == []
+    assert writer.queued == 1
+    writer.written = 1
+    reader._commit()
+    assert [[offset.offset for offset in offsets] for offsets in asked] == [[7]]
+
+
 @pytest.mark.parametrize(
     ("position", "low", "high", "cut", "resumes"),
     [

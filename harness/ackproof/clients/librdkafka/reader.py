@@ -95,6 +95,8 @@ class ReaderProcess:
         self.commit: tuple[int, list[tuple[str, int, int]]] | None = None
         """The commit that has no answer yet: its time in ns, and (topic, partition, offset) of each partition."""
         self.give_up_at = math.inf
+        self.due: tuple[int, list[tuple[str, int, int]]] | None = None
+        """The next commit: how many buffers the ledger must have before it, and the offsets."""
         callbacks = {"error_cb": self._on_error, "on_commit": self._on_commit}
         self.client = Consumer({**settings.config, **statistics, **callbacks})
 
@@ -224,17 +226,21 @@ class ReaderProcess:
     def _commit(self) -> None:
         """Commit the positions up to the last row in the ledger. `_on_commit` gets the answer.
 
-        A commit without an answer is repeated after `_ANSWER_S`.
+        A step that finds rows on their way to the ledger leaves the commit to a later one: a reader that is killed
+        between the two would have committed records that no ledger shows. A commit without an answer is repeated after
+        `_ANSWER_S`.
         """
         now = time.monotonic()
         if self.commit is not None and now < self.give_up_at:
             return
-        self._flush()
-        committed = [
-            (*place, position)
-            for place, position in zip(self.settings.places, self.positions.tolist(), strict=True)
-            if position >= 0
-        ]
+        if self.due is None:
+            self._flush()
+            places = zip(self.settings.places, self.positions.tolist(), strict=True)
+            self.due = self.parts.queued, [(*place, position) for place, position in places if position >= 0]
+        buffers, committed = self.due
+        if self.parts.written < buffers:
+            return
+        self.due = None
         self.commit_at = now + (self.settings.commit_s or 0.0)
         if not committed:
             return
