@@ -100,9 +100,10 @@ def test_another_thread_has_no_signals_to_hold() -> None:
 
 
 def test_sigterm_is_an_interrupt_too() -> None:
+    before = signal.getsignal(signal.SIGTERM)
     with pytest.raises(KeyboardInterrupt), sigterm_as_interrupt():
         os.kill(os.getpid(), signal.SIGTERM)
-    assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+    assert signal.getsignal(signal.SIGTERM) is before
 
 
 @pytest.mark.parametrize("fails", [False, True])

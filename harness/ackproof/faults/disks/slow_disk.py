@@ -123,6 +123,8 @@ class FreezeLoop:
         self._at = at
         self._others = others
         self._stop = threading.Event()
+        self.frozen = threading.Event()
+        """Set while all file systems are frozen."""
         self.error: DiskError | None = None
         self._thread = threading.Thread(target=self._run, name="slow-disk", daemon=True)
 
@@ -145,10 +147,12 @@ class FreezeLoop:
                 try:
                     for node, system in self._systems.items():
                         self._freeze(node, system)
+                    self.frozen.set()
                     self._stop.wait(self._stall_s)
                 except DiskError as error:
                     self.error = error
                 finally:
+                    self.frozen.clear()
                     for system in self._systems.values():
                         thaw(system.at)
             self._stop.wait(LET_THROUGH_S)
@@ -186,16 +190,21 @@ class _SlowDiskInjection(LogDirInjection[SlowDisk]):
         """Confirm that writes and fsyncs on that file system wait; return the seconds measured, in words.
 
         On a busy machine every disk is slow, and single writes are slower than others. So two of four consecutive
-        writes must be slow.
+        writes must be slow. Each begins while the file system is frozen: how many writes pass between two freezes
+        depends on the machine.
         """
-        return "; ".join(self._await_slow_write(node) for node in self.nodes)
+        if self._loop is None:
+            raise self.not_confirmed("nothing was frozen")
+        return "; ".join(self._await_slow_write(node, self._loop) for node in self.nodes)
 
-    def _await_slow_write(self, node: LocalNode) -> str:
+    def _await_slow_write(self, node: LocalNode, loop: FreezeLoop) -> str:
         last: deque[float] = deque(maxlen=4)
         longest = 0.0
 
         def waits() -> bool:
             nonlocal longest
+            if not loop.frozen.wait(self.fault.stall):
+                return False
             with ThreadPoolExecutor(1) as pool:
                 control = pool.submit(timed_fsync, self._system(node).image.parent)
                 took = timed_fsync(self._dirs[node.id])
@@ -213,8 +222,7 @@ class _SlowDiskInjection(LogDirInjection[SlowDisk]):
                 stop=self.context.stop,
             )
         except WaitTimeout as error:
-            broken = self._loop.error if self._loop is not None else None
-            raise self.not_confirmed(f"{error}{f': {broken}' if broken else ''}") from error
+            raise self.not_confirmed(f"{error}{f': {loop.error}' if loop.error else ''}") from error
         return f"a write and fsync where {node.name} has its log took {longest:.2f} s longer than on a disk nearby"
 
     def heal(self) -> str:
