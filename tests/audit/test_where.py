@@ -182,6 +182,7 @@ def test_a_cluster_counts_what_was_planted_in_a_store(tmp_path, master) -> None:
     assert "ackproof audit, counting" in told[1:]
 
 
+@pytest.mark.nightly  # a cluster counts the same with every push
 def test_spark_connect_counts_what_was_planted(tmp_path, folder) -> None:
     with connect(folder, "local[2]") as remote:
         counts(tmp_path, remote=remote)

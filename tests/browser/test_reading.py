@@ -86,6 +86,7 @@ def test_axe_finds_nothing(chromium: Chrome, reports: dict[str, Path], kind: str
 
 def test_axe_would_find_something(chromium: Chrome, reports: dict[str, Path]) -> None:
     page = Page(chromium, reports["clean"])
+    page.until(lambda: page.run("return document.querySelector('.chart-tools select') !== null"), "a chart")
     page.run(
         "document.querySelector('.chart-tools select').parentElement.replaceWith(document.createElement('select'))"
     )

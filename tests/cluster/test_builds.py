@@ -38,6 +38,7 @@ def _batch(out: Path) -> tuple[Path, BatchFile]:
     return path, BatchFile.load(BatchDir(path).batch_json)
 
 
+@pytest.mark.nightly  # tests/unit/provision/test_builds.py has folders of jars
 def test_a_folder_of_mavens_jars_runs_and_another_one_is_not_replayed(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -98,6 +99,7 @@ def test_rules_break_a_release_and_leave_its_archive(tmp_path: Path) -> None:
     assert digests["rules.btm"] == sha256(tmp_path / "rules.btm")
 
 
+@pytest.mark.nightly  # the rules above are a build with every push
 def test_one_changed_line_keeps_what_the_release_loses(tmp_path: Path) -> None:
     """Should the patch not be in front of the release's classes, both cells are FAIL."""
     assert main_code(["run", str(EXPERIMENTS / "patched-leader.yaml"), "--out", str(tmp_path)]) == 1

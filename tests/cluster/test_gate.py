@@ -136,7 +136,11 @@ def test_a_loss_that_is_not_expected_fails_and_is_told_in_one_comment(act: Act, 
     assert "❌ FAIL, 2 lost" in job.summary
     (comment,) = json.loads(comments.read_text("utf-8"))
     assert job.summary in comment["body"]
-    # The next push: the same comment tells that the loss is gone.
+
+
+@pytest.mark.nightly  # tests/unit/test_gate.py tells two pushes in one comment
+def test_the_next_push_tells_in_the_same_comment_that_the_loss_is_gone(act: Act, comments: Path) -> None:
+    assert act(experiments="ours/loses.yaml", comment="true", out="gate out").code == 1
     assert act(experiments="ours/keeps.yaml", comment="true", out="gate out").code == 0
     (comment,) = json.loads(comments.read_text("utf-8"))
     assert "## ✅ PASS" in comment["body"]

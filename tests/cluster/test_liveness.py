@@ -121,6 +121,7 @@ def _lose_log_dir(running: CaseRun) -> None:
     )
 
 
+@pytest.mark.nightly  # the next one stands still with every push
 def test_a_partition_whose_only_log_dir_is_lost(stage: Stage) -> None:
     stage.play("leaderless", LOSES_A_LOG_DIR, {Phase.HEAL: _lose_log_dir})
     one = judged(stage, "leaderless")

@@ -42,6 +42,7 @@ faults:
 """
 
 
+@pytest.mark.nightly  # tests/unit/observe/test_scraper.py has exporters with every push
 def test_a_killed_leader_shows_and_a_silent_exporter_is_unknown(
     installs: Callable[[str], Installation], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -157,6 +157,7 @@ def test_records_that_are_sent_twice_are_found_with_their_exact_number(tmp_path:
     assert all("more than once in its output" in reason for reason in verdict.reasons)
 
 
+@pytest.mark.nightly  # the check below starts them with every push
 def test_clients_in_node_pass_and_are_killed(tmp_path: Path, node_client: Path) -> None:
     _, verdict = judged(tmp_path, CLIENTS.format(program=node_client))
     assert verdict.verdict is Verdict.PASS, verdict.reasons

@@ -56,6 +56,7 @@ def test_combined_nodes_stopped_gracefully(clusters: Clusters) -> None:
         cluster.node(1).start()
 
 
+@pytest.mark.nightly  # tests run clusters side by side with every push
 def test_two_clusters_at_once_of_two_releases(clusters: Clusters) -> None:
     older = clusters.start(kafka=OLDER, brokers=2)
     newest = clusters.start(brokers=1)

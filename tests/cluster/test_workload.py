@@ -158,7 +158,8 @@ def all_as_sent(run: Run, produced: dict[tuple[int, int], dict], *, readers: tup
         assert identities(run.consumed(reader)) == produced.keys()
 
 
-@pytest.mark.parametrize("idempotence", [pytest.param(False, marks=pytest.mark.nightly), True])
+@pytest.mark.nightly  # test_runs.py kills a leader with every push
+@pytest.mark.parametrize("idempotence", [False, True])
 def test_a_leader_is_killed_under_acks_all(load: Runs, idempotence: bool) -> None:
     lose_leader_under_acks_all(load, idempotence)
 

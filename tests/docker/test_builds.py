@@ -77,6 +77,7 @@ def test_an_image_that_is_no_kafka(
     assert re.search(said, told), told
 
 
+@pytest.mark.nightly  # an image of one's own runs with every push
 def test_nodes_go_on_in_containers_of_another_image(
     tmp_path: Path, installed: Callable[[], Installation], image: Callable[[str], str]
 ) -> None:

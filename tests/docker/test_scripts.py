@@ -31,6 +31,7 @@ UNLED = Lie(
 """Connections of a container are led past the proxy."""
 
 
+@pytest.mark.nightly  # tests/cluster/test_scripts.py has a script with every push
 def test_what_is_held_is_let_through_one_by_one(engine: Engine, tmp_path: Path) -> None:
     file = written(tmp_path / "quick.yaml", *QUICK)
     steps, failed = played(file, tmp_path / "run", "docker")

@@ -128,6 +128,7 @@ def forget(row: tuple[Hashable, ...], scope: Scope) -> tuple[Hashable, ...]:
     return tuple(cells)
 
 
+@pytest.mark.nightly  # the scopes below forget with every push
 @PUSH
 @given(small_scopes())
 def test_forgetting_leaves_the_plain_states_with_something_left_out(scope: Scope) -> None:

@@ -113,6 +113,7 @@ def test_a_reader_that_finds_no_coordinator_ends_when_asked(kafka, load) -> None
     assert read_starts(load.run.starts("r0")) == [] == load.consumed().to_pylist()
 
 
+@pytest.mark.nightly
 def test_a_reader_whose_commit_is_never_answered_ends_all_the_same(kafka, load) -> None:
     load = load(kafka, topics={"orders": 1}, rate="1000/s", live=1, commit_every="100ms")
     load.workload.start()
