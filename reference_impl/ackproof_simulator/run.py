@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from ackproof.experiment.case import Case
 from ackproof.experiment.triggers import COUNT_WITHIN_S, StateTrigger
-from ackproof.faults.clients import ClientFault
+from ackproof.faults.clients.client import ClientFault
 from ackproof.faults.life import (
     AFTER_HEALING_BOUND_S,
     AFTER_HEALING_S,

@@ -14,7 +14,8 @@ from ackproof.cluster.protocol import NodeState
 from ackproof.experiment.fault import FaultSpec
 from ackproof.experiment.roles import Members
 from ackproof.experiment.spec import ClusterSpec
-from ackproof.faults.injection import Aim, FaultContext, Holds, make_injection
+from ackproof.faults.context import FaultContext, Holds
+from ackproof.faults.injection import Aim, make_injection
 from ackproof.faults.links import injection as links
 from ackproof.network.mesh import (
     CLIENTS,

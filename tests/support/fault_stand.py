@@ -16,9 +16,10 @@ from ackproof.base.errors import FaultNotConfirmed
 from ackproof.base.wait import wait_until
 from ackproof.experiment.fault import FaultSpec
 from ackproof.experiment.triggers import TimeTrigger
-from ackproof.faults import injection
+from ackproof.faults import context, injection
+from ackproof.faults.context import FREE_WITHIN_S, FaultContext, Holds
 from ackproof.faults.driver import FaultDriver
-from ackproof.faults.injection import Aim, FaultContext, Holds, make_injection
+from ackproof.faults.injection import Aim, make_injection
 from ackproof.faults.life import Stage
 from ackproof.faults.planned import views
 from ackproof.network.wire import kafka_python
@@ -66,10 +67,10 @@ def wait_shortly(monkeypatch: pytest.MonkeyPatch, within_s: float) -> None:
     """Shorten all waits of faults, but for the time that another fault takes to heal."""
 
     def shortly(look: Any, **words: Any) -> Any:
-        most = words["timeout_s"] if words["timeout_s"] == injection.FREE_WITHIN_S else within_s
+        most = words["timeout_s"] if words["timeout_s"] == FREE_WITHIN_S else within_s
         return wait_until(look, **{**words, "timeout_s": most, "interval_s": 0.005})
 
-    for module in (views, injection):
+    for module in (views, injection, context):
         monkeypatch.setattr(module, "wait_until", shortly)
 
 

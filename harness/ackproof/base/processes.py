@@ -17,7 +17,7 @@ import signal
 import subprocess
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -197,6 +197,19 @@ def find_children(run_id: str | None = None) -> list[MarkedProcess]:
         if pid not in ancestors and (child := _marked(pid)) is not None
     ]
     return [child for child in found if run_id is None or child.run_id == run_id]
+
+
+def find_members(run_id: str, role: str) -> list[MarkedProcess]:
+    """Return the living processes of one role in a run: the one that was started, and those that it started, by pid."""
+    return [child for child in find_children(run_id) if child.role == role]
+
+
+def signal_all(found: Iterable[MarkedProcess], number: int) -> None:
+    """Send the signal `number` to each process that still runs."""
+    for child in found:
+        with suppress(ProcessLookupError), _pidfd(child.pid, child.started) as descriptor:
+            if descriptor is not None:
+                signal.pidfd_send_signal(descriptor, number)
 
 
 def end_all(found: Iterable[MarkedProcess], timeout_s: float = 10.0) -> Ended:

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from ackproof.base.errors import ClientDied, WaitTimeout
-from ackproof.base.processes import ClientProcess, RunTag
+from ackproof.base.processes import ClientProcess, RunTag, end_all, find_members, signal_all
 from ackproof.base.wait import wait_until
 from ackproof.clients.channel import SEND, ClientState, SharedCounters
 from ackproof.clients.contract import (
@@ -170,6 +170,7 @@ class Workload:
         with self._lock:
             handle = self._by_id[client_id]
             handle.killed = True
+            end_all(find_members(self.tag.run_id, client_id))
             handle.child.kill()
             self._note_end(handle)
             # a journal that cannot be salvaged leaves the ledger incomplete; so does a client that does not close
@@ -189,10 +190,14 @@ class Workload:
             if handle.status is None
         }
 
+    def members(self, client_id: str) -> list[ClientProcess]:
+        """Return all living processes of a client; a program of the user may have started others."""
+        found = find_members(self.tag.run_id, client_id)
+        return [ClientProcess(client_id, member.pid, member.started) for member in found]
+
     def signal(self, client_id: str, number: int) -> None:
-        """Send a client a signal, unless it has ended."""
-        with self._lock:
-            self._by_id[client_id].child.signal(number)
+        """Send a signal to all processes of a client that still run."""
+        signal_all(find_members(self.tag.run_id, client_id), number)
 
     def replace(self, client_id: str) -> str:
         """Start a client in place of one that has ended. Return the new one's id."""

@@ -21,7 +21,8 @@ from ackproof.experiment.exposure import LAG, NOTHING, Draw, Exposure, Incidents
 from ackproof.experiment.fault import WHERE_IT_RUNS, NodeFault
 from ackproof.experiment.kafka import numbers
 from ackproof.experiment.problems import Data
-from ackproof.faults.injection import Aim, FaultContext, injects
+from ackproof.faults.context import FaultContext
+from ackproof.faults.injection import Aim, injects
 from ackproof.faults.processes import ProcessInjection
 
 _STAMPS_AHEAD_S: Final = 3600.0

@@ -27,7 +27,8 @@ from ackproof.experiment.experiment import ExperimentSpec
 from ackproof.experiment.fault import Complaints, FaultSpec
 from ackproof.experiment.problems import nearest
 from ackproof.experiment.roles import Role, RoleField
-from ackproof.faults.injection import Aim, FaultContext, Injection, injects
+from ackproof.faults.context import FaultContext
+from ackproof.faults.injection import Aim, Injection, injects
 
 Argv: TypeAlias = Annotated[tuple[Text, ...], Field(min_length=1, max_length=200)]
 CHECK_EVERY_S: Final = 0.25

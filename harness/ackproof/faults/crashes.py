@@ -27,7 +27,8 @@ from ackproof.experiment.base import Whole
 from ackproof.experiment.exposure import Exposure, Incidents
 from ackproof.experiment.fault import Grip
 from ackproof.experiment.roles import Role, refuse_controllers
-from ackproof.faults.injection import Aim, FaultContext, injects
+from ackproof.faults.context import FaultContext
+from ackproof.faults.injection import Aim, injects
 from ackproof.faults.processes import GONE_WITHIN_S, ProcessFault, ProcessInjection
 
 

@@ -21,7 +21,8 @@ from ackproof.experiment.case import Case
 from ackproof.experiment.fault import FaultSpec
 from ackproof.experiment.roles import Members, Role, RoleKind
 from ackproof.experiment.triggers import ChainTrigger, Condition, TimeTrigger
-from ackproof.faults.injection import Aim, FaultContext, Injection, make_injection
+from ackproof.faults.context import FaultContext
+from ackproof.faults.injection import Aim, Injection, make_injection
 from ackproof.faults.life import (
     AIMED_AT_NOTHING,
     UNABLE,

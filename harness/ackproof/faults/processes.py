@@ -16,7 +16,8 @@ from ackproof.cluster.protocol import LocalNode, NodeState, local
 from ackproof.experiment.backends import Ability
 from ackproof.experiment.exposure import Exposure, Incidents
 from ackproof.experiment.fault import WHERE_IT_LIVES, WHERE_IT_RUNS, Grip, NodeFault
-from ackproof.faults.injection import Aim, FaultContext, Holds, Injection, SpecT, injects
+from ackproof.faults.context import FaultContext, Holds
+from ackproof.faults.injection import Aim, Injection, SpecT, injects
 from ackproof.rundir.timeline import fault_name
 
 GONE_WITHIN_S = 10.0

@@ -24,7 +24,8 @@ from ackproof.experiment.exposure import NOTHING, Exposure, Incidents
 from ackproof.experiment.fault import WHERE_IT_RUNS, Complaints, FaultSpec, Grip, NodeFault
 from ackproof.experiment.kafka import KRAFT, numbers
 from ackproof.experiment.roles import Role, RoleKind
-from ackproof.faults.injection import Aim, FaultContext, Injection, injects
+from ackproof.faults.context import FaultContext
+from ackproof.faults.injection import Aim, Injection, injects
 from ackproof.faults.planned.views import views
 from ackproof.faults.processes import GONE_WITHIN_S, ProcessInjection
 from ackproof.network.wire import WireError

@@ -25,7 +25,8 @@ from ackproof.experiment.experiment import ExperimentSpec
 from ackproof.experiment.exposure import Exposure, Incidents
 from ackproof.experiment.fault import WHERE_IT_RUNS, Complaints, FaultSpec, Grip
 from ackproof.experiment.kafka import IMAGE_ALONE, RULES_ALONE, Kafka, KafkaBuild, numbers
-from ackproof.faults.injection import Aim, FaultContext, injects
+from ackproof.faults.context import FaultContext
+from ackproof.faults.injection import Aim, injects
 from ackproof.faults.planned.views import await_all_in_sync, views
 from ackproof.faults.processes import STOPPED_WITHIN_S, ProcessFault, ProcessInjection
 from ackproof.network.wire import WireError

@@ -22,7 +22,8 @@ from ackproof.experiment.backends import Ability
 from ackproof.experiment.exposure import Exposure, Incidents
 from ackproof.experiment.fault import NodeFault
 from ackproof.experiment.roles import Role, RoleKind
-from ackproof.faults.injection import Aim, FaultContext, Injection, injects
+from ackproof.faults.context import FaultContext
+from ackproof.faults.injection import Aim, Injection, injects
 from ackproof.network.wire import WireError
 
 if TYPE_CHECKING:  # kazoo is imported only when a session is read or ended

@@ -35,8 +35,8 @@ from ackproof.experiment.promises import may_compact
 from ackproof.experiment.roles import Role
 from ackproof.experiment.timing import recovery_bounds, timing_of
 from ackproof.experiment.triggers import COUNT_WITHIN_S
+from ackproof.faults.context import FaultContext, Holds
 from ackproof.faults.driver import FaultDriver, find_holders
-from ackproof.faults.injection import FaultContext, Holds
 from ackproof.faults.life import AFTER_HEALING_BOUND_S, AFTER_HEALING_S, FIRST_ACKS_BOUND_S
 from ackproof.observe import replica_logs
 from ackproof.observe.brokers import BrokerObserver
@@ -202,13 +202,11 @@ class CaseRun:
         self.workload.start()
         self.clients = ClientWatch(self.workload, cluster, self.spec, recovery_bounds(self.spec))
         self._save_case(self.workload.clients)
-        self.driver = FaultDriver(
-            self.case,
-            FaultContext(cluster, self.stop, self.case, self.workload, Holds(), self.tag, self.timeline),
-            Gauges(self.workload, self.sampler, self.scraper),
-            self.timeline,
-            self._resolve,
+        context = FaultContext(
+            cluster, self.stop, self.case, self.workload, self.service, Holds(), self.tag, self.timeline
         )
+        gauges = Gauges(self.workload, self.sampler, self.scraper)
+        self.driver = FaultDriver(self.case, context, gauges, self.timeline, self._resolve)
         sampler, workload, driver = self.sampler, self.workload, self.driver
         self.pulse = PulseRecorder(
             self.run.pulse, self.timeline, lambda: Counts(sampler.looks, workload.sent(), workload.acked())

@@ -22,7 +22,7 @@ have partition -1, and their line from 0 as offset."""
 class InstanceEnd(Document):
     """One instance of a service. `started_ns`: on CLOCK_MONOTONIC. `status`: exit status, negative for a signal.
 
-    `asked`: it was asked to stop before it ended. `last_words`: end of its standard error.
+    `asked`: it was asked to stop before it ended. `killed`: a fault killed it. `last_words`: end of its standard error.
     """
 
     id: str
@@ -30,6 +30,7 @@ class InstanceEnd(Document):
     started_ns: int
     status: int
     asked: bool
+    killed: bool = False
     last_words: str = ""
 
 

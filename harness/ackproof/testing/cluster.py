@@ -27,8 +27,9 @@ from ackproof.experiment.fault import NodeFault
 from ackproof.experiment.roles import Role, RoleKind
 from ackproof.experiment.spec import TopicSpec
 from ackproof.experiment.triggers import TimeTrigger
+from ackproof.faults.context import FaultContext, Holds
 from ackproof.faults.driver import find_holders
-from ackproof.faults.injection import Aim, FaultContext, Holds, Injection, make_injection
+from ackproof.faults.injection import Aim, Injection, make_injection
 from ackproof.faults.life import Life, Step
 from ackproof.faults.processes import Kill, Pause, Restart, Stop
 from ackproof.rundir.clock import RunClock
@@ -70,13 +71,9 @@ class KafkaCluster:
         self._lives: dict[int, Life] = {}
         self._blocks: list[FaultBlock] = []
         self._timeline = Timeline(self.run.timeline, self.clock)
+        tell = to_timeline(self._timeline)
         self._cluster = ProcessCluster(
-            wanted.cluster,
-            self.run.nodes,
-            self.tag,
-            to_timeline(self._timeline),
-            installed=installed,
-            needs=wanted.needs,
+            wanted.cluster, self.run.nodes, self.tag, tell, installed=installed, needs=wanted.needs
         )
         self._holds = Holds()
         self._field = FaultContext(self._cluster, self._stop, holds=self._holds)

@@ -17,8 +17,8 @@ from ackproof.base.wait import wait_until
 from ackproof.experiment.case import Case
 from ackproof.experiment.fault import FaultSpec
 from ackproof.experiment.roles import Role
+from ackproof.faults.context import FaultContext
 from ackproof.faults.driver import FaultDriver, find_holders
-from ackproof.faults.injection import FaultContext
 from ackproof.rundir.observed import Sample
 from ackproof.rundir.timeline import Timeline
 

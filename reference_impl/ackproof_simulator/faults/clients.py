@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import TypeVar
 
 from ackproof.base.errors import FaultNotConfirmed
-from ackproof.faults.clients import ClientFault, FenceProducer, KillClient, PauseClient
+from ackproof.faults.clients.client import ClientFault, KillClient, PauseClient
+from ackproof.faults.clients.fence_producer import FenceProducer
 from ackproof_simulator.faults.virtual import Virtual, does
 from ackproof_simulator.network import Host
 from ackproof_simulator.transactional import TransactionalProducer

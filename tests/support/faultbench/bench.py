@@ -22,8 +22,8 @@ from ackproof.experiment.backends import Need
 from ackproof.experiment.case import Case
 from ackproof.experiment.fault import FaultSpec
 from ackproof.experiment.roles import Role
+from ackproof.faults.context import Clients, FaultContext
 from ackproof.faults.driver import FaultDriver, find_holders
-from ackproof.faults.injection import Clients, FaultContext
 from ackproof.faults.life import OVER
 from ackproof.observe.sampler import Sampler
 from ackproof.plan.cases import cases, load

@@ -15,7 +15,8 @@ import pytest
 
 from ackproof.base.errors import FaultNotConfirmed
 from ackproof.cluster.disks import file_systems
-from ackproof.faults.injection import SEEN_WITHIN_S, Clients, Injection
+from ackproof.faults.context import Clients
+from ackproof.faults.injection import SEEN_WITHIN_S, Injection
 from faultbench.bench import Bench
 from faultbench.code import CODE_DUDS
 from faultbench.dud import Dud as Dud

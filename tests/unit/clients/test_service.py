@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from threading import Event
 from typing import Any, cast
 
 import pytest
@@ -14,10 +17,20 @@ from confluent_kafka import Consumer, Message
 from confluent_kafka import TopicPartition as ClientPartition
 
 from ackproof.base.errors import BadInput
-from ackproof.clients.command.service import ask_sink, identity_of
+from ackproof.base.processes import RunTag, process_state
+from ackproof.base.wait import wait_until
+from ackproof.clients.command.output import ask_sink, identity_of
+from ackproof.clients.command.service import Service
+from ackproof.cluster.protocol import Cluster
+from ackproof.experiment.service import ServiceSpec
+from ackproof.experiment.triggers import TimeTrigger
+from ackproof.faults.clients.client import ClientFault, ClientSelector, KillClient, PauseClient
+from ackproof.faults.context import FaultContext
+from ackproof.faults.injection import Aim, Injection, make_injection
 from ackproof.plan import InvalidExperiment, load
 from ackproof.plan.cases import cases
 from ackproof.plan.schedule import describe
+from ackproof.rundir.layout import CaseDir
 from ackproof.rundir.outcome import Outcome
 from ackproof.rundir.payload import JSON_FRONT, decode, encoder, identity_text, unwrap, wrap
 from ackproof.rundir.payload_bulk import BulkDecoder
@@ -148,6 +161,63 @@ def test_a_plan_shows_the_service(tmp_path: Path) -> None:
     case = cases(load(file))[0]
     assert "  service: 2 × ./x, from orders to copies, exactly-once, level 0" in describe(case)
     assert case.experiment.data()["workload"]["service"]["identity"] == {"json": "/a"}  # type: ignore[index,call-overload]
+
+
+WRAPPER = [sys.executable, "-c", "import subprocess, sys; sys.exit(subprocess.call(['sleep', '60']))"]
+"""A program that starts another one, as scripts do."""
+
+
+@pytest.fixture
+def service(tmp_path: Path) -> Iterator[Service]:
+    spec = ServiceSpec.model_validate({"command": WRAPPER, "input": "orders", "output": "copies", "count": 2})
+    started = Service(
+        spec, CaseDir(tmp_path), RunTag(f"service-{tmp_path.name}", tmp_path, tmp_path), "b:1", 1
+    )
+    started.start()
+    try:
+        for name in ("s0", "s1"):
+            wait_until(lambda name=name: len(started.members(name)) == 2, what="both to run", timeout_s=20)  # type: ignore[misc]
+        yield started
+    finally:
+        for member in [member for one in started.instances for member in started.members(one.id)]:
+            os.kill(member.pid, signal.SIGKILL)
+        ended = started.stop()
+    assert len(ended) == len(started.instances)
+
+
+def _inject(fault: type[ClientFault], service: Service) -> Injection[Any]:
+    made = fault(number=1, trigger=TimeTrigger(0.0), client=ClientSelector.parse("service(0)"))
+    return make_injection(made, Aim(), FaultContext(cast("Cluster", None), Event(), service=service))
+
+
+def test_a_kill_hits_what_a_wrapper_started_and_another_instance_takes_its_place(service: Service) -> None:
+    before = {member.pid for member in service.members("s0")}
+    kill = _inject(KillClient, service)
+    kill.inject()
+    assert all(f"pid {pid} is gone" in kill.confirm() for pid in before)
+    assert service.members("s0") == [] and len(service.members("s1")) == 2
+    assert list(service.dead()) == [] and service.successor("s0") is None
+    assert kill.heal() == "started s2"
+    assert kill.confirm_healed() == "its process and output: s2 is at work"
+    assert service.successor("s0") == "s2"
+
+
+def test_a_pause_stops_what_a_wrapper_started(service: Service) -> None:
+    pause = _inject(PauseClient, service)
+    pause.inject()
+    assert pause.confirm().count("are stopped and none ran") == 2
+    states = [process_state(member.pid, member.started) for member in service.members("s0")]
+    assert states == ["stopped", "stopped"]
+    pause.heal()
+    pause.confirm_healed()
+
+
+def test_a_fault_of_a_service_needs_one(tmp_path: Path) -> None:
+    file = tmp_path / "x.yaml"
+    text = "name: x\ntopics: {orders: {}}\nfaults: [{kill_client: {client: services}, at: 1s}]\n"
+    file.write_text(text)
+    with pytest.raises(InvalidExperiment, match="services does not exist"):
+        load(file)
 
 
 @pytest.mark.parametrize("rate", ["500/s", "20000/s"])

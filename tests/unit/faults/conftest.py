@@ -10,8 +10,8 @@ import pytest
 
 from ackproof.experiment.fault import FaultSpec
 from ackproof.experiment.roles import Role
+from ackproof.faults.context import FaultContext, Holds
 from ackproof.faults.driver import FaultDriver
-from ackproof.faults.injection import FaultContext, Holds
 from ackproof.faults.links import injection as links
 from ackproof.faults.links import named
 from ackproof.faults.links import spec as link_witnesses

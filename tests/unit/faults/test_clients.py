@@ -17,15 +17,16 @@ from ackproof.base.processes import Child, ClientProcess
 from ackproof.cluster.admin import TransactionState
 from ackproof.cluster.protocol import Cluster
 from ackproof.experiment.triggers import TimeTrigger
-from ackproof.faults import clients as client_faults
-from ackproof.faults.clients import (
+from ackproof.faults.clients import fence_producer as fencing
+from ackproof.faults.clients.client import (
     ClientFault,
     ClientSelector,
-    FenceProducer,
     KillClient,
     PauseClient,
 )
-from ackproof.faults.injection import Aim, FaultContext, Injection, make_injection
+from ackproof.faults.clients.fence_producer import FenceProducer
+from ackproof.faults.context import FaultContext
+from ackproof.faults.injection import Aim, Injection, make_injection
 
 BUSY = "import time\nwhile True: time.sleep(0.005)"
 
@@ -50,6 +51,9 @@ class FakeClients:
             for name, child in self.children.items()
             if child.poll() is None
         }
+
+    def members(self, client_id: str) -> list[ClientProcess]:
+        return [client for client in self.running().values() if client.id == client_id]
 
     def kill(self, client_id: str) -> int | None:
         if not self.deaf:
@@ -151,7 +155,7 @@ def test_duds(kind: type[ClientFault], clients: FakeClients, monkeypatch: pytest
         injection(kind, "producer(7)", clients).inject()
     with pytest.raises(FaultNotConfirmed, match="no workload"):
         injection(kind, "producer", None).inject()
-    monkeypatch.setattr("ackproof.faults.clients.SEEN_WITHIN_S", 0.3)
+    monkeypatch.setattr("ackproof.faults.clients.client.SEEN_WITHIN_S", 0.3)
     clients.deaf = True
     missed = injection(kind, "producer(0)", clients)
     missed.inject()
@@ -188,8 +192,8 @@ class Coordinator:
 
 
 def fence(clients: FakeClients, coordinator: Coordinator, monkeypatch: pytest.MonkeyPatch) -> Injection:
-    monkeypatch.setattr(client_faults.admin, "transaction", coordinator.say)
-    monkeypatch.setattr(client_faults, "READY_WITHIN_S", 0.5)
+    monkeypatch.setattr(fencing.admin, "transaction", coordinator.say)
+    monkeypatch.setattr(fencing, "READY_WITHIN_S", 0.5)
     return _make(FenceProducer, "producer(0)", clients, coordinator)
 
 

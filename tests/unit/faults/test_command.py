@@ -14,7 +14,8 @@ from ackproof.base.errors import BadInput, FaultNotConfirmed
 from ackproof.base.processes import RunTag, find_children
 from ackproof.experiment.triggers import TimeTrigger
 from ackproof.faults.command import CommandFault, CommandInjection, require
-from ackproof.faults.injection import Aim, FaultContext
+from ackproof.faults.context import FaultContext
+from ackproof.faults.injection import Aim
 
 Make = Callable[..., CommandInjection]
 RUN = "test-command"

@@ -23,9 +23,9 @@ from ackproof.experiment.fault import Grip
 from ackproof.experiment.roles import Role, RoleKind
 from ackproof.faults import clocks
 from ackproof.faults.clocks import ClockJump
+from ackproof.faults.context import Holds
 from ackproof.faults.crashes import Starve
 from ackproof.faults.disks.flip_bits import FlipBits
-from ackproof.faults.injection import Holds
 from ackproof.faults.planned.reassignments import Reassign
 from ackproof.faults.planned.topics import SetConfig
 from ackproof.faults.processes import Pause

@@ -12,9 +12,9 @@ from ackproof.base.errors import FaultNotConfirmed
 from ackproof.base.wait import wait_until
 from ackproof.cluster.disks.file_systems import DiskError, FileSystem
 from ackproof.experiment.fault import Grip
+from ackproof.faults.context import Holds
 from ackproof.faults.disks.power_loss import CANARY, Canary
 from ackproof.faults.disks.slow_disk import FreezeLoop, timed_fsync
-from ackproof.faults.injection import Holds
 
 
 def test_a_canary_does_not_live_through_a_power_loss(system: FileSystem) -> None:

@@ -20,7 +20,7 @@ from ackproof.experiment.kafka import KRAFT, KafkaBuild
 from ackproof.experiment.roles import Role, RoleKind
 from ackproof.experiment.spec import ClusterSpec, TopicSpec
 from ackproof.faults import rolling as rollouts
-from ackproof.faults.injection import FaultContext, Holds
+from ackproof.faults.context import FaultContext, Holds
 from ackproof.faults.planned import topics, views
 from ackproof.faults.planned.topics import Recreate
 from ackproof.faults.quorum import LoseQuorum, RemoveController

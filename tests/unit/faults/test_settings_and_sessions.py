@@ -16,12 +16,13 @@ from ackproof.cluster.clocks import ClockReading
 from ackproof.cluster.metadata import zookeeper as zookeeper_metadata
 from ackproof.cluster.metadata.zookeeper import Registration
 from ackproof.cluster.protocol import NodeState
+from ackproof.experiment.fault import Grip
 from ackproof.experiment.roles import Role, RoleKind
 from ackproof.faults import clocks, zookeeper
 from ackproof.faults import crashes as starving
 from ackproof.faults.clocks import ClockJump
+from ackproof.faults.context import Holds
 from ackproof.faults.crashes import Starve
-from ackproof.faults.injection import Grip, Holds
 from ackproof.faults.planned.topics import ConfigChange, SetConfig
 from ackproof.faults.processes import Kill, Restart
 from ackproof.faults.zookeeper import ExpireSession

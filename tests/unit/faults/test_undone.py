@@ -14,8 +14,8 @@ import pytest
 from ackproof.base.errors import AckproofError, FaultNotConfirmed, Interrupted
 from ackproof.cluster import admin, queries
 from ackproof.cluster.queries import PartitionState
+from ackproof.faults.context import FaultContext, Holds
 from ackproof.faults.driver import FaultDriver
-from ackproof.faults.injection import FaultContext, Holds
 from ackproof.faults.life import OVER
 from ackproof.faults.planned import views
 from ackproof.faults.planned.reassignments import (

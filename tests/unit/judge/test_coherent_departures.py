@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from ackproof.faults.clients import ClientSelector, KillClient
+from ackproof.faults.clients.client import ClientSelector, KillClient
 from ackproof.judge.coherence import clients, logs
 from ackproof.judge.coherence.logs import check_disks
 from ackproof.judge.facts import Facts

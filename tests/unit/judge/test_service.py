@@ -31,6 +31,7 @@ name: t
 topics: {{orders: {{partitions: 2, config: {{min.insync.replicas: "2", {config}}}}}}}
 workload:
   service: {{command: [x], input: orders, output: copies, level: {level}, promise: {promise}}}
+faults: [{faults}]
 """
 RECORDS = 1000
 """Records of each input partition. The seq is the offset; the producer is the partition."""
@@ -43,11 +44,17 @@ class Run:
     """A run with a service, made by hand."""
 
     def __init__(
-        self, path: Path, *, level: int = 0, promise: str = "at-least-once", config: str = ""
+        self,
+        path: Path,
+        *,
+        level: int = 0,
+        promise: str = "at-least-once",
+        config: str = "",
+        faults: str = "",
     ) -> None:
         path.mkdir(exist_ok=True)
         file = path / "x.yaml"
-        file.write_text(EXPERIMENT.format(level=level, promise=promise, config=config))
+        file.write_text(EXPERIMENT.format(level=level, promise=promise, config=config, faults=faults))
         self.case = cases(load(file))[0]
         self.run = CaseDir(path / "run")
         self.counts: dict[str, int] = {}
@@ -234,6 +241,10 @@ def test_a_level_that_is_not_reached_is_said(tmp_path: Path) -> None:
     ("changes", "why"),
     [
         ({"asked": False, "status": 1, "last_words": "a\nb"}, "service s0 ended by itself (1): b"),
+        (
+            {"asked": False, "killed": True, "status": -9},
+            "was killed, and no fault of the case kills a service",
+        ),
         ({"problem": "not read: copies/0 below 9"}, "its output is not complete: not read"),
     ],
 )
@@ -265,3 +276,9 @@ def test_records_that_were_delivered_twice_are_counted(tmp_path: Path) -> None:
     again = [line for line in lines if line["e"] == "delivered"][:7]
     opinions = Run(tmp_path, level=1).judge(EVERY, lines=[*lines[:-1], *again, lines[-1]])
     assert "; 7 were delivered more than once" in texts(opinions, Says.AGREES)[0]
+
+
+def test_an_instance_that_a_fault_kills_is_no_gap_in_the_evidence(tmp_path: Path) -> None:
+    run = Run(tmp_path, faults="{kill_client: {client: service}, at: 1s}")
+    opinions = run.judge(EVERY, asked=False, killed=True, status=-9)
+    assert {opinion.says for opinion in opinions} == {Says.NOT_JUDGED, Says.AGREES}

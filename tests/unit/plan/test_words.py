@@ -21,7 +21,7 @@ from ackproof.experiment.problems import nearest, path_text
 from ackproof.experiment.roles import Members, Role, RoleKind, minority_of
 from ackproof.experiment.spec import ClusterSpec
 from ackproof.experiment.triggers import Condition
-from ackproof.faults.clients import ClientSelector
+from ackproof.faults.clients.client import ClientSelector
 from ackproof.plan.paths import parse_path, short_names
 from ackproof.rundir.bounds import Bound
 

@@ -33,7 +33,8 @@ from ackproof.clients.command.events import (
     level_of,
     needed_at,
 )
-from ackproof.clients.command.service import Service, ends, identity_of, read_output
+from ackproof.clients.command.output import ends, identity_of, read_output
+from ackproof.clients.command.service import Service
 from ackproof.clients.workload import Workload
 from ackproof.cluster.backends.choice import make_cluster
 from ackproof.cluster.protocol import Cluster, to_timeline

@@ -6,12 +6,10 @@ program of the contract (docs/clients.md).
 
 from __future__ import annotations
 
-import json
 import os
 import signal
-import subprocess
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -20,16 +18,23 @@ from typing import Final
 
 import numpy as np
 import pyarrow as pa
-from confluent_kafka import Consumer, KafkaError, KafkaException, Message
-from confluent_kafka import TopicPartition as ClientPartition
+from confluent_kafka import KafkaException
 
 from ackproof.base.errors import BadInput, WaitTimeout
-from ackproof.base.processes import Child, RunTag, spawn
+from ackproof.base.processes import (
+    Child,
+    ClientProcess,
+    RunTag,
+    end_all,
+    find_members,
+    signal_all,
+    spawn,
+)
 from ackproof.base.wait import wait_until
 from ackproof.clients.command.adapter import fill_in
 from ackproof.clients.command.events import LINES, STOP_LINE
+from ackproof.clients.command.output import LAST_WORDS, ask_sink, await_ends, ends, identity_of, read_output
 from ackproof.cluster.protocol import Cluster
-from ackproof.cluster.queries import PartitionEnds
 from ackproof.experiment.experiment import ExperimentSpec
 from ackproof.experiment.service import ServiceSpec
 from ackproof.experiment.spec import TopicSpec
@@ -37,7 +42,6 @@ from ackproof.observe.committed import ask_coordinator
 from ackproof.rundir import storage
 from ackproof.rundir.layout import CaseDir
 from ackproof.rundir.partition import TopicPartition
-from ackproof.rundir.payload import HEADER, decode
 from ackproof.rundir.service import OUTPUT, InstanceEnd, ServiceFile
 from ackproof.rundir.timeline import Note, Timeline
 
@@ -45,12 +49,6 @@ _QUIET_S: Final = 3.0
 """Seconds without a new record in the output after which a service has nothing left to do."""
 _GOAL_S: Final = 15.0
 _STOP_S: Final = 15.0
-_READ_IDLE_S: Final = 15.0
-_SINK_S: Final = 120.0
-_BATCH: Final = 1000
-_LAST_WORDS: Final = 500
-Identity = tuple[int, int]
-_NOBODY: Final[Identity] = (-1, -1)
 
 
 @dataclass
@@ -66,6 +64,9 @@ class Instance:
     control: int
     tells: bool
     asked: bool = False
+    killed: bool = False
+    """True once a fault killed it."""
+    successor: str | None = None
 
     def stop(self) -> None:
         """Ask it to stop. Does nothing if it has ended."""
@@ -87,13 +88,14 @@ class Instance:
             os.close(self.control)
             self.control = -1
         output = self.folder / "output.log"
-        words = output.read_text(errors="replace")[-_LAST_WORDS:].strip() if output.exists() else ""
+        words = output.read_text(errors="replace")[-LAST_WORDS:].strip() if output.exists() else ""
         return InstanceEnd(
             id=self.id,
             pid=self.child.pid,
             started_ns=self.started_ns,
             status=status,
             asked=self.asked,
+            killed=self.killed,
             last_words=words,
         )
 
@@ -149,10 +151,58 @@ class Service:
         return {**common, "input": spec.input, **output, "group": spec.group}
 
     def dead(self) -> Iterator[Instance]:
-        """Yield the instances that ended and were not asked to."""
+        """Yield the instances that ended by themselves."""
         for one in self.instances:
-            if one.child.poll() is not None and not one.asked:
+            if one.child.poll() is not None and not one.asked and not one.killed:
                 yield one
+
+    # -- for faults (`faults.context.Processes`) ---------------------------------------------------------------------
+
+    def running(self) -> dict[str, ClientProcess]:
+        """Return the instances that run, by id, in the order of their start."""
+        return {
+            one.id: ClientProcess(one.id, one.child.pid, one.child.started)
+            for one in self.instances
+            if one.child.poll() is None
+        }
+
+    def members(self, client_id: str) -> list[ClientProcess]:
+        """Return all living processes of an instance."""
+        found = find_members(self._tag.run_id, client_id)
+        return [ClientProcess(client_id, member.pid, member.started) for member in found]
+
+    def _find(self, client_id: str) -> Instance:
+        return {one.id: one for one in self.instances}[client_id]
+
+    def kill(self, client_id: str) -> None:
+        """SIGKILL an instance, and the processes that it started."""
+        instance = self._find(client_id)
+        instance.killed = True
+        end_all(find_members(self._tag.run_id, client_id))
+        instance.child.kill()
+
+    def signal(self, client_id: str, number: int) -> None:
+        """Send the signal `number` to all processes of an instance."""
+        signal_all(find_members(self._tag.run_id, client_id), number)
+
+    def replace(self, client_id: str) -> str:
+        """Start an instance in place of one that has ended. Return its id."""
+        instance = self._find(client_id)
+        instance.successor = self.start_instance().id
+        return instance.successor
+
+    def successor(self, client_id: str) -> str | None:
+        """Return the id that now stands for this one; None while a killed one has no successor."""
+        instance = self._find(client_id)
+        while instance.successor is not None:
+            instance = self._find(instance.successor)
+        return None if instance.killed else instance.id
+
+    def at_work(self, client_id: str) -> bool:
+        """Return True if an instance runs and, above level 0, has told something."""
+        instance = self._find(client_id)
+        lines = instance.folder / LINES
+        return instance.child.poll() is None and (not instance.tells or lines.stat().st_size > 0)
 
     def await_rest(self, cluster: Cluster) -> tuple[tuple[str, int, int], ...]:
         """Wait until the group has committed the end of the input, and the output has not grown for 3 s; at most
@@ -243,123 +293,3 @@ def output_topics(spec: ExperimentSpec) -> dict[str, TopicSpec]:
     if service is None or service.output is None:
         return {}
     return {service.output: spec.topics[service.input]}
-
-
-def ends(cluster: Cluster, topic: str) -> dict[TopicPartition, int]:
-    """Return the high watermark of each partition of a topic. One whose leader does not answer is missing."""
-    return {place: end.high_watermark for place, end in cluster.partition_ends([topic]).items()}
-
-
-def await_ends(
-    cluster: Cluster, topic: str, partitions: int, timeout_s: float
-) -> tuple[dict[TopicPartition, int], str]:
-    """Wait until every partition's leader answers, and high watermark, last stable offset and log end are equal.
-
-    Returns the last high watermarks, and the partitions that did not come to rest, as text; '' if all did.
-    """
-    places = [TopicPartition(topic, number) for number in range(partitions)]
-    found: dict[TopicPartition, PartitionEnds] = {}
-
-    def restless() -> list[TopicPartition]:
-        return [place for place in places if place not in found or not _rests(found[place])]
-
-    def look() -> bool:
-        found.update(cluster.partition_ends([topic]))
-        return not restless()
-
-    with suppress(WaitTimeout):
-        wait_until(look, what=f"{topic} to be at rest", timeout_s=timeout_s, interval_s=0.3)
-    names = ", ".join(map(str, restless()))
-    reached = {place: end.high_watermark for place, end in found.items()}
-    return reached, f"not at rest: {names}" if names else ""
-
-
-def _rests(end: PartitionEnds) -> bool:
-    return 0 <= end.high_watermark == end.last_stable == end.log_end
-
-
-def read_output(
-    bootstrap: str, places: Mapping[TopicPartition, int], identify: Callable[[Message], Identity]
-) -> tuple[list[tuple[int, int, int, int]], str]:
-    """Read partitions from their beginning to these ends, at read_committed. `identify` returns producer and seq of a
-    record.
-
-    Returns the rows (producer, seq, partition, offset), and why the read is not complete; '' if it is.
-    """
-    config = {
-        "bootstrap.servers": bootstrap,
-        "group.id": "ackproof-service-output",
-        "enable.auto.commit": False,
-        "auto.offset.reset": "earliest",
-        "isolation.level": "read_committed",
-        "enable.partition.eof": True,
-    }
-    rows: list[tuple[int, int, int, int]] = []
-    left = {place: end for place, end in places.items() if end > 0}
-    consumer = Consumer(config)
-    try:
-        consumer.assign([ClientPartition(*place, 0) for place in left])
-        moved = time.monotonic()
-        while left and time.monotonic() - moved < _READ_IDLE_S:
-            for message in consumer.consume(_BATCH, 0.2):
-                place = TopicPartition(message.topic() or "", message.partition() or 0)
-                offset = message.offset() or 0
-                error = message.error()
-                if error is None:
-                    rows.append((*identify(message), place.partition, offset))
-                    moved = time.monotonic()
-                elif error.code() != KafkaError._PARTITION_EOF:
-                    continue  # what stays unread is counted below
-                if offset + (error is None) >= left.get(place, 0):
-                    left.pop(place, None)
-    finally:
-        consumer.close()
-    unread = ", ".join(f"{place} below {end}" for place, end in sorted(left.items()))
-    return rows, f"not read: {unread}" if unread else ""
-
-
-def ask_sink(command: Sequence[str]) -> list[tuple[int, int, int, int]]:
-    """Run a command that prints one identity a line. Return a row (producer, seq, -1, line number from 0) for each line
-    that is not blank; producer and seq are -1 if they cannot be read. Raises `BadInput` if the command fails."""
-    try:
-        answer = subprocess.run(command, capture_output=True, text=True, timeout=_SINK_S, check=False)
-    except (OSError, subprocess.TimeoutExpired) as error:
-        raise BadInput(f"the sink's command {command[0]} did not answer: {error}") from error
-    if answer.returncode:
-        raise BadInput(
-            f"the sink's command ended with {answer.returncode}: {answer.stderr.strip()[-_LAST_WORDS:]}"
-        )
-    lines = [line.strip() for line in answer.stdout.splitlines() if line.strip()]
-    return [(*_parse(line), -1, number) for number, line in enumerate(lines)]
-
-
-def identity_of(message: Message, *, where: str, run_id: str) -> Identity:
-    """Return producer and seq of a record in the output; (-1, -1) if they cannot be read.
-
-    `where`: `value`, `header`, `key`, or a JSON pointer (`experiment.service.ServiceSpec.identity`).
-    """
-    value = message.value()
-    if where == "value":
-        found = decode(run_id, value)
-        return (found.producer, found.seq) if found.intact and found.producer >= 0 else _NOBODY
-    if where == "header":
-        return _parse(dict(message.headers() or ()).get(HEADER))
-    if where == "key":
-        return _parse(message.key())
-    try:
-        document = json.loads(value or b"")
-        for name in where.split("/")[1:]:
-            document = document[int(name)] if isinstance(document, list) else document[name]
-    except (ValueError, KeyError, IndexError, TypeError):
-        return _NOBODY
-    return _parse(document)
-
-
-def _parse(text: object) -> Identity:
-    """Parse `rundir.payload.identity_text`."""
-    if isinstance(text, bytes):
-        text = text.decode(errors="replace")
-    producer, _, seq = text.partition("-") if isinstance(text, str) else ("", "", "")
-    if not (producer.isdecimal() and seq.isdecimal() and len(producer) < 9 and len(seq) < 18):
-        return _NOBODY
-    return int(producer), int(seq)

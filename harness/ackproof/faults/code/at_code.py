@@ -30,7 +30,8 @@ from ackproof.experiment.problems import nearest
 from ackproof.experiment.roles import PartitionField
 from ackproof.faults.code.free_points import CLASS_NAME, FreePoint
 from ackproof.faults.code.points import POINTS, CodePlace
-from ackproof.faults.injection import Aim, FaultContext, injects
+from ackproof.faults.context import FaultContext
+from ackproof.faults.injection import Aim, injects
 from ackproof.faults.processes import ProcessInjection
 from ackproof.faults.storm import Storm
 from ackproof.provision.byteman import check_rules

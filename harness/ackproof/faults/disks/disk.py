@@ -26,7 +26,8 @@ from ackproof.experiment.exposure import Draw, Incidents
 from ackproof.experiment.fault import WHERE_IT_LIVES, Complaints, Grip, NodeFault
 from ackproof.experiment.problems import Data
 from ackproof.experiment.roles import RoleKind
-from ackproof.faults.injection import Aim, FaultContext, SpecT, injects
+from ackproof.faults.context import FaultContext
+from ackproof.faults.injection import Aim, SpecT, injects
 from ackproof.faults.processes import GONE_WITHIN_S, STOPPED_WITHIN_S, ProcessInjection
 from ackproof.rundir.partition import TopicPartition, internal
 

@@ -22,8 +22,9 @@ from ackproof.experiment.experiment import ExperimentSpec
 from ackproof.experiment.exposure import Draw
 from ackproof.experiment.fault import Grip
 from ackproof.experiment.problems import Data
+from ackproof.faults.context import FREE_WITHIN_S, LOOK_EVERY_S, FaultContext
 from ackproof.faults.disks.log_files import PartitionFault, PartitionInjection, SegmentField
-from ackproof.faults.injection import FREE_WITHIN_S, LOOK_EVERY_S, Aim, FaultContext, injects
+from ackproof.faults.injection import Aim, injects
 from ackproof.faults.processes import GONE_WITHIN_S
 
 _RECORDS_FROM: Final = 61

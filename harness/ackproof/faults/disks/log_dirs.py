@@ -25,8 +25,9 @@ from ackproof.experiment.experiment import ExperimentSpec
 from ackproof.experiment.exposure import Draw, Incidents
 from ackproof.experiment.fault import WHERE_IT_RUNS, FaultSpec, Grip
 from ackproof.experiment.problems import Data
+from ackproof.faults.context import FaultContext
 from ackproof.faults.disks.disk import DiskFault, DiskInjection
-from ackproof.faults.injection import Aim, FaultContext, injects
+from ackproof.faults.injection import Aim, injects
 
 _BYTES: Final = "it knows batches and offsets, no files and no bytes"
 REACTS_WITHIN_S: Final = 40.0

@@ -20,8 +20,9 @@ from ackproof.experiment.experiment import ExperimentSpec
 from ackproof.experiment.exposure import Draw, Incidents
 from ackproof.experiment.problems import Data
 from ackproof.experiment.roles import PartitionField, refuse_racks
+from ackproof.faults.context import FaultContext
 from ackproof.faults.disks.disk import _START, DiskFault, DiskInjection
-from ackproof.faults.injection import Aim, FaultContext, injects
+from ackproof.faults.injection import Aim, injects
 from ackproof.faults.processes import GONE_WITHIN_S
 from ackproof.rundir.partition import TopicPartition
 

@@ -24,8 +24,9 @@ from ackproof.experiment.backends import Need
 from ackproof.experiment.base import Whole
 from ackproof.experiment.experiment import ExperimentSpec
 from ackproof.experiment.exposure import Incidents
+from ackproof.faults.context import FaultContext
 from ackproof.faults.disks.disk import _START, DiskFault, DiskInjection
-from ackproof.faults.injection import Aim, FaultContext, injects
+from ackproof.faults.injection import Aim, injects
 from ackproof.faults.processes import GONE_WITHIN_S
 from ackproof.rundir.partition import TopicPartition, internal
 

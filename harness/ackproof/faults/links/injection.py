@@ -17,7 +17,8 @@ from typing import Final, TypeVar
 
 from ackproof.base.errors import FaultNotConfirmed, WaitTimeout
 from ackproof.cluster.protocol import NodeState
-from ackproof.faults.injection import FREE_WITHIN_S, Aim, FaultContext, Holds, Injection, injects
+from ackproof.faults.context import FREE_WITHIN_S, FaultContext, Holds
+from ackproof.faults.injection import Aim, Injection, injects
 from ackproof.faults.links.spec import SILENT, LinkFault, LinkObservation, look_for_silence, names
 from ackproof.network.mesh import CLIENTS, Link, LinkError, Mesh
 from ackproof.network.probe import Traffic

@@ -21,7 +21,8 @@ from ackproof.experiment.links import LinkField
 from ackproof.experiment.problems import Data
 from ackproof.experiment.roles import Role
 from ackproof.experiment.spec import ClusterSpec
-from ackproof.faults.injection import Aim, FaultContext, injects
+from ackproof.faults.context import FaultContext
+from ackproof.faults.injection import Aim, injects
 from ackproof.faults.links.injection import BITES_WITHIN_S, LinksInjection, describe_looks, on_each
 from ackproof.faults.links.spec import ANSWERS_WITHIN_S, Holders, LinkFault, LinkObservation, names
 from ackproof.network.mesh import CLIENTS, BlackHole, Cut, Effect, Link, LinkError, Reset

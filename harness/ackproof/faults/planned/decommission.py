@@ -20,7 +20,8 @@ from ackproof.experiment.experiment import ExperimentSpec
 from ackproof.experiment.exposure import AS_KRAFT, Exposure, Incidents
 from ackproof.experiment.fault import Complaints
 from ackproof.experiment.roles import Role, refuse_controllers
-from ackproof.faults.injection import Aim, FaultContext, injects
+from ackproof.faults.context import FaultContext
+from ackproof.faults.injection import Aim, injects
 from ackproof.faults.planned.views import all_topics, ask
 from ackproof.faults.processes import ProcessFault, ProcessInjection
 from ackproof.network.wire import WireError

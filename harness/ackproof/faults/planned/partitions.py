@@ -23,7 +23,8 @@ from ackproof.experiment.exposure import NOTHING, Draw, Exposure, Incidents
 from ackproof.experiment.fault import WHERE_IT_RUNS, Complaints, FaultSpec
 from ackproof.experiment.problems import Data
 from ackproof.experiment.roles import PartitionField, Role, RoleField, RoleKind, refuse_controllers
-from ackproof.faults.injection import Aim, FaultContext, Injection, injects
+from ackproof.faults.context import FaultContext
+from ackproof.faults.injection import Aim, Injection, injects
 from ackproof.faults.planned.views import ask_for_one, find_views, state_at, state_of, views
 from ackproof.rundir.partition import TopicPartition
 

@@ -15,7 +15,8 @@ from ackproof.experiment.experiment import ExperimentSpec
 from ackproof.experiment.exposure import AS_KRAFT, Draw, Exposure, Incidents, places_of
 from ackproof.experiment.fault import Complaints
 from ackproof.experiment.problems import Data
-from ackproof.faults.injection import Aim, FaultContext, Holds, injects
+from ackproof.faults.context import FaultContext, Holds
+from ackproof.faults.injection import Aim, injects
 from ackproof.faults.planned.partitions import (
     BrokerId,
     PartitionOperation,

@@ -16,7 +16,8 @@ from ackproof.base.wait import wait_until
 from ackproof.cluster import queries
 from ackproof.cluster.queries import ANSWERS_WITHIN_S, PartitionState
 from ackproof.experiment.timing import longest_time_out
-from ackproof.faults.injection import SEEN_WITHIN_S, FaultContext
+from ackproof.faults.context import FaultContext
+from ackproof.faults.injection import SEEN_WITHIN_S
 from ackproof.network.wire import Connection, Refused, Unreachable, WireError
 from ackproof.rundir.partition import TopicPartition
 

@@ -17,7 +17,8 @@ from ackproof.base.errors import FaultNotConfirmed
 from ackproof.cluster import queries
 from ackproof.cluster.protocol import NodeState
 from ackproof.experiment.links import APIS, Api
-from ackproof.faults.injection import READY_WITHIN_S, Aim, FaultContext, Injection, injects
+from ackproof.faults.context import FaultContext
+from ackproof.faults.injection import READY_WITHIN_S, Aim, Injection, injects
 from ackproof.faults.links.injection import on_each
 from ackproof.faults.links.spec import existing_links, names
 from ackproof.faults.requests.spec import RequestFault

@@ -12,7 +12,7 @@ from ackproof.cluster import admin
 from ackproof.cluster.admin import Election, Owner, ResourceType
 from ackproof.cluster.disks.log import CLEAN_SHUTDOWN, checkpoint, cut, log_end
 from ackproof.cluster.protocol import Cluster, LocalNode, NodeState, local
-from ackproof.faults.injection import Clients
+from ackproof.faults.context import Clients
 from ackproof.faults.script.spec import Gate, StepSpec
 from ackproof.faults.script.stage import ControllerState, Gates, PartitionObserver
 from ackproof.network.requests.rules import FrameSide

@@ -8,7 +8,8 @@ from typing import Any, Final
 
 from ackproof.base.errors import AckproofError, FaultNotConfirmed
 from ackproof.cluster.protocol import NodeState, local
-from ackproof.faults.injection import Aim, Clients, FaultContext, Injection, injects
+from ackproof.faults.context import Clients, FaultContext
+from ackproof.faults.injection import Aim, Injection, injects
 from ackproof.faults.script.acts import ScriptActions
 from ackproof.faults.script.spec import ENDS, Gate, Script, StateSpec, StepSpec
 from ackproof.faults.script.stage import Gates, PartitionObserver, find_unexpected_decisions

@@ -10,6 +10,7 @@ import pyarrow as pa
 from ackproof.clients.command.events import Position
 from ackproof.experiment.promises import Promises
 from ackproof.experiment.service import ServiceSpec
+from ackproof.faults.clients.client import KillClient
 from ackproof.judge.facts import Facts
 from ackproof.judge.opinion import Opinion, agrees, breaks, lacks, not_judged, stays_open
 from ackproof.judge.service import (
@@ -66,7 +67,10 @@ def check_service(facts: Facts) -> Iterator[Opinion]:
     for level in range(told.level, 3):
         yield not_judged(f"service: {_UNTOLD[level]}", subject=_SUBJECT)
     yield not_judged("service: whether two instances owned one partition at a time", subject=_SUBJECT)
-    yield from _evidence(spec, file, counts, told)
+    kills = any(
+        isinstance(fault, KillClient) and fault.client.kind == "service" for fault in facts.case.faults
+    )
+    yield from _evidence(spec, file, counts, told, kills=kills)
     if spec.level >= 2 and not file.committed.reason:
         for place, now, offset in regressed(file, told):
             has = "no offset" if now < 0 else f"offset {now}"
@@ -91,11 +95,16 @@ def check_service(facts: Facts) -> Iterator[Opinion]:
 
 
 def _evidence(
-    spec: ServiceSpec, file: ServiceFile, counts: ServiceCounts, told: ServiceEvents
+    spec: ServiceSpec, file: ServiceFile, counts: ServiceCounts, told: ServiceEvents, *, kills: bool
 ) -> Iterator[Opinion]:
     for one in file.instances:
         words = f": {one.last_words.splitlines()[-1]}" if one.last_words else ""
-        if not one.asked:
+        if one.killed:
+            if not kills:
+                yield lacks(
+                    f"service {one.id} was killed, and no fault of the case kills a service", subject=_SUBJECT
+                )
+        elif not one.asked:
             yield lacks(f"service {one.id} ended by itself ({one.status}){words}", subject=_SUBJECT)
         elif spec.level and one.status:
             yield lacks(

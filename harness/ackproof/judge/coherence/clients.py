@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 
 from ackproof.clients.contract import EXIT_CLEAN, EXIT_RESET
 from ackproof.experiment.backends import BACKENDS
-from ackproof.faults.clients import KillClient
+from ackproof.faults.clients.client import KillClient
 from ackproof.judge.facts import Facts
 from ackproof.judge.opinion import Opinion, contradicts, lacks, not_judged
 from ackproof.rundir import storage
@@ -78,7 +78,11 @@ def _listed_clients(facts: Facts) -> Iterator[str]:
 
 
 def _processes(facts: Facts) -> Iterator[str]:
-    kills = {fault.number for fault in facts.case.faults if isinstance(fault, KillClient)}
+    kills = {
+        fault.number
+        for fault in facts.case.faults
+        if isinstance(fault, KillClient) and fault.client.kind != "service"
+    }
     asked = any(facts.lifelines.fault_event(number, FaultAsked) is not None for number in kills)
     for client in facts.clients:
         life = facts.lifelines.client(client.id)
@@ -211,7 +215,11 @@ def _kills(facts: Facts) -> Iterator[str]:
     A killed client that no fault names is a contradiction too.
     """
     named: set[str] = set()
-    kills = [fault for fault in facts.case.faults if isinstance(fault, KillClient)]
+    kills = [
+        fault
+        for fault in facts.case.faults
+        if isinstance(fault, KillClient) and fault.client.kind != "service"  # `judge.checks.service`
+    ]
     for fault in kills:
         confirmed = facts.lifelines.fault_event(fault.number, FaultConfirmed)
         if confirmed is None or not isinstance(confirmed.what, FaultConfirmed):

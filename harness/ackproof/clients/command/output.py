@@ -1,0 +1,148 @@
+"""The output of a service under test, read back: a topic, or a store of its own that a command reads (`sink`)."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from typing import Final
+
+from confluent_kafka import Consumer, KafkaError, Message
+from confluent_kafka import TopicPartition as ClientPartition
+
+from ackproof.base.errors import BadInput, WaitTimeout
+from ackproof.base.wait import wait_until
+from ackproof.cluster.protocol import Cluster
+from ackproof.cluster.queries import PartitionEnds
+from ackproof.rundir.partition import TopicPartition
+from ackproof.rundir.payload import HEADER, decode
+
+LAST_WORDS: Final = 500
+"""So many characters from the end of a program's errors are kept."""
+_READ_IDLE_S: Final = 15.0
+_SINK_S: Final = 120.0
+_BATCH: Final = 1000
+Identity = tuple[int, int]
+_NOBODY: Final[Identity] = (-1, -1)
+
+
+def ends(cluster: Cluster, topic: str) -> dict[TopicPartition, int]:
+    """Return the high watermark of each partition of a topic. One whose leader does not answer is missing."""
+    return {place: end.high_watermark for place, end in cluster.partition_ends([topic]).items()}
+
+
+def await_ends(
+    cluster: Cluster, topic: str, partitions: int, timeout_s: float
+) -> tuple[dict[TopicPartition, int], str]:
+    """Wait until every partition's leader answers, and high watermark, last stable offset and log end are equal.
+
+    Returns the last high watermarks, and the partitions that did not come to rest, as text; '' if all did.
+    """
+    places = [TopicPartition(topic, number) for number in range(partitions)]
+    found: dict[TopicPartition, PartitionEnds] = {}
+
+    def restless() -> list[TopicPartition]:
+        return [place for place in places if place not in found or not _rests(found[place])]
+
+    def look() -> bool:
+        found.update(cluster.partition_ends([topic]))
+        return not restless()
+
+    with suppress(WaitTimeout):
+        wait_until(look, what=f"{topic} to be at rest", timeout_s=timeout_s, interval_s=0.3)
+    names = ", ".join(map(str, restless()))
+    reached = {place: end.high_watermark for place, end in found.items()}
+    return reached, f"not at rest: {names}" if names else ""
+
+
+def _rests(end: PartitionEnds) -> bool:
+    return 0 <= end.high_watermark == end.last_stable == end.log_end
+
+
+def read_output(
+    bootstrap: str, places: Mapping[TopicPartition, int], identify: Callable[[Message], Identity]
+) -> tuple[list[tuple[int, int, int, int]], str]:
+    """Read partitions from their beginning to these ends, at read_committed. `identify` returns producer and seq of a
+    record.
+
+    Returns the rows (producer, seq, partition, offset), and why the read is not complete; '' if it is.
+    """
+    config = {
+        "bootstrap.servers": bootstrap,
+        "group.id": "ackproof-service-output",
+        "enable.auto.commit": False,
+        "auto.offset.reset": "earliest",
+        "isolation.level": "read_committed",
+        "enable.partition.eof": True,
+    }
+    rows: list[tuple[int, int, int, int]] = []
+    left = {place: end for place, end in places.items() if end > 0}
+    consumer = Consumer(config)
+    try:
+        consumer.assign([ClientPartition(*place, 0) for place in left])
+        moved = time.monotonic()
+        while left and time.monotonic() - moved < _READ_IDLE_S:
+            for message in consumer.consume(_BATCH, 0.2):
+                place = TopicPartition(message.topic() or "", message.partition() or 0)
+                offset = message.offset() or 0
+                error = message.error()
+                if error is None:
+                    rows.append((*identify(message), place.partition, offset))
+                    moved = time.monotonic()
+                elif error.code() != KafkaError._PARTITION_EOF:
+                    continue  # what stays unread is counted below
+                if offset + (error is None) >= left.get(place, 0):
+                    left.pop(place, None)
+    finally:
+        consumer.close()
+    unread = ", ".join(f"{place} below {end}" for place, end in sorted(left.items()))
+    return rows, f"not read: {unread}" if unread else ""
+
+
+def ask_sink(command: Sequence[str]) -> list[tuple[int, int, int, int]]:
+    """Run a command that prints one identity a line. Return a row (producer, seq, -1, line number from 0) for each line
+    that is not blank; producer and seq are -1 if they cannot be read. Raises `BadInput` if the command fails."""
+    try:
+        answer = subprocess.run(command, capture_output=True, text=True, timeout=_SINK_S, check=False)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise BadInput(f"the sink's command {command[0]} did not answer: {error}") from error
+    if answer.returncode:
+        raise BadInput(
+            f"the sink's command ended with {answer.returncode}: {answer.stderr.strip()[-LAST_WORDS:]}"
+        )
+    lines = [line.strip() for line in answer.stdout.splitlines() if line.strip()]
+    return [(*_parse(line), -1, number) for number, line in enumerate(lines)]
+
+
+def identity_of(message: Message, *, where: str, run_id: str) -> Identity:
+    """Return producer and seq of a record in the output; (-1, -1) if they cannot be read.
+
+    `where`: `value`, `header`, `key`, or a JSON pointer (`experiment.service.ServiceSpec.identity`).
+    """
+    value = message.value()
+    if where == "value":
+        found = decode(run_id, value)
+        return (found.producer, found.seq) if found.intact and found.producer >= 0 else _NOBODY
+    if where == "header":
+        return _parse(dict(message.headers() or ()).get(HEADER))
+    if where == "key":
+        return _parse(message.key())
+    try:
+        document = json.loads(value or b"")
+        for name in where.split("/")[1:]:
+            document = document[int(name)] if isinstance(document, list) else document[name]
+    except (ValueError, KeyError, IndexError, TypeError):
+        return _NOBODY
+    return _parse(document)
+
+
+def _parse(text: object) -> Identity:
+    """Parse `rundir.payload.identity_text`."""
+    if isinstance(text, bytes):
+        text = text.decode(errors="replace")
+    producer, _, seq = text.partition("-") if isinstance(text, str) else ("", "", "")
+    if not (producer.isdecimal() and seq.isdecimal() and len(producer) < 9 and len(seq) < 18):
+        return _NOBODY
+    return int(producer), int(seq)

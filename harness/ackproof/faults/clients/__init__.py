@@ -1,0 +1,1 @@
+"""Faults of clients and of the instances of a service."""

@@ -1,0 +1,203 @@
+"""What faults act on (`FaultContext`): the cluster, processes of clients and of a service, and claims on nodes."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from threading import Event as Flag
+from typing import Final, Protocol
+
+from ackproof.base.processes import ClientProcess, RunTag
+from ackproof.base.wait import wait_until
+from ackproof.cluster.protocol import Cluster
+from ackproof.experiment.case import Case
+from ackproof.experiment.fault import Grip
+from ackproof.rundir.partition import TopicPartition
+from ackproof.rundir.timeline import Timeline
+
+FREE_WITHIN_S: Final = 3600.0
+"""Seconds to wait for other faults: longer than any of them takes to heal."""
+LOOK_EVERY_S: Final = 0.01
+BACK_WITHIN_S: Final = 60.0
+"""Seconds that a released node may need to start, register and be unfenced."""
+
+
+class Processes(Protocol):
+    """Processes that a run drives: those of its clients, or the instances of its service. Methods raise KeyError for
+    an unknown id."""
+
+    def running(self) -> Mapping[str, ClientProcess]:
+        """Return those that run, by id, in the order of their start."""
+
+    def members(self, client_id: str) -> Sequence[ClientProcess]:
+        """Return all living processes of one id: the one that was started, and those that it started."""
+
+    def kill(self, client_id: str) -> int | None:
+        """Send SIGKILL. Return the number of sends without an outcome; None if nobody counts sends."""
+
+    def signal(self, client_id: str, number: int) -> None:
+        """Send the signal `number` to all processes of this id."""
+
+    def replace(self, client_id: str) -> str:
+        """Start a successor of an ended one. Return its id."""
+
+    def successor(self, client_id: str) -> str | None:
+        """Return the id that now stands for this one: its last replacement, or itself if nothing replaced it. None
+        while a killed one has no successor.
+        """
+
+    def at_work(self, client_id: str) -> bool:
+        """Return True if it has sent or read something, or is closing already."""
+
+
+class Clients(Processes, Protocol):
+    """Producers and readers of the workload."""
+
+    def take_over(self, client_id: str) -> str:
+        """Start a second producer with the transactional id of a running one. Return the new client's id."""
+
+    def transactional_id(self, client_id: str) -> str:
+        """Return the transactional id of a producer; '' if it has none."""
+
+    def fenced(self, client_id: str) -> str:
+        """Return the producer's own message that it was fenced; '' while it is not."""
+
+    def ask_for_record(self, client_id: str) -> None:
+        """Ask a producer that sends on demand for one more record. Raises OSError if it has ended."""
+
+    def free(self) -> None:
+        """Let producers that send on demand send by themselves from now on."""
+
+    def acked(self, topic: str | None = None, partition: int | None = None) -> int:
+        """Return the number of records acknowledged so far, at most 50 ms old: of a partition, of a topic
+        (`partition` None), or of all topics (both None)."""
+
+    def sent(self) -> int:
+        """Return the number of records passed to the producers' libraries so far, at most 50 ms old."""
+
+
+class Holds:
+    """Claims of a run's faults on nodes and partitions. Thread-safe.
+
+    Faults that overlap on a node must heal as if each were alone. For example, if a kill and a shutdown overlap, the
+    last one to heal starts the node, and the other waits for that. So a fault that ends or freezes a process claims
+    its node first, and releases it when it heals. Of two reassignments of one partition, Kafka carries out the later
+    one.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._over: set[int] = set()
+        self._nodes: dict[int, threading.RLock] = {}
+        self._grips: dict[int, dict[int, Grip]] = {}
+        self._changes: dict[int, int] = {}
+        self._changed_at: dict[int, float] = {}
+        self._jumps: dict[int, dict[int, float]] = {}
+        self._assigned: dict[TopicPartition, tuple[int, tuple[int, ...]]] = {}
+
+    @contextmanager
+    def acting_on(self, node: int) -> Iterator[None]:
+        """Lock this node while one fault reads its state and acts on it."""
+        with self._lock:
+            lock = self._nodes.setdefault(node, threading.RLock())
+        with lock:
+            yield
+
+    def take(self, node: int, fault: int, grip: Grip) -> None:
+        """Claim the node for this fault. `grip`: the state in which it keeps the node; replaces an earlier one."""
+        with self._lock:
+            self._grips.setdefault(node, {})[fault] = grip
+            self._note_change(node)
+
+    def release(self, node: int, fault: int) -> None:
+        with self._lock:
+            if self._grips.get(node, {}).pop(fault, None) is not None:
+                self._note_change(node)
+
+    def drop(self, fault: int) -> None:
+        """Release all claims of a fault whose life has ended."""
+        for node in list(self._grips):
+            self.release(node, fault)
+        with self._lock:
+            self._over.add(fault)
+
+    def is_over(self, fault: int) -> bool:
+        with self._lock:
+            return fault in self._over
+
+    def _note_change(self, node: int) -> None:
+        self._changes[node] = self._changes.get(node, 0) + 1
+        self._changed_at[node] = time.monotonic()
+
+    def others(self, node: int, fault: int, *grips: Grip) -> tuple[int, ...]:
+        """Return the numbers of other faults that hold this node with one of these grips (default: any)."""
+        with self._lock:
+            held = self._grips.get(node, {})
+            return tuple(
+                sorted(other for other, grip in held.items() if other != fault and grip in (grips or Grip))
+            )
+
+    def changes(self, node: int) -> int:
+        """Return how often claims on this node changed. Equal numbers mean that no fault touched it in between."""
+        with self._lock:
+            return self._changes.get(node, 0)
+
+    def returns(self, node: int) -> bool:
+        """Return True if a fault released this node in the last `BACK_WITHIN_S` seconds, so that it may not answer
+        yet."""
+        with self._lock:
+            at = self._changed_at.get(node)
+            return at is not None and time.monotonic() - at < BACK_WITHIN_S
+
+    def jump(self, node: int, fault: int, by: float) -> None:
+        """Set the seconds by which this fault shifts the node's clock; 0 ends the shift."""
+        with self._lock:
+            self._jumps.setdefault(node, {})[fault] = by
+
+    def jumped(self, node: int) -> float:
+        """Return the sum of all shifts of the node's clock, in seconds."""
+        with self._lock:
+            return sum(self._jumps.get(node, {}).values())
+
+    def assign(self, place: TopicPartition, fault: int, replicas: tuple[int, ...]) -> None:
+        """Record that this fault requested these replicas of the partition."""
+        with self._lock:
+            self._assigned[place] = fault, replicas
+
+    def assigned(self, place: TopicPartition) -> tuple[int, tuple[int, ...]] | None:
+        """Return the last fault that requested replicas of the partition, and the replicas; None if no fault did."""
+        with self._lock:
+            return self._assigned.get(place)
+
+    def await_free(self, node: int, fault: int, stop: Flag) -> None:
+        """Wait until no other fault holds this node. Raises `Interrupted` when `stop` is set."""
+        wait_until(
+            lambda: not self.others(node, fault),
+            what=f"the other faults on node {node} to heal",
+            timeout_s=FREE_WITHIN_S,
+            interval_s=LOOK_EVERY_S,
+            stop=stop,
+        )
+
+
+@dataclass(frozen=True)
+class FaultContext:
+    """Surroundings of a fault: the cluster, the clients, a service, and the flag that ends every wait."""
+
+    cluster: Cluster
+    stop: Flag
+    case: Case | None = None
+    """The case; None outside an experiment (the pytest plugin's cluster)."""
+    clients: Clients | None = None
+    """The workload's clients; None if there is no workload."""
+    service: Processes | None = None
+    """The instances of the service under test; None if there is none."""
+    holds: Holds | None = None
+    """Claims on nodes; None if faults do not overlap and the caller undoes each."""
+    tag: RunTag | None = None
+    """Marks of the processes that a fault starts; it also names the folder for their output. None: commands fail."""
+    timeline: Timeline | None = None
+    """Timeline for the progress of a fault of several steps. None: scripts fail."""
