@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from ackproof.base.errors import WaitTimeout
 from ackproof.clients.final_read import End
 from ackproof.cluster.admin import Reassignment, Setting, open_transactions
 from ackproof.cluster.protocol import NodeState
@@ -188,6 +190,35 @@ def test_a_replica_that_approaches_is_slow(ground: Ground) -> None:
     found = watched(ground, lambda now: ground.log_ends.update({3: 40 + int(now)}), until_s=3 * BOUND_S)
     assert found.unrecovered == ()
     assert "its log ends at 70, the leader's at 90" in found.undecided[0]
+
+
+@pytest.mark.parametrize(
+    ("moves_until_s", "waited_s", "stuck"),
+    [
+        (0.0, BOUND_S, True),
+        (4.0, BOUND_S + 4, True),
+        (7.0, BOUND_S + 2, False),
+        (math.inf, BOUND_S + 2, False),
+    ],
+)
+def test_what_moved_only_in_the_beginning_is_watched_for_some_more_seconds(
+    ground: Ground, monkeypatch: pytest.MonkeyPatch, moves_until_s: float, waited_s: float, stuck: bool
+) -> None:
+    _short(ground)
+    now = 0.0
+
+    def look_each_second(look: Callable[[], bool], timeout_s: float, **_: object) -> None:
+        nonlocal now
+        while not look():
+            now += 1.0
+            if now > timeout_s:
+                raise WaitTimeout("too long")
+            ground.log_ends[3] = 40 + int(min(now, moves_until_s))
+
+    monkeypatch.setattr(recovery, "wait_until", look_each_second)
+    monkeypatch.setattr(recovery, "time", SimpleNamespace(monotonic=lambda: now))
+    found = ground.watch().wait()
+    assert (found.waited_s, bool(found.unrecovered)) == (waited_s, stuck)
 
 
 def test_a_replica_that_goes_in_circles_is_stuck(ground: Ground) -> None:

@@ -64,14 +64,8 @@ def recover(
     Return `order` with the partitions added for which the final read must not wait. Raises `Interrupted` when `stop`
     is set.
     """
-    watch = RecoveryWatch(
-        cluster,
-        ends_of(cluster),
-        order.places,
-        recovery_bounds(spec),
-        spec.evidence.settle_timeout,
-        run.nodes,
-    )
+    bounds, settle_s = recovery_bounds(spec), spec.evidence.settle_timeout
+    watch = RecoveryWatch(cluster, ends_of(cluster), order.places, bounds, settle_s, run.nodes)
     file = watch.wait(stop, clients)
     file.save(run.recovery)
     leaderless, hanging = (
@@ -114,11 +108,16 @@ class RecoveryWatch:
         """Look until everything has recovered or is stuck. Return what is stuck, and `clients`, which were stuck under
         load. Raises `Interrupted` when `stop` is set."""
         began = time.monotonic()
+
+        def is_over() -> bool:
+            now = time.monotonic()
+            return self.look(now) or (now >= began + self._patience_s and not self._may_be_stuck(began, now))
+
         with suppress(WaitTimeout):
             wait_until(
-                lambda: self.look(time.monotonic()),
+                is_over,
                 what="the cluster to recover",
-                timeout_s=self._patience_s,
+                timeout_s=2 * self._patience_s,
                 interval_s=_LOOK_EVERY_S,
                 stop=stop,
             )
@@ -153,6 +152,14 @@ class RecoveryWatch:
 
     def _is_stuck(self, trouble: _Trouble, now_s: float) -> bool:
         return now_s - trouble.since_s >= self._bounds.get(trouble.found.anomaly, self._settle_s)
+
+    def _may_be_stuck(self, began_s: float, now_s: float) -> bool:
+        """Return True if something moved in the first half of its bound only: some more seconds decide about it."""
+        return any(
+            not self._is_stuck(trouble, now_s)
+            and trouble.since_s - began_s < self._bounds.get(trouble.found.anomaly, 0.0) / 2
+            for trouble in self._troubles.values()
+        )
 
     def _open(self, now_s: float) -> Iterator[str]:
         for trouble in self._troubles.values():
@@ -314,9 +321,8 @@ class RecoveryWatch:
         if not any(setting.value for setting in named.values()):
             return False
         for node in set(found.replicas) & links.keys():
-            rates = admin.describe_config(
-                links[node], admin.Owner(admin.ResourceType.BROKER, str(node)), _RATES
-            )
+            owner = admin.Owner(admin.ResourceType.BROKER, str(node))
+            rates = admin.describe_config(links[node], owner, _RATES)
             if any(setting.value and int(setting.value) < 1 << 62 for setting in rates.values()):
                 return True
         return False
@@ -325,9 +331,8 @@ class RecoveryWatch:
         """Return the last line of a broker's log that says that it marked the partition as failed; '' without one."""
         failed = re.compile(_FAILED.format(place=re.escape(f"{place.topic}-{place.partition}")))
         said = ""
-        for path in sorted(
-            (self._node_logs / str(node)).glob("server.log*"), key=lambda one: one.stat().st_mtime
-        ):
+        paths = (self._node_logs / str(node)).glob("server.log*")
+        for path in sorted(paths, key=lambda path: path.stat().st_mtime):
             with path.open(encoding="utf-8", errors="replace") as lines:
                 said = next(reversed([line for line in lines if failed.search(line)]), said)
         return said.strip()[:_LINE]
@@ -361,10 +366,8 @@ def _check_offsets(place: TopicPartition, end: End) -> Iterator[tuple[Unrecovere
     if end.last_stable < end.high_watermark:
         seen = f"{place}: the last stable offset {end.last_stable} is behind the high watermark {end.high_watermark}"
         marks = {"last_stable": end.last_stable, "high_watermark": end.high_watermark}
-        yield (
-            _unrecovered(Anomaly.HANGING_TRANSACTION, place, seen, end.isr, end.replicas, **marks),
-            end.last_stable,
-        )
+        found = _unrecovered(Anomaly.HANGING_TRANSACTION, place, seen, end.isr, end.replicas, **marks)
+        yield found, end.last_stable
     elif end.high_watermark < end.log_end:
         why = f"{place}: the high watermark {end.high_watermark} is behind the leader's log end {end.log_end}"
         yield _unrecovered("", place, why), end.high_watermark

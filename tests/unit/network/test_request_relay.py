@@ -11,7 +11,7 @@ from collections.abc import Iterator
 import pytest
 
 from ackproof.network.requests.frames import PROBE
-from ackproof.network.requests.rules import FrameSide, Rule, RuleKind
+from ackproof.network.requests.rules import EVERY_API, PROBED_API, FrameSide, Rule, RuleKind
 from request_ground import HEARTBEAT, METADATA, Ground, request, response
 
 
@@ -263,6 +263,26 @@ def test_those_of_one_client_alone(ground: Ground, side: FrameSide) -> None:
     with contextlib.suppress(ConnectionResetError):
         assert ground.came(client) == b"closed"
     assert (counted.matched, counted.hit) == (1, 1)
+
+
+def test_a_rule_for_every_api_of_a_client_stops_it_and_no_control(ground: Ground) -> None:
+    """The witness's probe is ApiVersions; its control, a probe of another API, passes."""
+    client, node = ground.connect()
+    ground.lay(RuleKind.HOLD, api=EVERY_API, client="ackproof-p1")
+    frames = [request(api, 1, name=b"ackproof-p1") for api in (METADATA, HEARTBEAT)]
+    client.sendall(b"".join(frames))
+    assert ground.came(node) == b""
+    for api, name, passes in (
+        (METADATA, b"ackproof-p0", True),
+        (METADATA, PROBE + b"...", True),
+        (PROBED_API, PROBE + b"...", False),
+    ):
+        other, others_node = ground.connect()
+        other.sendall(request(api, 2, name=name))
+        assert (ground.came(others_node) == request(api, 2, name=name)) is passes
+    assert ground.relay.rules["r"].counted.holding == 1
+    ground.relay.lift("r")
+    assert ground.came(node) == b"".join(frames)
 
 
 def test_questions_are_hit_and_not_counted(ground: Ground) -> None:

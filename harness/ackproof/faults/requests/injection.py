@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 from ackproof.base.errors import FaultNotConfirmed
 from ackproof.cluster import queries
 from ackproof.cluster.protocol import NodeState
-from ackproof.experiment.links import APIS, Api
+from ackproof.experiment.links import Api
 from ackproof.faults.context import FaultContext
 from ackproof.faults.injection import READY_WITHIN_S, Aim, Injection, injects
 from ackproof.faults.links.injection import on_each
@@ -100,7 +100,7 @@ class _RequestsInjection(Injection[SpecT]):
         if laid is None:
             raise FaultNotConfirmed(f"{fault.kind}: the links of this cluster were not laid for it")
         self._laid: RequestLinks = laid
-        self._api: Api = APIS[fault.api]
+        self._api: Api = fault.probe_api
         self._witness = fault.witness()
         source, numbers = fault.link.source, aim.numbers
         starts = [CLIENTS] if source is None else numbers[source]
@@ -125,7 +125,7 @@ class _RequestsInjection(Injection[SpecT]):
             raise self.not_confirmed("no node can be asked: " + "; ".join(map(self._why_away, self.links)))
         self._is_laid = True  # even if the request failed, the proxy may have carried it out
         self._laid.lay(self._rule)
-        return f"{self._witness.word} {self.fault.api} {self.fault.side}s on {names(self.links)}"
+        return f"{self._witness.word} {self.fault.api_name} {self.fault.side}s on {names(self.links)}"
 
     def confirm(self) -> str:
         seen = on_each(
@@ -178,7 +178,7 @@ class _RequestsInjection(Injection[SpecT]):
                 passed = counted.matched
                 why = f"of {passed} that passed none was drawn" if passed else "none passed"
                 short = self.fall_short(
-                    f"no {self.fault.api} {self.fault.side} was hit on {names(self.links)}: {why}"
+                    f"no {self.fault.api_name} {self.fault.side} was hit on {names(self.links)}: {why}"
                 )
             if counted.trouble:
                 raise self.not_confirmed(f"what it was to be done to could not be read: {counted.trouble}")
@@ -199,7 +199,7 @@ class _RequestsInjection(Injection[SpecT]):
         within_s: float = BITES_WITHIN_S,
     ) -> RequestObservation:
         return self.wait_for_good(
-            lambda: self._look(link), sees, f"{self.fault.api} on {link} {what}", within_s
+            lambda: self._look(link), sees, f"{self._api.name} on {link} {what}", within_s
         )
 
     def _look(self, link: Link) -> RequestObservation:

@@ -142,6 +142,7 @@ class RepeatRequest(RequestFault):
     KIND = "repeat_request"
     SUMMARY = "Send requests of one API twice; the second response is dropped."
     STOPS_ANSWERS = False
+    NEEDS_API = True
 
     by: Duration = Field(
         0.0,
@@ -194,6 +195,7 @@ class AnswerRequest(RequestFault):
         "Answer requests of one API with an error, without passing them to the node; or put the error "
         "into the node's own responses."
     )
+    NEEDS_API = True
 
     error: ErrorField = Field(
         description="Kafka's name of the error, for the whole response or for each partition."

@@ -14,11 +14,11 @@ from ackproof.experiment.base import Whole
 from ackproof.experiment.experiment import ExperimentSpec
 from ackproof.experiment.exposure import LAG, NOTHING, Draw, Exposure, Incidents
 from ackproof.experiment.fault import Complaints, FaultSpec, Grip
-from ackproof.experiment.links import APIS, Flow, LinkField, flows_of
+from ackproof.experiment.links import APIS, Api, Flow, LinkField, flows_of
 from ackproof.experiment.problems import Data
 from ackproof.experiment.roles import SEVERAL, PartitionField, Role
 from ackproof.network.requests.contents import NAMING
-from ackproof.network.requests.rules import Rule
+from ackproof.network.requests.rules import EVERY_API, Rule
 
 if TYPE_CHECKING:  # reading an experiment file imports no proxy
     from ackproof.faults.requests.injection import RequestWitness
@@ -55,9 +55,15 @@ class RequestFault(FaultSpec):
 
     STOPS_ANSWERS: ClassVar[bool] = True
     """True if a probe gets no answer as long as the fault lasts."""
+    NEEDS_API: ClassVar[bool] = False
+    """True if the fault cannot hit every API of a client."""
 
     link: LinkField
-    api: ApiField = Field(description="API whose requests or responses are hit.")
+    api: ApiField | None = Field(
+        None,
+        title="API",
+        description="API whose requests or responses are hit. With `client_id` it may be left out: every API.",
+    )
     side: SideWord = Field("request", description="Side that is hit: requests or responses.")
     times: Whole | None = Field(
         None, ge=1, le=1_000_000, description="Largest number of requests that are hit; default: no limit."
@@ -79,10 +85,25 @@ class RequestFault(FaultSpec):
     )
 
     @model_validator(mode="after")
-    def _topic_or_partition(self) -> Self:
+    def _names_what_is_hit(self) -> Self:
         if self.topic is not None and self.partition is not None:
             raise wrong("a topic or a partition, not both")
+        if self.api is None and (self.NEEDS_API or self.client_id is None):
+            every = "" if self.NEEDS_API else ", or a client_id, whose requests of every API are hit"
+            raise wrong(f"name an api{every}")
+        if self.api is None and self.place is not None:
+            raise wrong("name an api whose requests name partitions")
         return self
+
+    @property
+    def probe_api(self) -> Api:
+        """Return the API of the witness's probes: that of the fault, ApiVersions for every API."""
+        return APIS[self.api or "ApiVersions"]
+
+    @property
+    def api_name(self) -> str:
+        """Return the name of the API in messages."""
+        return self.api or "client"
 
     @property
     def targets(self) -> tuple[Role, ...]:
@@ -96,11 +117,13 @@ class RequestFault(FaultSpec):
     def check(self, spec: ExperimentSpec, say: Complaints) -> None:
         if not say.sound(("link",), ("api",), cluster=True):
             return
-        api, flows = APIS[self.api], flows_of(self.link, spec.cluster)
+        api, flows = self.probe_api, flows_of(self.link, spec.cluster)
         mixed = [role for role in self.link.roles if len(role.sides()) > 1 and not spec.cluster.combined]
         if mixed:
             why = "has brokers and controllers, and each kind has requests of its own"
             say.report(("link",), f"{mixed[0]} {why}: list nodes of one kind, such as {SEVERAL}")
+        elif self.api is None and self.link.source is not None:
+            say.report(("api",), "name an API: every API of one client_id is hit on links of clients alone")
         elif not flows:
             say.report(("link",), "controllers that are not brokers open no connections to brokers")
         elif not flows & api.flows:
@@ -143,7 +166,7 @@ class RequestFault(FaultSpec):
                 "name": f"fault-{self.number}",
                 "kind": kind,
                 "side": self.side,
-                "api": APIS[self.api].key,
+                "api": EVERY_API if self.api is None else APIS[self.api].key,
                 "ways": list(ways),
                 "times": self.times,
                 "every": self.every,
@@ -155,7 +178,7 @@ class RequestFault(FaultSpec):
         )
 
     def check_more(self, spec: ExperimentSpec, say: Complaints) -> None:
-        api, flows = APIS[self.api], flows_of(self.link, spec.cluster)
+        api, flows = self.probe_api, flows_of(self.link, spec.cluster)
         if self.place is not None and api.name not in NAMING:
             there = ", ".join(NAMING)
             say.report((self._where,), f"{api.name} names no partitions of topics; these do: {there}")
@@ -179,7 +202,7 @@ class RequestFault(FaultSpec):
         answers; else the reason that holds for every fault, or ''."""
         same = isinstance(first, RequestFault) and (first.link, first.api) == (self.link, self.api)
         if same and isinstance(first, RequestFault) and first.STOPS_ANSWERS:
-            return f"leaves no {self.api} over {self.link}"
+            return f"leaves no {self.api_name} over {self.link}"
         return super().at_odds(first, spec)
 
     def planned(self, exposure: Exposure) -> Incidents:
@@ -187,7 +210,7 @@ class RequestFault(FaultSpec):
         heartbeats or metadata are fenced, and followers that miss fetches leave the ISR. Other APIs cause
         none."""
         source, target = self.link.source, self.link.target
-        flows = flows_of(self.link, exposure.experiment.cluster) & APIS[self.api].flows
+        flows = flows_of(self.link, exposure.experiment.cluster) & self.probe_api.flows
         if source is None:
             return NOTHING
         count = NOTHING
@@ -206,7 +229,8 @@ class RequestFault(FaultSpec):
 
     def __str__(self) -> str:
         of = f" of {self.partition or self.topic}" if self.place is not None else ""
-        what = f"{self.api} {self.side}s{of}"
+        every = f"every {self.side} of {self.client_id}"
+        what = every if self.api is None else f"{self.api} {self.side}s{of}"
         few = f", {self.times} at most" if self.times is not None else ""
         return f"{self.kind} {self.link} ({what}{few})"
 

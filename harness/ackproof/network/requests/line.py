@@ -226,9 +226,9 @@ class RelayConnection:
     def _ruled(self, side: FrameSide, asks: _PendingRequest, frame: memoryview | None) -> FrameFate | bytes:
         for acting in self.way.rules[side]:
             rule, done = acting.rule, self._done[side]
-            if rule.api != asks.head.api or rule.name in done or not acting.speaks_of(asks.places):
+            if not acting.is_of(asks.head.api, asks.head.client, probe=asks.head.probe):
                 continue
-            if not acting.is_of(asks.head.client, probe=asks.head.probe):
+            if rule.name in done or not acting.speaks_of(asks.places):
                 continue
             if frame is None and (rule.overtaken or rule.kind in (RuleKind.REPEAT, RuleKind.ANSWER)):
                 return FrameFate.LOOK

@@ -6,8 +6,12 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from random import Random
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
+EVERY_API: Final = -1
+"""Key of a rule that acts on requests of every API. Of the probes it takes those of `PROBED_API`: others pass."""
+PROBED_API: Final = 18
+"""Key of ApiVersions."""
 PartitionKey: TypeAlias = tuple[str, int]
 """A topic, by its name or the hexadecimal digits of its id, and a partition."""
 
@@ -50,7 +54,7 @@ class FrameSide(StrEnum):
 
 @dataclass(frozen=True)
 class Rule:
-    """Rule of the request proxy for frames of one API (its key) on some routes (`ways`: their names).
+    """Rule of the request proxy for frames of one API (its key, or `EVERY_API`) on some routes (`ways`: their names).
 
     Times in seconds. The rule takes every Nth matching frame (`every`), draws a `share` of these, and hits at
     most `times`. `places`: only frames whose request names one of these partitions; partition -1 is any of the
@@ -160,8 +164,11 @@ class ActiveRule:
         """Return True if the rule names one of these partitions, or names none and so matches every request."""
         return not self._places or any(map(self.among, places))
 
-    def is_of(self, client: str, *, probe: bool) -> bool:
-        """Return True if the rule is for this client id, or for every client. Probes are of every client."""
+    def is_of(self, api: int, client: str, *, probe: bool) -> bool:
+        """Return True if the rule is for this API and client id, or for every one. Probes are of every client."""
+        own = self.rule.api
+        if own not in (api, EVERY_API) or (probe and own == EVERY_API and api != PROBED_API):
+            return False
         return probe or self.rule.client in ("", client)
 
     def takes(self, *, probe: bool) -> bool:
