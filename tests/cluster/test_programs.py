@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -35,9 +37,14 @@ workload:
     level: {level}
     promise: {promise}
   duration: 5s
-faults:
-  - {{at: 2s, kill: leader(orders/0), restart_after: 2s}}
+faults: [{fault}]
 """
+LEADER_KILL = "{at: 2s, kill: leader(orders/0), restart_after: 2s}"
+INSTANCE_KILL = "{at: 2s, kill_client: {client: service(0)}, restart_after: 1s}"
+REFUSAL = (
+    "{at: 2s, for: 2s, answer_request: {link: clients -> brokers, api: Produce, "
+    "error: TOPIC_AUTHORIZATION_FAILED, times: 3, client_id: kgo}}"
+)
 CLIENTS = """\
 name: node-clients
 topics:
@@ -73,6 +80,48 @@ TWICE = SENT + (
     "Key: r.Key, Value: r.Value, Headers: r.Headers})\n\t\t\t}\n\t\t}\n"
 )
 """Some records are sent once more."""
+FAILS = """\
+				tell("result", fields{"n": sends + i, "x": result.Err.Error()})
+				flush()
+				panic(result.Err) // nothing of this batch is committed: another instance gets it again
+"""
+SWALLOWS = """\
+				tell("result", fields{"n": sends + i, "x": result.Err.Error()})
+				next[records[i].Partition] = max(next[records[i].Partition], records[i].Offset+1)
+				continue
+"""
+"""An error of a send is told, and the record is committed past all the same."""
+SENDS = "\t\tnext := map[int32]int64{}\n"
+COMMITS_FIRST = (
+    "\t\tclient.CommitRecords(context.Background(), records...)\n\t\ttime.Sleep(300 * time.Millisecond)\n"
+    + SENDS
+)
+"""What was not sent yet when the program dies is committed already."""
+STORE = """\
+import json, signal, sqlite3, sys
+from confluent_kafka import Consumer
+
+settings, stop = json.loads(sys.argv[1]), []
+signal.signal(signal.SIGTERM, lambda *_: stop.append(True))
+store = sqlite3.connect(sys.argv[2], timeout=30)
+store.execute("create table if not exists seen (id text)")
+own = {"bootstrap.servers": settings["bootstrap"], "group.id": settings["group"], "session.timeout.ms": 6000}
+consumer = Consumer({**own, "enable.auto.commit": False, "auto.offset.reset": "earliest"})
+consumer.subscribe([settings["input"]])
+while not stop:
+    records = [record for record in consumer.consume(500, 0.2) if record.error() is None]
+    if records:
+        kept = [record for record in records if record.offset() % 100 != 13]
+        store.executemany("insert into seen values (?)", [(record.key().decode(),) for record in kept])
+        store.commit()
+        consumer.commit(asynchronous=False)
+consumer.close()
+"""
+"""A service with a store of its own, which swallows every hundredth record of a partition."""
+ASK_STORE = (
+    "import sqlite3, sys; rows = sqlite3.connect(sys.argv[1]).execute('select id from seen'); "
+    "print(*(row[0] for row in rows), sep='\\n')"
+)
 
 
 def go_service(folder: Path, *planted: tuple[str, str]) -> Path:
@@ -117,7 +166,9 @@ def numbers(verdict: VerdictFile, name: str) -> float:
 @pytest.mark.nightly
 def test_a_service_in_go_passes_under_a_leader_kill(tmp_path: Path) -> None:
     program = go_service(tmp_path / "go")
-    text = SERVICE.format(program=program, identity="value", level=3, promise="at-least-once")
+    text = SERVICE.format(
+        program=program, identity="value", level=3, promise="at-least-once", fault=LEADER_KILL
+    )
     run, verdict = judged(tmp_path, text)
     assert verdict.verdict is Verdict.PASS, verdict.reasons
     assert numbers(verdict, "level") == 3
@@ -136,7 +187,9 @@ def test_a_service_in_go_passes_under_a_leader_kill(tmp_path: Path) -> None:
 )
 def test_dropped_records_are_found_with_their_exact_number(tmp_path: Path, identity: str, level: int) -> None:
     program = go_service(tmp_path / "go", (TAKE, DROP))
-    text = SERVICE.format(program=program, identity=identity, level=level, promise="at-least-once")
+    text = SERVICE.format(
+        program=program, identity=identity, level=level, promise="at-least-once", fault=LEADER_KILL
+    )
     run, verdict = judged(tmp_path, text)
     # An attempt that was not acknowledged may be in the log, and dropped: it counts for nobody.
     attempts = read_parts(run.produced, PRODUCED).to_pylist()
@@ -150,11 +203,51 @@ def test_dropped_records_are_found_with_their_exact_number(tmp_path: Path, ident
 @pytest.mark.nightly
 def test_records_that_are_sent_twice_are_found_with_their_exact_number(tmp_path: Path) -> None:
     program = go_service(tmp_path / "go", (SENT, TWICE))
-    text = SERVICE.format(program=program, identity="key", level=0, promise="exactly-once")
+    text = SERVICE.format(program=program, identity="key", level=0, promise="exactly-once", fault=LEADER_KILL)
     _, verdict = judged(tmp_path, text)
     assert verdict.verdict is Verdict.FAIL, verdict.reasons
     assert numbers(verdict, "doubled") > 10
     assert all("more than once in its output" in reason for reason in verdict.reasons)
+
+
+@pytest.mark.nightly
+def test_an_error_that_is_swallowed_is_found_with_its_exact_number(tmp_path: Path) -> None:
+    program = go_service(tmp_path / "go", (FAILS, SWALLOWS))
+    text = SERVICE.format(program=program, identity="value", level=3, promise="at-least-once", fault=REFUSAL)
+    run, verdict = judged(tmp_path, text)
+    failed = sum(path.read_text("utf-8").count('"x":') for path in run.clients.glob("s*/lines.jsonl"))
+    assert verdict.verdict is Verdict.FAIL, verdict.reasons
+    assert numbers(verdict, "dropped") == failed > 0
+    assert any(f"{failed:,} sent with an error that was swallowed" in reason for reason in verdict.reasons)
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("early", [False, True])
+def test_what_an_instance_committed_and_did_not_send_when_it_was_killed_is_found(
+    tmp_path: Path, early: bool
+) -> None:
+    program = go_service(tmp_path / "go", *([(SENDS, COMMITS_FIRST)] if early else []))
+    text = SERVICE.format(
+        program=program, identity="value", level=0, promise="at-least-once", fault=INSTANCE_KILL
+    )
+    _, verdict = judged(tmp_path, text)
+    assert verdict.verdict is (Verdict.FAIL if early else Verdict.PASS), verdict.reasons
+    assert not early or numbers(verdict, "dropped") > 10
+
+
+@pytest.mark.nightly
+def test_what_a_store_lacks_is_found_with_its_exact_number(tmp_path: Path) -> None:
+    (tmp_path / "store.py").write_text(STORE, encoding="utf-8")
+    store, python = str(tmp_path / "store.db"), sys.executable
+    sink = json.dumps([python, "-c", ASK_STORE, store])
+    command = json.dumps([python, str(tmp_path / "store.py"), "{settings}", store])
+    text = SERVICE.format(program="x", identity="key", level=0, promise="at-least-once", fault=LEADER_KILL)
+    text = text.replace('[x, "{settings}"]', command).replace("output: copies", f"sink: {sink}")
+    run, verdict = judged(tmp_path, text)
+    attempts = read_parts(run.produced, PRODUCED).to_pylist()
+    planted = sum(one["offset"] % 100 == 13 for one in attempts if one["outcome"] == Outcome.ACKED)
+    assert verdict.verdict is Verdict.FAIL, verdict.reasons
+    assert numbers(verdict, "dropped") == planted > 10
 
 
 @pytest.mark.nightly  # the check below starts them with every push
