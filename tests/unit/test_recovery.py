@@ -197,11 +197,12 @@ def test_a_replica_that_approaches_is_slow(ground: Ground) -> None:
     [
         (0.0, BOUND_S, True),
         (4.0, BOUND_S + 4, True),
-        (7.0, BOUND_S + 2, False),
+        (7.0, BOUND_S + 7, True),
+        (8.0, BOUND_S + 2, False),
         (math.inf, BOUND_S + 2, False),
     ],
 )
-def test_what_moved_only_in_the_beginning_is_watched_for_some_more_seconds(
+def test_what_has_stood_still_for_half_of_its_bound_is_watched_for_some_more_seconds(
     ground: Ground, monkeypatch: pytest.MonkeyPatch, moves_until_s: float, waited_s: float, stuck: bool
 ) -> None:
     _short(ground)

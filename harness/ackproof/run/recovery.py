@@ -8,6 +8,7 @@ cluster. The judge decides if it is forbidden.
 
 from __future__ import annotations
 
+import math
 import re
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -43,8 +44,7 @@ _PREPARES: Final = ("PrepareCommit", "PrepareAbort", "PrepareEpochFence")
 
 @dataclass
 class _Trouble:
-    """Something that has not recovered, such as a leaderless partition. `best`: its greatest progress in all
-    observations so far."""
+    """Something that has not recovered, such as a leaderless partition. `best`: its greatest progress so far."""
 
     found: Unrecovered
     since_s: float
@@ -111,7 +111,7 @@ class RecoveryWatch:
 
         def is_over() -> bool:
             now = time.monotonic()
-            return self.look(now) or (now >= began + self._patience_s and not self._may_be_stuck(began, now))
+            return self.look(now) or (now >= began + self._patience_s and not self._may_be_stuck(now))
 
         with suppress(WaitTimeout):
             wait_until(
@@ -153,11 +153,11 @@ class RecoveryWatch:
     def _is_stuck(self, trouble: _Trouble, now_s: float) -> bool:
         return now_s - trouble.since_s >= self._bounds.get(trouble.found.anomaly, self._settle_s)
 
-    def _may_be_stuck(self, began_s: float, now_s: float) -> bool:
-        """Return True if something moved in the first half of its bound only: some more seconds decide about it."""
+    def _may_be_stuck(self, now_s: float) -> bool:
+        """Return True if something has stood still for half of its bound: some more seconds decide about it."""
         return any(
             not self._is_stuck(trouble, now_s)
-            and trouble.since_s - began_s < self._bounds.get(trouble.found.anomaly, 0.0) / 2
+            and now_s - trouble.since_s >= self._bounds.get(trouble.found.anomaly, math.inf) / 2
             for trouble in self._troubles.values()
         )
 

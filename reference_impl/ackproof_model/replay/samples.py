@@ -116,8 +116,9 @@ def _expansions(
     """Check that a replica that joins the ISR holds all records below the high watermark, while the leader
     leads.
 
-    None of its later log end offsets is below a high watermark that was sampled before it joined. A member
-    without later samples is not checked.
+    None of its later log end offsets is below a high watermark that was sampled before it joined: in one leader epoch a
+    follower's log does not become shorter, also once it has left the ISR. A member without later samples is not
+    checked.
     """
     for before, now in pairwise(history):
         joined = set(now.partition.isr) - set(before.partition.isr)
@@ -150,9 +151,10 @@ def _lowest(
     of_epoch: Sequence[Sample],
     touched: Mapping[int, Sequence[int]],
 ) -> Sample | None:
-    """Return the sample with the node's lowest log end while it was in that ISR and its process did not restart."""
+    """Return the sample with the node's lowest log end after it joined, while it was a replica and its process did not
+    restart."""
     left = next(
-        (one.t_ns for one in history if one.t_ns > joined.t_ns and node not in one.partition.isr),
+        (one.t_ns for one in history if one.t_ns > joined.t_ns and node not in one.partition.replicas),
         None,
     )
     # A broker is asked again once it has answered: an answer is newer than the one before it was taken. The first
