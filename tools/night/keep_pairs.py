@@ -1,0 +1,29 @@
+"""Keep the pairs of faults that a sweep has covered, one a line:
+
+ackproof pairs tools/night/pairs/4.4.0 runs/*-pairs --json | python tools/night/keep_pairs.py tools/night/pairs/4.4.0/pairs.json
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+_RAN = ("covered", "not bitten")
+
+
+def keep(document: str) -> str:
+    """Return `pairs.json` from the output of `ackproof pairs --json`. What did not run keeps kinds and outcome alone."""
+    tables = []
+    for table in json.loads(document)["tables"]:
+        rows = [
+            row if row["outcome"] in _RAN else {name: row[name] for name in ("kinds", "outcome")}
+            for row in table.pop("pairs")
+        ]
+        head = json.dumps(table)[:-1]
+        tables.append(f'{head}, "pairs": [\n' + ",\n".join(map(json.dumps, rows)) + "\n]}")
+    return '{"tables": [' + ",\n".join(tables) + "]}\n"
+
+
+if __name__ == "__main__":
+    Path(sys.argv[1]).write_text(keep(sys.stdin.read()), encoding="utf-8")
