@@ -13,7 +13,7 @@ _RAN = ("covered", "not bitten")
 
 
 def keep(document: str) -> str:
-    """Return `pairs.json` from the output of `ackproof pairs --json`. What did not run keeps kinds and outcome alone."""
+    """Return `pairs.json` from the output of `ackproof pairs --json`. Pairs that did not run have no case and reason."""
     tables = []
     for table in json.loads(document)["tables"]:
         rows = [
