@@ -1,6 +1,7 @@
-"""Keep the pairs of faults that a sweep has covered, one a line:
+"""Keep the pairs of faults that a sweep has covered, one a line::
 
-ackproof pairs tools/night/pairs/4.4.0 runs/*-pairs --json | python tools/night/keep_pairs.py tools/night/pairs/4.4.0/pairs.json
+kept=tools/night/pairs/4.4.0
+ackproof pairs $kept runs/*-pairs --json | python tools/night/keep_pairs.py $kept/pairs.json
 """
 
 from __future__ import annotations
