@@ -1,7 +1,9 @@
-"""Keep the pairs of faults that a sweep has covered, one a line::
+"""Keep the pairs of faults that a sweep has covered, one a line.
 
-kept=tools/night/pairs/4.4.0
-ackproof pairs $kept runs/*-pairs --json | python tools/night/keep_pairs.py $kept/pairs.json
+    kept=tools/night/pairs/4.4.0
+    ackproof pairs $kept runs/*-pairs --json | python tools/night/keep_pairs.py $kept/pairs.json
+
+Reads the answer of `ackproof pairs` and writes the file that its argument names.
 """
 
 from __future__ import annotations
@@ -14,7 +16,7 @@ _RAN = ("covered", "not bitten")
 
 
 def keep(document: str) -> str:
-    """Return `pairs.json` from the output of `ackproof pairs --json`. Pairs that did not run have no case and reason."""
+    """Return `pairs.json` from the output of `ackproof pairs --json`. Pairs that did not run have no case."""
     tables = []
     for table in json.loads(document)["tables"]:
         rows = [
