@@ -175,8 +175,6 @@ ATTACKS = {
         topic={"max.message.bytes": 3000},
     ),
 }
-WITNESSES = ("the leader changes while requests wait",)
-"""Attacks whose first case runs with every push."""
 
 
 def run(folder: Path, text: str) -> dict[str, tuple[dict[str, int], VerdictFile]]:
@@ -214,13 +212,10 @@ def test_without_retries_nothing_is_sent_again_to_the_same_leader(tmp_path: Path
     run(tmp_path, text)
 
 
+@pytest.mark.nightly  # test_workload.py has Java clients with every push
 @pytest.mark.parametrize(
     ("name", "number"),
-    [
-        pytest.param(name, number, marks=[] if name in WITNESSES and number == 0 else [pytest.mark.nightly])
-        for name, attack in ATTACKS.items()
-        for number in range(len(attack.rows))
-    ],
+    [(name, number) for name, attack in ATTACKS.items() for number in range(len(attack.rows))],
 )
 def test_java_keeps_what_the_table_says_of_it(tmp_path: Path, name: str, number: int) -> None:
     attack = ATTACKS[name]

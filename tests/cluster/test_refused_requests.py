@@ -22,7 +22,13 @@ ROOT = Path(__file__).parents[2]
 @pytest.mark.parametrize(
     ("experiment", "bug", "refusal", "classes"),
     [
-        ("sequence-gap", "sequence-not-checked", "OutOfOrderSequenceException", {"reordered"}),
+        pytest.param(
+            "sequence-gap",
+            "sequence-not-checked",
+            "OutOfOrderSequenceException",
+            {"reordered"},
+            marks=pytest.mark.nightly,  # test_committed_offsets.py plants bugs with every push
+        ),
         pytest.param(
             "late-produce",
             "epoch-of-marker-forgotten",

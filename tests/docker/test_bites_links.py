@@ -31,11 +31,12 @@ def bench(installed: Callable[[], Installation], tmp_path_factory: pytest.TempPa
 
 SLOW = (
     "isolate: {target: leader(t/0), silent: true}",
+    "black_hole: {link: followers(t/0) -> leader(t/0)}",
     "isolate: {target: leader(t/0), from: peers}",
     "cut: {link: clients -> leader(t/0)}",
     "cut: {link: leader(t/0) -> controllers}",
 )
-"""The first three take half a minute in containers. All run on processes with every push, and in containers a delay of
+"""The first four take half a minute in containers. All run on processes with every push, and in containers a delay of
 the links of clients and a cut among brokers."""
 
 
