@@ -11,7 +11,4 @@ WHY: Final[dict[str, str]] = {
     "producer-id-given-twice": (
         "Producers that die keep no rate, and new ones keep the processors busy: the run counts as starved."
     ),
-    "reassignment-completed-too-early": (
-        "The controller refuses the reassignment with an unknown error, so the fault did not take effect."
-    ),
 }
