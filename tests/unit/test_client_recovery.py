@@ -27,6 +27,11 @@ class Load:
     rate: float | None = 100.0
     start: str = "earliest"
     isr: tuple[int, ...] = (1, 2, 3)
+    library: str = "librdkafka"
+    transaction_size: int | None = None
+    commits: bool = True
+    """The high watermark goes up."""
+    high_watermark: int = 100
     silent: set[tuple[str, int]] = field(default_factory=set)
     unsent: set[str] = field(default_factory=set)
     counts: dict[str, list[int]] = field(default_factory=lambda: {"p0": [9, 9], "p1": [9, 9], "r0": [18, 18]})
@@ -61,7 +66,11 @@ class Load:
     def topic_state(self, _: object) -> dict[TopicPartition, PartitionState]:
         return {place: PartitionState("t", place.partition, 1, 1, (1, 2, 3), self.isr) for place in PLACES}
 
+    def partition_ends(self, _: object) -> dict[TopicPartition, object]:
+        return {place: SimpleNamespace(high_watermark=self.high_watermark) for place in PLACES}
+
     def second(self) -> None:
+        self.high_watermark += 9 * self.commits
         for name, counts in self.counts.items():
             if name not in self.unsent:
                 self.sent[name] = self.sent.get(name, 0) + 100
@@ -70,7 +79,9 @@ class Load:
                     counts[number] += 9
 
     def watch(self) -> ClientWatch:
-        producers = SimpleNamespace(rate=self.rate, count=2)
+        producers = SimpleNamespace(
+            rate=self.rate, count=2, library=self.library, transaction_size=self.transaction_size
+        )
         consumers = SimpleNamespace(start=self.start, live=1)
         workload = SimpleNamespace(producers=producers, consumers=consumers)
         spec = SimpleNamespace(soak=None, faults=(), workload=workload)
@@ -120,6 +131,33 @@ def test_a_producer_that_stands_still_is_stuck(monkeypatch: pytest.MonkeyPatch) 
     assert one.stopped
     assert "on t/0, t/1" in one.seen
     assert one.seen.endswith("its process stands still (SIGSTOP)")
+
+
+NOBODY = {(name, 0) for name in ("p0", "p1", "p7")}
+
+
+def test_producers_are_stuck_whose_records_are_committed_and_never_acknowledged() -> None:
+    found, after_s = watched(Load(silent=NOBODY))
+    assert [(one.anomaly, one.client, one.place) for one in found] == [
+        ("stuck-producer", name, PLACES[0]) for name in ("p0", "p1")
+    ]
+    assert (
+        "and the probe p7 neither; the high watermark of t/0 meanwhile went from 109 to 289" in found[0].seen
+    )
+    assert after_s == BOUND_S + 1
+
+
+@pytest.mark.parametrize(
+    "load",
+    [
+        Load(silent=set(NOBODY), commits=False),
+        Load(silent=set(NOBODY), library="command"),
+        Load(silent=set(NOBODY), transaction_size=10),
+        Load(silent=set(NOBODY), isr=(1, 2)),
+    ],
+)
+def test_nobody_is_blamed_where_nothing_shows_that_a_leader_does_not_answer(load: Load) -> None:
+    assert watched(load, 60)[0] == []
 
 
 def test_a_reader_is_stuck_once_a_probe_got_further() -> None:

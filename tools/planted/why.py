@@ -5,9 +5,6 @@ from __future__ import annotations
 from typing import Final
 
 WHY: Final[dict[str, str]] = {
-    "produce-purgatory-forgets": (
-        "Nothing is acknowledged, and a run with 99 % of indeterminate attempts has too little evidence."
-    ),
     "producer-id-given-twice": (
         "Producers that die keep no rate, and new ones keep the processors busy: the run counts as starved."
     ),

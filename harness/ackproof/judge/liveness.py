@@ -24,7 +24,7 @@ _PROMISES: Final = {
     Anomaly.LEADERLESS: "no fault of this run keeps all its in-sync replicas from leading",
     Anomaly.STUCK_REPLICA: "a replica on a broker that runs fetches until it is in sync",
     Anomaly.STUCK_REASSIGNMENT: "a reassignment to brokers that run completes",
-    Anomaly.STUCK_PRODUCER: "a producer gets through where another does",
+    Anomaly.STUCK_PRODUCER: "a producer is answered where another one is, and where its records are committed",
     Anomaly.STUCK_READER: "a reader is handed what another is",
     Anomaly.HANGING_TRANSACTION: "a transaction ends when its coordinator ends it, at its time-out at the latest",
     Anomaly.NO_CONTROLLER: "a majority of the controllers elects one",

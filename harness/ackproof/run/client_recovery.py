@@ -1,7 +1,8 @@
 """Watch of producers and readers after the last healing, while the load still goes on: do they make progress again?
 
 A client without progress on a healthy partition is suspect. A probe, which is another client of the same kind, is then
-started. The client is stuck if the probe makes progress and the client does not. In a healthy run this takes one look.
+started. The client is stuck if the probe makes progress and the client does not. A producer is stuck, too, if nobody
+gets an acknowledgement although the high watermark goes up. In a healthy run this takes one look.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from ackproof.base.errors import WaitTimeout
 from ackproof.base.processes import process_state
 from ackproof.clients.workload import Workload
 from ackproof.cluster.protocol import Cluster
+from ackproof.experiment.client import COMMAND
 from ackproof.experiment.experiment import ExperimentSpec
 from ackproof.faults.life import AFTER_HEALING_BOUND_S
 from ackproof.rundir.anomalies import Anomaly
@@ -47,9 +49,12 @@ class _Snapshot:
 
 @dataclass
 class _Suspect:
-    """A client without progress on a partition. `since_s`: time since which the partition is healthy."""
+    """A client without progress on a partition. `since_s`: time since which the partition is healthy. `began_at`,
+    `now_at`: high watermark then and at the last look; -1: unknown."""
 
     since_s: float
+    began_at: int = -1
+    now_at: int = -1
     stuck: bool = False
     given_up: bool = False
 
@@ -188,19 +193,23 @@ class ClientWatch:
         return next(one.kind for one in self._workload.clients if one.id == client)
 
     def _ask(self, now_s: float) -> None:
-        states = self._cluster.topic_state(dict.fromkeys(place.topic for _, place in self._suspects))
+        topics = dict.fromkeys(place.topic for _, place in self._suspects)
+        states, ends = self._cluster.topic_state(topics), self._cluster.partition_ends(topics)
         for (client, place), suspect in self._suspects.items():
             state, kind = states.get(place), self._kind(client)
             if state is None or state.leader < 0 or len(state.isr) < len(set(state.replicas)):
-                suspect.since_s = now_s
+                suspect.since_s, suspect.began_at = now_s, -1
                 since_healing_s = now_s - self._older.at_s
                 suspect.given_up = not self._spec.faults or since_healing_s >= AFTER_HEALING_BOUND_S
                 continue
+            if place in ends:
+                suspect.now_at = ends[place].high_watermark
+                suspect.began_at = suspect.now_at if suspect.began_at < 0 else suspect.began_at
             bound, waited = self._bounds[_CLASS[kind]], now_s - suspect.since_s
             if waited >= _PROBE_AT * bound and kind not in self._probes:
                 self._probes[kind] = self._workload.start_another(kind)
             if waited >= bound:
-                suspect.stuck = self._is_probe_ahead(kind, client, place)
+                suspect.stuck = self._is_probe_ahead(kind, client, place) or self._is_unanswered(kind, place)
                 suspect.given_up = waited >= bound + _PROBE_S
 
     def _is_probe_ahead(self, kind: str, client: str, place: TopicPartition) -> bool:
@@ -217,6 +226,23 @@ class ClientWatch:
             self._count(client, kind, place) if kind == "reader" else 0
         )
 
+    def _is_unanswered(self, kind: str, place: TopicPartition) -> bool:
+        """Return True if no producer, not even the probe, gets an acknowledgement on a partition whose high watermark
+        goes up: the leader commits records and does not answer.
+
+        A program of the user may get answers that it does not tell. In transactions, markers raise the high watermark.
+        """
+        producers = self._spec.workload.producers
+        if kind != "producer" or producers.library == COMMAND or producers.transaction_size is not None:
+            return False
+        acked = self._snapshot(0.0).acked[place] - self._older.acked.get(place, 0)
+        suspects = (one for (_, other), one in self._suspects.items() if other == place)
+        return (
+            acked == 0
+            and self._count(self._probes[kind], kind, place) == 0
+            and any(one.began_at >= 0 and one.now_at - one.began_at >= _FEWEST_SENT for one in suspects)
+        )
+
     def _count(self, client: str, kind: str, place: TopicPartition) -> int:
         return int(self._workload.counters(client).counts[self._workload.assigned(kind).index(place)])
 
@@ -226,10 +252,15 @@ class ClientWatch:
         stopped = process is not None and process_state(process.pid, process.started) == "stopped"
         for_s = now_s - min(self._suspects[client, place].since_s for place in places)
         got = "got nothing acknowledged" if kind == "producer" else "read nothing"
-        seen = (
-            f"{kind} {client} {got} on {', '.join(map(str, places))} for {for_s:.1f} s, and the probe {probe} "
-            f"meanwhile {self._count(probe, kind, places[0])} records on {places[0]}"
-            + ("; its process stands still (SIGSTOP)" if stopped else "")
+        count, suspect = self._count(probe, kind, places[0]), self._suspects[client, places[0]]
+        other = (
+            f"the probe {probe} meanwhile {count} records on {places[0]}"
+            if count
+            else f"the probe {probe} neither; the high watermark of {places[0]} meanwhile went from "
+            f"{suspect.began_at} to {suspect.now_at}"
+        )
+        seen = f"{kind} {client} {got} on {', '.join(map(str, places))} for {for_s:.1f} s, and {other}" + (
+            "; its process stands still (SIGSTOP)" if stopped else ""
         )
         return Unrecovered(
             anomaly=_CLASS[kind],

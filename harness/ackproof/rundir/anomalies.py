@@ -296,7 +296,7 @@ _GRAVEST_FIRST: Final = (
         unit=Unit.CLIENT,
         singular="stuck producer",
         short="gets no acknowledgement where another producer does",
-        wording="It gets no acknowledgement where the partition has a leader and a full ISR, and a probe does.",
+        wording="It gets no acknowledgement from a leader with a full ISR, and a probe or the high watermark advances.",
         columns=("producer", "detail"),
     ),
     _liveness(
