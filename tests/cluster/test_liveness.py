@@ -148,8 +148,8 @@ def test_a_producer_and_a_reader_that_stand_still(stage: Stage) -> None:
         return
     assert one.verdict.verdict is Verdict.FAIL, one.reasons
     assert (
-        "stuck-producer: 1 stuck producer. Forbidden: a producer gets through where another does, within 4 s: "
-        "producer p1" in one.reasons
+        "stuck-producer: 1 stuck producer. Forbidden: a producer is answered where another one is, and where its "
+        "records are committed, within 4 s: producer p1" in one.reasons
     )
     assert "stuck-reader: 1" in one.reasons
     assert one.reasons.count("its process stands still (SIGSTOP)") == 2
