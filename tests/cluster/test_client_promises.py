@@ -192,6 +192,7 @@ def why(verdict: VerdictFile, anomaly: str) -> str:
     return next(one.why for one in verdict.classes if one.anomaly == anomaly)
 
 
+@pytest.mark.nightly  # tests/unit/clients/test_outcomes.py has re-sends
 def test_without_retries_a_new_leader_is_sent_records_again(tmp_path: Path) -> None:
     """A refuted row: what followers have is appended again."""
     counts, verdict = run(tmp_path, LEADER_MOVES)["case"]

@@ -125,6 +125,7 @@ def test_an_expectation_that_is_not_shown_is_inconclusive(act: Act) -> None:
     assert job.summary.startswith("## ❓ INCONCLUSIVE: ")
 
 
+@pytest.mark.nightly  # tests/unit/test_gate.py runs its steps with every push
 def test_a_loss_that_is_not_expected_fails_and_is_told_in_one_comment(act: Act, comments: Path) -> None:
     job = act(experiments="ours/[kls]*.yaml", comment="true", out="gate out")
     assert (job.code, job.outputs["verdict"], job.outputs["lost"]) == (1, "FAIL", "2"), _log(job)
