@@ -99,8 +99,11 @@ class Connection:
 
     @property
     def open(self) -> bool:
-        """Return True if no fault cuts or holds the connection, and it has not ended without its opener's notice
-        (`lingers`); whatever the state of its processes."""
+        """Return True if no fault cuts or holds the connection, and it does not linger.
+
+        A connection lingers if it has ended, and the side that opened it has not noticed. The processes at its ends do
+        not count.
+        """
         return not self.cuts and not self.holds and not self.lingers
 
     @property

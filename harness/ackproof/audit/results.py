@@ -159,8 +159,8 @@ def find_unexplained_deletions(found: Sequence[WindowFile], ledger: Ledger) -> l
 
 
 def collect_deleted(found: Sequence[WindowFile], ledger: Ledger) -> DeletedRecords:
-    """Return the records and attempts of deleted windows, which the audit leaves out. `found`: result of
-    `read_deleted_windows`.
+    """Return what the audit leaves out because its windows were deleted: per partition the offset at which the last of
+    them ends, and per producer the numbers of its attempts. `found`: result of `read_deleted_windows`.
     """
     gone = [window for window in found if window.deleted]
     if not gone:

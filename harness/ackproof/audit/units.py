@@ -284,10 +284,11 @@ def do_directory(unit: DirectoryUnit) -> Tally | Trouble:
 
 
 def do_share(target: AuditTarget, number: int, given: Sequence[Share]) -> Tally | Trouble:
-    """Audit one share of a directory's identities for the classes that no bucket can decide alone (`shares`).
+    """Find the anomalies of one share of a directory that only several buckets together show, and write them to files.
 
-    `number`: of the share. `given`: contributions of all buckets to it. `Rejected` and OSError are returned as
-    `Trouble`.
+    Return a `Tally` with the number of findings by class and the names of the files. Return `Trouble` if the audit
+    raises `Rejected` or OSError. `number`: number of the share, which is in the file names. `given`: what each bucket
+    contributes to the share (`shares`).
     """
     findings = target.findings(f"share-{number}")
     try:
@@ -320,8 +321,9 @@ def _tally(
 
 
 def write_series(target: AuditTarget, unit: str, tables: Sequence[pa.Table]) -> list[str]:
-    """Write the series of a unit. Return the name of its file in a list, which is empty without tables. Raises
-    OSError.
+    """Write the time series that one unit of work computed (`tables`, schema `SERIES`) to one Parquet file.
+
+    Return a list with the name of the file; an empty list if there are no tables. Raises OSError.
     """
     if not tables:
         return []

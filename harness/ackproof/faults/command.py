@@ -97,7 +97,11 @@ class CommandFault(FaultSpec):
                         say.report((name, index), *why)
 
     def _unfilled(self, found: str) -> tuple[str, str | None] | None:
-        """Return why these braces would not be replaced, and what was probably meant; None if they are fine."""
+        """Return (reason, suggestion) if the placeholder `found`, with its braces, is probably a mistake; else None.
+
+        The suggestion is the placeholder that was meant; None for `{nodes}` without a target. Braces that resemble no
+        placeholder are ordinary text.
+        """
         if found == _NODES and self.target is None:
             return f"{_NODES} stands for no node; name the role, such as target: leader(orders/0)", None
         meant = _NODES if found[1:-1].lower() in _ALSO_NODES else nearest(found, _FILLED, cutoff=0.75)

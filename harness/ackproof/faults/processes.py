@@ -125,7 +125,11 @@ class ProcessInjection(Injection[SpecT]):
             self._when_free(node, end)
 
     def _strike(self, act: Callable[[LocalNode], None], word: str) -> str:
-        """Claim all nodes and act on each; act on none if one of them cannot be broken."""
+        """Lock all target nodes, and call `act` on each; record the fault's grip, if it has one, before.
+
+        Return what was done: `word`, and the names of the nodes. Raises `FaultNotConfirmed` if a node cannot be broken,
+        before it acts on any of them.
+        """
         with self._lock_nodes():
             self._require_breakable()
             for node in self.nodes:

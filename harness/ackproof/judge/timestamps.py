@@ -69,7 +69,9 @@ def timestamp_rules(evidence: Evidence, case: Case, *, exact: bool) -> Iterator[
 
 
 def _run_ms(evidence: Evidence, case: Case) -> tuple[int, int]:
-    """Return the first and last time of the run by any broker's clock."""
+    """Return the earliest and the latest time that a broker's clock can have shown during the run, in ms since the Unix
+    epoch. Both allow for clock steps, observed or injected.
+    """
     off = evidence.wall.moved_ns + STEP_NS + sum(abs(fault.clock_shift) for fault in case.faults) * 1e9
     last = max((event.t_ns for event in evidence.events), default=0)
     return int((evidence.wall_ns - off) // _MS), int((evidence.wall_ns + last + off) // _MS)

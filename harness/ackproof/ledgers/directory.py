@@ -235,7 +235,10 @@ def _part_files(folder: Path, ledger: Ledger) -> Iterator[Path]:
 
 
 def _report_strays(entry: Path, ledger: Ledger) -> None:
-    """Report Parquet files outside the clients' folders: they are not counted."""
+    """Add a reason to `ledger.reasons` for each Parquet file that `entry` is or contains: these files are not counted.
+
+    `entry`: a file or folder next to the clients' folders. Names that begin with `.` or `_` are ignored.
+    """
     if entry.name.startswith((".", "_")):
         return
     strays = [entry] if entry.suffix == ".parquet" else []

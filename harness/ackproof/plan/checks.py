@@ -284,7 +284,10 @@ def _ask_library(
     kind: Literal["producer", "consumer"],
     config: Mapping[str, ConfigValue],
 ) -> None:
-    """Report the library's objection, at the setting of the file that it names."""
+    """Check whether the client library accepts `config`; if it does not, report its message to `found`.
+
+    The problem points to the first setting in the message that the file has, else to `path`.
+    """
     why = _objection(library, kind, tuple(sorted((name, str(value)) for name, value in config.items())))
     if why is None:
         return

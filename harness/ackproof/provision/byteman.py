@@ -57,9 +57,8 @@ class Misfit(Enum):
 
 @dataclass(frozen=True)
 class RuleProblem:
-    """A Byteman rule that does not fit the classes. `rule`: its name, '' if the text is no rule script.
-
-    `said`: Byteman's message.
+    """A Byteman rule that does not fit the classes of a Kafka release. `rule`: its name, '' if the text is no rule
+    script. `misfit`: in what way it does not fit. `said`: Byteman's message.
     """
 
     rule: str

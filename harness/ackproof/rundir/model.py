@@ -337,7 +337,7 @@ class ShrunkSchedule(Document):
 
 class SimulationFile(Document):
     """Results of all simulated runs of one case. `runs`: their number. `first_seed`: seed of the first; the
-    others follow.
+    others are the next integers.
 
     `linger_ms`: time for which a producer fills a batch. The simulation handles a batch as a whole, which
     limits the precision of counts. `spreads`: one per quantity. `elected`: first leaders after the first

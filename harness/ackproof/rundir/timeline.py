@@ -192,7 +192,7 @@ class NodeStarted(EventDetail):
 
 
 class NodeDied(EventDetail):
-    """A node ended without a request. `pid`, `status` (exit status): None if unknown. `log`: the end of its output."""
+    """A node ended without a request. `status`: exit status, or the signal that ended it. `log`: end of its output."""
 
     KIND = EventKind.NODE_DIED
     pid: int | None = None

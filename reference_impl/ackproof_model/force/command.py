@@ -37,8 +37,8 @@ _BACKEND: Final = click.option(
 class Forcing:
     """Command-line options for forcing counterexamples on real brokers.
 
-    `kafka`: release, None for the newest of the rules' line. `backend`: None for `process`. `repeat`: number of
-    runs. `out`: folder for the run directories.
+    `kafka`: release, None for the newest of the release line that the rules describe. `backend`: None for `process`.
+    `repeat`: number of runs. `out`: folder for the run directories.
     """
 
     kafka: str | None

@@ -47,7 +47,8 @@ def rules_name(case: Case) -> str:
 
 
 def rules_for(case: Case, topic: str) -> Rules:
-    """Return the rules of this cluster with the weakest settings of the topic that were in force at any time.
+    """Return the rules of this cluster with the weakest min.insync.replicas and unclean.leader.election.enable that the
+    topic had at any time.
 
     Raises ValueError for a release without rules.
     """

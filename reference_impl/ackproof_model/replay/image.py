@@ -112,7 +112,10 @@ class Image:
                 self.partitions[place] = clear_eligible(Metadata(known, ())).partition
 
     def _remove(self, topic: str) -> None:
-        """Remove a topic and its settings, which have no record of their own (ReplicationControlManager.replay)."""
+        """Remove a topic's partitions, their directories, and its settings.
+
+        Kafka writes no record that removes the settings: RemoveTopicRecord does (ReplicationControlManager.replay).
+        """
         for place in [place for place in self.partitions if place[0] == topic]:
             del self.partitions[place]
             self._directories.pop(place, None)

@@ -241,7 +241,8 @@ def objection(kind: Literal["producer", "consumer"], config: Mapping[str, Config
 
 
 def resend_after_s(config: Mapping[str, ConfigValue]) -> float:
-    """Return infinity if a record is sent once at most, else 0: it may be sent twice at any age.
+    """Return the age in seconds below which a record cannot have been sent twice: infinity if it never can, 0 if it can
+    at any age.
 
     With retries=0 and no idempotence the Java client sends again only what was refused as MESSAGE_TOO_LARGE, which was
     not appended (Sender.completeBatch, Sender.canRetry).

@@ -45,7 +45,7 @@ def check_service(facts: Facts) -> Iterator[Opinion]:
     Yields `lacks` if an instance died or broke its contract, if the service did not catch up, or if its output could
     not be read; `not judged` for what its level leaves out or its promise allows; `open` if the input or the settings
     may explain what is missing. If the output could be read, `agrees` comes last, with the number of copied records.
-    Nothing is yielded without a service. Raises `BadInput`.
+    Nothing is yielded without a service. Raises `BadInput` for a damaged `service.json`.
     """
     spec, file = facts.case.experiment.workload.service, read_service(facts.run)
     if spec is None:
