@@ -59,12 +59,13 @@ from ackproof.rundir.timeline import Timeline
 TOPICS = {"orders": TopicSpec(partitions=6, config={"file.delete.delay.ms": 0})}
 PLACES = tuple(TopicPartition("orders", number) for number in range(6))
 LOAD_S = 3.0
+JAVA_LOAD_S = 12.0
 VALUE = 100
 READ = 3_000_000
 """Records that a reader reads: enough that what it needs to begin and to end does not matter."""
 BARE_JAVA = Path(__file__).with_name("BareProducer.java")
-WARM_UP = 100_000
-"""Records that a Java producer sends before it is measured."""
+WARM_UP = 1_000_000
+"""Records that a Java producer sends before it is measured: its code is compiled then."""
 MEMORY, ROOM = Path("/dev/shm"), 8 << 30
 RUN, OTHER_RUN = "00" * 8, "11" * 8
 
@@ -121,7 +122,7 @@ class Bench:
         )
         java = client_command("producer", settings, DEFAULT)
         own = java.index(MAIN)
-        words = [*java[:own], str(BARE_JAVA), str(settings), str(LOAD_S), str(VALUE), str(WARM_UP)]
+        words = [*java[:own], str(BARE_JAVA), str(settings), str(JAVA_LOAD_S), str(VALUE), str(WARM_UP)]
         words += map(str, PLACES)
         done = subprocess.run(words, check=True, stdout=subprocess.PIPE, text=True)
         return Cost(*map(float, done.stdout.split()))
@@ -135,9 +136,9 @@ class Bench:
         )
         workload.start()
         process = psutil.Process(workload.running()["p0"].pid)
-        wait_until(lambda: workload.acked() > WARM_UP, what="compiled code", timeout_s=30)
+        wait_until(lambda: workload.acked() > WARM_UP, what="compiled code", timeout_s=60)
         spent, acked, began = sum(process.cpu_times()[:2]), workload.acked(), time.monotonic()
-        time.sleep(LOAD_S)
+        time.sleep(JAVA_LOAD_S)
         records, took = workload.acked() - acked, time.monotonic() - began
         spent = sum(process.cpu_times()[:2]) - spent
         workload.stop()
