@@ -25,7 +25,8 @@ from ackproof.base.errors import BadInput, MissingTool
 from ackproof.base.extensions import VIEWS, load_extension
 from ackproof.rundir import storage
 from ackproof.rundir.batch import BatchFile
-from ackproof.rundir.documents import AuditFile, CaseFile, Document, FinalReadFile, VerdictFile
+from ackproof.rundir.document import Document
+from ackproof.rundir.documents import AuditFile, CaseFile, FinalReadFile, VerdictFile
 from ackproof.rundir.layout import BatchDir, CaseDir
 from ackproof.rundir.model import ConformanceFile, PredictionFile
 from ackproof.rundir.outcome import Verdict

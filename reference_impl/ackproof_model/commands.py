@@ -261,7 +261,7 @@ def explore(
     force` would have.
     """
     from ackproof.console import Console
-    from ackproof.rundir.documents import write_atomically
+    from ackproof.rundir.document import write_atomically
     from ackproof_model.explore import PROTOCOLS, USUAL
     from ackproof_model.explore import explore as search
     from ackproof_model.explore import kafka as of_kafka

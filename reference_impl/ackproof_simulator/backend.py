@@ -12,7 +12,8 @@ from collections.abc import Callable, Sequence
 from ackproof.experiment.case import Case
 from ackproof.experiment.timing import timing_of
 from ackproof.plan.cases import case_to_json
-from ackproof.rundir.documents import CaseFile, write_atomically
+from ackproof.rundir.document import write_atomically
+from ackproof.rundir.documents import CaseFile
 from ackproof.rundir.layout import CaseDir
 from ackproof.rundir.metadata import write_metadata
 from ackproof.rundir.partition import TopicPartition

@@ -36,7 +36,7 @@ def render_batch(batch_dir: Path) -> None:
     `pairs.json`; OSError if a report cannot be written.
     """
     # Heavy imports (pyarrow, jinja2) only when something is rendered.
-    from ackproof.rundir.documents import write_atomically
+    from ackproof.rundir.document import write_atomically
     from ackproof_reports.facts import gather
     from ackproof_reports.loading import load_batch
     from ackproof_reports.page import page

@@ -9,7 +9,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import Final
 
-from ackproof.rundir.documents import write_atomically
+from ackproof.rundir.document import write_atomically
 from ackproof.rundir.lab import (
     ClaimJudged,
     ClaimsFile,

@@ -12,15 +12,8 @@ from pydantic import JsonValue
 
 from ackproof.base.errors import BadInput
 from ackproof.rundir.batch import BatchCase, BatchFile, PairsFile
-from ackproof.rundir.documents import (
-    AuditFile,
-    CaseFile,
-    Document,
-    FinalReadFile,
-    Scalar,
-    Timing,
-    VerdictFile,
-)
+from ackproof.rundir.document import Document
+from ackproof.rundir.documents import AuditFile, CaseFile, FinalReadFile, Scalar, Timing, VerdictFile
 from ackproof.rundir.layout import BatchDir, CaseDir
 from ackproof.rundir.model import ConformanceFile, PredictionFile, SimulationFile
 from ackproof.rundir.outcome import ExitCode, Verdict, batch_exit_code

@@ -23,7 +23,7 @@ from ackproof.audit.units import Tally
 from ackproof.ledgers.directory import Ledger
 from ackproof.ledgers.lookup import NumberRuns
 from ackproof.rundir import storage
-from ackproof.rundir.anomalies import LIVENESS, Anomaly
+from ackproof.rundir.anomalies import CONDITIONAL, LIVENESS, Anomaly
 from ackproof.rundir.arrow import repeat_text, to_arrow
 from ackproof.rundir.documents import AuditFile, DeletedWindows, FinalReadFlaws, RecordCounts
 from ackproof.rundir.layout import SERIES_FILE, CaseDir, client_folder
@@ -56,14 +56,14 @@ def build_audit_file(counted: Tally, reasons: tuple[str, ...], digests: Mapping[
     """Return the content of `audit.json`: all counts, even 0, of every class that this version counts.
 
     `reasons`: why it is incomplete. `digests`: SHA-256 of each counted part, by path. Liveness classes are in
-    it only if the run was observed.
+    it only if the run was observed, classes of groups only if it had groups.
     """
     totals = counted.totals
     return AuditFile(
         counts={
             anomaly.value: counted.counts[anomaly]
             for anomaly in Anomaly
-            if anomaly not in LIVENESS or anomaly in counted.counts
+            if anomaly not in CONDITIONAL or anomaly in counted.counts
         },
         records=RecordCounts.model_validate(totals),
         counted=dict(digests),
@@ -229,6 +229,8 @@ def add_unrecovered(outputs: Outputs, counted: Tally) -> None:
         return
     file = RecoveryFile.load(path)
     for name in LIVENESS:
+        if name == Anomaly.STALLED and not outputs.case.groups.exists():
+            continue
         counted.counts[name] += len(file.of_class(name))
     if not file.unrecovered:
         return

@@ -176,6 +176,16 @@ _BY_PROGRAMS: Final = frozenset({Anomaly.PHANTOM, Anomaly.CORRUPTED, Anomaly.MIS
 """Classes that Kafka alone can cause with a client library, and that a program of the user can cause too."""
 
 
+_FIXED: Final = {
+    RuledBy.NO_SETTING: Ruling(Chance.IMPOSSIBLE, "no configuration permits it"),
+    RuledBy.LIVENESS: Ruling(Chance.IMPOSSIBLE, "once all has healed the cluster recovers by itself"),
+    RuledBy.GROUP: Ruling(Chance.UNKNOWN, "decided group by group"),
+    RuledBy.INFORMATION: Ruling(Chance.POSSIBLE, "an indeterminate attempt may be present: for information"),
+    RuledBy.REMOVAL: Ruling(Chance.POSSIBLE, "counted only where a setting or a request explains it"),
+}
+"""Rulings that no setting of a topic changes."""
+
+
 def rule(anomaly: str, promises: Promises) -> Ruling:
     """Return the ruling on the anomaly class named `anomaly` that follows from the settings of a topic alone."""
     row = TABLE.get(anomaly)
@@ -186,15 +196,9 @@ def rule(anomaly: str, promises: Promises) -> Ruling:
     if promises.library == COMMAND and anomaly in _BY_PROGRAMS:
         why = "a program of yours wrote it, which may have sent what it did not say"
         return Ruling(Chance.UNKNOWN, why, Chance.UNKNOWN)
+    if row.ruled_by in _FIXED:
+        return _FIXED[row.ruled_by]
     match row.ruled_by:
-        case RuledBy.NO_SETTING:
-            return Ruling(Chance.IMPOSSIBLE, "no configuration permits it")
-        case RuledBy.LIVENESS:
-            return Ruling(Chance.IMPOSSIBLE, "once all has healed the cluster recovers by itself")
-        case RuledBy.INFORMATION:
-            return Ruling(Chance.POSSIBLE, "an indeterminate attempt may be present: for information")
-        case RuledBy.REMOVAL:
-            return Ruling(Chance.POSSIBLE, "counted only where a setting or a request explains it")
         case RuledBy.RETRIES:
             return _guaranteed(anomaly, promises)
         case RuledBy.ORDER:
@@ -202,7 +206,7 @@ def rule(anomaly: str, promises: Promises) -> Ruling:
                 why = f"{promises.forgets_ids}: what that does to the order is not judged"
                 return Ruling(Chance.UNKNOWN, why)
             return _guaranteed(anomaly, promises)
-        case RuledBy.LOSS:
+        case _:  # LOSS
             return _loss(promises, anomaly)
 
 

@@ -14,6 +14,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema, fie
 from ackproof.base.units import Duration, Rate, Size, wrong
 from ackproof.experiment.base import Config, Flag, Spec, Text, Whole, matching
 from ackproof.experiment.client import ClientChoice, ClientField
+from ackproof.experiment.group import GroupName, GroupSpec
 from ackproof.experiment.kafka import DEFAULT, KRAFT, MODES, BrokerFileField, Kafka, KafkaBuild, MetadataMode
 from ackproof.experiment.roles import FIRST_CONTROLLER, Members
 from ackproof.experiment.service import ServiceSpec
@@ -317,6 +318,9 @@ class WorkloadSpec(Spec):
     producers: ProducerSpec = Field(default_factory=ProducerSpec, description="The producers.")
     consumers: ConsumerSpec = Field(default_factory=ConsumerSpec, description="The live readers.")
     service: ServiceSpec | None = Field(None, title="Service", description="A service under test.")
+    groups: dict[GroupName, GroupSpec] = Field(
+        default_factory=dict, title="Groups", description="Consumer groups, by their group id."
+    )
     duration: Duration = Field(
         15.0, gt=0, description="How long the load lasts at least; it goes on until all faults have healed."
     )
@@ -330,6 +334,7 @@ Liveness: TypeAlias = Literal[
     "stuck-reader",
     "hanging-transaction",
     "no-controller",
+    "stalled",
 ]
 """The classes of things that do not recover (`rundir.anomalies.LIVENESS`)."""
 

@@ -15,7 +15,7 @@ from ackproof.base.extensions import ORACLE, load_extension
 from ackproof.experiment.case import Case
 from ackproof.experiment.promises import Promises, rule
 from ackproof.plan.cases import case_from_json
-from ackproof.rundir.anomalies import LIVENESS, REMOVED, Anomaly
+from ackproof.rundir.anomalies import CONDITIONAL, REMOVED, Anomaly
 from ackproof.rundir.documents import AuditFile, CaseFile
 from ackproof.rundir.layout import CaseDir
 from ackproof.rundir.model import ClassExplained, ConformanceFile, PredictedClass, PredictionFile
@@ -108,12 +108,12 @@ def replay_run(run: CaseDir) -> ConformanceFile:
 
 def add_settings(case: Case, prediction: PredictionFile) -> PredictionFile:
     """Return the prediction with the classes that it leaves out, decided by the promises of the settings
-    alone. Liveness classes are not added."""
+    alone. Classes of liveness and of groups are not added."""
     general = [one for one in prediction.classes if not one.partitions]
     predicted = {(one.anomaly, topic) for one in general for topic in one.topics or ("",)}
     added: dict[PredictedClass, list[str]] = {}
     topics = case.experiment.topic_names()
-    for anomaly in (name for name in Anomaly if name not in LIVENESS):
+    for anomaly in (name for name in Anomaly if name not in CONDITIONAL):
         for topic in topics:
             if predicted & {(anomaly, ""), (anomaly, topic)}:
                 continue

@@ -41,7 +41,8 @@ from ackproof.plan.paths import may_stand_at, override, parse_path, wrong_path
 from ackproof.plan.reader import read_drawn, reread, spelt_out
 from ackproof.plan.soaking import Soak, soaked
 from ackproof.plan.source import lines_of, parse, plain_scalar, read
-from ackproof.rundir.documents import Document, Scalar
+from ackproof.rundir.document import Document
+from ackproof.rundir.documents import Scalar
 
 
 class _ResolvedStorm(Document):

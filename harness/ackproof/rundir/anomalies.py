@@ -7,85 +7,32 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass
-from enum import StrEnum
 from functools import partial
 from types import MappingProxyType
 from typing import Final
 
-from ackproof.rundir.anomaly_terms import Concern, RuledBy, Unit
+from ackproof.rundir.anomaly_terms import Anomaly, AnomalyClass, Concern, RuledBy, Unit
+from ackproof.rundir.group_anomalies import GROUP_ROWS
 
+__all__ = [
+    "ABSENCES",
+    "CONDITIONAL",
+    "FOLLOWING",
+    "GROUP_CLASSES",
+    "LIVENESS",
+    "LIVE_ONLY",
+    "PASSING",
+    "REMOVED",
+    "TABLE",
+    "TRACED",
+    "Anomaly",
+    "AnomalyClass",
+    "count_text",
+    "gravity",
+    "markdown",
+]
 
-class Anomaly(StrEnum):
-    """Names of the anomaly classes, in the order of the counts in `audit.json`; docs/anomalies.md defines them."""
-
-    LOST = "lost"
-    OVERWRITTEN = "overwritten"
-    DUPLICATE = "duplicate"
-    RESURRECTED = "resurrected"
-    SURFACED = "surfaced"
-    PHANTOM = "phantom"
-    MISROUTED = "misrouted"
-    CORRUPTED = "corrupted"
-    DISPLACED = "displaced"
-    REORDERED = "reordered"
-    VANISHED = "vanished"
-    CONFLICT = "conflict"
-    SKIPPED = "skipped"
-    REWOUND = "rewound"
-    ABORTED_READ = "aborted-read"
-    TORN_TRANSACTION = "torn-transaction"
-    EARLY_READ = "early-read"
-    EXPIRED = "expired"
-    COMPACTED = "compacted"
-    DELETED = "deleted"
-    LEADERLESS = "leaderless"
-    STUCK_REPLICA = "stuck-replica"
-    STUCK_REASSIGNMENT = "stuck-reassignment"
-    STUCK_PRODUCER = "stuck-producer"
-    STUCK_READER = "stuck-reader"
-    HANGING_TRANSACTION = "hanging-transaction"
-    NO_CONTROLLER = "no-controller"
-
-
-_WHOLE: Final = ("producer", "seq", "offset", "detail")
 _WITHOUT_DETAIL: Final = ("producer", "seq", "offset")
-
-
-@dataclass(frozen=True, slots=True)
-class AnomalyClass:
-    """A class of anomalies. `wording`: its definition. `plural` "": singular + s. `live`: only live readers show it."""
-
-    name: Anomaly
-    singular: str
-    short: str
-    """What happened to one unit, to be put after its name: `acknowledged, and not there`."""
-    wording: str
-    unit: Unit = Unit.RECORD
-    ruled_by: RuledBy = RuledBy.NO_SETTING
-    concern: Concern = Concern.DURABILITY
-    plural: str = ""
-    proves: bool = False
-    """True if one finding is proof: where forbidden, it is FAIL even with incomplete evidence."""
-    live: bool = False
-    traced: bool = False
-    """True if the replay traces its findings to the steps that took the records."""
-    follows: bool = False
-    """True if a record can get this class after its window of a soak was read back."""
-    passing: bool = False
-    """True if a later window of a soak may find the record elsewhere and withdraw the finding."""
-    columns: tuple[str, ...] = _WHOLE
-    """Columns of a finding besides class, topic and partition; other columns are -1 or ''."""
-
-    @property
-    def always_forbidden(self) -> bool:
-        """True if no configuration permits the class, so that no expectation can permit it either."""
-        return self.ruled_by is RuledBy.NO_SETTING
-
-    @property
-    def transactional(self) -> bool:
-        """True if only records of transactions can have findings of the class."""
-        return self.concern is Concern.TRANSACTIONS
 
 
 _liveness = partial(
@@ -253,6 +200,15 @@ _GRAVEST_FIRST: Final = (
         short="a consumer was handed what is not behind what it had",
         wording="A live reader was handed an offset not above that of its read just before, within one assignment.",
     ),
+    *GROUP_ROWS,
+    _liveness(
+        name=Anomaly.STALLED,
+        unit=Unit.PARTITION,
+        singular="stalled partition of a group",
+        plural="stalled partitions of groups",
+        short="its group has records to process there, and does not advance",
+        wording="The group's committed offset is behind the high watermark and does not advance, and members run.",
+    ),
     _liveness(
         name=Anomaly.NO_CONTROLLER,
         unit=Unit.CLUSTER,
@@ -351,6 +307,10 @@ ABSENCES: Final = {*REMOVED, *(row.name for row in _ROWS if row.ruled_by is Rule
 """Classes that only a final read can show."""
 LIVENESS: Final = tuple(row.name for row in _ROWS if row.ruled_by is RuledBy.LIVENESS)
 """Classes of things that do not recover. Only runs with observed brokers count them."""
+GROUP_CLASSES: Final = tuple(row.name for row in _ROWS if row.ruled_by is RuledBy.GROUP)
+"""Classes of consumer groups. Only runs with `workload.groups` count them."""
+CONDITIONAL: Final = frozenset({*LIVENESS, *GROUP_CLASSES})
+"""Classes that not every run counts."""
 TRACED: Final = tuple(row.name for row in _ROWS if row.traced)
 FOLLOWING: Final = frozenset(row.name for row in _ROWS if row.follows)
 PASSING: Final = frozenset(row.name for row in _ROWS if row.passing)

@@ -1,8 +1,52 @@
-"""Terms of the table of anomalies (`rundir.anomalies`): units, rules, and promises of a log."""
+"""Terms of the table of anomalies (`rundir.anomalies`): classes, units, rules, and promises of a log."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from enum import StrEnum
+from typing import Final
+
+
+class Anomaly(StrEnum):
+    """Names of the anomaly classes, in the order of the counts in `audit.json`; docs/anomalies.md defines them."""
+
+    LOST = "lost"
+    OVERWRITTEN = "overwritten"
+    DUPLICATE = "duplicate"
+    RESURRECTED = "resurrected"
+    SURFACED = "surfaced"
+    PHANTOM = "phantom"
+    MISROUTED = "misrouted"
+    CORRUPTED = "corrupted"
+    DISPLACED = "displaced"
+    REORDERED = "reordered"
+    VANISHED = "vanished"
+    CONFLICT = "conflict"
+    SKIPPED = "skipped"
+    REWOUND = "rewound"
+    ABORTED_READ = "aborted-read"
+    TORN_TRANSACTION = "torn-transaction"
+    EARLY_READ = "early-read"
+    EXPIRED = "expired"
+    COMPACTED = "compacted"
+    DELETED = "deleted"
+    LEADERLESS = "leaderless"
+    STUCK_REPLICA = "stuck-replica"
+    STUCK_REASSIGNMENT = "stuck-reassignment"
+    STUCK_PRODUCER = "stuck-producer"
+    STUCK_READER = "stuck-reader"
+    HANGING_TRANSACTION = "hanging-transaction"
+    NO_CONTROLLER = "no-controller"
+    UNDELIVERED = "undelivered"
+    SKIPPED_BY_RESET = "skipped-by-reset"
+    REDELIVERED = "redelivered"
+    TORN_OUTPUT = "torn-output"
+    DOUBLED_OUTPUT = "doubled-output"
+    LOST_COMMIT = "lost-commit"
+    REGRESSED_COMMIT = "regressed-commit"
+    ZOMBIE_COMMIT = "zombie-commit"
+    TWO_OWNERS = "two-owners"
+    STALLED = "stalled"
 
 
 class Unit(StrEnum):
@@ -17,6 +61,8 @@ class Unit(StrEnum):
     REPLICA = "replica of a partition"
     CLIENT = "client"
     CLUSTER = "cluster"
+    INPUT = "input record of a group"
+    COMMIT = "commit of a group for one partition"
 
 
 class RuledBy(StrEnum):
@@ -28,6 +74,7 @@ class RuledBy(StrEnum):
     ORDER = "idempotence, acks and retries: what the client library [guarantees](client-libraries.md)"
     NO_SETTING = "always forbidden"
     INFORMATION = "never forbidden: for information"
+    GROUP = "what the members and the settings of the group [promise](group-promises.md)"
     REMOVAL = "never forbidden: counted only with evidence of the setting, or of the request, that removed it"
 
 
@@ -40,7 +87,48 @@ class Concern(StrEnum):
     TRANSACTIONS = "all of a transaction or nothing"
     """Concern of classes that only records of transactions can have."""
     LIVENESS = "all of it recovers within its bound after the last healing"
+    PROCESSING = "a group processes what it commits past, as often as its members promise"
     NOTHING = "none"
+
+
+WHOLE: Final = ("producer", "seq", "offset", "detail")
+"""Columns of most findings."""
+
+
+@dataclass(frozen=True, slots=True)
+class AnomalyClass:
+    """A class of anomalies. `wording`: its definition. `plural` "": singular + s. `live`: only live readers show it."""
+
+    name: Anomaly
+    singular: str
+    short: str
+    """What happened to one unit, to be put after its name: `acknowledged, and not there`."""
+    wording: str
+    unit: Unit = Unit.RECORD
+    ruled_by: RuledBy = RuledBy.NO_SETTING
+    concern: Concern = Concern.DURABILITY
+    plural: str = ""
+    proves: bool = False
+    """True if one finding is proof: where forbidden, it is FAIL even with incomplete evidence."""
+    live: bool = False
+    traced: bool = False
+    """True if the replay traces its findings to the steps that took the records."""
+    follows: bool = False
+    """True if a record can get this class after its window of a soak was read back."""
+    passing: bool = False
+    """True if a later window of a soak may find the record elsewhere and withdraw the finding."""
+    columns: tuple[str, ...] = WHOLE
+    """Columns of a finding besides class, topic and partition; other columns are -1 or ''."""
+
+    @property
+    def always_forbidden(self) -> bool:
+        """True if no configuration permits the class, so that no expectation can permit it either."""
+        return self.ruled_by is RuledBy.NO_SETTING
+
+    @property
+    def transactional(self) -> bool:
+        """True if only records of transactions can have findings of the class."""
+        return self.concern is Concern.TRANSACTIONS
 
 
 class Inversion(StrEnum):

@@ -7,7 +7,8 @@ from enum import StrEnum
 
 from pydantic import Field
 
-from ackproof.rundir.documents import Document, ExpectationJudged, Scalar
+from ackproof.rundir.document import Document
+from ackproof.rundir.documents import ExpectationJudged, Scalar
 from ackproof.rundir.outcome import Verdict
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from ackproof.rundir.documents import Document
+from ackproof.rundir.document import Document
 from ackproof.rundir.partition import TopicPartition
 
 OFFSETS_TOPIC: Final = "__consumer_offsets"

@@ -5,68 +5,17 @@ Each file is replaced in one step, so a reader never sees half of one.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable, Iterator
-from pathlib import Path
-from typing import Literal, Self, TypeAlias, TypeVar
+from typing import Literal, TypeAlias
 
-from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError
+from pydantic import BaseModel, Field, JsonValue
 
-from ackproof.base.errors import BadInput
 from ackproof.rundir.anomalies import ABSENCES, REMOVED, Anomaly, count_text
+from ackproof.rundir.document import Document
 from ackproof.rundir.outcome import Verdict
 from ackproof.rundir.partition import TopicPartition
 
 Scalar: TypeAlias = str | int | float | bool | None
-
-
-def write_atomically(path: Path, text: str) -> None:
-    """Write `text` to `path`, and create its folder; a reader sees the old file or the new one. Raises OSError."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    temporary.write_text(text, encoding="utf-8")
-    temporary.replace(path)
-
-
-class Document(BaseModel):
-    """A JSON file of a run or a batch, or a part of one; immutable. Unknown fields are ignored, so that files of
-    newer versions can be read."""
-
-    model_config = ConfigDict(frozen=True, extra="ignore", defer_build=True)
-
-    def save(self, path: Path) -> None:
-        """Write the document as JSON to `path`; a reader sees the old file or the new one. Raises OSError."""
-        write_atomically(path, self.model_dump_json(indent=1, by_alias=True) + "\n")
-
-    @classmethod
-    def load(cls, path: Path) -> Self:
-        """Read a document from a JSON file. Raises `BadInput`, which names the file, if it is missing or does
-        not have this form."""
-        try:
-            return cls.model_validate_json(path.read_bytes())
-        except OSError as error:
-            raise BadInput(f"{path}: cannot be read: {error.strerror}") from error
-        except ValidationError as error:
-            first = error.errors()[0]
-            where = ".".join(str(part) for part in first["loc"]) or "document"
-            raise BadInput(f"{path}: not a {cls.__name__}: {where}: {first['msg']}") from error
-
-
-D = TypeVar("D", bound=Document)
-
-
-def read_lines(path: Path, kind: type[D]) -> Iterator[D]:
-    """Yield one document per line; nothing if the file does not exist.
-
-    An unreadable last line (its writer was killed) is skipped. Raises `BadInput` for any other, OSError for the file.
-    """
-    lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
-    for number, line in enumerate(lines, start=1):
-        try:
-            yield kind.model_validate_json(line)
-        except ValidationError as error:
-            if number < len(lines):
-                raise BadInput(f"{path}:{number}: cannot be read: {error}") from error
 
 
 class Client(Document):
@@ -211,6 +160,25 @@ class FinalReadFlaws(Document):
     places: tuple[JsonValue, ...] = ()
 
 
+class GroupCounts(Document):
+    """Counts of the audit of one group. `counts`: by anomaly class, also 0; a class that could not be counted is
+    missing, and `reasons` says why."""
+
+    group: str
+    counts: dict[str, int] = Field(default_factory=dict)
+    input: int = 0
+    """Records of its input topics that are there at its isolation level."""
+    delivered: int = 0
+    processed: int = 0
+    """Rows of the ledger with a processing that has an effect, or may have one."""
+    output: int = 0
+    accepted: int = 0
+    """Commits per partition that were accepted. `refused`, `unknown`: the others."""
+    refused: int = 0
+    unknown: int = 0
+    reasons: tuple[str, ...] = ()
+
+
 class AuditFile(Document):
     """`audit.json`: the counts of the audit by class, and the inputs that they rest on. `reasons`: why `complete` is
     False."""
@@ -235,6 +203,8 @@ class AuditFile(Document):
     series: str = "series.parquet"
     deleted: DeletedWindows | None = None
     """Windows that a soak deleted; None if it deleted none, or for other runs."""
+    groups: tuple[GroupCounts, ...] = ()
+    """Counts of each consumer group. `counts` has their sums."""
 
     @property
     def audited(self) -> RecordCounts:

@@ -8,7 +8,7 @@ from typing import Literal, TypeAlias
 from pydantic import Field
 
 from ackproof.rundir.batch import OverRepeats
-from ackproof.rundir.documents import Document
+from ackproof.rundir.document import Document
 
 
 class ComparedSide(Document):

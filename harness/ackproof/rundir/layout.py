@@ -64,6 +64,12 @@ class CaseDir:
     """`client=<id>/part-*.parquet` of the readers."""
     transactions = _PathBelow("ledger/transactions")
     """`client=<id>/part-000000.parquet` of transactional producers: the outcome of each transaction."""
+    deliveries = _PathBelow("ledger/deliveries")
+    """`client=<id>/part-000000.parquet` of group members: each record that one was handed (`rundir.groups`)."""
+    commits_ledger = _PathBelow("ledger/commits")
+    """`client=<id>/part-000000.parquet` of group members: each offset that one committed."""
+    membership = _PathBelow("ledger/membership")
+    """`client=<id>/part-000000.parquet` of group members: assignments, revocations, losses, positions, resets."""
     second_read = _PathBelow("second-read")
     """Like a run's folder: ledger of the second final reader, where the first one passed over offsets."""
     journal = _PathBelow("journal")
@@ -101,6 +107,10 @@ class CaseDir:
     """What became of a service under test (`rundir.service`)."""
     service_output = _PathBelow("observed/service.parquet")
     """The records of its output."""
+    groups = _PathBelow("observed/groups.json")
+    """What became of consumer groups and their members (`rundir.groups`)."""
+    offsets_log = _PathBelow("observed/offsets-log.parquet")
+    """History of the experiment's groups in each replica's log of `__consumer_offsets`."""
     metadata_log = _PathBelow("observed/metadata.jsonl")
     """The controllers' metadata log: one JSON object a record."""
     removals_json = _PathBelow("removals.json")
@@ -137,6 +147,12 @@ class CaseDir:
         `start: committed`.
         """
         return self.clients / reader / "starts.jsonl"
+
+    def group_output(self, group: str) -> Path:
+        """Return the path of the file with the output records of a group (`rundir.service.OUTPUT`), read back at
+        read_committed. It exists only if the group has an output topic.
+        """
+        return self.path / "observed" / f"output-{safe_name(group)}.parquet"
 
     @property
     def finding_parts(self) -> list[Path]:

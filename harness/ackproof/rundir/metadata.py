@@ -14,7 +14,7 @@ from typing import Annotated, Final, Literal, TypeAlias
 from pydantic import Field, TypeAdapter
 
 from ackproof.base.errors import BadInput
-from ackproof.rundir.documents import Document, write_atomically
+from ackproof.rundir.document import Document, write_atomically
 
 Nodes: TypeAlias = tuple[int, ...]
 CONTROL: Final = -1

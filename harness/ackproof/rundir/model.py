@@ -12,7 +12,8 @@ from typing import Final
 
 from pydantic import Field
 
-from ackproof.rundir.documents import Document, Scalar
+from ackproof.rundir.document import Document
+from ackproof.rundir.documents import Scalar
 
 
 class ForbiddenStep(Document):
@@ -234,6 +235,17 @@ class PredictedClass(Document):
     """The partitions (`orders/0`) that the answer is about, instead of their topics' answer; empty: all."""
 
 
+class PredictedGroupClass(Document):
+    """Answer of the reference implementation on one class of anomalies of one group. `why`: the reason in one
+    sentence. `steps`: of the shortest story that leads to it, in words; () if it is impossible."""
+
+    group: str
+    anomaly: str
+    chance: Chance
+    why: str
+    steps: tuple[str, ...] = ()
+
+
 class PredictionFile(Document):
     """`prediction.json`: which anomalies can happen with these settings and faults. Times are in seconds."""
 
@@ -254,6 +266,8 @@ class PredictionFile(Document):
     """Numbers of the case that were reduced to fit the exploration."""
     not_predicted: tuple[str, ...] = ()
     """Why there is no prediction, or none for some topics."""
+    groups: tuple[PredictedGroupClass, ...] = ()
+    """Answers on consumer groups. Files of older versions, and runs without groups, have none."""
 
     def find_class(self, anomaly: str, topic: str | None = None) -> PredictedClass | None:
         """Return the gravest prediction for a class; None if there is none.

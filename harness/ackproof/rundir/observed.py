@@ -17,7 +17,7 @@ from typing import Any, Final
 
 from pydantic import TypeAdapter, ValidationError
 
-from ackproof.rundir.documents import Document, read_lines
+from ackproof.rundir.document import Document, read_lines
 from ackproof.rundir.outcome import Outcome
 from ackproof.rundir.partition import TopicPartition
 from ackproof.rundir.storage import is_stored

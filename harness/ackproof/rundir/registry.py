@@ -11,7 +11,7 @@ from pathlib import Path
 
 from ackproof.base.errors import BadInput
 from ackproof.base.processes import started
-from ackproof.rundir.documents import Document
+from ackproof.rundir.document import Document
 from ackproof.rundir.layout import CaseDir
 
 

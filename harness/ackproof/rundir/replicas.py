@@ -12,7 +12,7 @@ from pydantic import Field
 from ackproof.base.errors import BadInput
 from ackproof.rundir import storage
 from ackproof.rundir.arrow import group_rows
-from ackproof.rundir.documents import Document
+from ackproof.rundir.document import Document
 from ackproof.rundir.partition import TopicPartition
 from ackproof.rundir.payload import UNKNOWN_CONTENT
 

@@ -8,11 +8,12 @@ from __future__ import annotations
 import pyarrow as pa
 
 
-def _required(*fields: tuple[str, pa.DataType]) -> pa.Schema:
+def required(*fields: tuple[str, pa.DataType]) -> pa.Schema:
+    """Return a schema of columns that are never null."""
     return pa.schema([pa.field(name, type_, nullable=False) for name, type_ in fields])
 
 
-PRODUCED: pa.Schema = _required(
+PRODUCED: pa.Schema = required(
     ("producer", pa.int32()),
     ("seq", pa.int64()),
     ("topic", pa.string()),
@@ -26,7 +27,7 @@ PRODUCED: pa.Schema = _required(
 )
 """One row per produce call that the client library accepted."""
 
-TRANSACTIONS: pa.Schema = _required(
+TRANSACTIONS: pa.Schema = required(
     ("producer", pa.int32()),
     ("txn", pa.int64()),
     ("outcome", pa.int8()),
@@ -39,7 +40,7 @@ TRANSACTIONS: pa.Schema = _required(
 commit request. `ended_ns`: time at which the outcome was known. -1: never.
 """
 
-CONSUMED: pa.Schema = _required(
+CONSUMED: pa.Schema = required(
     ("reader", pa.int32()),
     ("phase", pa.int8()),
     ("assignment", pa.int32()),
@@ -59,7 +60,7 @@ CONSUMED: pa.Schema = _required(
 """One row per record that a reader got. `phase`: 0 live read, 1 final read. Where producers use transactions, reads
 at read_committed have their own: 2 live read, 3 final read."""
 
-FINDINGS: pa.Schema = _required(
+FINDINGS: pa.Schema = required(
     ("class", pa.string()),
     ("topic", pa.string()),
     ("partition", pa.int32()),
@@ -70,7 +71,12 @@ FINDINGS: pa.Schema = _required(
 )
 """One row per unit (record, offset, replica, …) that the audit counted; -1 and '' are unknown."""
 
-METRICS: pa.Schema = _required(
+GROUP_FINDINGS: pa.Schema = pa.schema(
+    [*FINDINGS, pa.field("group", pa.string()), pa.field("member", pa.int32())]
+)
+"""Findings of the classes of consumer groups: those parts have two columns more. `member`: -1 unknown."""
+
+METRICS: pa.Schema = required(
     ("t_ns", pa.int64()),
     ("done_ns", pa.int64()),
     ("node", pa.int32()),
@@ -82,7 +88,7 @@ METRICS: pa.Schema = _required(
 `t_ns`: when the node was asked, the same for all nodes of a round. `done_ns`: when it had answered or was given up.
 """
 
-SERIES: pa.Schema = _required(
+SERIES: pa.Schema = required(
     ("topic", pa.string()),
     ("partition", pa.int32()),
     ("start_ns", pa.int64()),

@@ -13,7 +13,8 @@ from typing import Literal
 
 from ackproof.base.errors import BadInput
 from ackproof.rundir import storage
-from ackproof.rundir.documents import CaseFile, Document
+from ackproof.rundir.document import Document
+from ackproof.rundir.documents import CaseFile
 from ackproof.rundir.layout import CaseDir
 from ackproof.rundir.parts import digest
 

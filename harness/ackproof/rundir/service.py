@@ -10,7 +10,7 @@ from typing import Final
 import pyarrow as pa
 
 from ackproof.rundir.committed import GroupOffsets
-from ackproof.rundir.documents import Document
+from ackproof.rundir.document import Document
 
 OUTPUT: Final = pa.schema(
     [("producer", pa.int32()), ("seq", pa.int64()), ("partition", pa.int32()), ("offset", pa.int64())]

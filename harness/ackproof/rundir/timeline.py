@@ -18,7 +18,7 @@ from typing import ClassVar, Final, Self
 from pydantic import Field, JsonValue, ValidationError
 
 from ackproof.rundir.clock import RunClock
-from ackproof.rundir.documents import Document
+from ackproof.rundir.document import Document
 
 DRAWN_FROM: Final = 1000
 """Fault k of storm n has the number n × 1000 + k. Faults of an experiment file have numbers below 1000."""

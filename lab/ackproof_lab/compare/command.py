@@ -61,7 +61,7 @@ def compare(
     quantity could be compared; 254 bad input; 255 interrupted.
     """
     from ackproof.console import Console
-    from ackproof.rundir.documents import write_atomically
+    from ackproof.rundir.document import write_atomically
     from ackproof_lab.compare.batches import compare as hold
 
     statistic, gate = _statistic(word), limit_of(fail_on)
@@ -91,7 +91,7 @@ def compare(
 def trend(directory: Path, html: Path | None, json_file: Path | None) -> int:
     """Write one page over all batches of a folder, by date: verdicts, losses, recovery, throughput, changes."""
     from ackproof.console import Console
-    from ackproof.rundir.documents import write_atomically
+    from ackproof.rundir.document import write_atomically
     from ackproof_lab.compare.trend import trend as gather
     from ackproof_reports.comparison_pages import trend_page
 

@@ -15,7 +15,7 @@ from ackproof.experiment.problems import InvalidExperiment, Problem
 from ackproof.repeats.demand import Statistic
 from ackproof.run.batch import run_batch
 from ackproof.run.options import BatchOptions, PlannedBatch, plan_batch
-from ackproof.rundir.documents import write_atomically
+from ackproof.rundir.document import write_atomically
 from ackproof.rundir.layout import safe_name
 from ackproof.rundir.outcome import ExitCode
 from ackproof_lab.compare.batches import Gate, compare

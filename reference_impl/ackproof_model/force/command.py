@@ -104,7 +104,7 @@ def forced(story: Story, rules: str, console: Console, forcing: Forcing) -> int:
     """
     from ackproof.run.batch import run_batch
     from ackproof.run.options import BatchOptions, plan_batch
-    from ackproof.rundir.documents import write_atomically
+    from ackproof.rundir.document import write_atomically
     from ackproof_model.force.experiment import ForcedVerdict, Ground, Outcome, file_text, outcome_of
     from ackproof_model.force.translate import NotForceable, translated
 

@@ -14,7 +14,7 @@ from pydantic import ValidationError
 
 from ackproof.base.errors import BadInput
 from ackproof.experiment.case import Case
-from ackproof.rundir.documents import Document
+from ackproof.rundir.document import Document
 from ackproof.rundir.model import StoryStep
 from ackproof_model.explore import rules_in_words, scope_in_words
 from ackproof_model.predict.answers import EXPLORED, USUAL_STATES, smaller

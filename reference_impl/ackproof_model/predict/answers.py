@@ -24,7 +24,7 @@ from typing import Final, TypeVar
 import ackproof_reference
 from ackproof.base.environment import cache_root
 from ackproof.base.errors import BadInput
-from ackproof.rundir.documents import Document
+from ackproof.rundir.document import Document
 from ackproof.rundir.model import Chance, StoryStep
 from ackproof_reference.explore.invariants import LOST, VANISHED
 from ackproof_reference.explore.model import StoryLine

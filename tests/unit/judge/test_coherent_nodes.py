@@ -12,7 +12,8 @@ import pytest
 
 from ackproof.judge.coherence import nodes
 from ackproof.judge.facts import Facts
-from ackproof.rundir.documents import Client, Document
+from ackproof.rundir.document import Document
+from ackproof.rundir.documents import Client
 from ackproof.rundir.observed import BrokerRound, OffsetCommit, ViewerAnswer
 from ackproof.rundir.schema import METRICS
 from ackproof.rundir.timeline import Event, EventDetail, FaultAsked, NodeEnded, NodeStarted, PhaseBegan

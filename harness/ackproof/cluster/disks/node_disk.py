@@ -25,7 +25,7 @@ from ackproof.base.errors import BadInput
 from ackproof.base.processes import is_alive, started
 from ackproof.cluster.disks.file_systems import IMAGE_SUFFIX, FileSystem, thaw
 from ackproof.experiment.spec import ClusterSpec
-from ackproof.rundir.documents import Document
+from ackproof.rundir.document import Document
 from ackproof.rundir.partition import TopicPartition
 
 OWNER_FILE: Final = "file-systems.json"

@@ -10,7 +10,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from ackproof.quantities.evidence import Evidence
-from ackproof.rundir.documents import AuditFile, CaseFile, Client, Document, RecordCounts
+from ackproof.rundir.document import Document
+from ackproof.rundir.documents import AuditFile, CaseFile, Client, RecordCounts
 from ackproof.rundir.layout import CaseDir, client_folder
 from ackproof.rundir.metadata import LogEnded, write_metadata
 from ackproof.rundir.observed import OffsetCommit

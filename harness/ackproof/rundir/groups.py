@@ -1,0 +1,244 @@
+"""Consumer groups of a run: ledgers of their members, the history of `__consumer_offsets`, and what became of them.
+
+A member prints the events of docs/clients.md to `clients/<id>/lines.jsonl`. When it has ended, the harness converts
+these into one part of each ledger: `ledger/{deliveries,commits,membership}/client=<id>/part-000000.parquet`.
+No column is ever null; -1 and '' are unknown. Times are ns since the run began.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum, StrEnum
+from typing import Final, NamedTuple
+
+import pyarrow as pa
+
+from ackproof.rundir.committed import GroupOffsets
+from ackproof.rundir.document import Document
+from ackproof.rundir.schema import required
+
+
+class CommitResult(IntEnum):
+    """What a member knows of a commit: column `result` of `COMMITS`."""
+
+    ACCEPTED = 0
+    REFUSED = 1
+    """The coordinator answered with an error that is thrown before the append."""
+    UNKNOWN = 2
+    """No answer, a time-out, or an error after which the commit may be in the log."""
+
+
+class ProcessingState(IntEnum):
+    """Whether the processing of a record has an effect: column `state` of `DELIVERIES`."""
+
+    NOT_PROCESSED = 0
+    EFFECTIVE = 1
+    ABORTED = 2
+    """It was processed in a transaction that was aborted."""
+    UNKNOWN = 3
+    """It was processed in a transaction whose outcome is unknown."""
+
+
+class MembershipEvent(StrEnum):
+    """Column `event` of `MEMBERSHIP`."""
+
+    ASSIGNED = "assigned"
+    REVOKED = "revoked"
+    LOST = "lost"
+    POSITION = "position"
+    """The group's committed offset of an assigned partition, as the coordinator answered the member: `offset`, -1
+    for none. `from_offset` is -1."""
+    RESET = "reset"
+    """The member went on at `offset`, because its position `from_offset` was not in the log (-1: nothing was
+    committed)."""
+    CLOSED = "closed"
+
+
+DELIVERIES: Final = required(
+    ("group", pa.string()),
+    ("member", pa.int32()),
+    ("generation", pa.int32()),
+    ("batch", pa.int64()),
+    ("topic", pa.string()),
+    ("partition", pa.int32()),
+    ("offset", pa.int64()),
+    ("producer", pa.int32()),
+    ("seq", pa.int64()),
+    ("delivered_ns", pa.int64()),
+    ("processed_ns", pa.int64()),
+    ("state", pa.int8()),
+    ("commit", pa.int64()),
+)
+"""One row per record that a member was handed, in the order of delivery.
+
+`member`: number N of the client `gN`. `generation`: of its member (classic) or its member epoch (KIP-848) at the poll.
+`batch`: number of the poll. `producer`, `seq`: identity in the record's value. `processed_ns`: -1 if it was not
+processed. `state`: a `ProcessingState`. `commit`: number of the transaction that processed it; -1 without."""
+
+COMMITS: Final = required(
+    ("group", pa.string()),
+    ("member", pa.int32()),
+    ("number", pa.int64()),
+    ("generation", pa.int32()),
+    ("generation_after", pa.int32()),
+    ("topic", pa.string()),
+    ("partition", pa.int32()),
+    ("offset", pa.int64()),
+    ("begun_ns", pa.int64()),
+    ("done_ns", pa.int64()),
+    ("result", pa.int8()),
+    ("error", pa.string()),
+    ("transaction", pa.bool_()),
+)
+"""One row per partition of a commit that a member asked for; automatic commits of a library have none.
+
+`generation`, `generation_after`: before the call, and after its answer. `begun_ns`: just before the call. `done_ns`: of
+the answer, -1 for none. `result`: a `CommitResult`. `transaction`: the offsets were sent in a transaction."""
+
+MEMBERSHIP: Final = required(
+    ("group", pa.string()),
+    ("member", pa.int32()),
+    ("event", pa.string()),
+    ("member_id", pa.string()),
+    ("generation", pa.int32()),
+    ("topic", pa.string()),
+    ("partition", pa.int32()),
+    ("from_offset", pa.int64()),
+    ("offset", pa.int64()),
+    ("why", pa.string()),
+    ("t_ns", pa.int64()),
+)
+"""One row per partition of an event of a member, in order of time. An event without partitions has one row with
+partition -1. `event`: a `MembershipEvent`. `member_id`: the coordinator's name of the member. `why`: of a reset, the
+library's name of the error."""
+
+
+class LogDecision(IntEnum):
+    """Whether an offset in the log counts: column `decision` of `OFFSETS_LOG`."""
+
+    IN_FORCE = 0
+    """A plain record, or one of a transaction with a commit marker."""
+    ABORTED = 1
+    PENDING = 2
+    """One of a transaction without a marker."""
+
+
+class OffsetsRecord(StrEnum):
+    """Column `record` of `OFFSETS_LOG`."""
+
+    COMMIT = "commit"
+    """OffsetCommit: `offset` is the committed offset."""
+    REMOVED = "removed"
+    """A tombstone of OffsetCommit: the offset expired, or the group, the topic or the offset was deleted."""
+    GROUP = "group"
+    """A generation (GroupMetadata) or a group epoch (ConsumerGroupMetadata) begins: `epoch`; -1: it was deleted."""
+    MEMBER = "member"
+    """ConsumerGroupCurrentMemberAssignment: `member_id` has the member epoch `epoch`; -1: it left. One row for each
+    assigned partition, with its assignment epoch in `offset` (-1 before Kafka 4.3); partition -1 for none."""
+
+
+OFFSETS_LOG: Final = required(
+    ("node", pa.int32()),
+    ("log_partition", pa.int32()),
+    ("log_offset", pa.int64()),
+    ("timestamp_ms", pa.int64()),
+    ("record", pa.string()),
+    ("group", pa.string()),
+    ("topic", pa.string()),
+    ("partition", pa.int32()),
+    ("offset", pa.int64()),
+    ("epoch", pa.int32()),
+    ("member_id", pa.string()),
+    ("producer_id", pa.int64()),
+    ("decision", pa.int8()),
+    ("decided_at", pa.int64()),
+    ("member", pa.int32()),
+    ("number", pa.int64()),
+    ("generation", pa.int32()),
+)
+"""`observed/offsets-log.parquet`: one row per record of a group in each replica's log of `__consumer_offsets`, ordered
+by node, log partition and log offset. `record`: an `OffsetsRecord`. `decision`: a `LogDecision`; `decided_at`: log
+offset of the marker, else -1. `member`, `number`, `generation`: of the commit that wrote it, from its metadata
+(`CommitMetadata`); -1 if it has none. Groups that the experiment does not have are left out."""
+
+
+class CommitMetadata(NamedTuple):
+    """Metadata of a commit of a member, by which the log of `__consumer_offsets` names the committer."""
+
+    member: int
+    generation: int
+    number: int
+
+    def __str__(self) -> str:
+        return f"ackproof {self.member} {self.generation} {self.number}"
+
+    @classmethod
+    def parse(cls, text: str) -> CommitMetadata | None:
+        """Return the metadata in the text of a commit; None for other text. librdkafka appends a NUL."""
+        words = text.rstrip("\0").split(" ")
+        if len(words) != 4 or words[0] != "ackproof":
+            return None
+        try:
+            return cls(*map(int, words[1:]))
+        except ValueError:
+            return None
+
+
+class MemberEnd(Document):
+    """How one member ended. `client`: its id. `status`: exit status, negative for a signal. `asked`: it was asked to
+    stop, by the end of the run or a fault. `killed`: a fault killed it. `last_words`: end of its standard error."""
+
+    client: str
+    group: str
+    member: int
+    pid: int
+    started_ns: int
+    """On CLOCK_MONOTONIC."""
+    status: int
+    asked: bool
+    killed: bool = False
+    instance: str = ""
+    """Its group.instance.id; '' for a dynamic member."""
+    last_words: str = ""
+
+
+class OffsetsHistory(Document):
+    """How whole one replica's log of `__consumer_offsets` is: it is a history of all commits only if it was neither
+    cleaned nor cut. `log_start`, `log_end`: -1 unknown. `cleaned`: offsets are missing between its records.
+    `reason`: why it could not be read; '' if it was."""
+
+    node: int
+    partition: int
+    log_start: int = -1
+    log_end: int = -1
+    cleaned: bool = False
+    reason: str = ""
+
+    @property
+    def whole(self) -> bool:
+        return not self.reason and not self.cleaned and self.log_start == 0
+
+
+class GroupEnd(Document):
+    """What became of one group. `committed`: its offsets at rest. `ends`: (topic, partition, high watermark) of its
+    input when the producers had stopped. `caught_up`: it committed all of that in time. `idle_s`: seconds since its
+    last progress when the wait ended. `output_ends`: high watermarks of its output when that was read. `problem`: why
+    the output could not be read whole; '' if it could."""
+
+    group: str
+    committed: GroupOffsets
+    ends: tuple[tuple[str, int, int], ...] = ()
+    caught_up: bool = False
+    waited_s: float = 0.0
+    idle_s: float = 0.0
+    output_ends: tuple[tuple[str, int, int], ...] = ()
+    problem: str = ""
+
+
+class GroupsFile(Document):
+    """`observed/groups.json`. Runs without `workload.groups` have no such file."""
+
+    groups: tuple[GroupEnd, ...] = ()
+    members: tuple[MemberEnd, ...] = ()
+    histories: tuple[OffsetsHistory, ...] = ()
+    breaches: tuple[tuple[str, str], ...] = ()
+    """(client, breach of the contract) of members that are programs of the user."""
