@@ -7,6 +7,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from threading import Event as Flag
 from typing import Final, Protocol
 
@@ -15,6 +16,7 @@ from ackproof.base.wait import wait_until
 from ackproof.cluster.protocol import Cluster
 from ackproof.experiment.case import Case
 from ackproof.experiment.fault import Grip
+from ackproof.experiment.group import GroupProtocol
 from ackproof.rundir.partition import TopicPartition
 from ackproof.rundir.timeline import Timeline
 
@@ -77,6 +79,28 @@ class Clients(Processes, Protocol):
 
     def sent(self) -> int:
         """Return the number of records passed to the producers' libraries so far, at most 50 ms old."""
+
+
+class Groups(Processes, Protocol):
+    """Members of the workload's consumer groups."""
+
+    def group_of(self, client_id: str) -> str:
+        """Return the id of the member's group."""
+
+    def start_member(self, group: str) -> str:
+        """Start a further member of a group. Return its id."""
+
+    def stop_member(self, client_id: str) -> None:
+        """Ask a member to leave its group and to end."""
+
+    def tell(self, client_id: str, line: str) -> None:
+        """Write a line to a member's standard input. Raises OSError if it has ended."""
+
+    def use_protocol(self, group: str, protocol: GroupProtocol) -> None:
+        """Let members of the group that start from now on use this rebalance protocol."""
+
+    def output(self, client_id: str) -> Path:
+        """Return the file to which the member prints its events."""
 
 
 class Holds:
@@ -201,3 +225,5 @@ class FaultContext:
     """Marks of the processes that a fault starts; it also names the folder for their output. None: commands fail."""
     timeline: Timeline | None = None
     """Timeline for the progress of a fault of several steps. None: scripts fail."""
+    groups: Groups | None = None
+    """The members of consumer groups; None if there is none."""
