@@ -55,6 +55,28 @@ class Processes(Protocol):
         """Return True if it has sent or read something, or is closing already."""
 
 
+class Members(Processes, Protocol):
+    """Members of consumer groups."""
+
+    def group_of(self, client_id: str) -> str:
+        """Return the group of a member."""
+
+    def start_member(self, group: str) -> str:
+        """Start one more member of a group. Return its id. Raises KeyError for an unknown group."""
+
+    def stop_member(self, client_id: str) -> None:
+        """Ask a member to leave its group and to end. Returns at once."""
+
+    def tell(self, client_id: str, line: str) -> None:
+        """Write a line to a member's standard input. Raises OSError if it has ended."""
+
+    def use_protocol(self, group: str, protocol: GroupProtocol) -> None:
+        """Let members of a group that start from now on use this rebalance protocol, with its default assignor."""
+
+    def output(self, client_id: str) -> Path:
+        """Return the file to which a member prints its events."""
+
+
 class Clients(Processes, Protocol):
     """Producers and readers of the workload."""
 
@@ -79,28 +101,6 @@ class Clients(Processes, Protocol):
 
     def sent(self) -> int:
         """Return the number of records passed to the producers' libraries so far, at most 50 ms old."""
-
-
-class Groups(Processes, Protocol):
-    """Members of the workload's consumer groups."""
-
-    def group_of(self, client_id: str) -> str:
-        """Return the id of the member's group."""
-
-    def start_member(self, group: str) -> str:
-        """Start a further member of a group. Return its id."""
-
-    def stop_member(self, client_id: str) -> None:
-        """Ask a member to leave its group and to end."""
-
-    def tell(self, client_id: str, line: str) -> None:
-        """Write a line to a member's standard input. Raises OSError if it has ended."""
-
-    def use_protocol(self, group: str, protocol: GroupProtocol) -> None:
-        """Let members of the group that start from now on use this rebalance protocol."""
-
-    def output(self, client_id: str) -> Path:
-        """Return the file to which the member prints its events."""
 
 
 class Holds:
@@ -225,5 +225,5 @@ class FaultContext:
     """Marks of the processes that a fault starts; it also names the folder for their output. None: commands fail."""
     timeline: Timeline | None = None
     """Timeline for the progress of a fault of several steps. None: scripts fail."""
-    groups: Groups | None = None
-    """The members of consumer groups; None if there is none."""
+    groups: Members | None = None
+    """Members of consumer groups; None if there are none."""

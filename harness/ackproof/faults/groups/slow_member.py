@@ -21,7 +21,7 @@ from ackproof.experiment.exposure import Draw
 from ackproof.experiment.fault import Complaints
 from ackproof.experiment.problems import Data
 from ackproof.faults.clients.client import ClientFault, ClientInjection
-from ackproof.faults.context import FaultContext, Groups
+from ackproof.faults.context import FaultContext, Members
 from ackproof.faults.injection import Aim, injects
 
 OF_TIME: Final = 0.8
@@ -72,7 +72,7 @@ class SlowMember(ClientFault):
 class _Pace:
     """Times at which lines of processed records came to a file, as they were seen. Whole lines are not awaited."""
 
-    def __init__(self, groups: Groups, client: ClientProcess) -> None:
+    def __init__(self, groups: Members, client: ClientProcess) -> None:
         self.client = client
         self._path = groups.output(client.id)
         self._at = self._path.stat().st_size
@@ -108,7 +108,7 @@ class _SlowMemberInjection(ClientInjection[SlowMember]):
         self._still_s = OF_TIME * fault.record_time
 
     @property
-    def groups(self) -> Groups:
+    def groups(self) -> Members:
         if self.context.groups is None:
             raise self.not_confirmed("no consumer group of ours runs here")
         return self.context.groups

@@ -24,7 +24,7 @@ from ackproof.experiment.fault import Complaints, FaultSpec
 from ackproof.experiment.group import GroupName
 from ackproof.experiment.kafka import numbers
 from ackproof.experiment.problems import Data
-from ackproof.faults.context import FaultContext, Groups
+from ackproof.faults.context import FaultContext, Members
 from ackproof.faults.injection import READY_WITHIN_S, Injection
 
 CONSUMER_SINCE = (4, 0)
@@ -89,7 +89,7 @@ class GroupInjection(Injection[GroupT]):
     """Base of the injections of faults of a group: starts and stops members, and waits for what others say of them."""
 
     @property
-    def groups(self) -> Groups:
+    def groups(self) -> Members:
         if self.context.groups is None:
             raise self.not_confirmed("no consumer group of ours runs here")
         return self.context.groups
