@@ -99,6 +99,8 @@ class FaultConfirmed(EventDetail):
     witness: str = ""
     killed: dict[str, int] | None = None
     """Client → id of its process that the fault killed; None: not stated, as in runs of older versions."""
+    clients: tuple[str, ...] = ()
+    """Ids of the clients that the fault hit."""
 
 
 class FaultHealed(EventDetail):
