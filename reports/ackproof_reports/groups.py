@@ -14,14 +14,14 @@ import pyarrow.compute as pc
 
 from ackproof.rundir import storage
 from ackproof.rundir.documents import GroupCounts
-from ackproof.rundir.groups import COMMITS, MEMBERSHIP, CommitResult, GroupEnd, MemberEnd, MembershipEvent
+from ackproof.rundir.groups import CommitResult, GroupEnd, MemberEnd, MembershipEvent
 from ackproof.rundir.layout import CaseDir, client_folder
-from ackproof.rundir.ledger import parts, read_parts
+from ackproof.rundir.ledger import parts
 from ackproof.rundir.lifelines import Lifelines
 from ackproof.rundir.model import PredictedGroupClass
 from ackproof.rundir.partition import TopicPartition
-from ackproof.rundir.timeline import ClientDied
 from ackproof_reports.course import Course, struck_faults
+from ackproof_reports.incidents import Incident, MemberLife
 from ackproof_reports.loading import CaseView
 from ackproof_reports.picture import LANES_WIDTH, LEFT, Bar, ChartData, Lanes, ShownTime, draw_lanes
 from ackproof_reports.wording import joined, number, one_line, plural
@@ -63,22 +63,6 @@ class MemberLane:
     commits: str
     signs: tuple[Sign, ...]
     said: str
-
-
-@dataclass(frozen=True)
-class Incident:
-    """Something that happened to a member, `t_ns` after the run's start. `last_ns`: time of the last of `count` alike
-    ones."""
-
-    t_ns: int
-    member: str
-    kind: str
-    text: str
-    last_ns: int = -1
-    count: int = 1
-
-    def __str__(self) -> str:
-        return self.text if self.count == 1 else f"{self.count} times {self.text}"
 
 
 @dataclass(frozen=True)
@@ -203,16 +187,12 @@ def last_activity(case: CaseView, absent: list[str]) -> int:
     return last
 
 
-class _Member:
+class _Member(MemberLife):
     """What the files of a run say of one member. Raises OSError, ArrowException if its ledgers cannot be read."""
 
     def __init__(self, run: CaseDir, end: MemberEnd, life: Lifelines, end_ns: int, span: ShownTime) -> None:
+        super().__init__(run, life, end.client)
         self.end, self.end_ns, self.span = end, end_ns, span
-        self.own = life.client(end.client)
-        self.faults = [one for one in life.every_fault.values() if end.client in one.clients]
-        self.commits = read_parts(run.commits_ledger / client_folder(end.client), COMMITS)
-        self.membership = read_parts(run.membership / client_folder(end.client), MEMBERSHIP).to_pylist()
-        self.incidents = tuple(_merged(sorted(self._incidents(), key=lambda one: one.t_ns)))
         self.processed = 0
         held = np.zeros(_BINS, np.int64)
         for path in parts(run.deliveries / client_folder(end.client)):
@@ -223,45 +203,12 @@ class _Member:
                     self.processed += int((done >= 0).sum())
                     held += _counts(span, came, np.where(done >= 0, done, came))
         self.work = held > 0
-        """For each column whether it held records that it processed, or had been handed records."""
-
-    def _incidents(self) -> Iterator[Incident]:
-        name = self.end.client
-        for fault in self.faults:
-            pauses = fault.kind.startswith("pause")
-            kind, text = (
-                ("paused" if pauses else "killed"),
-                f"{fault.done} by fault {fault.name}, {fault.title}",
-            )
-            yield Incident(fault.confirmed or 0, name, kind, text)
-            if pauses and fault.healed is not None:
-                yield Incident(fault.healed, name, "resumed", "resumed")
-        for event in self.own.ends:
-            if isinstance(event.what, ClientDied):
-                yield Incident(event.t_ns, name, "killed", f"died, status {event.what.status}")
-        for row in self.membership:
-            place = f"{row['topic']}/{row['partition']}"
-            if row["event"] == MembershipEvent.LOST:
-                yield Incident(row["t_ns"], name, "lost", f"lost {place}, generation {row['generation']}")
-            elif row["event"] == MembershipEvent.RESET:
-                came = "no committed offset" if row["from_offset"] < 0 else number(row["from_offset"])
-                text = f"reset {place} from {came} to {number(row['offset'])}: {row['why']}"
-                yield Incident(row["t_ns"], name, "reset", text)
-        columns = (
-            self.commits.column(name).to_pylist() for name in ("result", "begun_ns", "done_ns", "error")
-        )
-        for result, begun, done, error in zip(*columns, strict=True):
-            if result != CommitResult.ACCEPTED:
-                kind = CommitResult(result).name.lower()
-                why = error or "no answer"
-                yield Incident(max(begun, done), name, kind, f"commit {kind}: {why}")
+        """For each column whether it was handed records, or held some that it processed later."""
 
     def lane(self, y: int) -> MemberLane:
         accepted = self.commits.filter(pc.equal(self.commits.column("result"), CommitResult.ACCEPTED.value))
         done = np.asarray(accepted.column("done_ns"), np.int64)
-        frozen = [
-            (one.confirmed, one.healed, one.title) for one in self.faults if one.kind.startswith("pause")
-        ]
+        frozen = [(one.confirmed, one.healed, one.title) for one in self.pauses]
         told = [f"processed {plural(self.processed, 'record')}", f"{plural(len(done), 'commit')} accepted"]
         told += [f"{one} at {one.t_ns / 1e9:.1f} s" for one in self.incidents[:8]]
         return MemberLane(
@@ -318,13 +265,6 @@ class _Member:
                 places.setdefault((round(self.span.x(one.t_ns) / 4) * 4, one.kind), []).append(one)
         for (x, kind), found in places.items():
             yield Sign(x, kind, "; ".join(f"{one.t_ns / 1e9:.3f} s {one}" for one in found[:5]))
-
-
-def _merged(found: Iterable[Incident]) -> Iterator[Incident]:
-    """Yield incidents in order; those that follow each other and read alike are one, at the time of the first."""
-    for _, alike in groupby(found, lambda one: (one.kind, one.text)):
-        first, *rest = alike
-        yield replace(first, last_ns=rest[-1].t_ns, count=1 + len(rest)) if rest else first
 
 
 def _name_places(owned: Iterable[TopicPartition]) -> str:

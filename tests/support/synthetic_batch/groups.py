@@ -21,7 +21,8 @@ from ackproof.rundir.groups import (
 )
 from ackproof.rundir.layout import CaseDir
 from ackproof.rundir.model import Chance, PredictedGroupClass, PredictionFile
-from ackproof.rundir.schema import GROUP_FINDINGS
+from ackproof.rundir.outcome import Outcome
+from ackproof.rundir.schema import GROUP_FINDINGS, PRODUCED
 from ackproof.rundir.service import OUTPUT
 from ackproof.rundir.timeline import Event, EventKind
 from synthetic_batch.recipes import WALL_NS, ns
@@ -32,6 +33,9 @@ KILLED_S, FROZEN_S, RESUMED_S = 6.05, 4.5, 10.8
 UNPROCESSED = range(12)
 """Records of its last batch that the killed member g1 did not process, counted from the batch's end."""
 
+SKIPPED = 15
+"""Records that the reset of g0 passed over."""
+
 
 class _Member:
     def __init__(self, number: int) -> None:
@@ -41,7 +45,9 @@ class _Member:
         self.membership: list[dict[str, object]] = []
         self._batch, self._number = count(), count()
 
-    def event(self, event: str, partition: int, t_s: float, came: int = -1, to: int = -1, why: str = "") -> None:
+    def event(
+        self, event: str, partition: int, t_s: float, came: int = -1, to: int = -1, why: str = ""
+    ) -> None:
         place = {"topic": "orders", "partition": partition, "from_offset": came, "offset": to}
         who = {"group": GROUP, "member": self.number, "member_id": f"m-{self.number}"}
         self.membership.append(
@@ -103,7 +109,7 @@ def add_group(run: CaseDir) -> tuple[int, int]:
     for member in (g0, g2, g3):
         member.generation = 2
     g0.event("assigned", 2, 8.6)
-    g0.event("reset", 2, 8.61, came=ends[2], to=ends[2] + 15, why="_AUTO_OFFSET_RESET")
+    g0.event("reset", 2, 8.61, came=ends[2], to=ends[2] + SKIPPED, why="_AUTO_OFFSET_RESET")
     g0.event("revoked", 2, 11.1)
     g2.generation = 1
     g2.commit(2, ends[2] + BATCH, RESUMED_S + 0.01, error="UNKNOWN_MEMBER_ID")
@@ -111,6 +117,8 @@ def add_group(run: CaseDir) -> tuple[int, int]:
     g2.generation = g0.generation = g3.generation = 3
     g3.event("assigned", 1, 8.6)
     g2.event("assigned", 2, 11.2)
+    skipped = range(ends[2], ends[2] + SKIPPED)
+    ends[2] += SKIPPED
     for member, partition, t_s in ((g3, 1, 8.7), (g2, 2, 11.3)):
         while t_s < 13.4:
             ends[partition] = member.batch(partition, ends[partition], t_s)
@@ -119,12 +127,22 @@ def add_group(run: CaseDir) -> tuple[int, int]:
         member.event("closed", -1, 14.0)
     for member in members:
         member.save(run)
-    _documents(run, members, ends, gone)
+    _documents(run, members, ends, gone, skipped)
+    sent = [
+        {"producer": partition, "seq": seq, "topic": "orders", "partition": partition, "offset": seq}
+        | {"sent_ns": ns(2.4), "done_ns": ns(2.41), "outcome": int(Outcome.ACKED), "error": 0, "txn": -1}
+        for partition, end in enumerate(ends)
+        for seq in range(end)
+    ]
+    (run.produced / "client=p0").mkdir(parents=True)
+    pq.write_table(
+        pa.Table.from_pylist(sent, schema=PRODUCED), run.produced / "client=p0" / "part-000000.parquet"
+    )
     _timeline(run)
     return 1, gone
 
 
-def _documents(run: CaseDir, members: list[_Member], ends: list[int], gone: int) -> None:
+def _documents(run: CaseDir, members: list[_Member], ends: list[int], gone: int, skipped: range) -> None:
     offsets = tuple(("orders", partition, end) for partition, end in enumerate(ends))
     GroupsFile(
         groups=(
@@ -144,18 +162,26 @@ def _documents(run: CaseDir, members: list[_Member], ends: list[int], gone: int)
         ),
     ).save(run.groups)  # fmt: skip
     lost = [("undelivered", gone + at, 1, 1) for at in UNPROCESSED]
-    skipped = [("skipped-by-reset", ends[2] - at, 2, 0) for at in (3, 2, 1)]
+    passed = [("skipped-by-reset", offset, 2, 0) for offset in skipped]
     rows = [
         {"class": name, "topic": "orders", "partition": partition, "producer": partition, "seq": offset}
         | {"offset": offset, "detail": "", "group": GROUP, "member": member}
-        for name, offset, partition, member in lost + skipped
+        for name, offset, partition, member in lost + passed
     ]
     pq.write_table(pa.Table.from_pylist(rows, schema=GROUP_FINDINGS), run.findings / "part-9.parquet")
     output = [{"producer": 0, "seq": 5, "partition": 0, "offset": 77}] * 2
     pq.write_table(pa.Table.from_pylist(output, schema=OUTPUT), run.group_output(GROUP))
     counts = dict.fromkeys(
-        ("undelivered", "skipped-by-reset", "redelivered", "lost-commit", "regressed-commit", "zombie-commit"), 0
-    ) | {"undelivered": len(lost), "skipped-by-reset": len(skipped)}
+        (
+            "undelivered",
+            "skipped-by-reset",
+            "redelivered",
+            "lost-commit",
+            "regressed-commit",
+            "zombie-commit",
+        ),
+        0,
+    ) | {"undelivered": len(lost), "skipped-by-reset": len(passed)}
     rows_of = [row for one in members for row in one.deliveries]
     audit = AuditFile.load(run.audit_json)
     group = GroupCounts(
@@ -164,6 +190,7 @@ def _documents(run: CaseDir, members: list[_Member], ends: list[int], gone: int)
         input=sum(ends),
         delivered=len(rows_of),
         processed=sum(row["processed_ns"] != -1 for row in rows_of),
+        output=len(output),
         accepted=sum(len(one.commits) for one in members) - 1,
         refused=1,
         reasons=("two-owners: the ledger of member g9 is missing",),
@@ -172,7 +199,9 @@ def _documents(run: CaseDir, members: list[_Member], ends: list[int], gone: int)
     why = "billing: a member commits before it processes (at most once)"
     judged = VerdictFile.load(run.verdict_json)
     classes = [
-        ClassJudgement(anomaly=name, count=count, forbidden=name not in ("undelivered", "redelivered"), why=why)
+        ClassJudgement(
+            anomaly=name, count=count, forbidden=name not in ("undelivered", "redelivered"), why=why
+        )
         for name, count in counts.items()
     ]
     judged.model_copy(update={"classes": (*judged.classes, *classes)}).save(run.verdict_json)
