@@ -129,6 +129,11 @@ class GroupSpec(Spec):
         return "error" if self.start == "committed" else self.start
 
     @property
+    def stalled_after(self) -> float:
+        """Seconds without progress after which the group counts as stalled, unless the experiment has a bound."""
+        return self.settle / 2
+
+    @property
     def library(self) -> str:
         """Name of the members' client library in `rundir.guarantees`."""
         return self.client.library

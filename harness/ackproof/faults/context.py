@@ -53,6 +53,19 @@ class Processes(Protocol):
         """Return True if it has sent or read something, or is closing already."""
 
 
+class Members(Processes, Protocol):
+    """Members of consumer groups."""
+
+    def group_of(self, client_id: str) -> str:
+        """Return the group of a member."""
+
+    def start_member(self, group: str) -> str:
+        """Start one more member of a group. Return its id. Raises KeyError for an unknown group."""
+
+    def stop_member(self, client_id: str) -> None:
+        """Ask a member to leave its group and to end. Returns at once."""
+
+
 class Clients(Processes, Protocol):
     """Producers and readers of the workload."""
 
@@ -201,3 +214,5 @@ class FaultContext:
     """Marks of the processes that a fault starts; it also names the folder for their output. None: commands fail."""
     timeline: Timeline | None = None
     """Timeline for the progress of a fault of several steps. None: scripts fail."""
+    groups: Members | None = None
+    """Members of consumer groups; None if there are none."""
