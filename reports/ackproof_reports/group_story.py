@@ -44,7 +44,7 @@ _STATES = {
     ProcessingState.ABORTED: ", in a transaction that was aborted",
     ProcessingState.UNKNOWN: ", in a transaction whose outcome is unknown",
 }
-_FATES = frozenset({"killed", "paused", "lost", "refused", "unknown"})
+_FATES = frozenset({"killed", "paused", "slowed", "fault", "lost", "refused", "unknown"})
 _MOST_FATES = 3
 _NEAR_COMMITS = 6
 """Number of commits that are told before and after the one of a finding."""

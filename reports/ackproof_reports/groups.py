@@ -261,7 +261,10 @@ class _Member(MemberLife):
     def _signs(self) -> Iterator[Sign]:
         places: dict[tuple[float, str], list[Incident]] = {}
         for one in self.incidents:
-            if one.kind not in ("paused", "resumed") and self.span.begin <= one.t_ns <= self.span.end:
+            if (
+                one.kind not in ("paused", "slowed", "over", "fault")
+                and self.span.begin <= one.t_ns <= self.span.end
+            ):
                 places.setdefault((round(self.span.x(one.t_ns) / 4) * 4, one.kind), []).append(one)
         for (x, kind), found in places.items():
             yield Sign(x, kind, "; ".join(f"{one.t_ns / 1e9:.3f} s {one}" for one in found[:5]))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from itertools import groupby
+from typing import Final
 
 import pyarrow as pa
 
@@ -16,11 +17,14 @@ from ackproof.rundir.timeline import ClientDied
 from ackproof_reports.mechanics import Row
 from ackproof_reports.wording import number
 
+_LASTING: Final = {"pause_client": "paused", "slow_member": "slowed"}
+"""Faults under which a member goes on being one, by kind, with the kind of the incident."""
+
 
 @dataclass(frozen=True)
 class Incident:
-    """Something that happened to a member, `t_ns` after the run's start. `kind`: killed, paused, resumed, lost, reset,
-    refused or unknown. `last_ns`: time of the last of `count` alike ones."""
+    """Something that happened to a member, `t_ns` after the run's start. `kind`: killed, paused, slowed, over (such a
+    fault), fault (another), lost, reset, refused or unknown. `last_ns`: time of the last of `count` alike ones."""
 
     t_ns: int
     member: str
@@ -45,7 +49,7 @@ class MemberLife:
         self.faults = [
             one for one in lines.every_fault.values() if client in one.clients and one.confirmed is not None
         ]
-        self.pauses = [one for one in self.faults if one.kind.startswith("pause")]
+        self.pauses = [one for one in self.faults if one.kind in _LASTING]
         self.commits: pa.Table = read_parts(run.commits_ledger / client_folder(client), COMMITS)
         self.membership: list[Row] = read_parts(
             run.membership / client_folder(client), MEMBERSHIP
@@ -57,11 +61,11 @@ class MemberLife:
     def _incidents(self) -> Iterator[Incident]:
         name = self.client
         for fault in self.faults:
-            kind = "paused" if fault in self.pauses else "killed"
+            kind = _LASTING.get(fault.kind) or ("killed" if fault.kind.startswith("kill") else "fault")
             text = f"{fault.done} by fault {fault.name}, {fault.title}"
             yield Incident(fault.confirmed or 0, name, kind, text)
             if fault in self.pauses and fault.healed is not None:
-                yield Incident(fault.healed, name, "resumed", "resumed")
+                yield Incident(fault.healed, name, "over", f"fault {fault.name} over")
         for event in self.own.ends:
             if isinstance(event.what, ClientDied):
                 yield Incident(event.t_ns, name, "killed", f"died, status {event.what.status}")

@@ -239,9 +239,7 @@ class FaultDriver:
             did = injection.inject()
             witness = injection.confirm()
             now_ns = self._timeline.clock.now()
-            self._go(
-                self._lives[number].confirm(now_ns, did, witness, injection.killed, injection.clients_hit)
-            )
+            self._go(self._lives[number].confirm(now_ns, did, witness, injection.killed))
             self._await(partial(self._to_heal, number, injection), f"the end of fault {number}")
         except Exception as error:  # noqa: BLE001 — a thread's crash must become a fact of the run, not vanish
             self._go(self._lives[number].fail(_words(error), to_undo=injection is not None))

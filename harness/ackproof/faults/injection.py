@@ -78,11 +78,6 @@ class Injection(ABC, Generic[SpecT]):
         """Return client → process id if the fault kills clients; None for other faults."""
         return None
 
-    @property
-    def clients_hit(self) -> tuple[str, ...]:
-        """Return the ids of the clients that the fault hit."""
-        return ()
-
     def put_back(self) -> str:
         """Undo changes of the cluster's metadata; return what was done, '' for nothing. Called if healing
         failed, after all faults are over."""

@@ -48,7 +48,7 @@ class FaultLife:
     kind: str = "fault"
     nodes: tuple[int, ...] = ()
     clients: tuple[str, ...] = ()
-    """Ids of the clients that it hit; empty in runs of older versions."""
+    """Ids of the clients that it hit."""
     number: int = 0
     done: str = ""
     """Effect on a node, as a participle: `killed`."""
@@ -203,7 +203,7 @@ def _next_fault_life(life: FaultLife, event: Event) -> FaultLife:
     if isinstance(what, FaultAsked):
         return FaultLife(at, what.kind, what.nodes, number=life.number, done=what.done, role=what.role)
     match what:
-        case FaultConfirmed(witness=witness, clients=clients):
+        case FaultConfirmed(witness=witness, clients=clients or ()):
             return replace(life, confirmed=at, witness=witness, clients=clients)
         case FaultHealed(begun_ns=begun_ns):
             return replace(life, healed=begun_ns or at)

@@ -99,8 +99,8 @@ class FaultConfirmed(EventDetail):
     witness: str = ""
     killed: dict[str, int] | None = None
     """Client → id of its process that the fault killed; None: not stated, as in runs of older versions."""
-    clients: tuple[str, ...] = ()
-    """Ids of the clients that the fault hit."""
+    clients: tuple[str, ...] | None = None
+    """Ids of the clients that it hit; None: it hits no clients, or it is not stated."""
 
 
 class FaultHealed(EventDetail):

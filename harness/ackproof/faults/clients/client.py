@@ -178,10 +178,6 @@ class ClientInjection(Injection[ClientT]):
             raise self.not_confirmed("no workload of ours runs here")
         return found
 
-    @property
-    def clients_hit(self) -> tuple[str, ...]:
-        return tuple(client.id for client in self.hit)
-
     def choose(self) -> list[ClientProcess]:
         """Return the clients to hit. Raises `FaultNotConfirmed` if none of them runs."""
         running = self.processes.running()
