@@ -203,8 +203,8 @@ def _next_fault_life(life: FaultLife, event: Event) -> FaultLife:
     if isinstance(what, FaultAsked):
         return FaultLife(at, what.kind, what.nodes, number=life.number, done=what.done, role=what.role)
     match what:
-        case FaultConfirmed(witness=witness, clients=clients or ()):
-            return replace(life, confirmed=at, witness=witness, clients=clients)
+        case FaultConfirmed(witness=witness, clients=clients):
+            return replace(life, confirmed=at, witness=witness, clients=clients or ())
         case FaultHealed(begun_ns=begun_ns):
             return replace(life, healed=begun_ns or at)
         case FaultRecovered(witness=witness):
