@@ -18,6 +18,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, TypeAlias, TypeVar
 
@@ -86,12 +87,25 @@ class Lines:
                 data = data[os.write(self._descriptor, data) :]
 
 
+@dataclass
+class Pace:
+    """Seconds that a member takes for each record now. `usual_s`: those of its settings; a fault may change it."""
+
+    usual_s: float
+    record_s: float
+
+    def change(self, seconds: str) -> None:
+        """Take this time from the next record on; '': the usual one."""
+        self.record_s = float(seconds) if seconds else self.usual_s
+
+
 class MemberProcess:
     """One member: polls, processes, commits as its settings say, and prints it all. Everything runs in one thread;
     `stop` is set by another."""
 
-    def __init__(self, settings: MemberSettings, stop: threading.Event, lines: Lines) -> None:
+    def __init__(self, settings: MemberSettings, pace: Pace, stop: threading.Event, lines: Lines) -> None:
         self.settings = settings
+        self.pace = pace
         self.stop = stop
         self.lines = lines
         self.decode = BulkDecoder(settings.run_id, tuple(settings.topics))
@@ -329,14 +343,14 @@ class MemberProcess:
         """Process records; a copy counts as processed when its broker has acknowledged it."""
         producer = self.producer
         for record in records:
-            if self.settings.record_s > 0:
-                _work(self.settings.record_s)
+            if self.pace.record_s > 0:
+                _work(self.pace.record_s)
             if producer is None:
                 self._tell_processed(record)
             else:
                 self._copy(producer, record, self._on_copied(record))
                 producer.poll(0)
-            if self.settings.record_s > 0:
+            if self.pace.record_s > 0:
                 self._commit_in_time()
                 self.lines.flush()
         if producer is not None:
@@ -447,11 +461,11 @@ class MemberProcess:
         try:
             producer.begin_transaction()
             for record in records:
-                if self.settings.record_s > 0:
-                    _work(self.settings.record_s)
+                if self.pace.record_s > 0:
+                    _work(self.pace.record_s)
                 self._copy(producer, record)
                 self._tell_processed(record)
-                if self.settings.record_s > 0:
+                if self.pace.record_s > 0:
                     self.lines.flush()
             self._read_group()
             group = self.client.consumer_group_metadata() if named else self._nobody()
@@ -538,22 +552,27 @@ def _on_error(error: KafkaError) -> None:
     sys.stderr.flush()
 
 
-def _listen(stop: threading.Event) -> None:
-    """Follow standard input: the line `stop` sets `stop`; its end means that the harness is gone."""
+def _listen(stop: threading.Event, pace: Pace) -> None:
+    """Follow standard input: `stop` sets `stop`, `record_time SECONDS` changes the pace, `record_time` sets it back. The
+    end of input means that the harness is gone."""
     for line in sys.stdin:
-        if line.strip() == "stop":
+        word, _, seconds = line.strip().partition(" ")
+        if word == "stop":
             stop.set()
+        elif word == "record_time":
+            pace.change(seconds)
     os._exit(EXIT_ORPHAN)
 
 
 def main(arguments: list[str]) -> int:
     """Run a member; the one argument is its settings file."""
-    stop = threading.Event()
-    threading.Thread(target=_listen, args=(stop,), daemon=True).start()
+    settings = MemberSettings.read(Path(arguments[0]))
+    stop, pace = threading.Event(), Pace(settings.record_s, settings.record_s)
+    threading.Thread(target=_listen, args=(stop, pace), daemon=True).start()
     gc.disable()
     lines = Lines()
     try:
-        return MemberProcess(MemberSettings.read(Path(arguments[0])), stop, lines).run()
+        return MemberProcess(settings, pace, stop, lines).run()
     except (KafkaException, MemberFailed) as error:
         lines.flush()
         sys.stderr.write(f"{error}\n")
