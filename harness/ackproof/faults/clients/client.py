@@ -1,7 +1,8 @@
-"""Faults of the workload's own clients, and of the instances of a service: killed, frozen. They work on every backend.
+"""Faults of the workload's own clients, of the members of consumer groups, and of the instances of a service: killed,
+frozen. They work on every backend.
 
-`client` selects them: `producer(0)`, `reader(1)` or `service(0)` by the order of start; `producer`, `reader` or
-`service` for one that runs, drawn from the seed; `producers`, `readers` or `services` for all. One that replaces
+`client` selects them: `producer(0)`, `reader(1)`, `member(0)` or `service(0)` by the order of start; `producer`,
+`reader`, `member` or `service` for one that runs, drawn from the seed; `producers`, … for all. One that replaces
 another gets the next free number.
 
 The witness is the kernel: the process and those that it started have ended, or all their threads are stopped and not
@@ -36,8 +37,9 @@ SEEN_WITHIN_S: Final = 10.0
 STILL_S: Final = 0.2
 """A process counts as stopped by SIGSTOP if none of its threads is scheduled for this many seconds."""
 READY_WITHIN_S: Final = 60.0
-ClientKind: TypeAlias = Literal["producer", "reader", "service"]
-_CLIENT: Final = re.compile(r"(producer|reader|service)(?:(s)|\(([0-9]{1,9})\))?\Z")
+ClientKind: TypeAlias = Literal["producer", "reader", "member", "service"]
+_PREFIXES: Final[dict[ClientKind, str]] = {"producer": "p", "reader": "r", "member": "g", "service": "s"}
+_CLIENT: Final = re.compile(r"(producer|reader|member|service)(?:(s)|\(([0-9]{1,9})\))?\Z")
 
 
 @dataclass(frozen=True)
@@ -54,15 +56,16 @@ class ClientSelector:
         match = _CLIENT.match(text.strip())
         if match is None:
             raise ValueError(
-                f"expected producer, producers, producer(0), or the same with reader or service, not '{text[:60]}'"
+                "expected producer, producers, producer(0), or the same with reader, member or service, "
+                f"not '{text[:60]}'"
             )
         number = None if match[3] is None else int(match[3])
         return cls(cast("ClientKind", match[1]), number, match[2] is not None)
 
     @property
     def prefix(self) -> str:
-        """Return the first letter of the ids of this kind."""
-        return self.kind[0]
+        """First letter of the ids of this kind."""
+        return _PREFIXES[self.kind]
 
     def among(self, running: Sequence[str], draw: int) -> tuple[str, ...]:
         """Return the selected ids of `running`, which is in order of start. `draw` (a random number ≥ 0) picks
@@ -86,9 +89,10 @@ ClientField: TypeAlias = Annotated[
     WithJsonSchema(
         {
             "type": "string",
-            "pattern": r"^(producer|reader|service)(s|\([0-9]+\))?$",
+            "pattern": r"^(producer|reader|member|service)(s|\([0-9]+\))?$",
             "title": "Clients",
-            "description": "Clients of the workload, or instances of its service: producer(0), reader, services, …",
+            "description": "Clients of the workload, members of its groups, or instances of its service: "
+            "producer(0), reader, members, …",
         }
     ),
 ]
@@ -101,7 +105,7 @@ class ClientFault(FaultSpec):
     IN_FORCE_S = 1.0
 
     client: ClientField = Field(
-        description="Clients: producer(0), producer (one, drawn), producers, reader, service(0), …"
+        description="Clients: producer(0), producer (one, drawn), producers, reader, member(0), service(0), …"
     )
 
     def check(self, spec: ExperimentSpec, say: Complaints) -> None:
@@ -110,6 +114,9 @@ class ClientFault(FaultSpec):
             say.report(("client",), f"{self.client} does not exist: set workload.consumers.live to 1 or more")
         if self.client.kind == "service" and spec.workload.service is None:
             say.report(("client",), f"{self.client} does not exist: write workload.service")
+
+        if self.client.kind == "member" and not spec.workload.groups:
+            say.report(("client",), f"{self.client} does not exist: write workload.groups")
 
     def disturbs(self, producer: int) -> bool:
         return self.client.kind == "producer" and self.client.number in {None, producer}
@@ -135,12 +142,16 @@ class ClientFault(FaultSpec):
 
 
 class KillClient(ClientFault):
-    """SIGKILL of clients while they send, or of instances of a service, with the processes that these started. Sends
+    """SIGKILL of clients while they send, of group members or of instances of a service, with the processes that these
+    started. Sends
     without an outcome are indeterminate. A new client replaces each."""
 
     KIND = "kill_client"
     DONE = "killed"
-    SUMMARY = "SIGKILL producers, readers or instances of a service in mid-flight; new ones take their place."
+    SUMMARY = (
+        "SIGKILL producers, readers, members of groups or instances of a service in mid-flight; new ones take their "
+        "place."
+    )
     HEALING = "start another"
     HOLD_KEY = "restart_after"
 
@@ -151,7 +162,8 @@ class PauseClient(ClientFault):
     KIND = "pause_client"
     DONE = "paused"
     SUMMARY = (
-        "Freeze producers, readers or instances of a service (SIGSTOP); later they resume where they were."
+        "Freeze producers, readers, members of groups or instances of a service (SIGSTOP); later they resume where "
+        "they were."
     )
     HEALING = "resume"
     HOLD_KEY = "for"
@@ -172,8 +184,10 @@ class ClientInjection(Injection[ClientT]):
 
     @property
     def processes(self) -> Processes:
-        serves = self.fault.client.kind == "service"
-        found = self.context.service if serves else self.context.clients
+        context = self.context
+        found = {"service": context.service, "member": context.groups}.get(
+            self.fault.client.kind, context.clients
+        )
         if found is None:
             raise self.not_confirmed("no workload of ours runs here")
         return found
@@ -259,7 +273,9 @@ class _KillClientInjection(ClientInjection[KillClient]):
     def confirm_healed(self) -> str:
         seen = [f"{self.await_work(name)} is at work" for name in self._others]
         witness = (
-            "its process and output" if self.fault.client.kind == "service" else "counters in shared memory"
+            "its process and output"
+            if self.fault.client.kind in ("service", "member")
+            else "counters in shared memory"
         )
         return f"{witness}: {', '.join(seen)}"
 
