@@ -26,6 +26,7 @@ from confluent_kafka import TopicPartition as ClientPartition
 
 from ackproof.clients.contract import EXIT_CLEAN, EXIT_ORPHAN, MemberSettings
 from ackproof.clients.librdkafka.membership import (
+    InstanceTaken,
     Lines,
     MemberFailed,
     Membership,
@@ -46,6 +47,7 @@ _CALL_S: Final = 10.0
 """Time-out of one call of the transactional producer; calls are repeated for `_INSIST_S`."""
 _INSIST_S: Final = 60.0
 _CLOSE_S: Final = 10.0
+_AGAIN_S: Final = 0.5
 
 
 class MemberProcess:
@@ -67,7 +69,7 @@ class MemberProcess:
         self.lines.add("started", client=settings.client)
         self.lines.flush()
         self.producer = self._start_producer() if settings.output else None
-        self.group = Membership(settings, stop, self.lines, self._commit_processed)
+        self.group = self._join()
 
     def run(self) -> int:
         """Work until asked to stop; then leave the group. Return the exit status. Raises `MemberFailed`, and
@@ -75,8 +77,10 @@ class MemberProcess:
         while not self.stop.is_set():
             messages = self.group.client.consume(self.settings.batch, _WAIT_S)
             records = [message for message in messages if message.error() is None]
-            if len(records) < len(messages):
+            try:
                 self.group.take_errors(messages)
+            except InstanceTaken:
+                self._join_again()
             self.group.resume()
             if records:
                 self._take(records)
@@ -91,6 +95,15 @@ class MemberProcess:
         self.group.client.close()
         self.group.tell("closed")
         return EXIT_CLEAN
+
+    def _join(self) -> Membership:
+        return Membership(self.settings, self.stop, self.lines, self._commit_processed)
+
+    def _join_again(self) -> None:
+        """Join as a new consumer: the library stops for good at a fatal error."""
+        self.group.client.close()
+        self.stop.wait(_AGAIN_S)
+        self.group = self._join()
 
     # -- records ----------------------------------------------------------------------------------------------------
 
@@ -317,6 +330,7 @@ def _insist(call: Callable[[], None]) -> None:
         except KafkaException as error:
             if not error.args[0].retriable() or time.monotonic() >= until:
                 raise
+            show_error(error.args[0])
 
 
 def _listen(stop: threading.Event) -> None:

@@ -34,6 +34,14 @@ _NOT_IN_THE_LOG: Final = frozenset(
 Place: TypeAlias = tuple[str, int]
 
 
+_INSTANCE_IS_TAKEN: Final = "instance ID is still used"
+"""Part of the message of UNRELEASED_INSTANCE_ID: librdkafka's fatal error has its code in the text alone."""
+
+
+class InstanceTaken(Exception):
+    """Raised if another member still has the group.instance.id, in KIP-848 until its session ends."""
+
+
 class MemberFailed(Exception):
     """Raised where a member cannot go on; the text says why."""
 
@@ -188,11 +196,14 @@ class Membership:
         return True
 
     def take_errors(self, messages: Iterable[Message]) -> None:
-        """Note partitions whose position is not in the log. Raises KafkaException for a fatal error."""
+        """Note partitions whose position is not in the log. Raises `InstanceTaken`, and KafkaException for every other
+        fatal error."""
         for message in messages:
             error, place = message.error(), place_of(message)
             if error is None:
                 continue
+            if _INSTANCE_IS_TAKEN in error.str():
+                raise InstanceTaken
             if error.fatal() or error.code() == KafkaError._FATAL:
                 raise KafkaException(error)
             if error.code() in _NOT_IN_THE_LOG and place in self.positions:
