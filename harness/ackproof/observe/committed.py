@@ -75,8 +75,10 @@ def partition_of_group(group: str, partitions: int) -> int:
     return (0 if signed == -(1 << 31) else abs(signed)) % partitions
 
 
-def ask_coordinator(cluster: Cluster, group: str, stop: Event | None = None) -> GroupOffsets:
-    """Return the committed offsets of a group. Ask until its coordinator answers, or for `_ANSWER_WITHIN_S`."""
+def ask_coordinator(
+    cluster: Cluster, group: str, stop: Event | None = None, within_s: float = _ANSWER_WITHIN_S
+) -> GroupOffsets:
+    """Return the committed offsets of a group. Ask until its coordinator answers, or for `within_s` seconds."""
     answer = GroupOffsets(group=group, reason="no broker was asked")
 
     def look() -> bool:
@@ -89,7 +91,7 @@ def ask_coordinator(cluster: Cluster, group: str, stop: Event | None = None) -> 
         wait_until(
             look,
             what=f"the coordinator of {group} to answer",
-            timeout_s=_ANSWER_WITHIN_S,
+            timeout_s=within_s,
             interval_s=0.2,
             stop=stop,
         )

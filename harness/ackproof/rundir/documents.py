@@ -25,9 +25,11 @@ class Client(Document):
     for producers and in older files. `library`, `library_version`: its client library; '' in older files."""
 
     id: str
-    kind: Literal["producer", "reader", "final"]
+    kind: Literal["producer", "reader", "final", "member"]
     producer: int | None = None
     reader: int | None = None
+    group: str = ""
+    """Consumer group of a member; it writes the ledgers of `rundir.groups`."""
     topics: tuple[str, ...] = ()
     isolation: Literal["read_uncommitted", "read_committed"] | None = None
     library: str = ""

@@ -288,6 +288,8 @@ class Unrecovered(Document):
     client: str = ""
     number: int = -1
     """Number of the client in the ledgers."""
+    group: str = ""
+    """Consumer group that does not advance."""
     seen: str
     """What was observed, in words."""
     for_s: float
