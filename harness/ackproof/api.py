@@ -7,8 +7,7 @@
 
 A result is a view of the files of a run: each access reads what is on disk now. Importing this module loads neither
 Kafka's client, Arrow nor Spark; calling it does. Errors are those of `ackproof.base.errors`: `BadInput` for what the
-caller must fix, other `AckproofError`s if the harness itself failed. What Kafka did wrong is never raised: it is a
-verdict.
+caller must fix, other `AckproofError`s if the harness failed. What Kafka did wrong is never raised: it is a verdict.
 
 The functions are here and not in `ackproof` itself because `run`, `plan`, `audit` and `judge` are also subpackages:
 importing a subpackage would replace a function of its name.

@@ -204,6 +204,13 @@ def find_members(run_id: str, role: str) -> list[MarkedProcess]:
     return [child for child in find_children(run_id) if child.role == role]
 
 
+def find_client(run_id: str, client_id: str) -> list[ClientProcess]:
+    """Return the living processes of a client in a run, as `find_members` does."""
+    return [
+        ClientProcess(client_id, member.pid, member.started) for member in find_members(run_id, client_id)
+    ]
+
+
 def signal_all(found: Iterable[MarkedProcess], number: int) -> None:
     """Send the signal `number` to each process that still runs."""
     for child in found:

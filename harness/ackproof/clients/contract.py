@@ -20,6 +20,7 @@ from ackproof.rundir.partition import TopicPartition
 from ackproof.rundir.parts import SHARE, ClientLibrary
 
 if TYPE_CHECKING:
+    from ackproof.experiment.group import GroupSpec
     from ackproof.experiment.settings import Scope
     from ackproof.experiment.spec import ProducerSpec
 
@@ -109,6 +110,25 @@ class ClientAdapter(Protocol):
         that only the harness may set.
         """
 
+    def member_command(self, settings: MemberSettings, path: Path) -> list[str]:
+        """Return the command line of a group member with these settings, which are in the file `path`. It prints the
+        events of docs/clients.md on standard output, and takes `stop` on standard input."""
+
+    def member_config(
+        self, spec: GroupSpec, bootstrap: str, client: str, group: str, instance: str = ""
+    ) -> dict[str, ConfigValue]:
+        """Return the configuration of the consumer of one member, whose id is `client`. `instance`: its
+        group.instance.id; '' for a dynamic member.
+
+        Raises `BadInput` if the experiment gives a setting that only the harness may set.
+        """
+
+    def output_config(
+        self, bootstrap: str, client: str, transactional_id: str = ""
+    ) -> dict[str, ConfigValue]:
+        """Return the configuration of the producer with which a member writes the group's output. `transactional_id`
+        "": no transactions."""
+
     def objection(
         self, kind: Literal["producer", "consumer"], config: Mapping[str, ConfigValue]
     ) -> str | None:
@@ -194,7 +214,8 @@ class ClientSettings:
         own = {field.name: raw[field.name] for field in fields(cls) if field.name in raw}
         descriptor = os.environ.get(HIDDEN_FD, "")
         hidden = json.loads(os.pread(int(descriptor), 1 << 20, 0)) if descriptor else {}
-        return cls(**{**own, "places": places, "config": {**raw["config"], **hidden}})
+        configs = {name: {**own[name], **hidden} for name in ("config", "output_config") if own.get(name)}
+        return cls(**{**own, "places": places, **configs})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -280,3 +301,36 @@ class ReaderSettings(ClientSettings):
     def first_part(self) -> int:
         """Number of the first ledger part that this process writes."""
         return self.share * 1_000_000
+
+
+@dataclass(frozen=True, kw_only=True)
+class MemberSettings(ClientSettings):
+    """Settings of one member of a consumer group (`experiment.group.GroupSpec`). `places` is empty: the group assigns
+    partitions. `config` is its consumer's.
+    """
+
+    group: str
+    member: int
+    """Number N of the client `gN`."""
+    topics: Sequence[str]
+    cooperative: bool
+    """True if the protocol changes assignments incrementally: KIP-848, or a cooperative assignor."""
+    commit: str
+    """When it commits: before, after, timed, auto, transaction."""
+    commit_s: float
+    """Interval of timed commits in seconds."""
+    group_metadata: bool
+    """False: transactions name neither member nor generation."""
+    output: str
+    """Topic to which it copies each record that it processes; '' for none."""
+    output_config: dict[str, ConfigValue]
+    """Configuration of the producer of its output; empty without an output."""
+    start: str
+    """Where a partition without a committed offset begins: earliest, latest, or committed (it fails)."""
+    reset: str
+    """Where it goes on if its position is not in the log: earliest, latest, or error (it fails)."""
+    batch: int
+    record_s: float
+    """Seconds that it takes for each record."""
+    instance: str
+    """Its group.instance.id; '' for a dynamic member."""

@@ -32,6 +32,7 @@ def describe_clients(spec: ExperimentSpec) -> dict[str, str]:
     sides = {"client of producers": spec.workload.producers.client}
     if spec.workload.consumers.live:
         sides["client of readers"] = spec.workload.consumers.client
+    sides |= {f"client of group {name}": group.client for name, group in spec.workload.groups.items()}
     kafka = spec.cluster.kafka
     return {
         name: " ".join(client_adapter(one.library).installed_library(one.release_for(kafka)))

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from ackproof.base.errors import ClientDied, WaitTimeout
-from ackproof.base.processes import ClientProcess, RunTag, end_all, find_members, signal_all
+from ackproof.base.processes import ClientProcess, RunTag, end_all, find_client, find_members, signal_all
 from ackproof.base.wait import wait_until
 from ackproof.clients.channel import SEND, ClientState, SharedCounters
 from ackproof.clients.contract import (
@@ -192,8 +192,7 @@ class Workload:
 
     def members(self, client_id: str) -> list[ClientProcess]:
         """Return all living processes of a client; a program of the user may have started others."""
-        found = find_members(self.tag.run_id, client_id)
-        return [ClientProcess(client_id, member.pid, member.started) for member in found]
+        return find_client(self.tag.run_id, client_id)
 
     def signal(self, client_id: str, number: int) -> None:
         """Send a signal to all processes of a client that still run."""

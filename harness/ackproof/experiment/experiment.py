@@ -360,3 +360,16 @@ class ExperimentSpec(Spec):
     def topic_names(self) -> tuple[str, ...]:
         """Return the topics that producers write to, in file order."""
         return self.workload.producers.topics or tuple(self.topics)
+
+    def input_of(self, group: str) -> tuple[str, ...]:
+        """Return the topics that a consumer group subscribes to. Raises KeyError for an unknown group."""
+        return self.workload.groups[group].topics or self.topic_names()
+
+    def output_topics(self) -> dict[str, TopicSpec]:
+        """Return the output topics of the service and of consumer groups, each with the shape of its (first) input."""
+        service = self.workload.service
+        inputs = {} if service is None or service.output is None else {service.output: service.input}
+        for name, group in self.workload.groups.items():
+            if group.output is not None:
+                inputs[group.output] = self.input_of(name)[0]
+        return {output: self.topics[source] for output, source in inputs.items()}

@@ -229,6 +229,8 @@ def recovery_bounds(spec: ExperimentSpec) -> Mapping[str, float]:
     if workload.producers.transaction_size is not None:
         found[Anomaly.STUCK_PRODUCER] += transaction
         found[Anomaly.STUCK_READER] += transaction + aborts
+    if workload.groups:
+        found[Anomaly.STALLED] = max(group.stalled_after for group in workload.groups.values())
     return {name.value: spec.evidence.recovery.get(name.value, bound) for name, bound in found.items()}  # type: ignore[call-overload]
 
 

@@ -20,10 +20,11 @@ from typing import Self
 from ackproof.base.errors import AckproofError, ClientDied, NodeDied, WaitTimeout
 from ackproof.base.processes import RunTag, end_children
 from ackproof.base.wait import interrupts_wait, wait_until
-from ackproof.clients.command.service import Service, output_topics, start_service
+from ackproof.clients.command.service import Service, start_service
 from ackproof.clients.contract import WHOLE
 from ackproof.clients.final_read import ends_of, final_read
 from ackproof.clients.final_readers import FinalReadOrder
+from ackproof.clients.groups import Groups, start_groups
 from ackproof.clients.settings import describe_clients
 from ackproof.clients.workload import Workload
 from ackproof.cluster.backends.choice import make_cluster
@@ -38,7 +39,7 @@ from ackproof.experiment.triggers import COUNT_WITHIN_S
 from ackproof.faults.context import FaultContext, Holds
 from ackproof.faults.driver import FaultDriver, find_holders
 from ackproof.faults.life import AFTER_HEALING_BOUND_S, AFTER_HEALING_S, FIRST_ACKS_BOUND_S
-from ackproof.observe import replica_logs
+from ackproof.observe import offsets_log, replica_logs
 from ackproof.observe.brokers import BrokerObserver
 from ackproof.observe.committed import collect_committed
 from ackproof.observe.pulse import Counts, PulseRecorder
@@ -96,6 +97,7 @@ class CaseRun:
         self.cluster: Cluster | None = None
         self.workload: Workload | None = None
         self.service: Service | None = None
+        self.groups: Groups | None = None
         self.clients: ClientWatch | None = None
         self.sampler: Sampler | None = None
         self.pulse: PulseRecorder | None = None
@@ -144,7 +146,7 @@ class CaseRun:
         )
         self.cluster = cluster
         cluster.start()
-        cluster.create_topics({**self.spec.topics, **output_topics(self.spec)})
+        cluster.create_topics({**self.spec.topics, **self.spec.output_topics()})
         self.environment = {**cluster.environment(), **describe_clients(self.spec)}
 
     def go(self) -> None:
@@ -165,7 +167,7 @@ class CaseRun:
         self._stuck = await_clients(clients, self._watch)
         self.options.healed()
         self._phase(Phase.DRAIN)
-        self._drain(workload)
+        self._drain(cluster, workload)
         self._phase(Phase.READ)
         self._read(cluster, workload)
         self._look_at_logs(cluster)
@@ -199,11 +201,15 @@ class CaseRun:
             rotation=WHOLE if self.soak is None else self.soak.rotation,
         )
         self.service = start_service(self.spec, self.run, self.tag, cluster.bootstrap)
+        self.groups = start_groups(
+            self.spec, self.run, self.tag, cluster.bootstrap, self.timeline, self._hidden
+        )
         self.workload.start()
         self.clients = ClientWatch(self.workload, cluster, self.spec, recovery_bounds(self.spec))
         self._save_case(self.workload.clients)
         context = FaultContext(
-            cluster, self.stop, self.case, self.workload, self.service, Holds(), self.tag, self.timeline
+            *(cluster, self.stop, self.case, self.workload, self.service, Holds(), self.tag, self.timeline),
+            groups=self.groups,
         )
         gauges = Gauges(self.workload, self.sampler, self.scraper)
         self.driver = FaultDriver(self.case, context, gauges, self.timeline, self._resolve)
@@ -238,9 +244,12 @@ class CaseRun:
             return
         try:
             self._watch(
-                lambda: all(workload.acked(*place) for place in workload.written),
+                lambda: (
+                    all(workload.acked(*place) for place in workload.written)
+                    and (self.groups is None or self.groups.joined)
+                ),
                 FIRST_ACKS_BOUND_S,
-                "a first acknowledgement on every partition",
+                "a first acknowledgement on every partition, and an assignment of every member",
             )
         except WaitTimeout as error:
             self.timeline.add(Note(note=f"before the first fault: {error}"))
@@ -269,13 +278,15 @@ class CaseRun:
         except WaitTimeout as error:
             self.timeline.add(Note(note=f"after the last healing: {error}"))
 
-    def _drain(self, workload: Workload) -> None:
+    def _drain(self, cluster: Cluster, workload: Workload) -> None:
         if self.soak is not None:
             self.soak.stop()
         try:
             workload.stop()
         except ClientDied as error:
             self.timeline.add(Note(note=str(error)))
+        if self.groups is not None:
+            self._stuck = (*self._stuck, *self.groups.finish(cluster))
         self._save_case(workload.clients)
 
     def _watch(self, done: Callable[[], bool], bound_s: float, what: str = "the end of the load") -> None:
@@ -300,6 +311,8 @@ class CaseRun:
             now = time.monotonic()
             if now - shown >= SHOW_EVERY_S:
                 shown = now
+                if self.groups is not None:
+                    self.groups.note_ends()
                 clients.mark(now)
                 check_room(self.run.path)
                 self.watcher.live(workload.acked(), workload.read(), sampler.isr_text())
@@ -340,6 +353,8 @@ class CaseRun:
         servers = [node.disk.metadata_dir for node in local(cluster.controllers())]
         if failed := write_metadata_log(self.spec.cluster, servers, self.run):
             self.timeline.add(Note(note=failed))
+        if self.spec.workload.groups:
+            offsets_log.collect_group_offsets(cluster.jars(), log_dirs, self.run)
 
     def _resolve(self, role: Role, fault: FaultSpec) -> tuple[int, ...]:
         """Ask brokers which nodes hold a role now, and return these nodes."""
@@ -360,7 +375,7 @@ class CaseRun:
             backend=self.spec.backend,
             replay=self.options.replay,
             resolved=case_to_json(self.case),
-            clients=tuple(clients),
+            clients=(*clients, *(() if self.groups is None else self.groups.clients)),
             environment=self.environment,
             racks=self.spec.cluster.members.nodes_by_rack,
             assumed=self.case.assumptions,
@@ -383,6 +398,8 @@ class CaseRun:
             self.soak.stop()
         if self.workload is not None:
             self.workload.abort()
+        if self.groups is not None:
+            self.groups.abort()
         if self.sampler is not None:
             self.sampler.stop()
         if self.cluster is not None:

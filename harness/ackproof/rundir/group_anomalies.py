@@ -50,7 +50,7 @@ GROUP_ROWS: Final = (
         name=Anomaly.REGRESSED_COMMIT,
         unit=Unit.COMMIT,
         singular="regressed commit",
-        short="the group's offset went back behind it",
+        short="the group's offset went back below it",
         wording=(
             "It was acknowledged, and after it the group found a lower offset, or a lower one was accepted; no reset "
             "explains that."

@@ -1,4 +1,4 @@
-"""Consumer groups of a run: ledgers of their members, the history of `__consumer_offsets`, and what became of them.
+"""Consumer groups of a run: ledgers of their members, the history of `__consumer_offsets`, and their ends.
 
 A member prints the events of docs/clients.md to `clients/<id>/lines.jsonl`. When it has ended, the harness converts
 these into one part of each ledger: `ledger/{deliveries,commits,membership}/client=<id>/part-000000.parquet`.
@@ -18,7 +18,7 @@ from ackproof.rundir.schema import required
 
 
 class CommitResult(IntEnum):
-    """What a member knows of a commit: column `result` of `COMMITS`."""
+    """Outcome of a commit as its member knows it: column `result` of `COMMITS`."""
 
     ACCEPTED = 0
     REFUSED = 1
@@ -28,7 +28,7 @@ class CommitResult(IntEnum):
 
 
 class ProcessingState(IntEnum):
-    """Whether the processing of a record has an effect: column `state` of `DELIVERIES`."""
+    """State of the processing of a record: column `state` of `DELIVERIES`."""
 
     NOT_PROCESSED = 0
     EFFECTIVE = 1
@@ -113,7 +113,7 @@ library's name of the error."""
 
 
 class LogDecision(IntEnum):
-    """Whether an offset in the log counts: column `decision` of `OFFSETS_LOG`."""
+    """Decision on an offset in the log: column `decision` of `OFFSETS_LOG`."""
 
     IN_FORCE = 0
     """A plain record, or one of a transaction with a commit marker."""
@@ -132,8 +132,9 @@ class OffsetsRecord(StrEnum):
     GROUP = "group"
     """A generation (GroupMetadata) or a group epoch (ConsumerGroupMetadata) begins: `epoch`; -1: it was deleted."""
     MEMBER = "member"
-    """ConsumerGroupCurrentMemberAssignment: `member_id` has the member epoch `epoch`; -1: it left. One row for each
-    assigned partition, with its assignment epoch in `offset` (-1 before Kafka 4.3); partition -1 for none."""
+    """ConsumerGroupCurrentMemberAssignment: `member_id` has the member epoch `epoch`; -1: it left; -2: it left and is
+    static. One row for each partition that it owns (assigned, or to be revoked by it), with its assignment epoch in
+    `offset` (-1 before Kafka 4.3); partition -1 for none. A topic whose name is not known has its id."""
 
 
 OFFSETS_LOG: Final = required(
@@ -184,7 +185,7 @@ class CommitMetadata(NamedTuple):
 
 
 class MemberEnd(Document):
-    """How one member ended. `client`: its id. `status`: exit status, negative for a signal. `asked`: it was asked to
+    """The end of one member. `client`: its id. `status`: exit status, negative for a signal. `asked`: it was asked to
     stop, by the end of the run or a fault. `killed`: a fault killed it. `last_words`: end of its standard error."""
 
     client: str
@@ -202,7 +203,7 @@ class MemberEnd(Document):
 
 
 class OffsetsHistory(Document):
-    """How whole one replica's log of `__consumer_offsets` is: it is a history of all commits only if it was neither
+    """Completeness of one replica's log of `__consumer_offsets`: it is a history of all commits only if it was neither
     cleaned nor cut. `log_start`, `log_end`: -1 unknown. `cleaned`: offsets are missing between its records.
     `reason`: why it could not be read; '' if it was."""
 
@@ -219,7 +220,7 @@ class OffsetsHistory(Document):
 
 
 class GroupEnd(Document):
-    """What became of one group. `committed`: its offsets at rest. `ends`: (topic, partition, high watermark) of its
+    """The end of one group. `committed`: its offsets at rest. `ends`: (topic, partition, high watermark) of its
     input when the producers had stopped. `caught_up`: it committed all of that in time. `idle_s`: seconds since its
     last progress when the wait ended. `output_ends`: high watermarks of its output when that was read. `problem`: why
     the output could not be read whole; '' if it could."""
@@ -242,3 +243,26 @@ class GroupsFile(Document):
     histories: tuple[OffsetsHistory, ...] = ()
     breaches: tuple[tuple[str, str], ...] = ()
     """(client, breach of the contract) of members that are programs of the user."""
+
+
+class GroupPlan(Document):
+    """What the audit must know of a group. `commit`: its mode, as in an experiment file. `isolation`: of its members.
+    `topics`: its input. `output`: topic of its output; '' without one."""
+
+    group: str
+    topics: tuple[str, ...]
+    commit: str
+    protocol: str
+    isolation: str
+    output: str = ""
+    committed_read: bool = False
+    """True if records of its input are there only if the final read at read_committed has them."""
+    assignment_epochs: bool = False
+    """True if a broker is of Kafka 4.3 or later, which accept an older member epoch for a partition that was assigned
+    at or before it."""
+
+
+class GroupsPlanFile(Document):
+    """`groups-plan.json`: groups of the case, worked out before the audit. Only runs with groups have it."""
+
+    groups: tuple[GroupPlan, ...] = ()

@@ -13,7 +13,7 @@ from collections.abc import Container, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
-from typing import Final, NamedTuple, TypeAlias
+from typing import Final, NamedTuple, TypeAlias, TypedDict
 
 from ackproof.rundir.partition import TopicPartition
 
@@ -35,12 +35,16 @@ class EventName(StrEnum):
     ASSIGNED = "assigned"
     REVOKED = "revoked"
     LOST = "lost"
+    POSITION = "position"
+    RESET = "reset"
     DELIVERED = "delivered"
     PROCESSED = "processed"
     ATTEMPT = "attempt"
     RESULT = "result"
     COMMIT = "commit"
     COMMITTED = "committed"
+    BEGIN = "begin"
+    ENDED = "ended"
     STOPPING = "stopping"
     CLOSED = "closed"
 
@@ -131,6 +135,11 @@ class ProgramEvent:
     error: str = ""
     value: str = ""
     timestamp_ms: int = -1
+    identity: tuple[int, int] = (-1, -1)
+    """Producer and seq of a record that a member was handed."""
+    batch: int = -1
+    origin_offset: int = -1
+    """Where a reset began."""
     epoch: int = -1
     member: str = ""
     generation: int = -1
@@ -168,9 +177,20 @@ def _read(event: ProgramEvent, data: Fields) -> ProgramEvent:
         case EventName.STARTED:
             return ProgramEvent(line, name, t_ns, client=_text(data, "client"), acks=_text(data, "acks", ""))
         case EventName.ASSIGNED | EventName.REVOKED | EventName.LOST:
-            member, generation = _text(data, "m", ""), _number(data, "g", -1)
-            places = tuple(_places(data, "ps"))
-            return ProgramEvent(line, name, t_ns, places=places, member=member, generation=generation)
+            return ProgramEvent(line, name, t_ns, places=tuple(_places(data, "ps")), **_group(data))
+        case EventName.POSITION:
+            positions = tuple(_positions(data, "os", data.get("os")))
+            return ProgramEvent(line, name, t_ns, positions=positions, **_group(data))
+        case EventName.RESET:
+            why, to = _text(data, "why", ""), _number(data, "to")
+            return ProgramEvent(
+                *(line, name, t_ns),
+                place=_place(data),
+                origin_offset=_number(data, "from"),
+                offset=to,
+                error=why,
+                **_group(data),
+            )
         case EventName.DELIVERED:
             return ProgramEvent(
                 *(line, name, t_ns),
@@ -180,6 +200,8 @@ def _read(event: ProgramEvent, data: Fields) -> ProgramEvent:
                 timestamp_ms=_number(data, "ts", -1),
                 epoch=_number(data, "epoch", -1),
                 generation=_number(data, "g", -1),
+                batch=_number(data, "batch", -1),
+                identity=_pair(data, "id"),
             )
         case EventName.PROCESSED:
             return ProgramEvent(line, name, t_ns, place=_place(data), offset=_number(data, "o"))
@@ -194,11 +216,23 @@ def _read(event: ProgramEvent, data: Fields) -> ProgramEvent:
             return ProgramEvent(line, name, t_ns, number=_number(data, "n"), offset=offset, error=error)
         case EventName.COMMIT:
             positions = tuple(_positions(data, "os", data.get("os")))
-            return ProgramEvent(line, name, t_ns, number=_number(data, "n"), positions=positions)
-        case EventName.COMMITTED:
-            return ProgramEvent(line, name, t_ns, number=_number(data, "n"), error=_text(data, "x", ""))
+            return ProgramEvent(
+                line, name, t_ns, number=_number(data, "n"), positions=positions, **_group(data)
+            )
+        case EventName.COMMITTED | EventName.BEGIN | EventName.ENDED:
+            error = _text(data, "x", "")
+            return ProgramEvent(line, name, t_ns, number=_number(data, "n"), error=error, **_group(data))
         case EventName.STOPPING | EventName.CLOSED:
             return event
+
+
+class _OfGroup(TypedDict):
+    member: str
+    generation: int
+
+
+def _group(data: Fields) -> _OfGroup:
+    return {"member": _text(data, "m", ""), "generation": _number(data, "g", -1)}
 
 
 def _excerpt(raw: bytes) -> str:
@@ -240,6 +274,13 @@ def _places(data: Fields, name: str) -> Iterator[TopicPartition]:
 def _positions(data: Fields, name: str, rows: object) -> Iterator[Position]:
     for topic, partition, offset in _rows(rows, name, (str, int, int), "[topic, partition, offset]"):
         yield TopicPartition(str(topic), int(str(partition))), int(str(offset))
+
+
+def _pair(data: Fields, name: str) -> tuple[int, int]:
+    if data.get(name) is None:
+        return -1, -1
+    ((first, second),) = _rows([data[name]], name, (int, int), "[producer, seq]")
+    return int(str(first)), int(str(second))
 
 
 def _rows(rows: object, name: str, types: tuple[type, ...], shape: str) -> Iterator[list[object]]:
@@ -298,6 +339,8 @@ class ProgramLines:
         self._started = self._closed = False
         self._attempts = _Numbers(EventName.ATTEMPT)
         self._commits = _Numbers(EventName.COMMIT)
+        self._transaction = -1
+        """Number of the open transaction, -1 for none."""
         self.breaches: list[Breach] = []
 
     @property
@@ -370,10 +413,15 @@ class ProgramLines:
                 self.breaches += self._attempts.ask(event)
             case EventName.RESULT:
                 self.breaches += self._attempts.answer(event)
-            case EventName.COMMIT:
+            case EventName.BEGIN:
                 self.breaches += self._commits.ask(event)
-            case EventName.COMMITTED:
+                self._transaction = event.number
+            case EventName.COMMIT:
+                if event.number != self._transaction:
+                    self.breaches += self._commits.ask(event)
+            case EventName.COMMITTED | EventName.ENDED:
                 self.breaches += self._commits.answer(event)
+                self._transaction = -1
             case EventName.CLOSED:
                 self._closed = True
             case _:

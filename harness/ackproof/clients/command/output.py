@@ -7,17 +7,23 @@ import subprocess
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from typing import Final
+from pathlib import Path
+from typing import Final, TypeAlias
 
+import numpy as np
+import pyarrow as pa
 from confluent_kafka import Consumer, KafkaError, Message
 from confluent_kafka import TopicPartition as ClientPartition
 
 from ackproof.base.errors import BadInput, WaitTimeout
 from ackproof.base.wait import wait_until
+from ackproof.clients.contract import Isolation
 from ackproof.cluster.protocol import Cluster
 from ackproof.cluster.queries import PartitionEnds
+from ackproof.rundir import storage
 from ackproof.rundir.partition import TopicPartition
 from ackproof.rundir.payload import HEADER, decode
+from ackproof.rundir.service import OUTPUT
 
 LAST_WORDS: Final = 500
 """So many characters from the end of a program's errors are kept."""
@@ -25,6 +31,8 @@ _READ_IDLE_S: Final = 15.0
 _SINK_S: Final = 120.0
 _BATCH: Final = 1000
 Identity = tuple[int, int]
+OutputRow: TypeAlias = tuple[int, int, int, int]
+"""Producer, seq, partition, offset."""
 _NOBODY: Final[Identity] = (-1, -1)
 
 
@@ -62,28 +70,36 @@ def _rests(end: PartitionEnds) -> bool:
 
 
 def read_output(
-    bootstrap: str, places: Mapping[TopicPartition, int], identify: Callable[[Message], Identity]
-) -> tuple[list[tuple[int, int, int, int]], str]:
-    """Read partitions from their beginning to these ends, at read_committed. `identify` returns producer and seq of a
-    record.
+    bootstrap: str,
+    places: Mapping[TopicPartition, int],
+    identify: Callable[[Message], Identity],
+    *,
+    starts: Mapping[TopicPartition, int] | None = None,
+    isolation: Isolation = "read_committed",
+    hidden: Mapping[str, str] | None = None,
+    idle_s: float = _READ_IDLE_S,
+) -> tuple[list[OutputRow], str]:
+    """Read partitions from their beginning, or from `starts`, to these ends. `identify` returns producer and seq of a
+    record. `hidden`: settings with secrets. `idle_s`: seconds without a record after which it gives up.
 
     Returns the rows (producer, seq, partition, offset), and why the read is not complete; '' if it is.
     """
     config = {
+        **(hidden or {}),
         "bootstrap.servers": bootstrap,
         "group.id": "ackproof-service-output",
         "enable.auto.commit": False,
         "auto.offset.reset": "earliest",
-        "isolation.level": "read_committed",
+        "isolation.level": isolation,
         "enable.partition.eof": True,
     }
-    rows: list[tuple[int, int, int, int]] = []
+    rows: list[OutputRow] = []
     left = {place: end for place, end in places.items() if end > 0}
     consumer = Consumer(config)
     try:
-        consumer.assign([ClientPartition(*place, 0) for place in left])
+        consumer.assign([ClientPartition(*place, (starts or {}).get(place, 0)) for place in left])
         moved = time.monotonic()
-        while left and time.monotonic() - moved < _READ_IDLE_S:
+        while left and time.monotonic() - moved < idle_s:
             for message in consumer.consume(_BATCH, 0.2):
                 place = TopicPartition(message.topic() or "", message.partition() or 0)
                 offset = message.offset() or 0
@@ -101,7 +117,15 @@ def read_output(
     return rows, f"not read: {unread}" if unread else ""
 
 
-def ask_sink(command: Sequence[str]) -> list[tuple[int, int, int, int]]:
+def write_output(path: Path, rows: Sequence[OutputRow]) -> None:
+    """Write the rows of an output as a file of `rundir.service.OUTPUT`. Raises OSError."""
+    columns = np.array(rows, np.int64).reshape(len(rows), len(OUTPUT)).T
+    arrays = [pa.array(column).cast(kind) for column, kind in zip(columns, OUTPUT.types, strict=True)]
+    with storage.create_parquet(path, OUTPUT) as file:
+        file.write_table(pa.Table.from_arrays(arrays, schema=OUTPUT))
+
+
+def ask_sink(command: Sequence[str]) -> list[OutputRow]:
     """Run a command that prints one identity a line. Return a row (producer, seq, -1, line number from 0) for each line
     that is not blank; producer and seq are -1 if they cannot be read. Raises `BadInput` if the command fails."""
     try:

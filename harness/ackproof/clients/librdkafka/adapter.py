@@ -8,15 +8,23 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Literal
 
-from ackproof.clients.contract import ConfigValue, ProducerSettings, ReaderSettings, allowed_settings
+from ackproof.clients.contract import (
+    ConfigValue,
+    MemberSettings,
+    ProducerSettings,
+    ReaderSettings,
+    allowed_settings,
+)
 from ackproof.rundir.guarantees import LIBRARIES, LIBRDKAFKA
 from ackproof.rundir.parts import ClientLibrary
 
 if TYPE_CHECKING:
+    from ackproof.experiment.group import GroupSpec
     from ackproof.experiment.spec import ProducerSpec
 
 PRODUCER_MODULE: Final = "ackproof.clients.librdkafka.producer"
 READER_MODULE: Final = "ackproof.clients.librdkafka.reader"
+MEMBER_MODULE: Final = "ackproof.clients.librdkafka.member"
 
 _FAIL_OVER: Final[dict[str, ConfigValue]] = {
     # refresh metadata often: the client finds a new leader 0.2 s after an election instead of seconds
@@ -25,6 +33,15 @@ _FAIL_OVER: Final[dict[str, ConfigValue]] = {
     "reconnect.backoff.max.ms": 200,
     "log.connection.close": False,
 }
+_CONSUMES: Final[dict[str, ConfigValue]] = {
+    # By default a full queue makes the fetcher pause for a second: six times slower.
+    "fetch.queue.backoff.ms": 10,
+    "fetch.wait.max.ms": 100,
+    "fetch.error.backoff.ms": 50,
+}
+_HEARTBEATS: Final = 6
+"""Heartbeats of a classic member within its session time-out."""
+_TRANSACTION_MS: Final = 30_000
 _FAST_REFRESH_MS: Final = 100
 _SINGLE_SEND_BACKOFF_MS: Final = 500
 _STATISTICS_MS: Final = 200
@@ -56,6 +73,11 @@ def producer_command(settings: ProducerSettings, path: Path) -> list[str]:
 def reader_command(settings: ReaderSettings, path: Path) -> list[str]:
     """Return the command line of a reader process that reads the settings file `path`."""
     return _command(READER_MODULE, path)
+
+
+def member_command(settings: MemberSettings, path: Path) -> list[str]:
+    """Return the command line of a member process that reads the settings file `path`."""
+    return _command(MEMBER_MODULE, path)
 
 
 def _command(module: str, settings: Path) -> list[str]:
@@ -133,12 +155,58 @@ def reader_config(
         "enable.partition.eof": final,
         "auto.offset.reset": "error",
         "isolation.level": isolation,
-        # By default a full queue makes the fetcher pause for a second: six times slower.
-        "fetch.queue.backoff.ms": 10,
-        "fetch.wait.max.ms": 100,
-        "fetch.error.backoff.ms": 50,
+        **_CONSUMES,
     }
     return {**config, **allowed_settings(Scope.CONSUMER, extra)}
+
+
+def member_config(
+    spec: GroupSpec, bootstrap: str, client: str, group: str, instance: str = ""
+) -> dict[str, ConfigValue]:
+    """Return librdkafka's configuration of the consumer of a group member, whose id is `client`. With protocol consumer
+    the brokers have session and heartbeat, which librdkafka refuses then.
+
+    Raises `BadInput` if the experiment gives a setting that only the harness may set.
+    """
+    from ackproof.experiment.settings import Scope
+
+    auto = spec.commit == "auto"
+    config: dict[str, ConfigValue] = {
+        **_FAIL_OVER,
+        "bootstrap.servers": bootstrap,
+        "client.id": f"ackproof-{client}",
+        "group.id": group,
+        "group.protocol": spec.protocol,
+        "enable.auto.commit": auto,
+        "auto.commit.interval.ms": _milliseconds(spec.commit_every) if auto else 0,
+        "auto.offset.reset": "error",
+        "isolation.level": spec.isolation,
+        "max.poll.interval.ms": _milliseconds(max(spec.max_poll_interval, spec.session_timeout)),
+        **_CONSUMES,
+    }
+    if spec.protocol == "consumer":
+        config["group.remote.assignor"] = spec.resolved_assignor
+    else:
+        session_ms = _milliseconds(spec.session_timeout)
+        config["session.timeout.ms"] = session_ms
+        config["heartbeat.interval.ms"] = max(1, session_ms // _HEARTBEATS)
+        config["partition.assignment.strategy"] = spec.resolved_assignor
+    if instance:
+        config["group.instance.id"] = instance
+    return {**config, **allowed_settings(Scope.CONSUMER, spec.config)}
+
+
+def output_config(bootstrap: str, client: str, transactional_id: str = "") -> dict[str, ConfigValue]:
+    """Return librdkafka's configuration of the producer of a member's output: acks=all, idempotent."""
+    config: dict[str, ConfigValue] = {
+        **_FAIL_OVER,
+        "bootstrap.servers": bootstrap,
+        "client.id": f"ackproof-{client}-output",
+        "enable.idempotence": True,
+    }
+    if transactional_id:
+        config |= {"transactional.id": transactional_id, "transaction.timeout.ms": _TRANSACTION_MS}
+    return config
 
 
 def objection(kind: Literal["producer", "consumer"], config: Mapping[str, ConfigValue]) -> str | None:

@@ -1,0 +1,195 @@
+"""Processes of a run that print the events of docs/clients.md: instances of a service, members of consumer groups."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from ackproof.base.errors import BadInput, WaitTimeout
+from ackproof.base.processes import (
+    Child,
+    ClientProcess,
+    RunTag,
+    end_all,
+    find_client,
+    find_members,
+    signal_all,
+    spawn,
+)
+from ackproof.base.wait import wait_until
+from ackproof.clients.command.events import LINES, STOP_LINE
+from ackproof.clients.command.output import LAST_WORDS
+from ackproof.clients.contract import HIDDEN_FD, hide
+
+
+@dataclass
+class Instance:
+    """One process. `control`: writing end of its standard input, -1 once closed. `tells`: it prints events; one that
+    does not is stopped by SIGTERM.
+    """
+
+    id: str
+    child: Child
+    started_ns: int
+    folder: Path
+    control: int
+    tells: bool
+    asked: bool = False
+    killed: bool = False
+    """True once a fault killed it."""
+    successor: str | None = None
+
+    def stop(self) -> None:
+        """Ask it to stop. Does nothing if it has ended."""
+        if self.child.poll() is not None:
+            return
+        self.asked = True
+        if not self.tells:
+            self.child.signal(signal.SIGTERM)
+            return
+        with suppress(BrokenPipeError):
+            os.write(self.control, STOP_LINE)
+
+    def end(self) -> int:
+        """Return its exit status; SIGKILL it if it runs. Close its standard input."""
+        status = self.child.poll()
+        if status is None:
+            status = self.child.kill()
+        if self.control >= 0:
+            os.close(self.control)
+            self.control = -1
+        return status
+
+    @property
+    def last_words(self) -> str:
+        """End of its standard error."""
+        output = self.folder / "output.log"
+        return output.read_text(errors="replace")[-LAST_WORDS:].strip() if output.exists() else ""
+
+
+class Instances:
+    """The processes, also those that have ended, in the order of their start: `instances`. Methods raise KeyError for
+    an unknown id. It does most of what faults want (`faults.context.Processes`).
+    """
+
+    def __init__(self, tag: RunTag) -> None:
+        self.instances: list[Instance] = []
+        self._tag = tag
+        self._lock = threading.RLock()
+
+    def launch(
+        self,
+        name: str,
+        command: Sequence[str],
+        folder: Path,
+        cwd: Path,
+        *,
+        tells: bool,
+        of: str,
+        hidden: str | None = None,
+    ) -> Instance:
+        """Start a process and add it to `instances`. `of`: part of the experiment that names its command. `hidden`:
+        text that it finds at `HIDDEN_FD`. Raises `BadInput` if it cannot be started.
+        """
+        folder.mkdir(parents=True, exist_ok=True)
+        secret = () if hidden is None else (hide(hidden),)
+        reading, writing = os.pipe()  # end of standard input means that the harness is gone
+        started_ns = time.monotonic_ns()
+        try:
+            child = spawn(
+                command,
+                run=self._tag,
+                role=name,
+                cwd=cwd,
+                stdout=folder / LINES,
+                stderr=folder / "output.log",
+                stdin=reading,
+                env={HIDDEN_FD: str(secret[0])} if secret else None,
+                pass_fds=secret,
+            )
+        except OSError as error:
+            os.close(writing)
+            raise BadInput(f"{of}: {command[0]} cannot be started: {error.strerror}") from error
+        finally:
+            for descriptor in (reading, *secret):
+                os.close(descriptor)
+        instance = Instance(name, child, started_ns, folder, writing, tells)
+        with self._lock:
+            self.instances.append(instance)
+        return instance
+
+    def start_instance(self, after: Instance | None = None) -> Instance:
+        """Start one more process; it takes the place of `after`."""
+        raise NotImplementedError
+
+    def dead(self) -> Iterator[Instance]:
+        """Yield the processes that ended by themselves."""
+        for one in self.instances:
+            if one.child.poll() is not None and not one.asked and not one.killed:
+                yield one
+
+    def stop_all(self, timeout_s: float) -> None:
+        """Ask all processes to stop, and wait until they have ended, at most `timeout_s` seconds."""
+        for one in self.instances:
+            one.stop()
+        with suppress(WaitTimeout):
+            wait_until(
+                lambda: all(one.child.poll() is not None for one in self.instances),
+                what="the programs to stop",
+                timeout_s=timeout_s,
+            )
+
+    # -- for faults (`faults.context.Processes`) ---------------------------------------------------------------------
+
+    def find(self, client_id: str) -> Instance:
+        """Return the process with this id."""
+        return {one.id: one for one in self.instances}[client_id]
+
+    def running(self) -> dict[str, ClientProcess]:
+        """Return the processes that run, by id, in the order of their start."""
+        return {
+            one.id: ClientProcess(one.id, one.child.pid, one.child.started)
+            for one in self.instances
+            if one.child.poll() is None
+        }
+
+    def members(self, client_id: str) -> list[ClientProcess]:
+        """Return all living processes of this id: a program may have started others."""
+        return find_client(self._tag.run_id, client_id)
+
+    def kill(self, client_id: str) -> None:
+        """SIGKILL a process, and those that it started."""
+        instance = self.find(client_id)
+        instance.killed = True
+        end_all(find_members(self._tag.run_id, client_id))
+        instance.child.kill()
+
+    def signal(self, client_id: str, number: int) -> None:
+        """Send the signal `number` to all processes of this id."""
+        signal_all(find_members(self._tag.run_id, client_id), number)
+
+    def replace(self, client_id: str) -> str:
+        """Start a process in place of one that has ended. Return its id."""
+        with self._lock:
+            instance = self.find(client_id)
+            instance.successor = self.start_instance(instance).id
+            return instance.successor
+
+    def successor(self, client_id: str) -> str | None:
+        """Return the id that now stands for this one; None while a killed one has no successor."""
+        instance = self.find(client_id)
+        while instance.successor is not None:
+            instance = self.find(instance.successor)
+        return None if instance.killed else instance.id
+
+    def at_work(self, client_id: str) -> bool:
+        """Return True if a process runs and, if it tells events, has told something."""
+        instance = self.find(client_id)
+        lines = instance.folder / LINES
+        return instance.child.poll() is None and (not instance.tells or lines.stat().st_size > 0)
