@@ -55,7 +55,7 @@ _FORBIDDEN: Final = {Chance.IMPOSSIBLE: True, Chance.POSSIBLE: False, Chance.UNK
 
 @dataclass(frozen=True)
 class GroupFacts:
-    """What is known of one group of a run. `counts`: of the audit; None if it counted nothing of the group."""
+    """Facts of one group of a run. `counts`: of the audit; None if it counted nothing of the group."""
 
     facts: Facts
     name: str
