@@ -553,8 +553,8 @@ def _on_error(error: KafkaError) -> None:
 
 
 def _listen(stop: threading.Event, pace: Pace) -> None:
-    """Follow standard input: `stop` sets `stop`, `record_time SECONDS` changes the pace, `record_time` sets it back. The
-    end of input means that the harness is gone."""
+    """Follow standard input: `stop` sets `stop`, `record_time SECONDS` changes the pace, `record_time` sets it back.
+    The end of input means that the harness is gone."""
     for line in sys.stdin:
         word, _, seconds = line.strip().partition(" ")
         if word == "stop":
