@@ -127,8 +127,10 @@ def groups(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeMemb
         made.start_member(group)
     monkeypatch.setattr(views, "describe_group", lambda links, group, consumer: made.describe(group))
     yield made
-    for child in made.children.values():
+    for name, child in made.children.items():
         child.kill()
+        if (stream := made.inputs[name]) is not None:
+            stream.close()
 
 
 @pytest.fixture
@@ -163,8 +165,10 @@ def make(
 
 @pytest.mark.parametrize(
     "text",
-    ["member", "members", "member(3)", "member(billing)", "members(billing)", "owner(orders/0)"]
-    + ["owner(billing, orders/11)", "producers", "reader(2)"],
+    [
+        *("member", "members", "member(3)", "member(billing)", "members(billing)"),
+        *("owner(orders/0)", "owner(billing, orders/11)", "producers", "reader(2)"),
+    ],
 )
 def test_a_selector_is_read_as_it_is_written(text: str) -> None:
     assert str(ClientSelector.parse(text)) == text
@@ -398,7 +402,7 @@ def test_a_member_that_does_not_listen_is_not_slow(groups: FakeMembers, hurried:
     groups.deaf = True
     slow = make(SlowMember, groups, client="member(0)", record_time=0.5)
     slow.inject()
-    with pytest.raises(FaultNotConfirmed, match="member g0 to process nothing for 0.4 s"):
+    with pytest.raises(FaultNotConfirmed, match=r"member g0 to process nothing for 0\.4 s"):
         slow.confirm()
 
 
