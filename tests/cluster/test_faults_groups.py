@@ -48,8 +48,9 @@ OTHERS = (
 
 
 def _run(tmp_path: Path, protocol: str, *faults: str) -> CaseDir:
-    text = EXPERIMENT.format(protocol=protocol, faults=", ".join(faults))
-    run = run_experiment(tmp_path, text)
+    batch, said = run_experiment(tmp_path, EXPERIMENT.format(protocol=protocol, faults=", ".join(faults)))
+    run = CaseDir(batch.path / "case_1")
+    assert run.timeline.exists(), said
     events = [event.what for event in read_timeline(run.timeline)[0]]
     assert [what.reason for what in events if isinstance(what, FaultFailed)] == []
     assert sum(isinstance(what, FaultConfirmed) for what in events) == len(faults)

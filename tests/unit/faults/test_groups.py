@@ -23,11 +23,11 @@ from ackproof.experiment.roles import Role
 from ackproof.experiment.triggers import TimeTrigger
 from ackproof.faults.clients.client import ClientSelector, PauseClient
 from ackproof.faults.context import FaultContext
-from ackproof.faults.driver import find_holders
 from ackproof.faults.groups import members, offsets, slow_member, views
 from ackproof.faults.groups.members import BounceMembers, JoinGroup, LeaveGroup, MigrateGroup
 from ackproof.faults.groups.offsets import ResetOffsets
 from ackproof.faults.groups.slow_member import SlowMember
+from ackproof.faults.holders import find_holders
 from ackproof.faults.injection import Aim, Injection, make_injection
 from ackproof.network.wire import Refused, Unreachable
 from ackproof.observe.committed import partition_of_group

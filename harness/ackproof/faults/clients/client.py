@@ -69,8 +69,7 @@ class ClientSelector:
 
     @classmethod
     def parse(cls, text: str) -> ClientSelector:
-        """Parse `producer(0)`, `reader`, `producers`, `members(billing)` or `owner(orders/0)`. Raises ValueError with a
-        message on what was expected."""
+        """Parse `producer(0)`, `readers`, `members(billing)` or `owner(orders/0)`. Raises ValueError with what fits."""
         if owner := _OWNER.match(text.strip()):
             return cls("member", group=owner[1] or "", place=TopicPartition.parse(owner[2]))
         match = _CLIENT.match(text.strip())
