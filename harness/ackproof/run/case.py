@@ -37,7 +37,8 @@ from ackproof.experiment.roles import Role
 from ackproof.experiment.timing import recovery_bounds, timing_of
 from ackproof.experiment.triggers import COUNT_WITHIN_S
 from ackproof.faults.context import FaultContext, Holds
-from ackproof.faults.driver import FaultDriver, find_holders
+from ackproof.faults.driver import FaultDriver
+from ackproof.faults.holders import find_holders
 from ackproof.faults.life import AFTER_HEALING_BOUND_S, AFTER_HEALING_S, FIRST_ACKS_BOUND_S
 from ackproof.observe import offsets_log, replica_logs
 from ackproof.observe.brokers import BrokerObserver

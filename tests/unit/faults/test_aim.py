@@ -12,8 +12,8 @@ import pytest
 from ackproof.base.errors import WaitTimeout
 from ackproof.cluster.queries import PartitionState
 from ackproof.experiment.roles import Role, RoleKind
-from ackproof.faults import driver as aim
-from ackproof.faults.driver import find_holders
+from ackproof.faults import holders as aim
+from ackproof.faults.holders import find_holders
 from ackproof.rundir.partition import TopicPartition
 
 PLACE = TopicPartition("t", 1)
