@@ -7,6 +7,7 @@ from typing import Final
 
 from ackproof.experiment.client import COMMAND
 from ackproof.experiment.experiment import ExperimentSpec
+from ackproof.experiment.kafka import numbers
 from ackproof.experiment.problems import Path
 from ackproof.plan.diagnostics import Problems
 from ackproof.rundir.guarantees import LIBRDKAFKA
@@ -14,6 +15,8 @@ from ackproof.rundir.guarantees import LIBRDKAFKA
 _PRODUCERS: Final[Path] = ("workload", "producers")
 _CONSUMERS: Final[Path] = ("workload", "consumers")
 _SERVICE: Final[Path] = ("workload", "service")
+_SHARE_SINCE: Final = (4, 2)
+_DEAD_LETTERS_SINCE: Final = (4, 4)
 _REMOVES: Final = ("cleanup.policy", "retention.", "log.cleanup.policy", "log.retention.")
 """Beginnings of settings by which Kafka removes records."""
 
@@ -57,6 +60,35 @@ def _beyond_programs(spec: ExperimentSpec, path: Path) -> Iterator[tuple[Path, s
     for fault in spec.faults:
         if fault.SENDS:
             yield ("client",), f"{fault.kind} sends single records, which a program cannot be asked for"
+
+
+def check_share_groups(spec: ExperimentSpec, found: Problems) -> None:
+    """Report what share groups cannot do, or cannot be judged with."""
+    for name, group in spec.workload.share_groups.items():
+        path: Path = ("workload", "share_groups", name)
+        if not found.sound_below(path):
+            continue
+        for index, topic in enumerate(group.topics or ()):
+            if topic not in spec.topics:
+                found.unknown_value((*path, "topics"), "the topic", topic, spec.topics, part=(index,))
+        release, client = spec.cluster.kafka.version, group.client.release_for(spec.cluster.kafka)
+        dead_letters = group.dead_letters is not None
+        rules = (
+            (spec.ground.simulated, "the model runs no share groups: use backend: process or docker"),
+            (spec.ground.foreign, "share groups run on a cluster that ackproof starts"),
+            (spec.soak is not None, "a soak audits windows, and groups are judged at the end"),
+            (name in spec.workload.groups, "a consumer group has this id"),
+            (numbers(release)[:2] < _SHARE_SINCE, f"Kafka {release} has no share groups: they came with 4.2"),
+            (numbers(client)[:2] < _SHARE_SINCE, f"the Java client {client} is too old: use 4.2 or later"),
+            (
+                dead_letters and numbers(release)[:2] < _DEAD_LETTERS_SINCE,
+                "dead_letters came with Kafka 4.4",
+            ),
+            (group.dead_letters in spec.topics, "the harness creates the dead-letter topic: leave it out"),
+        )
+        for wrong, why in rules:
+            if wrong and found.sound(path):
+                found.report(path, why, key=True)
 
 
 def check_service(spec: ExperimentSpec, found: Problems) -> None:

@@ -26,6 +26,7 @@ from ackproof.clients.final_read import ends_of, final_read
 from ackproof.clients.final_readers import FinalReadOrder
 from ackproof.clients.groups import Groups, start_groups
 from ackproof.clients.settings import describe_clients
+from ackproof.clients.share_groups import ShareGroups, start_share_groups
 from ackproof.clients.workload import Workload
 from ackproof.cluster.backends.choice import make_cluster
 from ackproof.cluster.metadata import write_metadata_log
@@ -98,6 +99,7 @@ class CaseRun:
         self.workload: Workload | None = None
         self.service: Service | None = None
         self.groups: Groups | None = None
+        self.share_groups: ShareGroups | None = None
         self.clients: ClientWatch | None = None
         self.sampler: Sampler | None = None
         self.pulse: PulseRecorder | None = None
@@ -201,9 +203,9 @@ class CaseRun:
             rotation=WHOLE if self.soak is None else self.soak.rotation,
         )
         self.service = start_service(self.spec, self.run, self.tag, cluster.bootstrap)
-        self.groups = start_groups(
-            self.spec, self.run, self.tag, cluster.bootstrap, self.timeline, self._hidden
-        )
+        of_groups = (self.spec, self.run, self.tag, cluster.bootstrap, self.timeline, self._hidden)
+        self.groups = start_groups(*of_groups)
+        self.share_groups = start_share_groups(*of_groups)
         self.workload.start()
         self.clients = ClientWatch(self.workload, cluster, self.spec, recovery_bounds(self.spec))
         self._save_case(self.workload.clients)
@@ -287,6 +289,8 @@ class CaseRun:
             self.timeline.add(Note(note=str(error)))
         if self.groups is not None:
             self._stuck = (*self._stuck, *self.groups.finish(cluster))
+        if self.share_groups is not None:
+            self.share_groups.finish(cluster)
         self._save_case(workload.clients)
 
     def _watch(self, done: Callable[[], bool], bound_s: float, what: str = "the end of the load") -> None:
@@ -385,6 +389,12 @@ class CaseRun:
             timing=timing_of(self.spec),
         ).save(self.run.case_json)
 
+    def _abort_groups(self) -> None:
+        if self.groups is not None:
+            self.groups.abort()
+        if self.share_groups is not None:
+            self.share_groups.abort()
+
     def end_everything(self) -> None:
         """End all that was started, and remove the brokers' data. Ledgers and logs stay."""
         self.stop.set()
@@ -398,8 +408,7 @@ class CaseRun:
             self.soak.stop()
         if self.workload is not None:
             self.workload.abort()
-        if self.groups is not None:
-            self.groups.abort()
+        self._abort_groups()
         if self.sampler is not None:
             self.sampler.stop()
         if self.cluster is not None:
