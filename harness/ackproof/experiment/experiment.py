@@ -365,6 +365,14 @@ class ExperimentSpec(Spec):
         """Return the topics that a consumer group subscribes to. Raises KeyError for an unknown group."""
         return self.workload.groups[group].topics or self.topic_names()
 
+    @property
+    def cluster_of_share_groups(self) -> ClusterSpec:
+        """The cluster with the broker settings that share groups need; those of `cluster.config` override them."""
+        settings: dict[str, str] = {}
+        for group in self.workload.share_groups.values():
+            settings |= group.broker_settings
+        return self.cluster.model_copy(update={"config": {**settings, **self.cluster.config}})
+
     def output_topics(self) -> dict[str, TopicSpec]:
         """Return the output topics of the service and of groups, each with the shape of its (first) input."""
         service = self.workload.service

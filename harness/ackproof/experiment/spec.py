@@ -324,9 +324,7 @@ class WorkloadSpec(Spec):
         default_factory=dict, title="Groups", description="Consumer groups, by their group id."
     )
     share_groups: dict[GroupName, ShareGroupSpec] = Field(
-        default_factory=dict,
-        title="Share groups",
-        description="Share groups (Kafka 4.2 and later), by their group id.",
+        default_factory=dict, title="Share groups", description="Share groups, by their group id."
     )
     duration: Duration = Field(
         15.0, gt=0, description="How long the load lasts at least; it goes on until all faults have healed."

@@ -73,11 +73,16 @@ def check_share_groups(spec: ExperimentSpec, found: Problems) -> None:
                 found.unknown_value((*path, "topics"), "the topic", topic, spec.topics, part=(index,))
         release, client = spec.cluster.kafka.version, group.client.release_for(spec.cluster.kafka)
         dead_letters = group.dead_letters is not None
+        kinds = {(one.lock, one.delivery_limit) for one in spec.workload.share_groups.values()}
         rules = (
             (spec.ground.simulated, "the model runs no share groups: use backend: process or docker"),
             (spec.ground.foreign, "share groups run on a cluster that ackproof starts"),
             (spec.soak is not None, "a soak audits windows, and groups are judged at the end"),
             (name in spec.workload.groups, "a consumer group has this id"),
+            (
+                len(kinds) > 1,
+                "brokers have one lock and one delivery_limit for all share groups: give them the same",
+            ),
             (numbers(release)[:2] < _SHARE_SINCE, f"Kafka {release} has no share groups: they came with 4.2"),
             (numbers(client)[:2] < _SHARE_SINCE, f"the Java client {client} is too old: use 4.2 or later"),
             (

@@ -138,7 +138,7 @@ class CaseRun:
         self._phase(Phase.START)
         cluster = make_cluster(
             self.spec.backend,
-            self.spec.cluster,
+            self.spec.cluster_of_share_groups,
             self.run.nodes,
             self.tag,
             to_timeline(self.timeline),

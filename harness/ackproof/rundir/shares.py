@@ -27,7 +27,7 @@ class Acknowledgement(StrEnum):
 
 
 class ShareResult(IntEnum):
-    """What a member knows of an acknowledgement: column `result` of `SHARES`."""
+    """Outcome of an acknowledgement, as far as its member knows it: column `result` of `SHARES`."""
 
     ACKNOWLEDGED = 0
     REFUSED = 1
@@ -61,7 +61,7 @@ the member before: no fetch that was sent before was still under way in this pol
 
 
 class ShareGroupEnd(Document):
-    """How a share group ended. `rested`: its members ran and were handed nothing for so long that no lock was held.
+    """End of a share group. `rested`: its members ran and were handed nothing for so long that no lock was held.
     `waited_s`: how long the run waited for that. `dead_letters`: number of records in its dead-letter topic, -1 without
     one or if it could not be read."""
 

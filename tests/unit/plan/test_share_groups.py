@@ -9,6 +9,7 @@ from pydantic import ValidationError
 
 from ackproof.cli.main import main_code
 from ackproof.clients.java.adapter import objection, share_config
+from ackproof.experiment.experiment import ExperimentSpec
 from ackproof.experiment.share_group import ShareGroupSpec
 
 TEXT = """\
@@ -32,6 +33,7 @@ workload:
         ("4.3.1", "dead_letters: dead", "", "came with Kafka 4.4"),
         ("4.4.0", "dead_letters: orders", "", "leave it out"),
         ("4.4.0", "topics: [order]", "", "order"),
+        ("4.4.0", "lock: 5s}\n    more: {lock: 6s", "", "give them the same"),
         ("4.4.0", "client: librdkafka", "", "need the Java client"),
         ("4.4.0", "lock: 5s", "backend: model\n", "the model runs no share groups"),
     ],
@@ -62,3 +64,17 @@ def test_brokers_get_lock_and_limit_within_their_bounds() -> None:
     assert settings["group.share.delivery.count.limit"] == "3"
     with pytest.raises(ValidationError):
         ShareGroupSpec(delivery_limit=1)
+
+
+def test_the_clusters_own_settings_come_first() -> None:
+    spec = ExperimentSpec.model_validate(
+        {
+            "name": "shares",
+            "cluster": {"config": {"group.share.delivery.count.limit": "9"}},
+            "topics": {"orders": {"partitions": 1}},
+            "workload": {"share_groups": {"jobs": {"lock": "2s", "delivery_limit": 3}}},
+        }
+    )
+    config = spec.cluster_of_share_groups.config
+    assert config["group.share.delivery.count.limit"] == "9"
+    assert config["group.share.record.lock.duration.ms"] == "2000"

@@ -200,6 +200,10 @@ def _escape(value: str) -> str:
     return f"\\{escaped}" if escaped.startswith(" ") else escaped
 
 
+def _connection(bootstrap: str, client: str) -> dict[str, ConfigValue]:
+    return {**_FAIL_OVER, "bootstrap.servers": bootstrap, "client.id": f"ackproof-{client}"}
+
+
 def producer_config(
     spec: ProducerSpec, bootstrap: str, client: str, transactional_id: str = ""
 ) -> dict[str, ConfigValue]:
@@ -212,9 +216,7 @@ def producer_config(
 
     linger_ms, delivery_ms = round(spec.linger * 1000), max(1, round(spec.delivery_timeout * 1000))
     config: dict[str, ConfigValue] = {
-        **_FAIL_OVER,
-        "bootstrap.servers": bootstrap,
-        "client.id": f"ackproof-{client}",
+        **_connection(bootstrap, client),
         "acks": spec.acks,
         "enable.idempotence": "true" if spec.idempotence else "false",
         "linger.ms": linger_ms,
@@ -266,9 +268,7 @@ def reader_config(
     if final:
         raise BadInput("the final read is always by librdkafka")
     config: dict[str, ConfigValue] = {
-        **_FAIL_OVER,
-        "bootstrap.servers": bootstrap,
-        "client.id": f"ackproof-{client}",
+        **_connection(bootstrap, client),
         "group.id": f"ackproof-{group or client}",  # for commits alone: readers assign themselves their partitions
         "enable.auto.commit": "false",
         "auto.offset.reset": "none",
@@ -290,9 +290,7 @@ def member_config(
     from ackproof.experiment.settings import Scope
 
     config: dict[str, ConfigValue] = {
-        **_FAIL_OVER,
-        "bootstrap.servers": bootstrap,
-        "client.id": f"ackproof-{client}",
+        **_connection(bootstrap, client),
         "group.id": group,
         "group.protocol": spec.protocol,
         "enable.auto.commit": "true" if spec.commit == "auto" else "false",
@@ -326,9 +324,7 @@ def share_config(spec: ShareGroupSpec, bootstrap: str, client: str, group: str) 
     from ackproof.experiment.settings import Scope
 
     config: dict[str, ConfigValue] = {
-        **_FAIL_OVER,
-        "bootstrap.servers": bootstrap,
-        "client.id": f"ackproof-{client}",
+        **_connection(bootstrap, client),
         "group.id": group,
         "share.acknowledgement.mode": "explicit",
         "share.acquire.mode": spec.acquire,
@@ -344,9 +340,7 @@ def share_config(spec: ShareGroupSpec, bootstrap: str, client: str, group: str) 
 def output_config(bootstrap: str, client: str, transactional_id: str = "") -> dict[str, ConfigValue]:
     """Return the Java client's configuration of the producer of a member's output: acks=all, idempotent."""
     config: dict[str, ConfigValue] = {
-        **_FAIL_OVER,
-        "bootstrap.servers": bootstrap,
-        "client.id": f"ackproof-{client}-output",
+        **_connection(bootstrap, f"{client}-output"),
         "acks": "all",
         "enable.idempotence": "true",
         "linger.ms": 0,
