@@ -20,6 +20,7 @@ from ackproof.judge.checks.logs import check_logs, check_presence
 from ackproof.judge.checks.replay import check_replay
 from ackproof.judge.checks.run import check_deaths, check_end, check_faults, check_resets, check_unread_bytes
 from ackproof.judge.checks.service import check_service
+from ackproof.judge.checks.shares import check_share_groups
 from ackproof.judge.checks.windows import check_windows
 from ackproof.judge.coherence import clients, faults, groups, logs, nodes, rows, run, samples
 from ackproof.judge.facts import Facts
@@ -100,6 +101,7 @@ AFTER_FINDINGS: Final[tuple[Check, ...]] = (
     check_expectations,
     check_presence,
     check_service,
+    check_share_groups,
 )
 """Checks that run after findings are judged. Reasons stand in this order."""
 SEALED_FINDINGS: Final[tuple[Check, ...]] = (
