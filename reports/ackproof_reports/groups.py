@@ -24,7 +24,7 @@ from ackproof_reports.course import Course, struck_faults
 from ackproof_reports.incidents import Incident, MemberLife
 from ackproof_reports.loading import CaseView
 from ackproof_reports.picture import LANES_WIDTH, LEFT, Bar, ChartData, Lanes, ShownTime, draw_lanes
-from ackproof_reports.wording import joined, number, one_line, plural
+from ackproof_reports.wording import joined, number, number_range, one_line, plural
 
 LANE: Final = 34
 """Height of a member's lane."""
@@ -271,11 +271,12 @@ class _Member(MemberLife):
 
 
 def _name_places(owned: Iterable[TopicPartition]) -> str:
-    """Return partitions as text: `orders/0, 2`."""
-    named = [
-        f"{topic}/{', '.join(str(place.partition) for place in places)}"
-        for topic, places in groupby(sorted(owned), lambda place: place.topic)
-    ]
+    """Return partitions as text: `orders/0–2, 5`."""
+    named = []
+    for topic, places in groupby(sorted(owned), lambda place: place.topic):
+        # Consecutive numbers have one distance to their position.
+        runs = groupby(enumerate(place.partition for place in places), lambda one: one[1] - one[0])
+        named.append(f"{topic}/{', '.join(number_range([at for _, at in run]) for _, run in runs)}")
     return "; ".join(named)
 
 

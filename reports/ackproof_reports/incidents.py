@@ -73,7 +73,8 @@ class MemberLife:
             place = f"{row['topic']}/{row['partition']}"
             if row["event"] == MembershipEvent.LOST:
                 yield Incident(row["t_ns"], name, "lost", f"lost {place}, generation {row['generation']}")
-            elif row["event"] == MembershipEvent.RESET:
+            elif row["event"] == MembershipEvent.RESET and max(row["from_offset"], row["offset"]) > 0:
+                # Not to the beginning because nothing was committed: so every group starts.
                 yield Incident(row["t_ns"], name, "reset", f"reset {place} {reset_text(row)}")
         columns = (
             self.commits.column(column).to_pylist() for column in ("result", "begun_ns", "done_ns", "error")
