@@ -47,10 +47,12 @@ REFUSED: Final = frozenset(
         "NOT_COORDINATOR",
         "COORDINATOR_NOT_AVAILABLE",
         "COORDINATOR_LOAD_IN_PROGRESS",
+        "COMMIT_FAILED",
     }
 )
 """Errors of a commit that a coordinator throws before it appends anything (OffsetMetadataManager.validateOffsetCommit,
-GroupCoordinatorService.commitOffsets), by their names in Kafka."""
+GroupCoordinatorService.commitOffsets), by their names in Kafka. COMMIT_FAILED is the Java consumer's
+CommitFailedException, which stands for those of member and generation."""
 _ROWS: Final = pa.schema(
     [
         ("e", pa.string()),

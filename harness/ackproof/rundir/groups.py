@@ -132,8 +132,9 @@ class OffsetsRecord(StrEnum):
     GROUP = "group"
     """A generation (GroupMetadata) or a group epoch (ConsumerGroupMetadata) begins: `epoch`; -1: it was deleted."""
     MEMBER = "member"
-    """ConsumerGroupCurrentMemberAssignment: `member_id` has the member epoch `epoch`; -1: it left. One row for each
-    assigned partition, with its assignment epoch in `offset` (-1 before Kafka 4.3); partition -1 for none."""
+    """ConsumerGroupCurrentMemberAssignment: `member_id` has the member epoch `epoch`; -1: it left; -2: it left and is
+    static. One row for each partition that it owns (assigned, or to be revoked by it), with its assignment epoch in
+    `offset` (-1 before Kafka 4.3); partition -1 for none. A topic whose name is not known has its id."""
 
 
 OFFSETS_LOG: Final = required(
