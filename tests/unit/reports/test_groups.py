@@ -1,4 +1,4 @@
-"""Consumer groups in the reports and in `ackproof explain`: lanes of members, and the stories of records and commits."""
+"""Consumer groups in the reports and in `ackproof explain`: lanes of members, stories of records and of commits."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from ackproof.base.errors import BadInput
 from ackproof.cli import main as cli
-from ackproof.rundir.documents import AuditFile, RecordCounts
-from ackproof.rundir.groups import DELIVERIES
+from ackproof.rundir.groups import DELIVERIES, OFFSETS_LOG
 from ackproof.rundir.layout import BatchDir, CaseDir
 from ackproof.rundir.schema import GROUP_FINDINGS
 from ackproof_reports import render_batch
@@ -22,7 +22,6 @@ from ackproof_reports.facts import CaseFacts, gather
 from ackproof_reports.group_story import tell_commit
 from ackproof_reports.loading import load_batch
 from ackproof_reports.one_record import RecordId, Spot, find_records, first_found, story_of
-from planted_groups import PlantedGroups
 from synthetic_batch.groups import SKIPPED, UNPROCESSED
 
 
@@ -157,30 +156,51 @@ def test_the_page_carries_the_story_of_an_undelivered_record(folder: Path) -> No
 
 
 def test_a_commit_is_told_with_its_neighbours_and_what_the_log_has(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    group = PlantedGroups(records=100, batch=10)
-    group.plant_lost_commit(0, 3)
-    run = group.write(tmp_path / "run")
+    run = run_of(folder)
     lost = {
         "class": "lost-commit",
         "topic": "orders",
         "partition": 0,
-        "offset": 40,
+        "offset": 80,
         "producer": -1,
         "seq": -1,
     }
     row = {**lost, "detail": "", "group": "billing", "member": 0}
-    run.findings.mkdir()
-    pq.write_table(pa.Table.from_pylist([row], schema=GROUP_FINDINGS), run.findings / "part-0.parquet")
+    pq.write_table(pa.Table.from_pylist([row], schema=GROUP_FINDINGS), run.findings / "part-9.parquet")
     lines = list(tell_commit(run, "lost-commit"))
-    assert lines[0].startswith("lost-commit (acknowledged, and in no replica's log): group ")
-    number = next(
-        re.search(r"commit (\d+) of g0 to offset 40 ", line) for line in lines if " to offset 40 (" in line
+    assert lines[0] == (
+        "lost-commit (acknowledged, and in no replica's log): group billing, g0, orders/0 to offset 80"
     )
-    assert number is not None
-    assert f"  no replica's log has commit {number[1]} of g0" in lines
-    assert any("to offset 30 " in line for line in lines) and any("to offset 50 " in line for line in lines)
-    AuditFile(counts={"lost-commit": 1}, records=RecordCounts(), complete=True).save(run.audit_json)
+    assert "    3.116 s  commit 3 of g0 to offset 80 (generation 1, accepted at 3.116 s)" in lines
+    assert all(any(f" to offset {offset} (" in line for line in lines) for offset in (60, 100))
+    assert "  the logs of __consumer_offsets were not read" in lines
+    kept = {
+        "record": "commit",
+        "group": "billing",
+        "topic": "orders",
+        "partition": 0,
+        "node": 1,
+        "log_offset": 7,
+        "log_partition": 0,
+    }
+    rest = {
+        "timestamp_ms": 0,
+        "epoch": -1,
+        "member_id": "",
+        "producer_id": -1,
+        "decision": 0,
+        "decided_at": -1,
+    }
+    for number, said in (
+        (2, "  no replica's log has commit 3 of g0"),
+        (3, "  log of node 1: commit 3 of g0 at log offset 7, generation 1, in force"),
+    ):
+        commit = {**kept, **rest, "offset": 80, "member": 0, "number": number, "generation": 1}
+        pq.write_table(pa.Table.from_pylist([commit], schema=OFFSETS_LOG), run.offsets_log)
+        assert said in list(tell_commit(run, "lost-commit"))
     assert cli.main_code(["explain", str(run.path), "--class", "lost-commit"]) == 0
-    assert lines[-2] in capsys.readouterr().out
+    assert said in capsys.readouterr().out
+    with pytest.raises(BadInput, match="no finding of class zombie-commit"):
+        list(tell_commit(run, "zombie-commit"))
