@@ -112,7 +112,10 @@ def _group_text(page: GroupPage) -> str:
     """Return what a group counted, and each class of which something was found, in one line."""
     if page.counts is None:
         return "not counted"
-    told = [f"{name} {number(getattr(page.counts, name))}" for name in ("input", "processed", "accepted", "refused")]
+    told = [
+        f"{name} {number(getattr(page.counts, name))}"
+        for name in ("input", "processed", "accepted", "refused")
+    ]
     return ", ".join(told + [f"{row.anomaly} {number(row.count)}" for row in page.classes if row.count])
 
 
@@ -195,7 +198,8 @@ def summary(batch: BatchView, facts: Sequence[CaseFacts]) -> str:
     if groups := [(fact, group) for fact in facts for group in fact.groups]:
         lines += ["", "### Consumer groups", ""]
         lines += [
-            f"- {markdown(fact.title)}: {markdown(group.group)}: {_group_text(group)}" for fact, group in groups
+            f"- {markdown(fact.title)}: {markdown(group.group)}: {_group_text(group)}"
+            for fact, group in groups
         ]
     if spanning := batch.file.over_repeats:
         lines += ["", "### Over repeats", ""]
