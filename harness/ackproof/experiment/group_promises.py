@@ -39,6 +39,7 @@ class Condition(StrEnum):
     UNSURE = "unsure"
     RESET = "reset"
     IN_LOG = "in log"
+    OUTSIDER = "outsider"
     REPEATED = "repeated"
     STALE = "stale"
 
@@ -61,8 +62,9 @@ _MEANING: Final = {
     Condition.UNSURE: "a disk fault, a clock that was set, ZooKeeper with faults, or a hole in the metadata log",
     Condition.RESET: "a member's position was reset to a lower offset",
     Condition.IN_LOG: "each reset that skipped began at a committed offset for which the final read has a record",
+    Condition.OUTSIDER: "a commit that was not refused had no generation, before the call or after its answer",
     Condition.REPEATED: "on each partition with a finding, a lower offset in the log is a second copy of a commit, or "
-    "one without an answer",
+    "one without an answer or a generation",
     Condition.STALE: "the partition of `__consumer_offsets` had more than one leader, and its log has no lower offset",
 }
 _RULINGS: Final = {

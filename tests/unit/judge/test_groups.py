@@ -23,6 +23,7 @@ from ackproof.experiment.group_promises import (
     find_promise,
     markdown,
 )
+from ackproof.faults.groups.offsets import ResetOffsets
 from ackproof.judge.checks.groups import check_group_offsets, check_groups
 from ackproof.judge.coherence.groups import check_groups as check_coherence
 from ackproof.judge.facts import Facts
@@ -67,6 +68,9 @@ def _fault(kind: str = "kill", *asks: Ability, unpredictable: str = "") -> Any:
         kind=kind, number=1, ASKS=frozenset(asks), UNPREDICTABLE=unpredictable, clock_shift=0.0,
         drops=lambda _: False,
     )  # fmt: skip
+
+
+_RESET = ResetOffsets.model_construct(number=1, group="billing", to="earliest", topic=None)
 
 
 @dataclass
@@ -239,7 +243,8 @@ STRICT: dict[str, dict[str, Any]] = {
 """For each class a configuration that forbids it in a quiet run."""
 CAUSES: dict[str, dict[str, Any]] = {
     "command": {"faults": (_fault("command", unpredictable="the effect of a command is unknown"),)},
-    "operator": {"faults": (_fault("reset_offsets"),)},
+    "operator": {"faults": (_RESET,)},
+    "operator of another group": {"faults": (_RESET.model_copy(update={"group": "other"}),)},
     "required acks": {"config": {"offsets.commit.required.acks": "1"}},
     "unclean": {"log": _leaders(*UNCLEAN)},
     "expiry": {"config": {"offsets.retention.minutes": "0"}},
@@ -338,6 +343,39 @@ def _plant_late_copy(planted: PlantedGroups, *, unanswered: bool) -> None:
         planted.log.there[early] = False
         planted.commits.there[1] = False
         planted.commits.extra.append({**row, "result": int(CommitResult.UNKNOWN), "done_ns": -1})
+
+
+OUTSIDER = {
+    Anomaly.REDELIVERED: OPEN,
+    Anomaly.TORN_OUTPUT: OPEN,
+    Anomaly.DOUBLED_OUTPUT: OPEN,
+    Anomaly.REGRESSED_COMMIT: FORBIDDEN,
+    Anomaly.TWO_OWNERS: OPEN,
+}
+
+
+@pytest.mark.parametrize("column", ["generation", "generation_after"])
+@pytest.mark.parametrize("refused", [False, True])
+@pytest.mark.parametrize("anomaly", STRICT)
+def test_a_commit_without_a_generation_is_no_members(
+    tmp_path: Path, anomaly: str, column: str, refused: bool
+) -> None:
+    planted = _planted(**STRICT[anomaly])
+    planted.commits.columns[column][3] = -1
+    if refused:
+        planted.commits.columns["result"][3] = int(CommitResult.REFUSED)
+    chance, text = ruled(Run(tmp_path, planted, {anomaly: AT}), anomaly)
+    assert chance is (FORBIDDEN if refused else OUTSIDER.get(anomaly, FORBIDDEN))
+    assert ("commit 3 of member g0" in text) is (chance is OPEN)
+
+
+def test_a_commit_without_a_generation_may_lower_the_offset(tmp_path: Path) -> None:
+    """It is accepted while the group has no members."""
+    planted = _planted()
+    planted.plant_regressed_log(0, 2)
+    planted.commits.extra[-1]["generation"] = planted.commits.extra[-1]["generation_after"] = -1
+    run = Run(tmp_path, planted, {Anomaly.REGRESSED_COMMIT: [(0, 30)]})
+    assert ruled(run, Anomaly.REGRESSED_COMMIT)[0] is OPEN
 
 
 @pytest.mark.parametrize("unanswered", [False, True])
@@ -530,7 +568,7 @@ def test_a_position_that_no_member_asked_for_is_a_finding(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize(
-    "changes", [{"faults": (_fault("reset_offsets"),)}, {"faults": (_fault("wipe_disk", Ability.DISKS),)}]
+    "changes", [{"faults": (_RESET,)}, {"faults": (_fault("wipe_disk", Ability.DISKS),)}]
 )
 def test_an_operator_or_a_disk_explains_strange_offsets(tmp_path: Path, changes: dict[str, Any]) -> None:
     planted = _planted()
