@@ -18,7 +18,6 @@ from ackproof.rundir.groups import CommitResult, GroupEnd, MemberEnd, Membership
 from ackproof.rundir.layout import CaseDir, client_folder
 from ackproof.rundir.ledger import parts
 from ackproof.rundir.lifelines import Lifelines
-from ackproof.rundir.model import PredictedGroupClass
 from ackproof.rundir.partition import TopicPartition
 from ackproof_reports.course import Course, struck_faults
 from ackproof_reports.incidents import Incident, MemberLife
@@ -71,9 +70,9 @@ class ClassRow:
 
     anomaly: str
     count: int | None
-    forbidden: bool | None
-    why: str
-    predicted: PredictedGroupClass | None
+    forbidden: bool | None = None
+    why: str = ""
+    predicted: str = ""
 
 
 @dataclass(frozen=True)
@@ -155,13 +154,11 @@ def _page(page: GroupPage, members: list[_Member], course: Course, span: ShownTi
 
 
 def _classes(case: CaseView, group: str, counts: GroupCounts | None) -> Iterator[ClassRow]:
-    judged = {one.anomaly: one for one in (case.judged.classes if case.judged else ())}
-    answers = case.prediction.groups if case.prediction else ()
-    predicted = {one.anomaly: one for one in answers if one.group == group}
+    ruled = {(one.group, one.anomaly): one for one in (case.judged.group_classes if case.judged else ())}
     for name, count in counts.counts.items() if counts else ():
-        known, ruled = predicted.get(name), judged.get(name)
-        forbidden, why = (ruled.forbidden, ruled.why) if ruled else (None, known.why if known else "")
-        yield ClassRow(name, None if name in case.untold else count, forbidden, why, known)
+        shown = None if name in case.untold else count
+        one = ruled.get((group, name))
+        yield ClassRow(name, shown, one.forbidden, one.why, one.predicted) if one else ClassRow(name, shown)
 
 
 def _shown_time(picture: ChartData | None) -> ShownTime | None:
@@ -227,9 +224,9 @@ class _Member(MemberLife):
         """Yield the bar of each interval; an end of None is the end of the run."""
         for begin, end, text in times:
             if bar := self.span.bar(begin or 0, self.end_ns if end is None else end, "", text):
-                room = int((bar.width - 4) / _LETTER)
-                short = text if len(text) <= room else f"{text[: room - 1]}…" if room > 3 else ""
-                yield replace(bar, text=short)
+                fits = int((bar.width - 4) / _LETTER)
+                numbers = text.partition("/")[2]
+                yield replace(bar, text=next((one for one in (text, numbers) if len(one) <= fits), ""))
 
     def _lives(self) -> Iterator[tuple[int, int | None, str]]:
         for event in self.own.starts:
