@@ -185,7 +185,7 @@ def last_activity(case: CaseView, absent: list[str]) -> int:
 
 
 class _Member(MemberLife):
-    """What the files of a run say of one member. Raises OSError, ArrowException if its ledgers cannot be read."""
+    """One member of a group with its place in the picture. Raises OSError, ArrowException if its ledgers cannot be read."""
 
     def __init__(self, run: CaseDir, end: MemberEnd, life: Lifelines, end_ns: int, span: ShownTime) -> None:
         super().__init__(run, life, end.client)

@@ -38,7 +38,7 @@ class Incident:
 
 
 class MemberLife:
-    """What the timeline and the ledgers of a run say of one member, the client `client`, without its deliveries.
+    """Life of one member, the client `client`, from the timeline and its ledgers, without its deliveries.
 
     Raises OSError or ArrowException if a ledger cannot be read. `lines`: lifelines of the run.
     """
