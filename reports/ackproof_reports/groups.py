@@ -185,7 +185,7 @@ def last_activity(case: CaseView, absent: list[str]) -> int:
 
 
 class _Member(MemberLife):
-    """One member of a group with its place in the picture. Raises OSError, ArrowException if its ledgers cannot be read."""
+    """A member with its place in the picture. Raises OSError or ArrowException if its ledgers cannot be read."""
 
     def __init__(self, run: CaseDir, end: MemberEnd, life: Lifelines, end_ns: int, span: ShownTime) -> None:
         super().__init__(run, life, end.client)
