@@ -119,9 +119,9 @@ def judge(facts: Facts) -> VerdictFile:
     classes = tuple(judged_classes(facts))
     sealed = SEALED_COHERENCE if facts.sealed else ()
     opinions = [*_ask((*COHERENCE, *sealed, *EVIDENCE), facts)]
-    of_groups = (
+    of_groups = [
         one for name in GROUP_CLASSES if name in facts.audit.counts for one in judge_class(facts, name)
-    )
+    ]
     found = (*opinions_on(classes), *opinions_on_groups(of_groups))
     opinions += (replace(opinion, check="classes") for opinion in found)
     opinions += _ask((*AFTER_FINDINGS, *(SEALED_FINDINGS if facts.sealed else ())), facts)
@@ -130,6 +130,7 @@ def judge(facts: Facts) -> VerdictFile:
         verdict=verdict,
         reasons=reasons,
         classes=classes,
+        group_classes=tuple(one.judgement for one in of_groups),
         not_judged=_texts(opinions, Says.NOT_JUDGED),
         witnesses=_texts(opinions, Says.AGREES),
         calm=facts.calm,
