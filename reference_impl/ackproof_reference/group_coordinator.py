@@ -234,7 +234,8 @@ def elect(log: OffsetsLog, kept: int) -> OffsetsLog:
 def load_offsets(log: OffsetsLog) -> LoadedOffsets:
     """Read the log (`GroupCoordinatorLoader`, `OffsetMetadataManager.replay`).
 
-    An offset of a transaction counts at its commit marker, unless a later record of the key counts already.
+    An offset of a transaction counts at its commit marker, unless a later record of the key counts already. A tombstone
+    does not count: nothing is left to compare with.
     """
     committed, at = -1, -1
     pending: dict[int, tuple[int, int]] = {}
@@ -246,7 +247,7 @@ def load_offsets(log: OffsetsLog) -> LoadedOffsets:
         elif record.producer != NOBODY:
             pending[record.producer] = (place, record.offset)
         else:
-            committed, at = record.offset, place
+            committed, at = record.offset, place if record.offset >= 0 else -1
     return LoadedOffsets(committed, tuple(sorted(pending)))
 
 
@@ -267,8 +268,8 @@ def compact(log: OffsetsLog) -> OffsetsLog:
         elif record.producer != NOBODY:
             pending[record.producer] = place
         else:
-            counted = place
-    if counted >= 0 and loaded.committed >= 0:
+            counted = place if record.offset >= 0 else -1
+    if counted >= 0:
         needed[counted] = OffsetRecord(loaded.committed, acked=whole[counted].acked)
     needed |= {place: whole[place] for place in pending.values()}
     kept = tuple(needed[place] for place in sorted(needed))

@@ -356,6 +356,8 @@ def _explored(rules: GroupRules, found: _Circumstances, max_states: int) -> dict
         said = _search(GroupScope(rules, incidents), wanted, max_states)
         cut |= not said.exhausted
         for kind, answer in said.classes.items():
+            if kind not in wanted:
+                continue
             why = f"{doubt} ({answer.scope})" if doubt else answer.scope
             answers[kind] = answer.model_copy(update={"chance": chance, "scope": why})
     otherwise = Answer(
