@@ -89,12 +89,10 @@ def group_of(path: Path) -> tuple[str, ...]:
         return tuple(field.name for field in fields(ChainTrigger))
     if path[:1] == ("faults",) and len(path) > 3 and path[2] in fault_kinds():
         return _below(fault_kinds()[str(path[2])], path[3:])
-    of_any_name = (*path[:-1], "*")
-    return GROUPS.get(of_any_name if of_any_name in GROUPS else path, ())
+    return GROUPS.get((*path[:-1], "*") if has_names(path[:-1]) else path, ())
 
 
-def has_names(path: Path) -> bool:
-    """Return True if names that the user chose stand directly below `path`: topics, consumer groups."""
+def has_names(path: Path) -> bool:  # such as topics, which the user names
     return (*path, "*") in GROUPS
 
 
