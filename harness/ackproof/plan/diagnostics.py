@@ -89,11 +89,7 @@ def group_of(path: Path) -> tuple[str, ...]:
         return tuple(field.name for field in fields(ChainTrigger))
     if path[:1] == ("faults",) and len(path) > 3 and path[2] in fault_kinds():
         return _below(fault_kinds()[str(path[2])], path[3:])
-    return GROUPS.get((*path[:-1], "*") if has_names(path[:-1]) else path, ())
-
-
-def has_names(path: Path) -> bool:  # such as topics, which the user names
-    return (*path, "*") in GROUPS
+    return GROUPS.get(named if (named := (*path[:-1], "*")) in GROUPS else path, ())
 
 
 def _below(model: type[BaseModel], path: Path) -> tuple[str, ...]:
