@@ -7,10 +7,10 @@ group.instance.id (static membership) and its transactional id.
 from __future__ import annotations
 
 import os
-import time
-from collections.abc import Mapping
+import threading
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Final
@@ -24,6 +24,7 @@ from ackproof.clients.command.events import LINES
 from ackproof.clients.command.output import OutputRow, await_ends, identity_of, read_output, write_output
 from ackproof.clients.contract import SETTINGS, MemberSettings, client_adapter
 from ackproof.clients.group_ledgers import convert
+from ackproof.clients.group_progress import ASK_S, GroupProgress
 from ackproof.clients.instances import Instance, Instances
 from ackproof.clients.launch import verify_config
 from ackproof.cluster.protocol import Cluster
@@ -31,7 +32,6 @@ from ackproof.experiment.client import COMMAND
 from ackproof.experiment.experiment import ExperimentSpec
 from ackproof.experiment.group import GroupProtocol, GroupSpec
 from ackproof.observe.committed import ask_coordinator
-from ackproof.rundir.anomalies import Anomaly
 from ackproof.rundir.documents import Client
 from ackproof.rundir.groups import GroupEnd, GroupsFile, MemberEnd
 from ackproof.rundir.layout import CaseDir
@@ -39,11 +39,10 @@ from ackproof.rundir.observed import Unrecovered
 from ackproof.rundir.partition import TopicPartition
 from ackproof.rundir.timeline import ClientDied, ClientEnded, ClientStarted, Note, Timeline
 
-_GOAL_S: Final = 15.0
 _STOP_S: Final = 25.0
 """A member finishes its batch, leaves the group within 10 s, and closes."""
-_ASK_S: Final = 2.0
 _LOOK_EVERY_S: Final = 0.3
+_WATCH_EVERY_S: Final = 0.05
 _HEAD: Final = 1 << 16
 _ASSIGNED: Final = b'"assigned"'
 
@@ -61,20 +60,6 @@ class _Member:
     """True once its end is in the timeline."""
 
 
-@dataclass
-class _Progress:
-    """How far a group has come while the run waits for it. `committed`: sum of its committed offsets."""
-
-    goal: dict[TopicPartition, int]
-    began: float
-    moved: float
-    committed: int = -1
-    offsets: dict[TopicPartition, int] = field(default_factory=dict)
-    caught_up: bool = False
-    ended: float | None = None
-    """When it had caught up, or the wait was over."""
-
-
 class Groups(Instances):
     """The members of all groups of a run. `hidden`: library settings with secrets, which no file may hold."""
 
@@ -83,14 +68,15 @@ class Groups(Instances):
         spec: ExperimentSpec,
         run: CaseDir,
         tag: RunTag,
-        bootstrap: str,
+        cluster: Cluster,
         timeline: Timeline,
         hidden: Mapping[str, str],
     ) -> None:
         super().__init__(tag)
         self.spec = spec
         self._run = run
-        self._bootstrap = bootstrap
+        self._cluster = cluster
+        self._bootstrap = cluster.bootstrap
         self._timeline = timeline
         self._hidden = dict(hidden)
         self._members: dict[str, _Member] = {}
@@ -98,6 +84,8 @@ class Groups(Instances):
         """By group: the protocol of members that start from now on, if a fault changed it."""
         self._breaches: list[tuple[str, str]] = []
         self._converted = False
+        self._over = threading.Event()
+        self._watcher = threading.Thread(target=self._watch, name="members", daemon=True)
 
     def start(self) -> None:
         """Start the members that each group begins with. Raises `BadInput` for settings that a library refuses, and for
@@ -108,6 +96,11 @@ class Groups(Instances):
         for name, group in self.spec.workload.groups.items():
             for _ in range(group.members):
                 self.start_member(name)
+        self._watcher.start()
+
+    def _watch(self) -> None:
+        while not self._over.wait(_WATCH_EVERY_S):
+            self._note_ends()
 
     def start_member(self, group: str) -> str:
         """Start one more member of a group. Return its id. Raises KeyError for an unknown group."""
@@ -221,7 +214,7 @@ class Groups(Instances):
                 for one in self.instances
             )
 
-    def note_ends(self) -> None:
+    def _note_ends(self) -> None:
         """Add an event to the timeline for each member that has ended since the last call."""
         with self._lock:
             for one in self.instances:
@@ -239,7 +232,7 @@ class Groups(Instances):
         """SIGKILL a member, and the processes that it started."""
         with self._lock:
             super().kill(client_id)
-            self.note_ends()
+            self._note_ends()
 
     def at_work(self, client_id: str) -> bool:
         """Return True if a member runs, and was assigned partitions or none; or if it was asked to leave."""
@@ -249,114 +242,51 @@ class Groups(Instances):
         with (instance.folder / LINES).open("rb") as lines:
             return instance.child.poll() is None and _ASSIGNED in lines.read(_HEAD)
 
-    @property
-    def joined(self) -> bool:
-        """True once each member that runs has had an assignment."""
-        return all(self.at_work(name) or name not in self.running() for name in self.running())
-
     # -- the end of a run -------------------------------------------------------------------------------------------
 
-    def finish(self, cluster: Cluster) -> list[Unrecovered]:
+    def finish(self) -> list[Unrecovered]:
         """Wait until the groups have caught up; then stop their members, ask for the committed offsets, read outputs
         back, convert the ledgers and write `observed/groups.json`. Return the partitions of groups that stalled.
         """
         self._timeline.add(Note(note="waiting until consumer groups have caught up"))
-        progress = self.settle(cluster)
-        stalled = [one for name, found in progress.items() for one in self._stalled(name, found)]
+        progress = [
+            GroupProgress.start(self._cluster, self.spec, name, self._hidden)
+            for name in self.spec.workload.groups
+        ]
+        self._settle(progress)
+        dead = {self.group_of(one.id) for one in self.dead()}  # what died is told, and does not stall
+        stalled = [
+            one
+            for found in progress
+            if found.name not in dead and self._runs(found.name)
+            for one in found.stalled()
+        ]
         self.stop()
-        ends = tuple(self._end_of(cluster, name, found) for name, found in progress.items())
+        ends = tuple(self._end_of(found) for found in progress)
         members = tuple(self._member_end(one) for one in self.instances)
         self._convert()
         GroupsFile(groups=ends, members=members, breaches=tuple(self._breaches)).save(self._run.groups)
         return stalled
 
-    def settle(self, cluster: Cluster) -> dict[str, _Progress]:
-        """Wait until each group has committed the end of its input, at most its `settle`. A group whose members have
-        all ended is not waited for."""
-        found: dict[str, _Progress] = {}
-        for name in self.spec.workload.groups:
-            goal: dict[TopicPartition, int] = {}
-            for topic in self.spec.input_of(name):
-                goal |= await_ends(cluster, topic, self.spec.topics[topic].partitions, _GOAL_S)[0]
-            found[name] = _Progress(goal, time.monotonic(), time.monotonic())
+    def _settle(self, progress: Sequence[GroupProgress]) -> None:
+        """Wait until each group has caught up, has no members left, or has had its `settle`."""
 
         def look() -> bool:
-            self.note_ends()
-            for name, one in found.items():
-                if one.ended is None:
-                    self._look(cluster, name, one)
-            return all(one.ended is not None for one in found.values())
+            for one in progress:
+                one.look(self._runs(one.name))
+            return all(one.over for one in progress)
 
-        longest = max(group.settle for group in self.spec.workload.groups.values())
+        longest = max(one.group.settle for one in progress)
         with suppress(WaitTimeout):
             wait_until(
                 look,
                 what="consumer groups to catch up",
-                timeout_s=longest + _GOAL_S * len(found),
+                timeout_s=2 * longest + ASK_S * len(progress),
                 interval_s=_LOOK_EVERY_S,
             )
-        return found
-
-    def _look(self, cluster: Cluster, name: str, one: _Progress) -> None:
-        """Ask once how far a group has come."""
-        group, now = self.spec.workload.groups[name], time.monotonic()
-        answer = ask_coordinator(cluster, name, within_s=_ASK_S)
-        if not answer.reason:
-            one.offsets = answer.of_partition
-            if (committed := sum(one.offsets.values())) != one.committed:
-                one.committed, one.moved = committed, now
-            one.caught_up = self._has_caught_up(group, one)
-        if one.caught_up or now - one.began >= group.settle or not self._runs(name):
-            one.ended = now
-
-    def _has_caught_up(self, group: GroupSpec, one: _Progress) -> bool:
-        """Return True if a group has committed all records of its input; those at the end may be control records."""
-        latest = group.start == "latest"  # where nothing came after its start, it has nothing to commit
-        left = {
-            place: end
-            for place, end in one.goal.items()
-            if one.offsets.get(place, end if latest else 0) < end
-        }
-        if not left or self.spec.workload.producers.transaction_size is None:
-            return not left
-        starts = {place: one.offsets.get(place, 0) for place in left}
-        try:
-            rows, problem = read_output(
-                *(self._bootstrap, left, lambda _: (0, 0)),
-                starts=starts,
-                isolation=group.isolation,
-                hidden=self._hidden,
-                idle_s=_ASK_S,
-            )
-        except KafkaException:
-            return False
-        return not rows and not problem
 
     def _runs(self, group: str) -> bool:
         return any(self.group_of(name) == group for name in self.running())
-
-    def _stalled(self, name: str, found: _Progress) -> list[Unrecovered]:
-        """Return the partitions in which a group does not advance. A group of which a member died by itself is none:
-        the death is told."""
-        idle_s = (found.ended or time.monotonic()) - found.moved
-        bound = self.spec.evidence.recovery.get("stalled", self.spec.workload.groups[name].stalled_after)
-        died = any(self.group_of(one.id) == name for one in self.dead())
-        if found.caught_up or idle_s < bound or died or not self._runs(name):
-            return []
-        return [
-            Unrecovered(
-                anomaly=Anomaly.STALLED,
-                topic=place.topic,
-                partition=place.partition,
-                group=name,
-                seen=f"group {name} has committed {found.offsets.get(place, -1)} of {place}, whose high watermark is "
-                f"{end}, and nothing for {idle_s:.1f} s; its members run",
-                for_s=round(idle_s, 3),
-                log_end=end,
-            )
-            for place, end in sorted(found.goal.items())
-            if found.offsets.get(place, 0) < end
-        ]
 
     def stop(self) -> None:
         """Ask all members to leave and close, and wait; SIGKILL those that do not."""
@@ -364,7 +294,7 @@ class Groups(Instances):
         self.stop_all(_STOP_S + batch_s)
         for one in self.instances:
             one.end()
-        self.note_ends()
+        self._end_watch()
 
     def abort(self) -> None:
         """End all members of a run that failed, and convert their ledgers."""
@@ -372,7 +302,14 @@ class Groups(Instances):
             if one.child.poll() is None:
                 self.kill(one.id)
             one.end()
+        self._end_watch()
         self._convert()
+
+    def _end_watch(self) -> None:
+        self._over.set()
+        if self._watcher.is_alive():
+            self._watcher.join()
+        self._note_ends()
 
     def _convert(self) -> None:
         if self._converted:
@@ -399,14 +336,14 @@ class Groups(Instances):
             last_words=one.last_words,
         )
 
-    def _end_of(self, cluster: Cluster, name: str, found: _Progress) -> GroupEnd:
+    def _end_of(self, found: GroupProgress) -> GroupEnd:
         """Ask for the committed offsets of a group without members, and read its output back."""
-        group, ended = self.spec.workload.groups[name], found.ended or time.monotonic()
+        name, group = found.name, found.group
         reached: dict[TopicPartition, int] = {}
         problem = ""
         if group.output is not None:
             partitions = self.spec.topics[self.spec.input_of(name)[0]].partitions
-            reached, unrest = await_ends(cluster, group.output, partitions, group.settle)
+            reached, unrest = await_ends(self._cluster, group.output, partitions, group.settle)
             rows: list[OutputRow] = []
             try:
                 identify = partial(identity_of, where="value", run_id=self._tag.run_id)
@@ -417,27 +354,32 @@ class Groups(Instances):
             write_output(self._run.group_output(name), rows)
         return GroupEnd(
             group=name,
-            committed=ask_coordinator(cluster, name),
+            committed=ask_coordinator(self._cluster, name),
             ends=tuple((*place, end) for place, end in sorted(found.goal.items())),
             caught_up=found.caught_up,
-            waited_s=round(ended - found.began, 3),
-            idle_s=round(ended - found.moved, 3),
+            waited_s=round(found.over_s - found.began_s, 3),
+            idle_s=round(found.over_s - found.moved_s, 3),
             output_ends=tuple((*place, end) for place, end in sorted(reached.items())),
             problem=problem,
         )
+
+
+def all_joined(groups: Groups | None) -> bool:
+    """Return True once each member that runs has had an assignment; also without groups."""
+    return groups is None or all(map(groups.at_work, groups.running()))
 
 
 def start_groups(
     spec: ExperimentSpec,
     run: CaseDir,
     tag: RunTag,
-    bootstrap: str,
+    cluster: Cluster,
     timeline: Timeline,
     hidden: Mapping[str, str],
 ) -> Groups | None:
     """Start the members of the experiment's groups; None without one. Raises as `Groups.start`."""
     if not spec.workload.groups:
         return None
-    groups = Groups(spec, run, tag, bootstrap, timeline, hidden)
+    groups = Groups(spec, run, tag, cluster, timeline, hidden)
     groups.start()
     return groups

@@ -20,15 +20,13 @@ from pydantic import (
 from ackproof.base.units import FROM_FILE, unknown, wrong
 from ackproof.experiment.backends import BACKENDS, Backend, BackendRow
 from ackproof.experiment.base import Spec, Text, Whole, matching
+from ackproof.experiment.evidence import EvidenceSpec, ObserveSpec, SoakSpec
 from ackproof.experiment.fault import FaultSpec
 from ackproof.experiment.kafka import BUILD_SCHEMA
 from ackproof.experiment.problems import Data, nearest
 from ackproof.experiment.spec import (
     AUTO_CREATED,
     ClusterSpec,
-    EvidenceSpec,
-    ObserveSpec,
-    SoakSpec,
     TopicName,
     TopicSpec,
     WorkloadSpec,
@@ -338,6 +336,11 @@ class ExperimentSpec(Spec):
             for name, topic in topics.items()
         }
         return {**data, "topics": followed}
+
+    @model_validator(mode="after")
+    def _serve_groups(self) -> ExperimentSpec:
+        self.cluster.serve(self.workload.groups.values())
+        return self
 
     @field_validator("name")
     @classmethod

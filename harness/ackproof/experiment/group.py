@@ -22,11 +22,22 @@ _ASSIGNORS: Final[dict[GroupProtocol, tuple[Assignor, ...]]] = {
 }
 """Assignors of each protocol, its default first."""
 
+_LIMITS_S: Final = {
+    "group.session.timeout.ms": (6.0, 1800.0),
+    "group.consumer.session.timeout.ms": (45.0, 60.0),
+    "group.consumer.heartbeat.interval.ms": (5.0, 15.0),
+}
+"""Least and greatest value that brokers allow by default: `group.min.session.timeout.ms` and so on."""
+
 GroupName: TypeAlias = Annotated[
     str,
     matching(GROUP_ID, "a group id: up to 200 letters, digits, '.', '_' and '-'"),
     WithJsonSchema({"type": "string", "pattern": r"^[A-Za-z0-9._-]{1,200}$"}),
 ]
+
+
+_HEARTBEATS: Final = 6
+"""Heartbeats of a member within its session time-out."""
 
 
 class GroupSpec(Spec):
@@ -126,6 +137,27 @@ class GroupSpec(Spec):
         if self.reset is not None:
             return self.reset
         return "error" if self.start == "committed" else self.start
+
+    @property
+    def heartbeat(self) -> float:
+        """Seconds between heartbeats of a member."""
+        return self.session_timeout / _HEARTBEATS
+
+    @property
+    def broker_settings(self) -> dict[str, str]:
+        """Return the broker settings that the group needs: members join at once, and may have its time-outs."""
+        times = {"session.timeout.ms": self.session_timeout, "heartbeat.interval.ms": self.heartbeat}
+        found = {"group.initial.rebalance.delay.ms": "0"}
+        prefix = "group.consumer." if self.protocol == "consumer" else "group."
+        for name, seconds in times.items() if self.protocol == "consumer" else (*times.items(),)[:1]:
+            text, (least, most) = str(round(seconds * 1e3)), _LIMITS_S[prefix + name]
+            if self.protocol == "consumer":
+                found[prefix + name] = text
+            if seconds < least:
+                found[f"{prefix}min.{name}"] = text
+            if seconds > most:
+                found[f"{prefix}max.{name}"] = text
+        return found
 
     @property
     def stalled_after(self) -> float:

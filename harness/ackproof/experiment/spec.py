@@ -7,9 +7,18 @@ file is being written (`ackproof.plan.schema`).
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from typing import Annotated, Final, Literal, TypeAlias
 
-from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema, field_validator, model_validator
+from pydantic import (
+    AfterValidator,
+    BeforeValidator,
+    Field,
+    PrivateAttr,
+    WithJsonSchema,
+    field_validator,
+    model_validator,
+)
 
 from ackproof.base.units import Duration, Rate, Size, wrong
 from ackproof.experiment.base import Config, Flag, Spec, Text, Whole, matching
@@ -146,6 +155,7 @@ class ClusterSpec(Spec):
         description="Size of the file system of its own that each node gets if a fault needs one.",
     )
     heap: Size = Field(256 << 20, ge=64 << 20, le=64 << 30, description="Java heap of each node.")
+    _of_groups: dict[str, str] = PrivateAttr(default_factory=dict)
 
     @field_validator("controllers")
     @classmethod
@@ -153,6 +163,17 @@ class ClusterSpec(Spec):
         if value not in (1, 3, 5):
             raise wrong(f"expected 1, 3 or 5 controllers, not {value}")
         return value
+
+    @property
+    def of_groups(self) -> dict[str, str]:
+        """Settings of brokers that the experiment's consumer groups need; `config` overrides them."""
+        return self._of_groups
+
+    def serve(self, groups: Iterable[GroupSpec]) -> None:
+        """Derive `of_groups` from the experiment's groups."""
+        self._of_groups = {}
+        for group in groups:
+            self._of_groups |= group.broker_settings
 
     @property
     def broker_ids(self) -> tuple[int, ...]:
@@ -324,72 +345,4 @@ class WorkloadSpec(Spec):
     )
     duration: Duration = Field(
         15.0, gt=0, description="How long the load lasts at least; it goes on until all faults have healed."
-    )
-
-
-Liveness: TypeAlias = Literal[
-    "leaderless",
-    "stuck-replica",
-    "stuck-reassignment",
-    "stuck-producer",
-    "stuck-reader",
-    "hanging-transaction",
-    "no-controller",
-    "stalled",
-]
-"""The classes of things that do not recover (`rundir.anomalies.LIVENESS`)."""
-
-
-class EvidenceSpec(Spec):
-    """Evidence that a run must show before it is judged."""
-
-    max_indeterminate: float = Field(
-        0.5, ge=0, le=1, description="Largest share of attempts whose outcome may be unknown."
-    )
-    ack_after_healing: Flag = Field(
-        True, description="Every targeted partition must acknowledge something after the last healing."
-    )
-    isr_size: Whole | None = Field(
-        None, ge=1, description="ISR size awaited before the final read; the replication factor by default."
-    )
-    node_deaths: Flag = Field(False, description="Nodes may die by themselves.")
-    settle_timeout: Duration = Field(
-        60.0, gt=0, description="How long the cluster may take to settle before the final read."
-    )
-    recovery: dict[Liveness, Annotated[Duration, Field(gt=0)]] = Field(
-        default_factory=dict,
-        description="Time limit after the last healing for each kind of recovery, by the liveness class that is "
-        "counted if it is exceeded. The default follows from the cluster's time-outs: `ackproof plan` shows it.",
-    )
-
-    @field_validator("max_indeterminate", mode="before")
-    @classmethod
-    def _share(cls, value: object) -> object:
-        if isinstance(value, bool) or not isinstance(value, (int, float)):
-            raise wrong("expected a share between 0 and 1, such as 0.5")
-        return value
-
-
-class ObserveSpec(Spec):
-    """Observers in addition to those of every run."""
-
-    metrics: Flag = Field(
-        False, description="Scrape the metrics of every node once a second, through a Java agent in each."
-    )
-    brokers: Flag = Field(
-        False,
-        description="Ask each broker by itself, five times a second, what it says of the cluster and what clients get "
-        "there; and let readers tell from whom they fetch.",
-    )
-
-
-class SoakSpec(Spec):
-    """A load that is audited while it goes on, window by window."""
-
-    window: Duration = Field(60.0, ge=5, description="How long each window of the load lasts.")
-    keep: Whole | None = Field(
-        None,
-        ge=1,
-        description="How many of the newest windows stay on disk when those before them were found clean; all by "
-        "default.",
     )

@@ -4,6 +4,7 @@ recover.
 A later layer overrides an earlier one::
 
     defaults     for a small cluster on one machine
+    groups       what the time-outs of consumer groups need
     timing       `chaos`: short time-outs for experiments; `script`: so long that nothing happens by itself;
                  `kafka`: none, so Kafka's own
     cluster      `cluster.config` of the experiment, with the settings of its broker file (`settings_from`)
@@ -77,6 +78,7 @@ def configured(spec: ClusterSpec, node_id: int) -> dict[str, str]:
     rack = spec.rack_of(node_id) if node_id in spec.broker_ids else ""
     return {
         **_defaults(spec),
+        **spec.of_groups,
         **_timing_settings(spec),
         **({"broker.rack": rack} if rack else {}),
         **spec.config,

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from ackproof.experiment.client import COMMAND
+from ackproof.experiment.client import COMMAND, JAVA
 from ackproof.experiment.experiment import ExperimentSpec
+from ackproof.experiment.kafka import numbers
 from ackproof.experiment.problems import Path
 from ackproof.plan.diagnostics import Problems
 from ackproof.rundir.guarantees import LIBRDKAFKA
@@ -14,6 +15,18 @@ from ackproof.rundir.guarantees import LIBRDKAFKA
 _PRODUCERS: Final[Path] = ("workload", "producers")
 _CONSUMERS: Final[Path] = ("workload", "consumers")
 _SERVICE: Final[Path] = ("workload", "service")
+_CONSUMER_SINCE: Final = (4,)
+"""First release with KIP-848, of brokers and of the Java client."""
+_FIELDS: Final = {
+    "group.protocol": "protocol",
+    "partition.assignment.strategy": "assignor",
+    "group.remote.assignor": "assignor",
+    "group.instance.id": "static",
+    "session.timeout.ms": "session_timeout",
+    "max.poll.interval.ms": "max_poll_interval",
+    "auto.commit.interval.ms": "commit_every",
+}
+"""Settings of members that have a field."""
 _REMOVES: Final = ("cleanup.policy", "retention.", "log.cleanup.policy", "log.retention.")
 """Beginnings of settings by which Kafka removes records."""
 
@@ -57,6 +70,75 @@ def _beyond_programs(spec: ExperimentSpec, path: Path) -> Iterator[tuple[Path, s
     for fault in spec.faults:
         if fault.SENDS:
             yield ("client",), f"{fault.kind} sends single records, which a program cannot be asked for"
+
+
+def check_groups(spec: ExperimentSpec, found: Problems) -> None:
+    """Report what consumer groups cannot do, or cannot be judged with."""
+    workload, taken = spec.workload, {}
+    if workload.service is not None:
+        taken = {
+            workload.service.output: "the output of the service",
+            workload.service.group: "the service's group",
+        }
+    sessions = {one.session_timeout for one in workload.groups.values() if one.protocol == "consumer"}
+    for name, group in workload.groups.items():
+        path: Path = ("workload", "groups", name)
+        if not found.sound_below(path):
+            continue
+        for index, topic in enumerate(group.topics or ()):
+            if topic not in spec.topics:
+                found.unknown_value((*path, "topics"), "the topic", topic, spec.topics, part=(index,))
+        unwritten = sorted({*spec.topics} & {*spec.input_of(name)} - {*spec.topic_names()})
+        release, client = spec.cluster.kafka.version, group.client.release_for(spec.cluster.kafka)
+        new = group.protocol == "consumer"
+        old_client = group.library == JAVA and numbers(client)[:1] < _CONSUMER_SINCE
+        program = group.library == COMMAND and workload.producers.tombstone_every is not None
+        rules = (
+            (spec.ground.simulated, "", "the model runs no consumer groups: use backend: process or docker"),
+            (spec.ground.foreign, "", "consumer groups run on a cluster that ackproof starts"),
+            (spec.soak is not None, "", "a soak audits windows, and groups are judged at the end"),
+            (bool(unwritten), "topics", f"no producer writes to {', '.join(unwritten)}"),
+            (name.startswith("ackproof-"), "", "ids that begin with ackproof- are those of the harness"),
+            (name in taken, "", f"{name} is the service's group: give it another id"),
+            (group.output in spec.topics, "output", "the harness creates the output: leave it out of topics"),
+            (
+                group.output in taken,
+                "output",
+                f"{group.output} is {taken.get(group.output)}: name another topic",
+            ),
+            (
+                new and numbers(release)[:1] < _CONSUMER_SINCE,
+                "protocol",
+                f"Kafka {release} has no protocol consumer: it came with 4.0",
+            ),
+            (
+                new and old_client,
+                "client",
+                f"the Java client {client} has no protocol consumer: it came with 4.0",
+            ),
+            (
+                new and len(sessions) > 1,
+                "session_timeout",
+                "brokers have one session time-out for all groups of protocol consumer: give them the same",
+            ),
+            (
+                workload.producers.tombstone_every is not None and group.output is not None,
+                "output",
+                "a tombstone has no value to copy",
+            ),
+            *(
+                (setting in group.config, "config", f"use the field {field} for {setting}")
+                for setting, field in _FIELDS.items()
+            ),
+            (program, "client", "a program tells a record by its value, which a tombstone lacks"),
+        )
+        for wrong, field, why in rules:
+            where: Path = (*path, field) if field else path
+            if wrong and found.sound(where):
+                node = found.node(where)
+                found.report(where if node is not None else path, why, key=not field or node is None)
+        if group.output is not None:
+            taken[group.output] = f"the output of group {name}"
 
 
 def check_service(spec: ExperimentSpec, found: Problems) -> None:

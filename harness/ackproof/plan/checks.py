@@ -28,7 +28,7 @@ from ackproof.experiment.problems import MapNode, Path, ScalarNode
 from ackproof.experiment.promises import may_compact
 from ackproof.experiment.settings import Scope, field_of, refusal, wrong_topic_setting
 from ackproof.experiment.spec import AUTO_CREATED, LONGEST_TOPIC, ProducerSpec, TopicSpec, attached_topic
-from ackproof.plan.check_clients import check_clients, check_service
+from ackproof.plan.check_clients import check_clients, check_groups, check_service
 from ackproof.plan.check_faults import check_fault, check_observed, check_on_model
 from ackproof.plan.diagnostics import Problems, describe
 from ackproof.plan.doubts import check_meetings, look_for_doubts
@@ -260,6 +260,7 @@ def _check_workload(spec: ExperimentSpec, found: Problems) -> None:
     _check_keys(spec, found)
     check_clients(spec, found)
     check_service(spec, found)
+    check_groups(spec, found)
     # Settings that were refused above are not passed to the library.
     producers, readers = spec.workload.producers, spec.workload.consumers
     if found.sound_below(_PRODUCERS):
@@ -272,6 +273,12 @@ def _check_workload(spec: ExperimentSpec, found: Problems) -> None:
     if readers.start == "committed" and not (readers.live and readers.commit_every):
         why = "no reader commits; write workload: {consumers: {live: 1, commit_every: 1s}}"
         found.report((*_CONSUMERS, "start"), why)
+    for name, group in spec.workload.groups.items():
+        path: Path = ("workload", "groups", name)
+        check_settings(found, (*path, "config"), Scope.CONSUMER)
+        if group.config and found.sound_below(path):
+            config = client_adapter(group.library).member_config(group, "", "", name)
+            _ask_library(found, path, group.library, "consumer", config)
     if found.sound_below(_CONSUMERS) and readers.config:
         config = client_adapter(readers.library).reader_config(readers.config, readers.isolation, "", "")
         _ask_library(found, _CONSUMERS, readers.library, "consumer", config)

@@ -24,7 +24,7 @@ from ackproof.clients.command.service import Service, start_service
 from ackproof.clients.contract import WHOLE
 from ackproof.clients.final_read import ends_of, final_read
 from ackproof.clients.final_readers import FinalReadOrder
-from ackproof.clients.groups import Groups, start_groups
+from ackproof.clients.groups import Groups, all_joined, start_groups
 from ackproof.clients.settings import describe_clients
 from ackproof.clients.workload import Workload
 from ackproof.cluster.backends.choice import make_cluster
@@ -168,7 +168,7 @@ class CaseRun:
         self._stuck = await_clients(clients, self._watch)
         self.options.healed()
         self._phase(Phase.DRAIN)
-        self._drain(cluster, workload)
+        self._drain(workload)
         self._phase(Phase.READ)
         self._read(cluster, workload)
         self._look_at_logs(cluster)
@@ -202,9 +202,7 @@ class CaseRun:
             rotation=WHOLE if self.soak is None else self.soak.rotation,
         )
         self.service = start_service(self.spec, self.run, self.tag, cluster.bootstrap)
-        self.groups = start_groups(
-            self.spec, self.run, self.tag, cluster.bootstrap, self.timeline, self._hidden
-        )
+        self.groups = start_groups(self.spec, self.run, self.tag, cluster, self.timeline, self._hidden)
         self.workload.start()
         self.clients = ClientWatch(self.workload, cluster, self.spec, recovery_bounds(self.spec))
         self._save_case(self.workload.clients)
@@ -245,10 +243,7 @@ class CaseRun:
             return
         try:
             self._watch(
-                lambda: (
-                    all(workload.acked(*place) for place in workload.written)
-                    and (self.groups is None or self.groups.joined)
-                ),
+                lambda: all(workload.acked(*place) for place in workload.written) and all_joined(self.groups),
                 FIRST_ACKS_BOUND_S,
                 "a first acknowledgement on every partition, and an assignment of every member",
             )
@@ -279,15 +274,14 @@ class CaseRun:
         except WaitTimeout as error:
             self.timeline.add(Note(note=f"after the last healing: {error}"))
 
-    def _drain(self, cluster: Cluster, workload: Workload) -> None:
+    def _drain(self, workload: Workload) -> None:
         if self.soak is not None:
             self.soak.stop()
         try:
             workload.stop()
         except ClientDied as error:
             self.timeline.add(Note(note=str(error)))
-        if self.groups is not None:
-            self._stuck = (*self._stuck, *self.groups.finish(cluster))
+        self._stuck = (*self._stuck, *(() if self.groups is None else self.groups.finish()))
         self._save_case(workload.clients)
 
     def _watch(self, done: Callable[[], bool], bound_s: float, what: str = "the end of the load") -> None:
@@ -312,8 +306,6 @@ class CaseRun:
             now = time.monotonic()
             if now - shown >= SHOW_EVERY_S:
                 shown = now
-                if self.groups is not None:
-                    self.groups.note_ends()
                 clients.mark(now)
                 check_room(self.run.path)
                 self.watcher.live(workload.acked(), workload.read(), sampler.isr_text())
@@ -391,16 +383,12 @@ class CaseRun:
         self.stop.set()
         if self.driver is not None:
             self.driver.heal_all()
-        if self.pulse is not None:
-            self.pulse.stop()
-        for asker in self.askers:
-            asker.stop()
-        if self.soak is not None:
-            self.soak.stop()
-        if self.workload is not None:
-            self.workload.abort()
-        if self.groups is not None:
-            self.groups.abort()
+        for watching in (self.pulse, *self.askers, self.soak):
+            if watching is not None:
+                watching.stop()
+        for load in (self.workload, self.groups):
+            if load is not None:
+                load.abort()
         if self.sampler is not None:
             self.sampler.stop()
         if self.cluster is not None:

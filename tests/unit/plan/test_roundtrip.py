@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 
 from ackproof.base.units import FASTEST
+from ackproof.experiment.evidence import EvidenceSpec
 from ackproof.experiment.experiment import ClaimSpec, ExpectSpec
 from ackproof.experiment.exposure import DurationRange
 from ackproof.experiment.fault import FaultSpec
@@ -20,7 +21,6 @@ from ackproof.experiment.roles import OF_PARTITION, Role, RoleKind
 from ackproof.experiment.spec import (
     ClusterSpec,
     ConsumerSpec,
-    EvidenceSpec,
     ProducerSpec,
     TopicSpec,
     WorkloadSpec,

@@ -9,13 +9,20 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, Literal
 
 from ackproof.base.errors import BadInput
-from ackproof.clients.contract import ConfigValue, ProducerSettings, ReaderSettings, allowed_settings
+from ackproof.clients.contract import (
+    ConfigValue,
+    MemberSettings,
+    ProducerSettings,
+    ReaderSettings,
+    allowed_settings,
+)
 from ackproof.experiment.client import COMMAND
 from ackproof.rundir.guarantees import LIBRARIES
 from ackproof.rundir.parts import ClientLibrary
 from ackproof.rundir.payload import encoder
 
 if TYPE_CHECKING:
+    from ackproof.experiment.group import GroupSpec
     from ackproof.experiment.spec import ProducerSpec
 
 PLACEHOLDER: Final = "{settings}"
@@ -74,8 +81,28 @@ def reader_command(settings: ReaderSettings, path: Path) -> list[str]:
     return fill_in(settings.command, {**own, **_common(settings)})
 
 
-def _common(settings: ProducerSettings | ReaderSettings) -> dict[str, object]:
-    """Return the settings that producers and readers share. Those of the library are under `config`, but for the two
+def member_command(settings: MemberSettings, path: Path) -> list[str]:
+    """Return the program's command line as a group member, with the settings that docs/clients.md lists. `path` is not
+    used."""
+    own = {
+        "role": "member",
+        "member": settings.member,
+        "topics": list(settings.topics),
+        "commit": settings.commit,
+        "commit_every": settings.commit_s,
+        "group_metadata": settings.group_metadata,
+        "output": settings.output,
+        "output_config": {name: str(value) for name, value in settings.output_config.items()},
+        "start": settings.start,
+        "reset": settings.reset,
+        "batch": settings.batch,
+        "record_time": settings.record_s,
+    }
+    return fill_in(settings.command, {**own, **_common(settings)})
+
+
+def _common(settings: ProducerSettings | ReaderSettings | MemberSettings) -> dict[str, object]:
+    """Return the settings that all of them share. Those of the library are under `config`, but for the two
     that every client needs.
     """
     config = {name: str(value) for name, value in settings.config.items()}
@@ -143,6 +170,22 @@ def reader_config(
         "isolation.level": isolation,
     }
     return {**config, **allowed_settings(Scope.CONSUMER, extra)}
+
+
+def member_config(
+    spec: GroupSpec, bootstrap: str, client: str, group: str, instance: str = ""
+) -> dict[str, ConfigValue]:
+    """Return the configuration of one group member, whose id is `client`: as librdkafka's, in texts. Raises `BadInput`
+    for a setting that only the harness may set."""
+    from ackproof.clients.librdkafka import adapter
+
+    return adapter.member_config(spec, bootstrap, client, group, instance)
+
+
+def output_config(bootstrap: str, client: str, transactional_id: str = "") -> dict[str, ConfigValue]:
+    """Return the configuration of the producer of a member's output, in Kafka's words."""
+    common: dict[str, ConfigValue] = {"bootstrap.servers": bootstrap, "enable.idempotence": "true"}
+    return {**common, **({"transactional.id": transactional_id} if transactional_id else {})}
 
 
 def objection(kind: Literal["producer", "consumer"], config: Mapping[str, ConfigValue]) -> str | None:

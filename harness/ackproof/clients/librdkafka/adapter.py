@@ -39,8 +39,6 @@ _CONSUMES: Final[dict[str, ConfigValue]] = {
     "fetch.wait.max.ms": 100,
     "fetch.error.backoff.ms": 50,
 }
-_HEARTBEATS: Final = 6
-"""Heartbeats of a classic member within its session time-out."""
 _TRANSACTION_MS: Final = 30_000
 _FAST_REFRESH_MS: Final = 100
 _SINGLE_SEND_BACKOFF_MS: Final = 500
@@ -187,9 +185,8 @@ def member_config(
     if spec.protocol == "consumer":
         config["group.remote.assignor"] = spec.resolved_assignor
     else:
-        session_ms = _milliseconds(spec.session_timeout)
-        config["session.timeout.ms"] = session_ms
-        config["heartbeat.interval.ms"] = max(1, session_ms // _HEARTBEATS)
+        config["session.timeout.ms"] = _milliseconds(spec.session_timeout)
+        config["heartbeat.interval.ms"] = _milliseconds(spec.heartbeat)
         config["partition.assignment.strategy"] = spec.resolved_assignor
     if instance:
         config["group.instance.id"] = instance

@@ -105,6 +105,8 @@ def _ledger(facts: Facts, client: Client) -> Iterator[str]:
     """Yield contradictions in a client's ledger: rows of another client, of a wrong phase, or outside its
     lifetime.
     """
+    if client.kind == "member":
+        return  # its ledgers are those of `rundir.groups`
     produces = client.kind == "producer"
     mine, other = (facts.run.produced, facts.run.consumed)[:: 1 if produces else -1]
     name = f"client {client.id}"
@@ -193,7 +195,8 @@ def _departure(facts: Facts, client: Client) -> Iterator[str]:
         yield f"client {client.id} started {len(life.starts)} times: who comes back is a new client"
     if len(life.ends) != 1 and life.starts:
         yield f"client {client.id} ended {len(life.ends)} times, and the run has its end"
-    ledger = facts.run.produced if client.kind == "producer" else facts.run.consumed
+    ledgers = {"producer": facts.run.produced, "member": facts.run.deliveries}
+    ledger = ledgers.get(client.kind, facts.run.consumed)
     closed = has_end(ledger / client_folder(client.id))
     for event in life.ends:
         if not isinstance(event.what, ClientEnded):

@@ -1,0 +1,246 @@
+"""A consumer in its group: which partitions it is assigned, at which positions, and under which generation."""
+
+from __future__ import annotations
+
+import json
+import os
+import struct
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterable, Sequence
+from typing import Final, TypeAlias
+
+from confluent_kafka import OFFSET_STORED, Consumer, KafkaError, KafkaException, Message
+from confluent_kafka import TopicPartition as ClientPartition
+
+from ackproof.clients.contract import MemberSettings
+
+_ASK_S: Final = 1.0
+_POSITIONS_S: Final = 30.0
+"""Longest time for which a member asks for the committed offsets of an assignment; then the library looks them up."""
+_METADATA: Final = b"CGMDv2:"
+"""Beginning of librdkafka's serialised group metadata; then generation (i32, host order), group, member and instance,
+each but the last ending with NUL (rd_kafka_consumer_group_metadata_write)."""
+_AT: Final = len(_METADATA)
+_NOT_IN_THE_LOG: Final = frozenset(
+    {
+        KafkaError._AUTO_OFFSET_RESET,
+        KafkaError._LOG_TRUNCATION,
+        KafkaError.OFFSET_OUT_OF_RANGE,
+        KafkaError._NO_OFFSET,
+    }
+)
+Place: TypeAlias = tuple[str, int]
+
+
+_INSTANCE_IS_TAKEN: Final = "instance ID is still used"
+"""Part of the message of UNRELEASED_INSTANCE_ID: librdkafka's fatal error has its code in the text alone."""
+
+
+class InstanceTaken(Exception):
+    """Raised if another member still has the group.instance.id, in KIP-848 until its session ends."""
+
+
+class MemberFailed(Exception):
+    """Raised where a member cannot go on; the text says why."""
+
+
+class Lines:
+    """Buffer of the member's lines. One `flush` is one write, so that a killed member leaves whole lines."""
+
+    def __init__(self, descriptor: int = 1) -> None:
+        self._descriptor = descriptor
+        self._lines: list[str] = []
+
+    def add(self, event: str, **fields: object) -> None:
+        """Add an event that happens now."""
+        self._lines.append(
+            json.dumps({"e": event, "t": time.monotonic_ns(), **fields}, separators=(",", ":"))
+        )
+
+    def add_text(self, line: str) -> None:
+        self._lines.append(line)
+
+    def flush(self) -> None:
+        if self._lines:
+            data = ("\n".join(self._lines) + "\n").encode()
+            self._lines.clear()
+            while data:
+                data = data[os.write(self._descriptor, data) :]
+
+
+class Membership:
+    """A consumer that has subscribed. Its callbacks run in the thread that polls.
+
+    `generation`: generation or member epoch that it had last; `sent_generation`: what its next request has, which is
+    -1 as soon as the library lost its membership. `positions`: next offset of each assigned partition, -1 unknown.
+    `revoking` is called with partitions before they are given up.
+    """
+
+    def __init__(
+        self,
+        settings: MemberSettings,
+        stop: threading.Event,
+        lines: Lines,
+        revoking: Callable[[set[Place]], None],
+    ) -> None:
+        self._settings = settings
+        self._stop = stop
+        self._lines = lines
+        self._revoking = revoking
+        self._resets: dict[Place, str] = {}
+        """Assigned partitions whose position is not in the log, with the library's name of the error."""
+        self.member_id = ""
+        self.generation = self.sent_generation = -1
+        self.positions: dict[Place, int] = {}
+        self.client = Consumer({**settings.config, "error_cb": show_error})
+        self.client.subscribe(
+            list(settings.topics),
+            on_assign=self._on_assign,
+            on_revoke=self._on_revoke,
+            on_lost=self._on_lost,
+        )
+
+    def look(self) -> None:
+        """Read member id and generation from the library, which has no function for the latter. Member epochs move
+        without a callback (KIP-848)."""
+        raw = self.client.consumer_group_metadata()
+        self.sent_generation = -1
+        if raw is not None and raw.startswith(_METADATA):
+            self.sent_generation = struct.unpack_from("=i", raw, _AT)[0]
+            self.member_id = raw[_AT + 4 :].split(b"\0")[1].decode() or self.member_id
+        if self.sent_generation > 0:
+            self.generation = self.sent_generation
+
+    def nobody(self) -> bytes:
+        """Return group metadata without member and generation, as producers sent it before KIP-447."""
+        return _METADATA + struct.pack("=i", -1) + self._settings.group.encode() + b"\0\0\x01"
+
+    def tell(self, event: str, **fields: object) -> None:
+        """Print an event of the membership, with member id and generation."""
+        self._lines.add(event, m=self.member_id, g=self.generation, **fields)
+        self._lines.flush()
+
+    def _tell_change(self, event: str, parts: Sequence[ClientPartition]) -> None:
+        self.look()
+        self.tell(event, ps=list(map(place_of, parts)))
+
+    def _on_assign(self, _: Consumer, parts: list[ClientPartition]) -> None:
+        self._tell_change("assigned", parts)
+        found = self.ask_committed(parts)
+        for place, offset in found.items():
+            self.positions[place] = offset
+            if offset == -1:
+                self._place(place, "_NO_OFFSET")
+        self._assign(found)
+
+    def _on_revoke(self, _: Consumer, parts: list[ClientPartition]) -> None:
+        self._revoking(set(map(place_of, parts)))
+        self._tell_change("revoked", parts)
+        self._forget(parts)
+
+    def _on_lost(self, _: Consumer, parts: list[ClientPartition]) -> None:
+        self._tell_change("lost", parts)
+        self._forget(parts)
+
+    def _forget(self, parts: Iterable[ClientPartition]) -> None:
+        for place in map(place_of, parts):
+            self.positions.pop(place, None)
+            self._resets.pop(place, None)
+
+    def ask_committed(self, parts: Sequence[ClientPartition]) -> dict[Place, int]:
+        """Ask the coordinator for the group's committed offsets, and print them; -1: none. All `OFFSET_STORED`, which
+        leaves it to the library, if there is no answer for `_POSITIONS_S`."""
+        places = list(map(place_of, parts))
+        until = time.monotonic() + _POSITIONS_S
+        while places and time.monotonic() < until and not self._stop.is_set():
+            try:
+                answers = self.client.committed([ClientPartition(*place) for place in places], _ASK_S)
+            except KafkaException as error:
+                show_error(error.args[0])
+                continue
+            if not any(answer.error for answer in answers):
+                found = {place_of(answer): max(-1, answer.offset) for answer in answers}
+                self.tell("position", os=[[*place, offset] for place, offset in found.items()])
+                return found
+        return dict.fromkeys(places, OFFSET_STORED)
+
+    def _assign(self, places: Iterable[Place]) -> None:
+        """Assign partitions at their positions. Where there is none yet, the library looks for a committed offset, and
+        reports an error if it finds none."""
+        at = {place: self.positions[place] for place in places}
+        parts = [
+            ClientPartition(*place, OFFSET_STORED if offset < 0 else offset) for place, offset in at.items()
+        ]
+        if self._settings.cooperative:
+            self.client.incremental_assign(parts)
+        else:
+            self.client.assign(parts)
+
+    def _place(self, place: Place, why: str) -> bool:
+        """Set the position of a partition that has none in the log, and print it. Return False if its leader does not
+        answer. Raises `MemberFailed` if the settings say so."""
+        position = max(-1, self.positions[place])
+        policy = self._settings.start if position < 0 else self._settings.reset
+        if policy in ("committed", "error"):
+            raise MemberFailed(f"{place[0]}/{place[1]}: cannot go on from offset {position} ({why})")
+        try:
+            low, high = self.client.get_watermark_offsets(ClientPartition(*place), timeout=_ASK_S)
+        except KafkaException as error:
+            show_error(error.args[0])
+            return False
+        to = low if policy == "earliest" else high
+        self.tell("reset", topic=place[0], p=place[1], **{"from": position}, to=to, why=why)
+        self.positions[place] = to
+        return True
+
+    def take_errors(self, messages: Iterable[Message]) -> None:
+        """Note partitions whose position is not in the log. Raises `InstanceTaken`, and KafkaException for every other
+        fatal error."""
+        for message in messages:
+            error, place = message.error(), place_of(message)
+            if error is None:
+                continue
+            if _INSTANCE_IS_TAKEN in error.str():
+                raise InstanceTaken
+            if error.fatal() or error.code() == KafkaError._FATAL:
+                raise KafkaException(error)
+            if error.code() in _NOT_IN_THE_LOG and place in self.positions:
+                self._resets[place] = "_NO_OFFSET" if self.positions[place] < 0 else error.name()
+            else:
+                show_error(error)
+
+    def resume(self) -> None:
+        """Place the partitions whose position is not in the log, and assign them again once their leaders answer."""
+        placed = [place for place, why in self._resets.items() if self._place(place, why)]
+        for place in placed:
+            del self._resets[place]
+        if placed and self._settings.cooperative:
+            self.client.incremental_unassign([ClientPartition(*place) for place in placed])
+            self._assign(placed)
+        elif placed:
+            self._assign(self.positions)
+
+    def seek(self, place: Place, offset: int) -> None:
+        """Go on at this offset, if the partition is still assigned; if not, another member goes on."""
+        if place in self.positions:
+            try:
+                self.client.seek(ClientPartition(*place, offset))
+            except KafkaException as error:
+                show_error(error.args[0])
+            else:
+                self.positions[place] = offset
+
+
+def place_of(part: ClientPartition | Message) -> Place:
+    """Return the partition of a record, or of a partition as the library has it."""
+    if isinstance(part, Message):
+        return part.topic() or "", part.partition() or 0
+    return part.topic, part.partition
+
+
+def show_error(error: KafkaError) -> None:
+    """Write an error of the library to standard error."""
+    sys.stderr.write(f"{error.name()}: {error.str()}\n")
+    sys.stderr.flush()
