@@ -89,13 +89,7 @@ def group_of(path: Path) -> tuple[str, ...]:
         return tuple(field.name for field in fields(ChainTrigger))
     if path[:1] == ("faults",) and len(path) > 3 and path[2] in fault_kinds():
         return _below(fault_kinds()[str(path[2])], path[3:])
-    of_any_name = (*path[:-1], "*")
-    return GROUPS.get(of_any_name if of_any_name in GROUPS else path, ())
-
-
-def has_names(path: Path) -> bool:
-    """Return True if names that the user chose stand directly below `path`: topics, consumer groups."""
-    return (*path, "*") in GROUPS
+    return GROUPS.get(named if (named := (*path[:-1], "*")) in GROUPS else path, ())
 
 
 def _below(model: type[BaseModel], path: Path) -> tuple[str, ...]:

@@ -11,7 +11,7 @@ from ackproof.experiment.client import COMMAND, JAVA
 from ackproof.experiment.kafka import ELR
 from ackproof.experiment.problems import Data, ListNode, MapNode, Node, Path, ScalarNode, nearest, path_text
 from ackproof.experiment.settings import TOPIC_SETTINGS
-from ackproof.plan.diagnostics import GROUPS, group_of, has_names
+from ackproof.plan.diagnostics import GROUPS, group_of
 from ackproof.rundir.documents import Scalar
 
 _PART: Final = re.compile(r"\.?([A-Za-z0-9_-]+)|\[([^\[\]]+)\]")
@@ -142,7 +142,7 @@ def _wrong_below(path: Path) -> tuple[str, str | None] | None:
         above: Path = path[:depth]
         fields = group_of(above)
         name = path[depth]
-        if has_names(above):
+        if above in _NAMED:
             continue
         if not fields and above[-1] not in _MAPS:
             return f"'{path_text(above)}' is a single value, it has nothing below it", None
@@ -153,7 +153,7 @@ def _wrong_below(path: Path) -> tuple[str, str | None] | None:
             near = nearest(str(name), fields)
             there = near and path_text((*above, near, *path[depth + 1 :]))
             return f"'{path_text(above)}' has no field '{name}'", there or _deep_match(path)
-    if group_of(path) or has_names(path):
+    if group_of(path) or path in _NAMED:
         return "this is a group of settings; name one of its fields", None
     if path[-1] in _MAPS:
         example = ELR if path[-1] == "features" else "min.insync.replicas"
