@@ -69,14 +69,12 @@ class Planted:
         for offset in offsets:
             self.say(
                 *("delivered",),
-                **{
-                    "topic": "orders",
-                    "p": 1,
-                    "o": offset,
-                    "id": [7, 100 + offset],
-                    "g": generation,
-                    "batch": batch,
-                },
+                topic="orders",
+                p=1,
+                o=offset,
+                id=[7, 100 + offset],
+                g=generation,
+                batch=batch,
             )
 
     def process(self, *offsets: int) -> None:
