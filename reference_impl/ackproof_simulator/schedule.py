@@ -9,7 +9,8 @@ from typing import Any, TypeAlias
 from ackproof.base.errors import AckproofError
 from ackproof.experiment.case import Case
 from ackproof.experiment.fault import FaultSpec, trigger_text
-from ackproof.experiment.roles import Members, Role
+from ackproof.experiment.holders import Members
+from ackproof.experiment.roles import Role
 from ackproof.experiment.triggers import COUNTS, ChainTrigger, Condition, StateTrigger, TimeTrigger
 from ackproof.faults.life import (
     AIMED_AT_NOTHING,

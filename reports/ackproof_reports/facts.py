@@ -14,6 +14,7 @@ from ackproof.rundir.partition import TopicPartition
 from ackproof_reports.course import Course, arrange
 from ackproof_reports.evidence import Piece, evidence_of
 from ackproof_reports.findings import CaseFindings, Group, read_findings
+from ackproof_reports.groups import GroupPage, group_pages, last_activity
 from ackproof_reports.loading import BatchView, CaseView
 from ackproof_reports.picture import ChartData, chart_data
 from ackproof_reports.series import Series, read_series, read_strips
@@ -48,6 +49,8 @@ class CaseFacts:
     absent: tuple[str, ...]
     stories: dict[str, JsonValue] | None = None
     """Stories of lost records, in the form that `lost_stories` returns."""
+    groups: tuple[GroupPage, ...] = ()
+    """Consumer groups; empty if the run had none."""
 
     @property
     def gap_ms(self) -> float | None:
@@ -129,6 +132,7 @@ def _gather(batch: BatchView, case: CaseView, max_bins: int, max_rows: int, max_
     lost: Counter[TopicPartition] = Counter()
     for group in findings.lost if findings else ():
         lost[TopicPartition(group.topic, group.partition)] += group.count
-    picture = chart_data(case, course, series, strips, lost)
+    picture = chart_data(case, course, series, strips, lost, last_activity(case, absent))
+    groups = group_pages(case, course, picture, absent)
     evidence = tuple(evidence_of(case, course))
-    return CaseFacts(case, title, course, series, findings, picture, evidence, tuple(absent), stories)
+    return CaseFacts(case, title, course, series, findings, picture, evidence, tuple(absent), stories, groups)

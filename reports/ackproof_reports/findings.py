@@ -277,12 +277,27 @@ def _batches(files: Sequence[Path], columns: Sequence[str], absent: list[str]) -
         try:
             # Few different names, many rows: as dictionaries they take a byte or four each.
             with storage.open_parquet(path, read_dictionary=["class", "topic"]) as file:
-                for batch in file.iter_batches(batch_size=131_072, columns=list(columns)):
-                    yield pa.Table.from_batches([batch]).select(list(columns))
+                whose = [name for name in ("group", "member") if name in file.schema_arrow.names]
+                for batch in file.iter_batches(batch_size=131_072, columns=[*columns, *whose]):
+                    table = pa.Table.from_batches([batch])
+                    yield (_with_member(table) if whose and "detail" in columns else table).select(
+                        list(columns)
+                    )
         except (OSError, pa.ArrowException) as error:
             sentence = f"findings/{path.name}: breaks off: {_first_line(error)}"
             if sentence not in absent:
                 absent.append(sentence)
+
+
+def _with_member(table: pa.Table) -> pa.Table:
+    """Return findings of consumer groups with group and member before the detail."""
+    member = pc.binary_join_element_wise(", g", table.column("member").cast(pa.string()), "")
+    unknown = pc.less(table.column("member"), 0)
+    colon = pc.if_else(pc.equal(table.column("detail"), ""), "", ": ")
+    detail = pc.binary_join_element_wise(
+        "group ", table.column("group"), pc.if_else(unknown, "", member), colon, table.column("detail"), ""
+    )
+    return table.set_column(table.column_names.index("detail"), FINDINGS.field("detail"), detail)
 
 
 def _first_line(error: Exception) -> str:

@@ -14,6 +14,7 @@ from ackproof.base.errors import BadInput
 from ackproof.rundir.batch import BatchCase, BatchFile, PairsFile
 from ackproof.rundir.document import Document
 from ackproof.rundir.documents import AuditFile, CaseFile, FinalReadFile, Scalar, Timing, VerdictFile
+from ackproof.rundir.groups import GroupsFile
 from ackproof.rundir.layout import BatchDir, CaseDir
 from ackproof.rundir.model import ConformanceFile, PredictionFile, SimulationFile
 from ackproof.rundir.outcome import ExitCode, Verdict, batch_exit_code
@@ -62,6 +63,8 @@ class CaseView:
     """Prediction of the reference implementation; None if the run was judged without one."""
     simulation: SimulationFile | None = None
     conformance: ConformanceFile | None = None
+    groups: GroupsFile | None = None
+    """What became of consumer groups; None if the run had none."""
 
     @property
     def anchor(self) -> str:
@@ -257,6 +260,7 @@ def _case(batch: Path, index: int, entry: BatchCase) -> CaseView:
     final = _document(FinalReadFile, run.final_read, run.path, absent)
     # A run on somebody else's cluster has no logs to look at: nothing is absent then.
     replicas = _if_there(ReplicasFile, run.replicas, run.path, absent)
+    groups = _if_there(GroupsFile, run.groups, run.path, absent)
     events, whole = read_timeline(run.timeline)
     if not events:
         absent.append("timeline.jsonl: missing or empty, so no fault and no phase can be shown")
@@ -277,7 +281,7 @@ def _case(batch: Path, index: int, entry: BatchCase) -> CaseView:
             _if_there(ConformanceFile, run.conformance_json, run.path, absent),
         )
     return CaseView(
-        index, entry, run, case, audit, judged, final, tuple(events), tuple(absent), replicas, *known
+        index, entry, run, case, audit, judged, final, tuple(events), tuple(absent), replicas, *known, groups
     )
 
 

@@ -9,25 +9,27 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Final, Self
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from ackproof.base.errors import BadInput
-from ackproof.rundir import storage
 from ackproof.rundir.anomalies import LIVENESS, REMOVED, gravity
+from ackproof.rundir.groups import DELIVERIES
 from ackproof.rundir.layout import CaseDir
 from ackproof.rundir.ledger import parts
+from ackproof.rundir.lifelines import Lifelines
 from ackproof.rundir.model import ConformanceFile
 from ackproof.rundir.narrator import tell_event
 from ackproof.rundir.outcome import Outcome, ReadPhase
 from ackproof.rundir.partition import TopicPartition
 from ackproof.rundir.replicas import BATCHES
-from ackproof.rundir.schema import CONSUMED, FINDINGS, PRODUCED
+from ackproof.rundir.schema import CONSUMED, FINDINGS, GROUP_FINDINGS, PRODUCED
 from ackproof.rundir.timeline import Event, EventKind, read_timeline
+from ackproof_reports.group_story import GroupStories
 from ackproof_reports.mechanics import Row, ended, on_disk
+from ackproof_reports.rows import read_matching
 from ackproof_reports.wording import number, one_line
 
 BEFORE_NS: Final = 2_000_000_000
@@ -93,7 +95,7 @@ class RecordStory:
 
     def lines(self) -> list[str]:
         told = [f"{t_ns / 1e9:9.3f} s  {one_line(text, 200)}" for t_ns, text in self.moments]
-        return [self.title, *told, *(f"  {one_line(fact, 300)}" for fact in self.facts)]
+        return [self.title, *told, *(f"  {one_line(fact, 900)}" for fact in self.facts)]
 
 
 def first_found(run: CaseDir, anomaly: str | None) -> RecordId | Spot:
@@ -101,10 +103,12 @@ def first_found(run: CaseDir, anomaly: str | None) -> RecordId | Spot:
     gravest class found, liveness classes left out. Raises `BadInput` if there is no finding, or a file cannot be
     read.
     """
-    classes = set(_table(run.finding_parts, FINDINGS, None, ["class"]).column("class").unique().to_pylist())
+    classes = set(
+        read_matching(run.finding_parts, FINDINGS, None, ["class"]).column("class").unique().to_pylist()
+    )
     for name in [anomaly] if anomaly else sorted(classes - set(LIVENESS), key=gravity):
         if name in classes:
-            rows = _table(run.finding_parts, FINDINGS, pc.field("class") == name)
+            rows = read_matching(run.finding_parts, FINDINGS, pc.field("class") == name)
             order = [(column, "ascending") for column in ("topic", "partition", "offset", "seq")]
             first: Row = rows.sort_by(order).slice(0, 1).to_pylist()[0]
             if first["producer"] >= 0 and first["seq"] >= 0:
@@ -116,15 +120,19 @@ def first_found(run: CaseDir, anomaly: str | None) -> RecordId | Spot:
 
 
 def find_records(run: CaseDir, spot: Spot) -> list[RecordId]:
-    """Return the records that were acknowledged at this offset, or read there. Raises `BadInput` if there is
+    """Return the records that were acknowledged at this offset, or read there by anybody. Raises `BadInput` if there is
     none, or a ledger cannot be read.
     """
     here = (pc.field("topic") == spot.topic) & (pc.field("partition") == spot.partition)
     here &= pc.field("offset") == spot.offset
     rows = [
         row
-        for files, schema in ((parts(run.produced), PRODUCED), (parts(run.consumed), CONSUMED))
-        for row in _table(files, schema, here).slice(0, MOST_ROWS).to_pylist()
+        for files, schema in (
+            (parts(run.produced), PRODUCED),
+            (parts(run.consumed), CONSUMED),
+            (parts(run.deliveries), DELIVERIES),
+        )
+        for row in read_matching(files, schema, here).slice(0, MOST_ROWS).to_pylist()
     ]
     found = dict.fromkeys(RecordId(row["producer"], row["seq"]) for row in rows if row["producer"] >= 0)
     if not found:
@@ -159,12 +167,13 @@ class _Known:
     """Record batches in the replicas' logs, by partition; None if the logs were not read."""
     events: tuple[Event, ...]
     replay: ConformanceFile | None
+    groups: GroupStories
 
 
 def _read_rows(run: CaseDir, whom: Sequence[RecordId]) -> _Known:
     which = _among("producer", {who.producer for who in whom}) & _among("seq", {who.seq for who in whom})
-    attempts = _by_record(whom, _table(parts(run.produced), PRODUCED, which))
-    reads = _by_record(whom, _table(parts(run.consumed), CONSUMED, which))
+    attempts = _by_record(whom, read_matching(parts(run.produced), PRODUCED, which))
+    reads = _by_record(whom, read_matching(parts(run.consumed), CONSUMED, which))
     spots = {spot for who in whom for spot in _spots(attempts[who], reads[who])}
     there = (
         _among("topic", {spot.topic for spot in spots})
@@ -173,16 +182,18 @@ def _read_rows(run: CaseDir, whom: Sequence[RecordId]) -> _Known:
         & _among("phase", {int(phase) for phase in _FINAL})
     )
     holders: dict[Spot, list[Row]] = {spot: [] for spot in spots}
-    for row in _table(parts(run.consumed), CONSUMED, there).to_pylist() if spots else ():
+    for row in read_matching(parts(run.consumed), CONSUMED, there).to_pylist() if spots else ():
         holders.get(Spot(row["topic"], row["partition"], row["offset"]), []).append(row)
+    events = tuple(read_timeline(run.timeline)[0])
     return _Known(
         attempts=attempts,
         reads=reads,
-        classes=_by_record(whom, _table(run.finding_parts, FINDINGS, which)),
+        classes=_by_record(whom, read_matching(run.finding_parts, GROUP_FINDINGS, which)),
         holders=holders,
         batches=_batches(run, spots) if run.replica_batches.exists() else None,
-        events=tuple(read_timeline(run.timeline)[0]),
+        events=events,
         replay=ConformanceFile.load(run.conformance_json) if run.conformance_json.exists() else None,
+        groups=GroupStories(run, Lifelines.of_events(events), {(who.producer, who.seq) for who in whom}),
     )
 
 
@@ -212,7 +223,7 @@ def _batches(run: CaseDir, spots: Collection[Spot]) -> dict[TopicPartition, list
         & (pc.field("last_offset") >= min(offsets))
     )
     found: dict[TopicPartition, list[Row]] = {}
-    for row in _table([run.replica_batches], BATCHES, near).to_pylist():
+    for row in read_matching([run.replica_batches], BATCHES, near).to_pylist():
         found.setdefault(TopicPartition(row["topic"], row["partition"]), []).append(row)
     return found
 
@@ -220,9 +231,10 @@ def _batches(run: CaseDir, spots: Collection[Spot]) -> dict[TopicPartition, list
 def _story(run: CaseDir, known: _Known, who: RecordId) -> RecordStory:
     attempts, reads = known.attempts[who], known.reads[who]
     places = dict.fromkeys(TopicPartition(row["topic"], row["partition"]) for row in (*attempts, *reads))
-    moments = [*_sent(attempts), *_read(reads)]
+    in_groups = list(known.groups.moments((who.producer, who.seq)))
+    moments = [*_sent(attempts), *_read(reads), *in_groups]
     live = [row for row in reads if row["phase"] not in _FINAL]
-    early = [t_ns for t_ns, _ in (*_sent(attempts), *_read(live))]
+    early = [t_ns for t_ns, _ in (*_sent(attempts), *_read(live), *in_groups)]
     begin, end = min(early, default=0) - BEFORE_NS, max(early, default=0) + AFTER_NS
     events = [event for event in known.events if begin <= event.t_ns <= end and _near(event, places)]
     told = [*moments, *((event.t_ns, tell_event(event)) for event in events[:MOST_EVENTS])]
@@ -231,20 +243,6 @@ def _story(run: CaseDir, known: _Known, who: RecordId) -> RecordStory:
         facts.append(f"{len(events) - MOST_EVENTS} later events of its partition are in the timeline")
     where = ", ".join(f"{topic}/{partition}" for topic, partition in places)
     return RecordStory(f"{who}, {where}", tuple(sorted(told, key=lambda moment: moment[0])), tuple(facts))
-
-
-def _table(
-    files: Sequence[Path], schema: pa.Schema, which: pc.Expression | None, columns: list[str] | None = None
-) -> pa.Table:
-    """Return the rows of these files that match `which` (None: all). Raises `BadInput` for an unreadable
-    file.
-    """
-    if not files:
-        return schema.empty_table()
-    try:
-        return storage.open_dataset(files, schema).to_table(filter=which, columns=columns)
-    except (OSError, pa.ArrowException) as error:
-        raise BadInput(f"{files[0].parent}: cannot be read: {str(error).splitlines()[0]}") from error
 
 
 def _sent(attempts: Sequence[Row]) -> Iterator[tuple[int, str]]:
@@ -290,7 +288,9 @@ def _facts(run: CaseDir, known: _Known, who: RecordId) -> Iterator[str]:
         if known.batches is not None:
             yield on_disk(known.batches, spot)
             yield from ended(known.batches, spot)
-    classes = dict.fromkeys(row["class"] for row in known.classes[who])
+    spots = [(spot.topic, spot.partition, spot.offset) for spot in _spots(attempts, reads)]
+    yield from known.groups.facts((who.producer, who.seq), spots)
+    classes = dict.fromkeys(_class_text(row) for row in known.classes[who])
     if run.audit_json.exists():
         counted = f"counts it as {', '.join(classes)}" if classes else "finds nothing wrong with it"
         yield f"the audit {counted}"
@@ -298,6 +298,12 @@ def _facts(run: CaseDir, known: _Known, who: RecordId) -> Iterator[str]:
     yield from (f"what removed it: {why}" for why in removed if why)
     if known.replay is not None and not held and not removed:
         yield from dict.fromkeys(_causes(known.replay, who, attempts, reads))
+
+
+def _class_text(row: Row) -> str:
+    """Return the class of a finding, with group and member if it has them."""
+    member = f", g{row['member']}" if row["member"] is not None and row["member"] >= 0 else ""
+    return f"{row['class']} (group {row['group']}{member})" if row["group"] else str(row["class"])
 
 
 def _spots(attempts: Sequence[Row], reads: Sequence[Row]) -> list[Spot]:

@@ -15,7 +15,7 @@ from markupsafe import Markup
 
 from ackproof.rundir.bounds import Unit
 from ackproof.rundir.narrator import describe_event, name_subject
-from ackproof_reports import expectations, series, wording
+from ackproof_reports import expectations, groups, series, wording
 from ackproof_reports.answer import answers, tally
 from ackproof_reports.embedding import MOST_FILES, TEMPLATES, asset, link, policy
 from ackproof_reports.facts import CaseFacts, timing_names, timings
@@ -112,5 +112,6 @@ def _environment() -> Environment:
         SPARK=(series.WIDTH, series.HEIGHT),
         SHARES=(expectations.WIDTH, expectations.HEIGHT),
         LANES=(LANES_WIDTH,),
+        MEMBER_LANE=groups.LANE,
     )
     return made

@@ -197,11 +197,12 @@ def chart_data(
     series: Series | None,
     strips: Mapping[TopicPartition, Strip],
     lost: Mapping[TopicPartition, int],
+    until_ns: int = 0,
 ) -> ChartData | None:
     """Return the chart data of a case; None if it has neither a series, samples nor events.
 
     `strips`: leader and ISR over time. `lost`: number of lost records by partition. At most `MAX_PLACES` partitions
-    are drawn, those with most lost records.
+    are drawn, those with most lost records. `until_ns`: time that the chart reaches at least, 0 for none.
     """
     if (series is None or not series.bins) and not strips and not course.end_ns:
         return None
@@ -223,7 +224,7 @@ def chart_data(
     end = _end(course, series, strips)
     data: dict[str, JsonValue] = {
         "full": [0, _s(end)],
-        "home": _home(course, series, strips, end),
+        "home": _home(course, series, strips, end, until_ns),
         "start": _s(series.start_ns) if series else 0,
         "width": _s(series.width_ns) if series else 0.1,
         "total": _track(series.total) if series and series.bins else None,
@@ -248,10 +249,10 @@ def _end(course: Course, series: Series | None, strips: Mapping[TopicPartition, 
 
 
 def _home(
-    course: Course, series: Series | None, strips: Mapping[TopicPartition, Strip], end: int
+    course: Course, series: Series | None, strips: Mapping[TopicPartition, Strip], end: int, until_ns: int
 ) -> list[JsonValue]:
     """Return the time span that the chart shows at first: load and faults, without start-up and final read."""
-    starts, ends = [], []
+    starts, ends = [], [until_ns] if until_ns else []
     if series and series.bins:
         starts.append(series.start_ns)
         acked = [index for index, count in enumerate(series.total.acked) if count]

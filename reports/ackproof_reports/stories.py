@@ -153,17 +153,21 @@ MOST_STORIES: Final = 2_000
 """Greatest number of lost records of one case whose stories are embedded. For further ones the page gives the
 command.
 """
+_TOLD: Final = [Anomaly.LOST, Anomaly.UNDELIVERED, Anomaly.SKIPPED_BY_RESET]
+"""Classes with stories in the page, as stories.js has them."""
 _PLACE: Final = ("topic", "partition", "offset")
 
 
 def lost_stories(rows: pa.Table, run: CaseDir, most: int, absent: list[str]) -> dict[str, JsonValue] | None:
-    """Return the stories of the first `most` lost records among the findings, at most `MOST_STORIES`. None if there
-    is none, or the ledgers are missing or cannot be read; in the last case `absent` gets a sentence.
+    """Return the stories of the first `most` findings of records that are lost or were never processed, at most
+    `MOST_STORIES`. None if there is none, or the ledgers are missing or cannot be read; in the last case `absent` gets
+    a sentence.
 
     `lines`: the distinct lines of text. `of`: for each record (`PRODUCER:SEQ`) its lines, each as [ms or
     null, index in `lines`].
     """
-    lost = rows.filter(pc.equal(rows.column("class"), Anomaly.LOST)).slice(0, min(most, MOST_STORIES))
+    told_of = pc.is_in(rows.column("class"), pa.array(_TOLD))
+    lost = rows.filter(told_of).slice(0, min(most, MOST_STORIES))
     whom = [
         RecordId(producer, seq)
         for producer, seq in zip(
@@ -181,7 +185,7 @@ def lost_stories(rows: pa.Table, run: CaseDir, most: int, absent: list[str]) -> 
     lines: dict[str, int] = {}
 
     def line(t_ns: int | None, text: str) -> JsonValue:
-        at = lines.setdefault(visible(one_line(text, 300)), len(lines))
+        at = lines.setdefault(visible(one_line(text, 900)), len(lines))
         return [None if t_ns is None else t_ns // 1_000_000, at]
 
     of: dict[str, JsonValue] = {}

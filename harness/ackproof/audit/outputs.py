@@ -24,7 +24,7 @@ from ackproof.rundir import arrow, storage
 from ackproof.rundir.anomalies import Anomaly
 from ackproof.rundir.layout import CaseDir
 from ackproof.rundir.partition import TopicPartition
-from ackproof.rundir.schema import FINDINGS
+from ackproof.rundir.schema import FINDINGS, GROUP_FINDINGS
 from ackproof.rundir.storage import locate, remove_empty, remove_tree
 
 if TYPE_CHECKING:
@@ -133,27 +133,30 @@ _NUMBERS = ("partition", "producer", "offset", "seq")
 _UNKNOWN = dict.fromkeys(_NUMBERS, np.array(-1))
 
 
-def create_findings(path: Path, **options: object) -> pq.ParquetWriter:
+def create_findings(path: Path, schema: pa.Schema = FINDINGS, **options: object) -> pq.ParquetWriter:
     """Create a findings file, and the folder `findings/` if it is gone: another audit may have removed it
     while empty.
 
     `options`: of `ParquetWriter`. Never creates the run directory. Raises OSError.
     """
     try:
-        return storage.create_parquet(path, FINDINGS, **options)
+        return storage.create_parquet(path, schema, **options)
     except FileNotFoundError:
         path.parent.mkdir(exist_ok=True)
-        return storage.create_parquet(path, FINDINGS, **options)
+        return storage.create_parquet(path, schema, **options)
 
 
 class FindingsWriter:
     """Writer of one findings file, with counts by class. The file appears with its first row.
 
-    Reports nothing about `deleted` records; losses among them count as `SPARED`.
+    Reports nothing about `deleted` records; losses among them count as `SPARED`. `group`: of a consumer group, whose
+    findings have two columns more; `add` takes `member` from the rows.
     """
 
-    def __init__(self, path: Path, deleted: DeletedRecords = NOTHING_DELETED) -> None:
+    def __init__(self, path: Path, deleted: DeletedRecords = NOTHING_DELETED, group: str = "") -> None:
         self.path = path
+        self._group = group
+        self._schema = GROUP_FINDINGS if group else FINDINGS
         self._deleted = deleted
         self._writer: pq.ParquetWriter | None = None
         self._waiting: list[pa.Table] = []
@@ -196,7 +199,11 @@ class FindingsWriter:
             ),
             arrow.repeat_text(detail, length) if isinstance(detail, str) else detail,
         ]
-        self._waiting.append(pa.Table.from_arrays(arrays, schema=FINDINGS))
+        if self._group:
+            member = rows.select(["member"], which)["member"] if "member" in rows.columns else np.array(-1)
+            member = np.broadcast_to(member, length)
+            arrays += [arrow.repeat_text(self._group, length), arrow.to_arrow(member, pa.int32())]
+        self._waiting.append(pa.Table.from_arrays(arrays, schema=self._schema))
         self._waiting_rows += length
         if self._waiting_rows >= _FLUSH_ROWS:
             self._flush()
@@ -223,7 +230,8 @@ class FindingsWriter:
         if not self._waiting:
             return
         if self._writer is None:
-            self._writer = create_findings(self.path, use_dictionary=_FEW_VALUES)
+            columns = [*_FEW_VALUES, *(["group", "member"] if self._group else [])]
+            self._writer = create_findings(self.path, self._schema, use_dictionary=columns)
         self._writer.write_table(pa.concat_tables(self._waiting), row_group_size=_FLUSH_ROWS)
         self._waiting, self._waiting_rows = [], 0
 

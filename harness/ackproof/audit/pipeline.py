@@ -23,6 +23,8 @@ from pathlib import Path
 
 from ackproof.audit import results, stages
 from ackproof.audit.bucket import Totals
+from ackproof.audit.group_planning import ExaminedGroup, examine_groups, plan_group
+from ackproof.audit.group_units import GroupUnit, do_group
 from ackproof.audit.outputs import SPARED, Outputs
 from ackproof.audit.planning import Plan, bucket_units, plan_units
 from ackproof.audit.results import (
@@ -56,7 +58,7 @@ from ackproof.audit.units import (
     SplitResult,
     Tally,
     Trouble,
-    do_directory,
+    do_whole,
     find_unreadable_parts,
 )
 from ackproof.base.errors import AuditFailed, BadInput
@@ -103,6 +105,9 @@ class _PlannedDirectory:
     counted: Tally
     windows: Sequence[WindowFile] = ()
     """All windows of a soak of which some were deleted; else empty."""
+    groups: Sequence[ExaminedGroup] = ()
+    group_units: Sequence[GroupUnit] = ()
+    """Units of consumer groups that are not part of `plan.whole`."""
     troubles: list[Trouble] = field(default_factory=list)
 
 
@@ -145,7 +150,7 @@ def _round(jobs: Sequence[_DirectoryJob], edges: Edges, progress: Progress, limi
             spark.append(planned)
         else:  # nothing to read
             assert planned.plan.whole is not None
-            _collect(ready, [do_directory(planned.plan.whole)])
+            _collect(ready, list(do_whole(planned.plan.whole)))
     if spark:
         rows = sum(planned.ledger.rows("produced") + planned.ledger.rows("consumed") for planned in spark)
         progress(f"auditing {rows:,} rows of {_directory_count(len(spark))}")
@@ -176,8 +181,8 @@ def _examine(job: _DirectoryJob, limits: Limits) -> _PlannedDirectory | None:
         transactions = examine_transactions(ledger, job.set_aside)
         found = read_deleted_windows(job.outputs.case)
         ledger.reasons += find_unexplained_deletions(found, ledger)
-        removals = read_removals(job.outputs.case)
-        timestamps = read_timestamps(job.outputs.case)
+        target = _target(job, ledger, transactions, found, limits)
+        groups = examine_groups(job.outputs.case, ledger, target, job.set_aside, job.doubted)
         job.outputs.begin()
     except (Rejected, BadInput) as error:
         if job.existed and not job.directory.is_dir():
@@ -188,20 +193,32 @@ def _examine(job: _DirectoryJob, limits: Limits) -> _PlannedDirectory | None:
     except OSError as error:
         job.fail(INCOMPLETE, f"{job.directory}: cannot be read or written ({error.strerror or error})")
         return None
+    planned = plan_units(ledger, target, limits, frozenset(job.doubted))
+    units = tuple(unit for group in groups for unit in plan_group(group, limits))
+    if planned.whole is not None and len(units) <= len(groups):
+        planned, units = replace(planned, whole=replace(planned.whole, groups=units)), ()
+    return _PlannedDirectory(job, ledger, target, planned, Tally(job.number), found, groups, units)
+
+
+def _target(
+    job: _DirectoryJob,
+    ledger: Ledger,
+    transactions: TransactionFiles,
+    windows: Sequence[WindowFile],
+    limits: Limits,
+) -> AuditTarget:
     rows = ledger.rows("produced") + ledger.rows("consumed")
-    target = AuditTarget(
+    return AuditTarget(
         number=job.number,
         outputs=job.outputs,
         open_producers=ledger.open_producers,
         shares=max(1, -(-rows // limits.share_rows)),
         transactions=transactions,
-        deleted=collect_deleted(found, ledger),
+        deleted=collect_deleted(windows, ledger),
         keys=ledger.keys,
-        removals=removals,
-        timestamps=timestamps,
+        removals=read_removals(job.outputs.case),
+        timestamps=read_timestamps(job.outputs.case),
     )
-    planned = plan_units(ledger, target, limits, frozenset(job.doubted))
-    return _PlannedDirectory(job, ledger, target, planned, Tally(job.number), found)
 
 
 def _count(
@@ -241,6 +258,9 @@ def _count(
             again += orders
             _collect(ready, counted)
     _collect(ready, stages.run_units(edge, "comparing orders", again, limits, do_order))
+    of_groups = [unit for planned in spark if not planned.troubles for unit in planned.group_units]
+    if of_groups:
+        _collect(ready, stages.run_units(edge, "auditing groups", of_groups, limits, do_group))
 
 
 def _cut_hot_buckets(
@@ -325,15 +345,21 @@ def _conclude(planned: _PlannedDirectory) -> None:
     reasons = (
         *planned.ledger.reasons,
         *_transaction_gaps(planned.target.transactions, planned.counted.totals),
+        *(reason for group in planned.groups for reason in group.broken),
     )
     try:
         into = job.outputs.findings("windows")
-        if counts := copy_window_findings(job.outputs.case, planned.windows, into):
-            planned.counted.add(Tally(job.number, counts, findings=[into.name]))
+        if copied := copy_window_findings(job.outputs.case, planned.windows, into):
+            planned.counted.add(Tally(job.number, copied, findings=[into.name]))
         add_unrecovered(job.outputs, planned.counted)
+        counts = tuple(group.count(planned.counted) for group in planned.groups)
+        for of_group in counts:
+            planned.counted.counts.update(of_group.counts)
         file = results.build_audit_file(planned.counted, reasons, planned.ledger.digests)
         sums = sum_windows(planned.windows, planned.ledger, planned.counted.counts[SPARED])
-        file = results.publish(job.outputs, planned.counted, file.model_copy(update={"deleted": sums}))
+        file = results.publish(
+            job.outputs, planned.counted, file.model_copy(update={"deleted": sums, "groups": counts})
+        )
     except BadInput as error:
         job.fail(BAD_INPUT, str(error))
         return

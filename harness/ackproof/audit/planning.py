@@ -268,7 +268,7 @@ def cut_ranges(
     rows = sum(source.rows for source, _, _ in spans)
     leading = [entry for entry in spans if led_by in entry[0].streams] or spans
     costs = [(low, high, source.cost(axis)) for source, low, high in leading]
-    borders = _find_borders([(low, high, cost + min(cost, _OPENED)) for low, high, cost in costs], count)
+    borders = find_borders([(low, high, cost + min(cost, _OPENED)) for low, high, cost in costs], count)
     borders = sorted({border // multiple * multiple for border in borders})
     return [
         KeyRange(
@@ -282,7 +282,7 @@ def cut_ranges(
     ]
 
 
-def _find_borders(spans: Sequence[tuple[int, int, float]], count: int) -> list[int]:
+def find_borders(spans: Sequence[tuple[int, int, float]], count: int) -> list[int]:
     """Return the keys at which ranges of about equal cost begin, except the first.
 
     Assumes that rows lie evenly in the key span of each row group.

@@ -42,9 +42,9 @@ from ackproof.audit.units import (
     Tally,
     Trouble,
     do_bucket,
-    do_directory,
     do_share,
     do_split,
+    do_whole,
 )
 from ackproof.rundir.arrow import limit_arrow_threads
 from ackproof.spark.job import Edge, Job, Key
@@ -150,7 +150,8 @@ def _count_task(groups: Iterable[Group[Counting]]) -> Iterator[Keyed]:
     for unit in chain.from_iterable(groups):
         number = unit.target.number
         if isinstance(unit, DirectoryUnit):
-            yield (number, _RESULT), do_directory(unit)
+            for tally in do_whole(unit):
+                yield (number, _RESULT), tally
             continue
         found: Iterator[tuple[int | None, Message]]
         if isinstance(unit, BucketUnit):

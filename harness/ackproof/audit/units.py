@@ -11,7 +11,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import pyarrow as pa
 
@@ -42,6 +42,9 @@ from ackproof.rundir.payload import Keys
 from ackproof.rundir.removals import Removal
 from ackproof.rundir.schema import SERIES
 from ackproof.rundir.timestamps import TimestampRule
+
+if TYPE_CHECKING:
+    from ackproof.audit.group_units import GroupUnit
 
 
 @dataclass(frozen=True)
@@ -97,6 +100,9 @@ class AuditTarget:
     def findings(self, unit: str) -> FindingsWriter:
         return FindingsWriter(self.outputs.findings(unit), self.deleted)
 
+    def group_findings(self, unit: str, group: str) -> FindingsWriter:
+        return FindingsWriter(self.outputs.findings(unit), group=group)
+
 
 class WorkUnit(Protocol):
     """A part of one directory that one task audits."""
@@ -122,7 +128,9 @@ class _PieceUnit:
 
 @dataclass(frozen=True)
 class DirectoryUnit(_PieceUnit):
-    """A small directory that is audited as one unit."""
+    """A small directory that is audited as one unit, and its consumer groups."""
+
+    groups: tuple[GroupUnit, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -178,6 +186,8 @@ class Tally:
     series: list[str] = field(default_factory=list)
     acks: dict[TopicPartition, list[AckStretch]] = field(default_factory=dict)
     """Acknowledgements of each range of time, for partitions whose bucket is cut."""
+    groups: dict[str, Counter[str]] = field(default_factory=dict)
+    """By consumer group: findings by class, and numbers of `GroupCounts` by their names."""
 
     def add(self, other: Tally) -> None:
         """Add the counts of another part of the same directory."""
@@ -189,6 +199,8 @@ class Tally:
             self.contents[place] = sum_contents([self.contents.get(place, (0, 0)), sums])
         for place, acks in other.acks.items():
             self.acks.setdefault(place, []).extend(acks)
+        for group, counts in other.groups.items():
+            self.groups.setdefault(group, Counter()).update(counts)
         self.findings += other.findings
         self.series += other.series
         self.flaw_places = sorted(self.flaw_places + other.flaw_places)[:MOST_PLACES]
@@ -256,8 +268,20 @@ def do_bucket(unit: BucketUnit) -> Iterator[tuple[int, Share] | tuple[None, Tall
     yield None, counted
 
 
+def do_whole(unit: DirectoryUnit) -> Iterator[Tally | Trouble]:
+    """Audit a small directory and its consumer groups in one task. Errors of files are yielded as `Trouble`."""
+    yield do_directory(unit)
+    if unit.groups:
+        from ackproof.audit.group_units import (
+            do_group,  # pydantic, which tasks of other directories do not need
+        )
+
+        for group in unit.groups:
+            yield do_group(group)
+
+
 def do_directory(unit: DirectoryUnit) -> Tally | Trouble:
-    """Audit a small directory in one task. Errors of files are returned as `Trouble`."""
+    """Audit a small directory without its consumer groups. Errors of files are returned as `Trouble`."""
     target = unit.target
     buckets: dict[TopicPartition, BucketRows] = defaultdict(BucketRows)
     found: dict[TopicPartition, tuple[BucketRows, BucketAudit]] = {}

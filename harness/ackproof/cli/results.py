@@ -203,6 +203,7 @@ def explain(
     from ackproof.rundir.anomalies import LIVENESS
     from ackproof.rundir.documents import VerdictFile
     from ackproof.rundir.outcome import Verdict
+    from ackproof_reports.group_story import is_commit_class, tell_commit
     from ackproof_reports.one_record import RecordId, Spot, find_records, first_found, story_of
     from ackproof_reports.recovery import tell_unrecovered
 
@@ -215,6 +216,9 @@ def explain(
     console = Console()
     if anomaly in LIVENESS:
         console.lines([f"{run.path}", *tell_unrecovered(run, anomaly)])
+        return 0
+    if anomaly is not None and is_commit_class(anomaly):
+        console.lines([f"{run.path}", *tell_commit(run, anomaly)])
         return 0
     if records:
         wanted = [RecordId.parse(text) for text in records]

@@ -45,11 +45,13 @@ REFUSED: Final = frozenset(
         "INVALID_COMMIT_OFFSET_SIZE",
         "UNKNOWN_TOPIC_OR_PARTITION",
         "COORDINATOR_LOAD_IN_PROGRESS",
+        "COMMIT_FAILED",
     }
 )
 """Errors of a commit that a coordinator throws before it appends anything (OffsetMetadataManager.validateOffsetCommit,
 GroupCoordinatorService.commitOffsets), by their names in Kafka. NOT_COORDINATOR is none: a coordinator that resigns
-fails commits with it that wait for replication (CoordinatorRuntime)."""
+fails commits with it that wait for replication (CoordinatorRuntime). COMMIT_FAILED is the Java consumer's
+CommitFailedException, which stands for those of member and generation."""
 _ROWS: Final = pa.schema(
     [
         ("e", pa.string()),

@@ -6,6 +6,7 @@ group.instance.id (static membership) and its transactional id.
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -29,7 +30,7 @@ from ackproof.clients.launch import verify_config
 from ackproof.cluster.protocol import Cluster
 from ackproof.experiment.client import COMMAND
 from ackproof.experiment.experiment import ExperimentSpec
-from ackproof.experiment.group import GroupSpec
+from ackproof.experiment.group import GroupProtocol, GroupSpec
 from ackproof.observe.committed import ask_coordinator
 from ackproof.rundir.documents import Client
 from ackproof.rundir.groups import GroupEnd, GroupsFile, MemberEnd
@@ -79,6 +80,8 @@ class Groups(Instances):
         self._timeline = timeline
         self._hidden = dict(hidden)
         self._members: dict[str, _Member] = {}
+        self._protocols: dict[str, GroupProtocol] = {}
+        """By group: the protocol of members that start from now on, if a fault changed it."""
         self._breaches: list[tuple[str, str]] = []
         self._converted = False
         self._over = threading.Event()
@@ -112,6 +115,24 @@ class Groups(Instances):
         """Return the group of a member."""
         return self._members[client_id].group
 
+    def tell(self, client_id: str, line: str) -> None:
+        """Write a line to a member's standard input. Raises OSError if it has ended."""
+        os.write(self.find(client_id).control, f"{line}\n".encode())
+
+    def use_protocol(self, group: str, protocol: GroupProtocol) -> None:
+        """Let members of a group that start from now on use this rebalance protocol, with its default assignor."""
+        self._protocols[group] = protocol
+
+    def output(self, client_id: str) -> Path:
+        """Return the file to which a member prints its events."""
+        return self.find(client_id).folder / LINES
+
+    def _spec_of(self, name: str) -> GroupSpec:
+        group = self.spec.workload.groups[name]
+        if self._protocols.get(name, group.protocol) == group.protocol:
+            return group
+        return group.model_copy(update={"protocol": self._protocols[name], "assignor": None})
+
     def start_instance(self, after: Instance | None = None) -> Instance:
         if after is None:
             raise KeyError("a member needs a group")
@@ -119,7 +140,7 @@ class Groups(Instances):
         return self._start(before.group, before.slot)
 
     def _start(self, name: str, slot: int | None = None) -> Instance:
-        group, number = self.spec.workload.groups[name], len(self.instances)
+        group, number = self._spec_of(name), len(self.instances)
         client = f"g{number}"
         slot = number if slot is None else slot
         settings = self._settings(name, group, client, number, slot)

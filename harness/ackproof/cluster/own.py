@@ -89,6 +89,7 @@ class OwnCluster(Cluster, contextlib.AbstractContextManager["OwnCluster"]):
         self._without_archive: list[int] = []
         self._builds: dict[int, Installation] = {}
         """Installations of nodes that run another Kafka than the cluster."""
+        self._jars: frozenset[Path] = frozenset()  # of every other Kafka that a node ran
         self._watcher: Watcher | None = None
         self._ending = False
 
@@ -132,6 +133,10 @@ class OwnCluster(Cluster, contextlib.AbstractContextManager["OwnCluster"]):
 
     def use_build(self, node_id: int, build: KafkaBuild) -> None:
         self._builds[node_id] = install(build, self._progress)
+        self._jars = self._jars.union(self._builds[node_id].jars.classpath)
+
+    def jars(self) -> frozenset[Path]:
+        return self._jars.union(self._installed.jars.classpath)
 
     def environment(self) -> dict[str, str]:
         return environment_of(self._installed, self._without_archive, self.spec)
@@ -148,13 +153,11 @@ class OwnCluster(Cluster, contextlib.AbstractContextManager["OwnCluster"]):
             raise BadInput("this cluster was started already")
         ids = tuple(dict.fromkeys((*self.spec.broker_ids, *self.spec.controller_ids)))
         addresses = self._take_addresses(ids)
-        self._installation = with_features(
-            self._installation or install(self.spec.kafka, self._progress), self.spec.features, self._progress
-        )
+        installed = self._installation or install(self.spec.kafka, self._progress)
+        self._installation = with_features(installed, self.spec.features, self._progress)
         self._layout = layout = Layout(self.spec, addresses, bool(CLIENTS_BY_PROXY & self._needs))
         if self._lease is not None:
-            descriptor = self._lease.descriptor
-            self._paths.lay(layout, self._needs, self.nodes_dir, self._tag, self._pid, descriptor)
+            self._paths.lay(layout, self._needs, self.nodes_dir, self._tag, self._pid, self._lease.descriptor)
         self._watcher = watcher = Watcher()
         servers = {node_id: addresses.controller(node_id) for node_id in self.spec.controller_ids}
         self._quorum = metadata_of(self.spec).quorum(
@@ -340,11 +343,8 @@ class OwnCluster(Cluster, contextlib.AbstractContextManager["OwnCluster"]):
         files.properties.write_text(render(settings(self.layout, node_id, files.data.name)), encoding="utf-8")
         self._lay_data(node_id)
         address = self.layout.addresses.node
-        peers = {
-            peer: self._paths.route(node_id, peer) or address(peer)
-            for peer in self.layout.node_ids
-            if peer != node_id
-        }
+        others = (peer for peer in self.layout.node_ids if peer != node_id)
+        peers = {peer: self._paths.route(node_id, peer) or address(peer) for peer in others}
         files.hosts.write_text(hosts_file(node_id, address(node_id), peers), encoding="utf-8")
         self._lay_more(files)
 

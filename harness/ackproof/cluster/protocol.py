@@ -7,6 +7,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
+from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from ackproof.base.errors import BadInput, FaultNotConfirmed
@@ -316,6 +317,10 @@ class Cluster(ABC):
     def use_build(self, node_id: int, build: KafkaBuild) -> None:
         """Let the node run this Kafka from its next start on. Raises `BadInput` if that is impossible, and
         `ProvisionFailed` or `EngineFailed` if it cannot be fetched or made."""
+
+    def jars(self) -> frozenset[Path]:
+        """Return the jars of every Kafka that its nodes ran; none for a cluster that ackproof does not own."""
+        return frozenset()
 
     @abstractmethod
     def environment(self) -> dict[str, str]:

@@ -4,7 +4,6 @@ in batches, take a stated time for each record, and commit as told.
 
 from __future__ import annotations
 
-import re
 from typing import Annotated, Final, Literal, TypeAlias
 
 from pydantic import Field, WithJsonSchema, model_validator
@@ -12,11 +11,11 @@ from pydantic import Field, WithJsonSchema, model_validator
 from ackproof.base.units import Duration, wrong
 from ackproof.experiment.base import Config, Flag, Spec, Text, Whole, matching
 from ackproof.experiment.client import ClientChoice, ClientField
+from ackproof.experiment.roles import GROUP_ID
 
 GroupProtocol: TypeAlias = Literal["classic", "consumer"]
 Assignor: TypeAlias = Literal["range", "roundrobin", "cooperative-sticky", "uniform"]
 CommitMode: TypeAlias = Literal["before", "after", "timed", "auto", "transaction"]
-_GROUP: Final = re.compile(r"[A-Za-z0-9._-]{1,200}\Z")
 _ASSIGNORS: Final[dict[GroupProtocol, tuple[Assignor, ...]]] = {
     "classic": ("range", "roundrobin", "cooperative-sticky"),
     "consumer": ("uniform", "range"),
@@ -32,7 +31,7 @@ _LIMITS_S: Final = {
 
 GroupName: TypeAlias = Annotated[
     str,
-    matching(_GROUP, "a group id: up to 200 letters, digits, '.', '_' and '-'"),
+    matching(GROUP_ID, "a group id: up to 200 letters, digits, '.', '_' and '-'"),
     WithJsonSchema({"type": "string", "pattern": r"^[A-Za-z0-9._-]{1,200}$"}),
 ]
 

@@ -7,6 +7,7 @@
     followers(orders/0)         its replicas but for the leader, in sync or not
     follower(orders/0)          one of these, drawn beforehand
     isr(orders/0)               its in-sync replicas, the leader among them
+    coordinator(billing)        the coordinator of that consumer group: leader of a partition of __consumer_offsets
     controller                  the active controller      controller(101)  that one
     controllers                 all controllers (KRaft; in ZooKeeper mode the controller is a broker)
     broker                      one broker, drawn          broker(2)        that one
@@ -23,7 +24,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import Annotated, Final, TypeAlias
 
@@ -31,6 +32,7 @@ from pydantic import BeforeValidator, PlainSerializer, WithJsonSchema
 
 from ackproof.base.units import wrong
 from ackproof.experiment.base import text_field
+from ackproof.experiment.holders import Members
 from ackproof.experiment.problems import hint
 from ackproof.rundir.partition import TopicPartition
 
@@ -46,6 +48,8 @@ class RoleKind(StrEnum):
     ISR = "isr"
     PREFERRED_LEADER = "preferred_leader"
     """The first replica of a partition's assignment."""
+    COORDINATOR = "coordinator"
+    """The leader of the partition of `__consumer_offsets` that a consumer group belongs to."""
     CONTROLLER = "controller"
     """The active controller."""
     CONTROLLERS = "controllers"
@@ -73,16 +77,24 @@ DRAWN: Final = frozenset({RoleKind.FOLLOWER, RoleKind.BROKER, RoleKind.MINORITY,
 """Roles that take one of several nodes. The case's seed decides which one."""
 
 HELD_BY_ONE: Final = frozenset(
-    {RoleKind.LEADER, RoleKind.FOLLOWER, RoleKind.PREFERRED_LEADER, RoleKind.CONTROLLER, RoleKind.BROKER}
+    {
+        RoleKind.LEADER,
+        RoleKind.FOLLOWER,
+        RoleKind.PREFERRED_LEADER,
+        RoleKind.COORDINATOR,
+        RoleKind.CONTROLLER,
+        RoleKind.BROKER,
+    }
 )
 _WORDS: Final = [kind for kind in RoleKind if kind is not RoleKind.LIST]
 
+GROUP_ID: Final = re.compile(r"[A-Za-z0-9._-]{1,200}\Z")
 _ROLE: Final = re.compile(r"([A-Za-z_-]+)(?:\(([^()]*)\))?\Z")
 _RACK: Final = re.compile(r"rack(?:\(([^,\[\]]*)\))?\Z")
 _LOOSE: Final = re.compile(r"([a-z]+)[ _-]?([0-9]+)\Z")
 _SIMPLE: Final = (
     r"(leader|followers|follower|isr|preferred_leader)\([A-Za-z0-9._-]+/[0-9]+\)"
-    r"|(controller|broker|zookeeper)(\([0-9]+\))?|controllers|brokers|minority|majority"
+    r"|coordinator\([A-Za-z0-9._-]+\)|(controller|broker|zookeeper)(\([0-9]+\))?|controllers|brokers|minority|majority"
 )
 _ONE: Final = rf"({_SIMPLE}|rack\(({_SIMPLE}|[^(),\[\]]+)\))"
 ROLE_PATTERN: Final = f"^{_ONE}$"
@@ -92,55 +104,9 @@ SEVERAL: Final = "[broker(1), broker(4)]"
 
 
 @dataclass(frozen=True)
-class Members:
-    """The nodes of a cluster, and the holders of roles at one moment.
-
-    `leader`, `replicas` and `isr` are those of the partition that the role names. -1: there is no such node, or
-    it is not known.
-    """
-
-    brokers: tuple[int, ...]
-    controllers: tuple[int, ...] = ()
-    active_controller: int = -1
-    leader: int = -1
-    replicas: tuple[int, ...] = ()
-    isr: tuple[int, ...] = ()
-    racks: Mapping[int, str] = field(default_factory=dict)
-    """Rack of each node that has one."""
-
-    @classmethod
-    def in_racks(
-        cls, brokers: Sequence[int], controllers: Sequence[int], racks: Sequence[str], own: Sequence[str]
-    ) -> Members:
-        """Return members with these ids of `brokers` and `controllers`. `racks` are assigned to them round-robin.
-        `own`: racks of the controllers; empty: the same as brokers.
-        """
-        by_node: dict[int, str] = {}
-        # A combined node gets its rack as a broker.
-        for nodes, names in ((controllers, own or racks), (brokers, racks)):
-            by_node |= {node: names[at % len(names)] for at, node in enumerate(nodes) if names}
-        return cls(tuple(brokers), tuple(controllers), racks=by_node)
-
-    @property
-    def nodes_by_rack(self) -> dict[str, tuple[int, ...]]:
-        """Return the nodes of each rack, brokers first."""
-        found: dict[str, tuple[int, ...]] = {}
-        for node, rack in sorted(self.racks.items()):
-            found[rack] = (*found.get(rack, ()), node)
-        return found
-
-    @property
-    def rack_text(self) -> str:
-        """Return the racks with their nodes in words; empty without racks."""
-        return "; ".join(
-            f"{rack}: {', '.join(map(str, nodes))}" for rack, nodes in self.nodes_by_rack.items()
-        )
-
-
-@dataclass(frozen=True)
 class Role:
     """One role, or a list of roles. `topic` and `partition` are set for roles of a partition, `node` if a node is
-    named, `rack` if a rack is named."""
+    named, `rack` if a rack is named, `group` for the coordinator of a consumer group."""
 
     kind: RoleKind
     topic: str | None = None
@@ -149,6 +115,7 @@ class Role:
     rack: str | None = None
     parts: tuple[Role, ...] = ()
     """For a list: its roles. For `rack(role)`: that role."""
+    group: str | None = None
 
     @classmethod
     def of_node(cls, node: int) -> Role:
@@ -183,6 +150,10 @@ class Role:
                 raise ValueError(f"the role {kind} needs a partition: {kind}(orders/0)")
             topic, partition = TopicPartition.parse(inside.strip())
             return cls(kind, topic, partition)
+        if kind is RoleKind.COORDINATOR:
+            if not inside or not GROUP_ID.match(inside.strip()):
+                raise ValueError(f"the role {kind} needs a consumer group: {kind}(billing)")
+            return cls(kind, group=inside.strip())
         if inside is None:
             return cls(kind)
         if kind not in MAY_NAME_NODE:
@@ -221,6 +192,8 @@ class Role:
             return f"[{', '.join(map(str, self.parts))}]"
         if self.kind is RoleKind.RACK:
             return f"rack({self.rack or self.parts[0]})"
+        if self.group is not None:
+            return f"{self.kind}({self.group})"
         if self.topic is not None:
             return f"{self.kind}({self.topic}/{self.partition})"
         return str(self.kind) if self.node is None else f"{self.kind}({self.node})"
@@ -279,6 +252,7 @@ class Role:
             RoleKind.FOLLOWER: [node for node in order if node in followers][:1],
             RoleKind.ISR: members.isr,
             RoleKind.PREFERRED_LEADER: members.replicas[:1],
+            RoleKind.COORDINATOR: (members.leader,),
             RoleKind.CONTROLLER: (members.active_controller,),
             RoleKind.CONTROLLERS: members.controllers,
             RoleKind.ZOOKEEPER: members.controllers,
@@ -388,8 +362,8 @@ RoleField: TypeAlias = Annotated[
             ],
             "title": "Role",
             "description": "Whom: leader(t/p), followers(t/p), follower(t/p), isr(t/p), preferred_leader(t/p), "
-            "controller, controllers, broker, broker(N), brokers, minority, majority, zookeeper, rack(NAME), "
-            "rack(ROLE); or a list of these.",
+            "coordinator(GROUP), controller, controllers, broker, broker(N), brokers, minority, majority, zookeeper, "
+            "rack(NAME), rack(ROLE); or a list of these.",
             "examples": ["leader(orders/0)", "followers(orders/0)", "controller", "rack(a)"],
         }
     ),

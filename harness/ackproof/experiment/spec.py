@@ -24,8 +24,9 @@ from ackproof.base.units import Duration, Rate, Size, wrong
 from ackproof.experiment.base import Config, Flag, Spec, Text, Whole, matching
 from ackproof.experiment.client import ClientChoice, ClientField
 from ackproof.experiment.group import GroupName, GroupSpec
+from ackproof.experiment.holders import Members
 from ackproof.experiment.kafka import DEFAULT, KRAFT, MODES, BrokerFileField, Kafka, KafkaBuild, MetadataMode
-from ackproof.experiment.roles import FIRST_CONTROLLER, Members
+from ackproof.experiment.roles import FIRST_CONTROLLER
 from ackproof.experiment.service import ServiceSpec
 
 Acks: TypeAlias = Literal["0", "1", "all"]

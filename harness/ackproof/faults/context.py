@@ -7,6 +7,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from threading import Event as Flag
 from typing import Final, Protocol
 
@@ -15,6 +16,7 @@ from ackproof.base.wait import wait_until
 from ackproof.cluster.protocol import Cluster
 from ackproof.experiment.case import Case
 from ackproof.experiment.fault import Grip
+from ackproof.experiment.group import GroupProtocol
 from ackproof.rundir.partition import TopicPartition
 from ackproof.rundir.timeline import Timeline
 
@@ -64,6 +66,15 @@ class Members(Processes, Protocol):
 
     def stop_member(self, client_id: str) -> None:
         """Ask a member to leave its group and to end. Returns at once."""
+
+    def tell(self, client_id: str, line: str) -> None:
+        """Write a line to a member's standard input. Raises OSError if it has ended."""
+
+    def use_protocol(self, group: str, protocol: GroupProtocol) -> None:
+        """Let members of a group that start from now on use this rebalance protocol, with its default assignor."""
+
+    def output(self, client_id: str) -> Path:
+        """Return the file to which a member prints its events."""
 
 
 class Clients(Processes, Protocol):

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from threading import Event as Flag
@@ -17,9 +17,11 @@ from typing import Any, Final, Protocol, TypeVar
 from ackproof.base.errors import AckproofError, Interrupted, WaitTimeout
 from ackproof.base.wait import wait_until
 from ackproof.cluster.protocol import Cluster
+from ackproof.cluster.queries import PartitionState
 from ackproof.experiment.case import Case
 from ackproof.experiment.fault import FaultSpec
-from ackproof.experiment.roles import Members, Role, RoleKind
+from ackproof.experiment.holders import Members
+from ackproof.experiment.roles import Role, RoleKind
 from ackproof.experiment.triggers import ChainTrigger, Condition, TimeTrigger
 from ackproof.faults.context import FaultContext
 from ackproof.faults.injection import Aim, Injection, make_injection
@@ -38,7 +40,9 @@ from ackproof.faults.life import (
     storm_goes_on,
 )
 from ackproof.faults.storm import Storm
+from ackproof.observe.committed import partition_of_group
 from ackproof.quantities.states import LIVE
+from ackproof.rundir.committed import OFFSETS_TOPIC
 from ackproof.rundir.observed import Sample
 from ackproof.rundir.partition import TopicPartition, internal
 from ackproof.rundir.timeline import DRAWN_FROM, Note, Timeline, fault_name
@@ -239,7 +243,8 @@ class FaultDriver:
             did = injection.inject()
             witness = injection.confirm()
             now_ns = self._timeline.clock.now()
-            self._go(self._lives[number].confirm(now_ns, did, witness, injection.killed))
+            step = self._lives[number].confirm(now_ns, did, witness, injection.killed, injection.clients)
+            self._go(step)
             self._await(partial(self._to_heal, number, injection), f"the end of fault {number}")
         except Exception as error:  # noqa: BLE001 — a thread's crash must become a fact of the run, not vanish
             self._go(self._lives[number].fail(_words(error), to_undo=injection is not None))
@@ -353,13 +358,12 @@ def _holders(cluster: Cluster, role: Role, order: Sequence[int], stop: Flag) -> 
         brokers=tuple(node.id for node in cluster.brokers()),
         controllers=tuple(node.id for node in cluster.controllers()),
     )
-    if role.topic is not None and role.partition is not None:
-        place = TopicPartition(role.topic, role.partition)
-        own = internal(place.topic)
+    topic = OFFSETS_TOPIC if role.group is not None else role.topic
+    if topic is not None:
+        own = internal(topic)
         state = wait_until(
-            lambda: cluster.topic_state([place.topic]).get(place),
-            what=f"a broker to say who holds {place}"
-            + (", created when clients first need it" if own else ""),
+            lambda: _state_of(cluster.topic_state([topic]), role),
+            what=f"a broker to say who is {role}" + (", created when clients first need it" if own else ""),
             timeout_s=CREATED_WITHIN_S if own else RESOLVE_WITHIN_S,
             stop=stop,
         )
@@ -371,6 +375,15 @@ def _holders(cluster: Cluster, role: Role, order: Sequence[int], stop: Flag) -> 
         ids = sorted(members.brokers)
         order = [ids[position - 1] for position in order if 0 < position <= len(ids)]
     return role.resolve(members, order)
+
+
+def _state_of(states: Mapping[TopicPartition, PartitionState], role: Role) -> PartitionState | None:
+    """Return the partition that a role of a partition names, or to which the group of a coordinator belongs; None if
+    it is not there (yet)."""
+    if role.group is not None:
+        partition = partition_of_group(role.group, len(states)) if states else -1
+        return states.get(TopicPartition(OFFSETS_TOPIC, partition))
+    return states.get(TopicPartition(role.topic or "", role.partition or 0))
 
 
 def _controller(cluster: Cluster, stop: Flag) -> int:

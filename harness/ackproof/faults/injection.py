@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Generic, TypeAlias, TypeVar
 
@@ -76,6 +76,11 @@ class Injection(ABC, Generic[SpecT]):
     @property
     def killed(self) -> Mapping[str, int] | None:
         """Return client → process id if the fault kills clients; None for other faults."""
+        return None
+
+    @property
+    def clients(self) -> Sequence[str] | None:
+        """Return the ids of the clients that the fault hit; None for faults of other things."""
         return None
 
     def put_back(self) -> str:

@@ -156,12 +156,22 @@ class Life:
             said = said.model_copy(update={"left_out": tuple(left_out)})
         return Step(replace(self, stage=Stage.ASKED, asked_ns=now_ns), (said,))
 
-    def confirm(self, now_ns: int, did: str, witness: str, killed: Mapping[str, int] | None = None) -> Step:
+    def confirm(
+        self,
+        now_ns: int,
+        did: str,
+        witness: str,
+        killed: Mapping[str, int] | None = None,
+        clients: Sequence[str] | None = None,
+    ) -> Step:
         """Return the step for a fault that an independent witness saw take effect.
 
-        `did`: what was done, in words; `witness`: what was seen, in words; `killed`: client → process id.
+        `did`: what was done, in words; `witness`: what was seen, in words; `killed`: client → process id;
+        `clients`: ids of those that it hit.
         """
         said = FaultConfirmed(did=did, witness=witness)
+        if clients is not None:
+            said = said.model_copy(update={"clients": tuple(clients)})
         if killed is not None:
             said = said.model_copy(update={"killed": dict(killed)})
         return Step(replace(self, stage=Stage.CONFIRMED, confirmed_ns=now_ns), (said,))

@@ -69,17 +69,18 @@ def judge_unwritten(run: CaseDir) -> VerdictFile | None:
 
 
 def prepare_audit(runs: Iterable[Path]) -> None:
-    """Write `removals.json` and `timestamps.json` for each run: what may have removed its records, and which
-    timestamps they may have. The audit needs both.
+    """Write `removals.json`, `timestamps.json` and `groups-plan.json` for each run: what may have removed its records,
+    which timestamps they may have, and what its consumer groups are. The audit needs them.
 
     Skips folders without a case. A file that cannot be read or written raises nothing: the audit and the
     judge report it.
     """
+    from ackproof.judge.group_plans import work_out_group_plans
     from ackproof.judge.removal import work_out_removals  # Arrow
     from ackproof.judge.timestamps import work_out_timestamps
 
     for run in runs:
-        for work_out in (work_out_removals, work_out_timestamps):
+        for work_out in (work_out_removals, work_out_timestamps, work_out_group_plans):
             with suppress(BadInput, OSError):
                 work_out(CaseDir(run))
 

@@ -7,7 +7,7 @@ that its broker no longer serves, a throttle in force, an unclean election on th
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from typing import Final
 
 from ackproof.experiment.backends import BACKENDS
@@ -15,6 +15,7 @@ from ackproof.experiment.promises import Promises, elects_uncleanly, in_force
 from ackproof.judge.facts import Facts
 from ackproof.judge.starved import LATEST_MS, MOST_STOLEN, STARVED, had_room_in
 from ackproof.rundir.anomalies import Anomaly
+from ackproof.rundir.committed import OFFSETS_TOPIC
 from ackproof.rundir.documents import ClassJudgement
 from ackproof.rundir.model import Chance
 from ackproof.rundir.observed import Unrecovered
@@ -28,6 +29,7 @@ _PROMISES: Final = {
     Anomaly.STUCK_READER: "a reader is handed what another is",
     Anomaly.HANGING_TRANSACTION: "a transaction ends when its coordinator ends it, at its time-out at the latest",
     Anomaly.NO_CONTROLLER: "a majority of the controllers elects one",
+    Anomaly.STALLED: "a group whose members run commits the end of its input",
 }
 _FOUND_UNDER_LOAD: Final = frozenset({Anomaly.STUCK_PRODUCER, Anomaly.STUCK_READER})
 """Classes of clients, which are watched while the load runs (`run.client_recovery`)."""
@@ -46,7 +48,8 @@ def judge_liveness(facts: Facts, anomaly: str, count: int) -> ClassJudgement:
         return ClassJudgement(anomaly=anomaly, count=count, forbidden=None, why=why, predicted=Chance.UNKNOWN)
     excuses = {one: excuse(facts, one, facts.recovery.running) for one in found}
     against = [one for one, why in excuses.items() if not why]
-    bound = f"within {facts.recovery.bounds[anomaly]:g} s"
+    seconds = facts.recovery.bounds.get(anomaly)
+    bound = "within its settle time" if seconds is None else f"within {seconds:g} s"
     if not against:
         why = "; ".join(dict.fromkeys(f"{one.seen}: {why}" for one, why in excuses.items()))
         return ClassJudgement(anomaly=anomaly, count=count, forbidden=False, why=why)
@@ -68,6 +71,8 @@ def excuse(facts: Facts, one: Unrecovered, running: Collection[int]) -> str:
             return "a replication throttle is in force"
         case Anomaly.STUCK_REASSIGNMENT if down := sorted(set(one.adding).difference(running)):
             return f"broker {down[0]}, to which it moves, does not run"
+        case Anomaly.STALLED:
+            return _of_stalled(facts, one)
         case Anomaly.HANGING_TRANSACTION if _elected_uncleanly(facts, one.place):
             return (
                 "an unclean election took its marker, which unclean.leader.election.enable allows (KAFKA-20716): "
@@ -121,6 +126,46 @@ def _of_leaderless(facts: Facts, one: Unrecovered, running: Collection[int]) -> 
     return f"no replica that may lead is there: {', '.join(names)}" + (
         "" if unclean else ", and unclean.leader.election.enable is off"
     )
+
+
+def _of_stalled(facts: Facts, one: Unrecovered) -> str:
+    """Return why a group may stand still that is not broken: it is slow, a partition that it needs cannot be written or
+    read, or a hanging transaction hides its input; '' if none of these.
+
+    `for_s` is the time without progress. A member that takes longer for a batch, or between two commits, shows none.
+    """
+    spec = facts.case.experiment.workload.groups.get(one.group)
+    end = next((end for end in facts.groups.groups if end.group == one.group), None) if facts.groups else None
+    if spec is None or end is None:
+        return "the run does not say what became of the group"
+    committed = end.committed.of_partition
+    lag = sum(
+        most - max(committed.get(TopicPartition(topic, number), 0), 0) for topic, number, most in end.ends
+    )
+    batch_s = spec.record_time * min(lag, spec.batch)
+    if spec.record_time * lag > spec.settle or batch_s >= one.for_s:
+        return f"it is slow: it takes {spec.record_time:g} s a record, and {lag:,} remain"
+    if spec.commit in ("timed", "auto") and spec.commit_every >= one.for_s:
+        return f"it commits every {spec.commit_every:g} s"
+    offsets = TopicPartition(OFFSETS_TOPIC, end.committed.partition)
+    least = max(
+        (int(config.get("min.insync.replicas", "1")) for config in _broker_configs(facts)),
+        default=1,
+    )
+    for place, isr in ((offsets, least), (one.place, 1)):
+        lives = facts.metadata_log.states.get(place)
+        if lives and (lives[-1][-1].leader < 0 or len(lives[-1][-1].isr) < isr):
+            return f"{place} has no leader, or fewer in-sync replicas than min.insync.replicas"
+    hidden = facts.recovery.of_class(Anomaly.HANGING_TRANSACTION) if facts.recovery is not None else ()
+    if any(other.place == one.place for other in hidden):
+        return f"a hanging transaction hides what {one.place} has behind it"
+    return ""
+
+
+def _broker_configs(facts: Facts) -> Iterator[Mapping[str, str]]:
+    cluster = facts.case.experiment.cluster
+    yield cluster.config
+    yield from cluster.broker_config.values()
 
 
 def _without_eligible(facts: Facts, place: TopicPartition) -> tuple[int, ...]:

@@ -13,6 +13,7 @@ from ackproof.judge.checks.committed import check_committed_offsets, check_commi
 from ackproof.judge.checks.damaged import check_damaged_batches, check_timestamp_types
 from ackproof.judge.checks.expectations import check_expectations, judged
 from ackproof.judge.checks.final_read import check_final_read
+from ackproof.judge.checks.groups import check_group_offsets, check_groups
 from ackproof.judge.checks.isr import check_acks_in_isr, check_left_replicas
 from ackproof.judge.checks.load import check_acks, check_audit
 from ackproof.judge.checks.logs import check_logs, check_presence
@@ -20,9 +21,11 @@ from ackproof.judge.checks.replay import check_replay
 from ackproof.judge.checks.run import check_deaths, check_end, check_faults, check_resets, check_unread_bytes
 from ackproof.judge.checks.service import check_service
 from ackproof.judge.checks.windows import check_windows
-from ackproof.judge.coherence import clients, faults, logs, nodes, rows, run, samples
+from ackproof.judge.coherence import clients, faults, groups, logs, nodes, rows, run, samples
 from ackproof.judge.facts import Facts
+from ackproof.judge.groups import judge_class, opinions_on_groups
 from ackproof.judge.opinion import Opinion, Says, not_judged
+from ackproof.rundir.anomalies import GROUP_CLASSES
 from ackproof.rundir.documents import JudgedOpinion, VerdictFile
 from ackproof.rundir.outcome import Verdict
 
@@ -60,6 +63,7 @@ COHERENCE: Final[tuple[Check, ...]] = (
     clients.check_watching,
     nodes.check_scrapes,
     nodes.check_rounds,
+    groups.check_groups,
 )
 """Checks that run first: do the facts agree with each other?"""
 SEALED_COHERENCE: Final[tuple[Check, ...]] = (
@@ -84,6 +88,7 @@ EVIDENCE: Final[tuple[Check, ...]] = (
     check_unread_bytes,
     check_resets,
     check_windows,
+    check_groups,
 )
 """Checks that run before findings are judged: is there enough evidence?"""
 AFTER_FINDINGS: Final[tuple[Check, ...]] = (
@@ -101,6 +106,7 @@ SEALED_FINDINGS: Final[tuple[Check, ...]] = (
     check_acks_in_isr,
     check_committed_offsets,
     check_committed_starts,
+    check_group_offsets,
 )
 """Checks that run last, for sealed runs only."""
 
@@ -111,7 +117,11 @@ def judge(facts: Facts) -> VerdictFile:
     classes = tuple(judged_classes(facts))
     sealed = SEALED_COHERENCE if facts.sealed else ()
     opinions = [*_ask((*COHERENCE, *sealed, *EVIDENCE), facts)]
-    opinions += (replace(opinion, check="classes") for opinion in opinions_on(classes))
+    of_groups = (
+        one for name in GROUP_CLASSES if name in facts.audit.counts for one in judge_class(facts, name)
+    )
+    found = (*opinions_on(classes), *opinions_on_groups(of_groups))
+    opinions += (replace(opinion, check="classes") for opinion in found)
     opinions += _ask((*AFTER_FINDINGS, *(SEALED_FINDINGS if facts.sealed else ())), facts)
     verdict, reasons = combined(opinions)
     return VerdictFile(

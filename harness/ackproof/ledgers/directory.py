@@ -308,7 +308,7 @@ def _footer(path: Path, kind: LedgerKind, client: str, directory: Path) -> Part:
             raise Rejected(f"{where} is missing")
         if len(here) > 1:
             raise Rejected(f"{where} is there {len(here)} times")
-        if not _same_type(found.types[here[0]], type_):
+        if not same_type(found.types[here[0]], type_):
             raise Rejected(f"{where} is {found.types[here[0]]}, not {type_}")
         leaf = leaves[name]
         if metadata.schema.column(leaf).max_definition_level == 0:
@@ -322,7 +322,7 @@ def _footer(path: Path, kind: LedgerKind, client: str, directory: Path) -> Part:
     return Part(str(path), kind, client, groups, tuple(unsure), numbers_of_part(metadata))
 
 
-def _same_type(found: pa.DataType, wanted: pa.DataType) -> bool:
+def same_type(found: pa.DataType, wanted: pa.DataType) -> bool:
     """Return True if two Arrow types are the same Parquet type: Arrow has several types for strings, Parquet
     one.
     """

@@ -142,7 +142,7 @@ def _split_batch(
     for name in has:
         if batch.column(name).null_count:
             raise Rejected(f"{part.path}: column {name} has a null")
-    topics, topic = _distinct_strings(batch.column("topic"))
+    topics, topic = distinct_strings(batch.column("topic"))
     partition = _numbers(batch, "partition")
     columns = {name: _numbers(batch, name) for name in {**PRODUCED, **LIVE, **COMMITTED} if name in has}
     if part.kind == "produced":
@@ -156,7 +156,8 @@ def _split_batch(
         # a column of -1 takes neither time nor room
         columns.setdefault("txn", constant_column(-1, "i8", batch.num_rows))
         whole = _complete(columns, "produced", batch)
-        yield from _split_by_place(whole, topics, topic, partition, "produced")
+        for place, rows in split_by_place(whole, topics, topic, partition):
+            yield "produced", place, rows
         return
     phase = _numbers(batch, "phase")
     _check_range(part, phase, "phase", max(ReadPhase))
@@ -169,11 +170,10 @@ def _split_batch(
         if not columns.keys() >= STREAMS[stream].keys() & needed:
             raise UntrustedStatistics(part.path)  # by its statistics it holds no row of this phase
         chosen = _complete(columns, stream, batch)
-        if which.all():
-            yield from _split_by_place(chosen, topics, topic, partition, stream)
-        else:
-            chosen = {name: column[which] for name, column in chosen.items()}
-            yield from _split_by_place(chosen, topics, topic[which], partition[which], stream)
+        at = slice(None) if which.all() else which
+        chosen = {name: column[at] for name, column in chosen.items()}
+        for place, rows in split_by_place(chosen, topics, topic[at], partition[at]):
+            yield stream, place, rows
 
 
 def _complete(columns: Mapping[str, Array], stream: Stream, batch: pa.RecordBatch) -> dict[str, Array]:
@@ -190,7 +190,7 @@ def _numbers(batch: pa.RecordBatch, name: str) -> Array:
     return to_numpy(batch.column(name))
 
 
-def _distinct_strings(column: pa.Array) -> tuple[list[str], Array]:
+def distinct_strings(column: pa.Array) -> tuple[list[str], Array]:
     """Return the distinct strings of a column, and for each row the index of its string among them."""
     if not pa.types.is_dictionary(column.type):
         column = column.dictionary_encode()
@@ -212,7 +212,7 @@ def _check_range(part: Part, column: Array, name: str, most: int) -> None:
 def _astray(batch: pa.RecordBatch, topics: list[str], topic: Array, partition: Array) -> Bools:
     """Return True for each row whose payload names another partition than the one it was read from. An unknown origin
     ('' and -1) counts as equal."""
-    origins, origin = _distinct_strings(batch.column("origin_topic"))
+    origins, origin = distinct_strings(batch.column("origin_topic"))
     origin_partition = _numbers(batch, "origin_partition")
     number = {word: code for code, word in enumerate(topics)}
     # A topic that no row of this batch was read from gets an unused number, so that it differs from every partition.
@@ -224,14 +224,16 @@ def _astray(batch: pa.RecordBatch, topics: list[str], topic: Array, partition: A
     return both
 
 
-def _split_by_place(
-    columns: dict[str, Array], topics: list[str], topic: Array, partition: Array, stream: Stream
-) -> Iterator[tuple[Stream, TopicPartition, Rows]]:
+def split_by_place(
+    columns: Mapping[str, Array], topics: Sequence[str], topic: Array, partition: Array
+) -> Iterator[tuple[TopicPartition, Rows]]:
+    """Yield the rows of each partition, in their order. `topic`: number of each row's topic in `topics`. There must be
+    rows."""
     length = len(topic)
     least, greatest = int(partition.min()), int(partition.max())
     if least == greatest and topic[0] == topic[-1] and bool((topic == topic[0]).all()):
         place = TopicPartition(topics[int(topic[0])], least)
-        yield stream, place, Rows(columns, length)
+        yield place, Rows(columns, length)
         return
     width = greatest - least + 1
     if width * len(topics) <= 1 << 16:
@@ -249,7 +251,7 @@ def _split_by_place(
     for start, stop in pairwise(starts.tolist()):
         first = int(order[start])
         place = TopicPartition(topics[int(topic[first])], int(partition[first]))
-        yield stream, place, grouped.slice(start, stop)
+        yield place, grouped.slice(start, stop)
 
 
 @dataclass(frozen=True)

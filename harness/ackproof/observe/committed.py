@@ -8,7 +8,7 @@ kafka.coordinator.group.GroupMetadataManager). Read both at rest: no client comm
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from threading import Event
@@ -16,17 +16,17 @@ from typing import Final, TypeAlias
 
 from ackproof.base.errors import WaitTimeout
 from ackproof.base.wait import wait_until
-from ackproof.cluster.disks.log import Record, records, scan, segments
+from ackproof.cluster.disks.log import Record
 from ackproof.cluster.protocol import Cluster
 from ackproof.cluster.queries import PartitionState
 from ackproof.network.wire import Question, WireError, check
+from ackproof.observe.offsets_log import LogWalk, find_replicas, marker_commits, read_at_rest
 from ackproof.observe.replica_logs import LogDir
 from ackproof.rundir.clock import RunClock
 from ackproof.rundir.committed import OFFSETS_TOPIC, CommittedFile, GroupOffsets, OffsetsLog
 from ackproof.rundir.layout import COMMITS, CaseDir
 from ackproof.rundir.observed import read_commits
 from ackproof.rundir.partition import TopicPartition
-from ackproof.rundir.payload import COMMIT_MARKER
 
 _ANSWER_WITHIN_S: Final = 15.0
 """Seconds for which a group's coordinator may be loading, moving or waiting for a transaction to end."""
@@ -36,8 +36,6 @@ _COMMIT_KEYS: Final = frozenset({0, 1})
 """Versions of OffsetCommitKey. Keys of groups and members begin with other numbers."""
 _VALUE: Final = struct.Struct(">hq")
 """Beginning of OffsetCommitValue in every version: the version, and the offset."""
-_CHANGES: Final = 5
-"""Greatest number of reads of a log that the log cleaner changes meanwhile."""
 OffsetKey: TypeAlias = tuple[str, str, int]
 """Group, topic, partition."""
 
@@ -58,8 +56,9 @@ def collect_committed(
         return
     t_ns = clock.now()
     answers = tuple(ask_coordinator(cluster, group, stop) for group in groups)
-    wanted = sorted({answer.partition for answer in answers if answer.partition >= 0})
-    file = CommittedFile(t_ns=t_ns, groups=answers, logs=tuple(_read_logs(log_dirs, wanted)))
+    wanted = {answer.partition for answer in answers if answer.partition >= 0}
+    logs = tuple(_read_log(*replica) for replica in find_replicas(log_dirs, wanted))
+    file = CommittedFile(t_ns=t_ns, groups=answers, logs=logs)
     file.save(run.committed)
 
 
@@ -128,31 +127,11 @@ def _ask_once(cluster: Cluster, group: str, states: Mapping[TopicPartition, Part
 # -- logs -----------------------------------------------------------------------------------------------------------
 
 
-def _read_logs(log_dirs: Iterable[LogDir], partitions: Iterable[int]) -> Iterator[OffsetsLog]:
-    wanted = tuple(partitions)
-    for log_dir in log_dirs:
-        for partition in wanted:
-            folder = log_dir.path / f"{OFFSETS_TOPIC}-{partition}"
-            if folder.is_dir():
-                yield _read_log(folder, OffsetsLog(node=log_dir.node, partition=partition))
-
-
-def _read_log(folder: Path, log: OffsetsLog) -> OffsetsLog:
-    """Read a replica's log; once more if the log cleaner replaced segments meanwhile."""
-    reason = ""
-    for _ in range(_CHANGES):
-        try:
-            before = [segment.path for segment in segments(folder)]
-            log_end, offsets = replay_offsets(before)
-            if before == [segment.path for segment in segments(folder)]:
-                rows = tuple((*key, offset) for key, offset in sorted(offsets.items()))
-                return log.model_copy(update={"log_end": log_end, "offsets": rows})
-            reason = "the log cleaner replaces its segments"
-        except OSError as error:
-            reason = f"{error.filename}: {error.strerror}"
-        except (ValueError, struct.error) as error:
-            reason = str(error)
-    return log.model_copy(update={"reason": reason})
+def _read_log(node: int, partition: int, folder: Path) -> OffsetsLog:
+    found, reason = read_at_rest(folder, replay_offsets)
+    log_end, offsets = found or (-1, {})
+    rows = tuple((*key, offset) for key, offset in sorted(offsets.items()))
+    return OffsetsLog(node=node, partition=partition, log_end=log_end, offsets=rows, reason=reason)
 
 
 def replay_offsets(paths: Sequence[Path]) -> tuple[int, dict[OffsetKey, int]]:
@@ -160,29 +139,27 @@ def replay_offsets(paths: Sequence[Path]) -> tuple[int, dict[OffsetKey, int]]:
     according to one replica's log of `__consumer_offsets`. `paths`: its segments in order.
 
     Offsets of a transaction count from its commit marker on, if no later record of the same key was appended
-    meanwhile. Raises OSError, ValueError and `struct.error`, also for a compressed log
-    (offsets.topic.compression.codec).
+    meanwhile. Raises OSError, and ValueError and `struct.error` for damaged batches and records.
     """
     newest: dict[OffsetKey, tuple[int, int]] = {}
     pending: dict[int, dict[OffsetKey, tuple[int, int]]] = {}
     log_end = -1
-    for path in paths:
-        for batch in scan(path)[0]:
-            log_end = batch.last + 1
-            for record in records(path, batch):
-                if batch.control:
-                    ended = pending.pop(batch.producer_id, {})
-                    if record.key is not None and int.from_bytes(record.key[2:4], "big") == COMMIT_MARKER:
-                        for owned, value in ended.items():
-                            newest[owned] = max(newest.get(owned, value), value, key=_appended_at)
-                elif (key := _offset_key(record)) is None:
-                    continue
-                elif record.value is None:
-                    newest.pop(key, None)
-                else:
-                    value = (_VALUE.unpack_from(record.value)[1], record.offset)
-                    held = pending.setdefault(batch.producer_id, {}) if batch.transactional else newest
-                    held[key] = value
+    for batch, records in LogWalk(paths).batches():
+        log_end = batch.last + 1
+        for record in records:
+            if batch.control:
+                ended = pending.pop(batch.producer_id, {})
+                if marker_commits(record):
+                    for owned, value in ended.items():
+                        newest[owned] = max(newest.get(owned, value), value, key=_appended_at)
+            elif (key := _offset_key(record)) is None:
+                continue
+            elif record.value is None:
+                newest.pop(key, None)
+            else:
+                value = (_VALUE.unpack_from(record.value)[1], record.offset)
+                held = pending.setdefault(batch.producer_id, {}) if batch.transactional else newest
+                held[key] = value
     return log_end, {key: offset for key, (offset, _) in newest.items()}
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -158,6 +159,17 @@ def _describe_deleted(replica: Replica, found: Mapping[Path, Sequence[Batch]]) -
     return replica.model_copy(update={"deleted": True, "epochs": epochs, "newest_ms": newest})
 
 
+def topic_ids(log_dirs: Iterable[LogDir]) -> dict[str, str]:
+    """Return the names of the topics that have a folder on disk, by topic id. Skips log dirs that cannot be read."""
+    found: dict[str, str] = {}
+    for log_dir in log_dirs:
+        with suppress(OSError):
+            for folder in log_dir.path.iterdir():
+                if (match := _FOLDER.fullmatch(folder.name)) and (id_ := _topic_id(folder / _METADATA)):
+                    found[id_] = match["topic"]
+    return found
+
+
 def _topic_id(path: Path) -> str:
     """Return the topic id in `partition.metadata` (KIP-516), in the form of the metadata log; '' if there is none."""
     try:
@@ -243,8 +255,8 @@ class BatchContents:
 
     def _digest(self, data: bytes, batch: Batch) -> int:
         try:
-            body = _decompress(data[SMALLEST:], batch.codec)
-        except (KeyError, ValueError, OSError):  # ArrowInvalid is a ValueError
+            body = decompress(data[SMALLEST:], batch.codec)
+        except (ValueError, OSError):  # ArrowInvalid is a ValueError
             return UNKNOWN_CONTENT
         values = []
         for found in self._record.finditer(body):
@@ -267,10 +279,13 @@ def _marker(path: Path, batch: Batch) -> int:
     return kind if kind in (ABORT_MARKER, COMMIT_MARKER) else UNKNOWN_CONTENT
 
 
-def _decompress(body: bytes, codec: int) -> bytes:
+def decompress(body: bytes, codec: int) -> bytes:
+    """Return the records of a batch, which follow its header. `codec`: as in `Batch`. Raises ValueError and OSError for
+    invalid data."""
     if codec == 0:
         return body
-    name = _CODECS[codec]
+    if (name := _CODECS.get(codec)) is None:
+        raise ValueError(f"there is no compression codec {codec}")
     if name != "snappy":
         return pa.input_stream(pa.BufferReader(body), compression=name).read()  # type: ignore[no-any-return]
     if not body.startswith(_XERIAL):

@@ -95,7 +95,9 @@ def _check_role(spec: ExperimentSpec, role: Role, path: Path, found: Problems) -
     if not _check_place(spec, role.topic, role.partition, path, found):
         return
     cluster = spec.cluster
-    if role.kind is RoleKind.RACK:
+    if role.group is not None:
+        _check_coordinator(spec, role.group, path, found)
+    elif role.kind is RoleKind.RACK:
         _check_rack(spec, role, path, found)
     elif role.topic in spec.topics:
         factor = spec.topics[role.topic].replication_factor
@@ -121,12 +123,24 @@ def _check_role(spec: ExperimentSpec, role: Role, path: Path, found: Problems) -
             found.report(path, f"{role} does not exist; the {which} of this cluster are {names}")
 
 
+def _check_coordinator(spec: ExperimentSpec, group: str, path: Path, found: Problems) -> None:
+    readers = spec.workload.consumers
+    own = range(readers.live if readers.commit_every else 0)
+    groups = [*spec.workload.groups, *(f"ackproof-r{reader}" for reader in own)]
+    groups += [spec.workload.service.group] if spec.workload.service is not None else []
+    if spec.ground.simulated and found.sound(("backend",)):
+        found.report(path, f"not possible on the backend {spec.backend}, because it has no groups")
+    elif group not in groups and found.sound_below(("workload",)):
+        found.unknown_value(path, "the consumer group", group, groups)
+
+
 def _has_coordinator(spec: ExperimentSpec, topic: str, partition: int) -> bool:
     """Return True if the workload makes brokers create this partition of a coordinator's topic."""
     readers = spec.workload.consumers
     uses = {
         "__transaction_state": spec.workload.producers.transaction_size is not None,
-        "__consumer_offsets": bool(readers.live and readers.commit_every) and not spec.ground.simulated,
+        "__consumer_offsets": bool((readers.live and readers.commit_every) or spec.workload.groups)
+        and not spec.ground.simulated,
     }
     # Clusters that ackproof starts have one partition (`experiment.timing.configured`); Kafka's default is 50.
     default = "50" if spec.ground.foreign else "1"

@@ -7,6 +7,7 @@ from itertools import chain
 from typing import Final
 
 from ackproof.experiment.experiment import ExpectSpec, ExperimentSpec, standard_spelling
+from ackproof.experiment.group_promises import may_happen
 from ackproof.experiment.problems import Data, ListNode, MapNode, Node, Path, ScalarNode, nearest, path_text
 from ackproof.plan.axes import Choice, Matrix
 from ackproof.plan.diagnostics import Problems
@@ -25,7 +26,7 @@ from ackproof.plan.paths import (
 from ackproof.plan.reader import read_experiment
 from ackproof.quantities.quantity import Ask, Witness
 from ackproof.quantities.vocabulary import parse_ask
-from ackproof.rundir.anomalies import TABLE
+from ackproof.rundir.anomalies import GROUP_CLASSES, TABLE
 from ackproof.rundir.documents import Scalar
 from ackproof.rundir.observed import ZNODES
 
@@ -96,6 +97,10 @@ class ExpectationMatcher:
                     matched[number][where] = full
                 for name, why in _not_given(expectation, cells[number]):
                     self._found.complain(self.place_of(where, name), why, key=True)
+                for name, why in (
+                    _forbidden_to_groups(expectation, cells[number]) if where[0] == "expect" else ()
+                ):
+                    self._found.complain((*where, name), why)
             if not hits and complete and self._found.sound_below(("matrix",)):
                 self._report_no_case(where, given, data)
         for one in matched:
@@ -249,6 +254,17 @@ def _same(path: Path, name: str) -> bool:
         return parse_path(name) == path
     except ValueError:
         return False
+
+
+def _forbidden_to_groups(expectation: ExpectSpec, spec: ExperimentSpec) -> Iterator[tuple[str, str]]:
+    """Yield the classes of groups that an expectation permits and every group promises never to show."""
+    for name, bound in expectation.counts.items():
+        if name not in GROUP_CLASSES or bound.highest == 0:
+            continue
+        if not spec.workload.groups:
+            yield name, f"'{name}' is counted for consumer groups; write workload: {{groups: …}}"
+        elif not may_happen(name, spec):
+            yield name, f"'{name}' is forbidden by what every group promises; only 0 can be expected"
 
 
 _CALLED: Final = {"kraft": "KRaft", "zookeeper": "ZooKeeper"}

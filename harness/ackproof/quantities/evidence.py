@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from ackproof.quantities.ledgers import Ledgers
+    from ackproof.rundir.groups import GroupsFile
     from ackproof.rundir.ledger import FinalRows
     from ackproof.rundir.replicas import LogBatches, Replica, ReplicasFile
 
@@ -222,6 +223,13 @@ class Evidence:
         """Start of each live reader that started at committed offsets; others are left out. Raises `BadInput`."""
         told = {reader: read_starts(self.run.starts(reader)) for reader in self._readers}
         return {reader: lines[0] for reader, lines in told.items() if lines}
+
+    @cached_property
+    def groups(self) -> GroupsFile | None:
+        """What became of consumer groups and their members; None in a run without groups. Raises `BadInput`."""
+        from ackproof.rundir.groups import GroupsFile
+
+        return GroupsFile.load(self.run.groups) if self.run.groups.exists() else None
 
     @property
     def _readers(self) -> list[str]:

@@ -39,7 +39,7 @@ from ackproof.experiment.triggers import COUNT_WITHIN_S
 from ackproof.faults.context import FaultContext, Holds
 from ackproof.faults.driver import FaultDriver, find_holders
 from ackproof.faults.life import AFTER_HEALING_BOUND_S, AFTER_HEALING_S, FIRST_ACKS_BOUND_S
-from ackproof.observe import replica_logs
+from ackproof.observe import offsets_log, replica_logs
 from ackproof.observe.brokers import BrokerObserver
 from ackproof.observe.committed import collect_committed
 from ackproof.observe.pulse import Counts, PulseRecorder
@@ -345,6 +345,8 @@ class CaseRun:
         servers = [node.disk.metadata_dir for node in local(cluster.controllers())]
         if failed := write_metadata_log(self.spec.cluster, servers, self.run):
             self.timeline.add(Note(note=failed))
+        if self.spec.workload.groups:
+            offsets_log.collect_group_offsets(cluster.jars(), log_dirs, self.run)
 
     def _resolve(self, role: Role, fault: FaultSpec) -> tuple[int, ...]:
         """Ask brokers which nodes hold a role now, and return these nodes."""

@@ -132,8 +132,9 @@ class OffsetsRecord(StrEnum):
     GROUP = "group"
     """A generation (GroupMetadata) or a group epoch (ConsumerGroupMetadata) begins: `epoch`; -1: it was deleted."""
     MEMBER = "member"
-    """ConsumerGroupCurrentMemberAssignment: `member_id` has the member epoch `epoch`; -1: it left. One row for each
-    assigned partition, with its assignment epoch in `offset` (-1 before Kafka 4.3); partition -1 for none."""
+    """ConsumerGroupCurrentMemberAssignment: `member_id` has the member epoch `epoch`; -1: it left; -2: it left and is
+    static. One row for each partition that it owns (assigned, or to be revoked by it), with its assignment epoch in
+    `offset` (-1 before Kafka 4.3); partition -1 for none. A topic whose name is not known has its id."""
 
 
 OFFSETS_LOG: Final = required(
@@ -242,3 +243,26 @@ class GroupsFile(Document):
     histories: tuple[OffsetsHistory, ...] = ()
     breaches: tuple[tuple[str, str], ...] = ()
     """(client, breach of the contract) of members that are programs of the user."""
+
+
+class GroupPlan(Document):
+    """What the audit must know of a group. `commit`: its mode, as in an experiment file. `isolation`: of its members.
+    `topics`: its input. `output`: topic of its output; '' without one."""
+
+    group: str
+    topics: tuple[str, ...]
+    commit: str
+    protocol: str
+    isolation: str
+    output: str = ""
+    committed_read: bool = False
+    """True if records of its input are there only if the final read at read_committed has them."""
+    assignment_epochs: bool = False
+    """True if a broker is of Kafka 4.3 or later, which accept an older member epoch for a partition that was assigned
+    at or before it."""
+
+
+class GroupsPlanFile(Document):
+    """`groups-plan.json`: groups of the case, worked out before the audit. Only runs with groups have it."""
+
+    groups: tuple[GroupPlan, ...] = ()

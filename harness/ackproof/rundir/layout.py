@@ -117,6 +117,8 @@ class CaseDir:
     """What may have removed acknowledged records, by partition; computed before the audit."""
     timestamps_json = _PathBelow("timestamps.json")
     """Timestamps that records of each partition may have; computed before the audit."""
+    groups_plan = _PathBelow("groups-plan.json")
+    """What the audit must know of consumer groups (`rundir.groups`); written before the audit."""
     audit_json = _PathBelow("audit.json")
     """Counts of the audit."""
     findings = _PathBelow("findings")

@@ -47,6 +47,8 @@ class FaultLife:
     """Time of the request for the fault; below every time of a run if it was never requested (`asked_ns` None)."""
     kind: str = "fault"
     nodes: tuple[int, ...] = ()
+    clients: tuple[str, ...] = ()
+    """Ids of the clients that it hit."""
     number: int = 0
     done: str = ""
     """Effect on a node, as a participle: `killed`."""
@@ -199,10 +201,10 @@ class Lifelines:
 def _next_fault_life(life: FaultLife, event: Event) -> FaultLife:
     what, at = event.what, event.t_ns
     if isinstance(what, FaultAsked):
-        return FaultLife(at, what.kind, what.nodes, life.number, what.done, what.role)
+        return FaultLife(at, what.kind, what.nodes, number=life.number, done=what.done, role=what.role)
     match what:
-        case FaultConfirmed(witness=witness):
-            return replace(life, confirmed=at, witness=witness)
+        case FaultConfirmed(witness=witness, clients=clients):
+            return replace(life, confirmed=at, witness=witness, clients=clients or ())
         case FaultHealed(begun_ns=begun_ns):
             return replace(life, healed=begun_ns or at)
         case FaultRecovered(witness=witness):

@@ -55,6 +55,7 @@ class EventKind(StrEnum):
     CLIENT_ENDED = "client-ended"
     CLIENT_DIED = "client-died"
     CLIENT_RESET = "client-reset"
+    OFFSETS_RESET = "offsets-reset"
     WINDOW = "window"
     NOTE = "note"
     ERROR = "error"
@@ -99,6 +100,8 @@ class FaultConfirmed(EventDetail):
     witness: str = ""
     killed: dict[str, int] | None = None
     """Client → id of its process that the fault killed; None: not stated, as in runs of older versions."""
+    clients: tuple[str, ...] | None = None
+    """Ids of the clients that it hit; None: it hits no clients, or it is not stated."""
 
 
 class FaultHealed(EventDetail):
@@ -266,6 +269,19 @@ class ClientReset(EventDetail):
     end: int | None = None
     goes_on: int | None = None
     reason: str = ""
+
+
+class OffsetsReset(EventDetail):
+    """An operator (fault `reset_offsets`) committed offsets of a group without members.
+
+    `begun_ns`: before the request, since the run's start; the answer came at the time of the event. `offsets`: topic,
+    partition, committed offset before (-1: none) and after.
+    """
+
+    KIND = EventKind.OFFSETS_RESET
+    group: str = ""
+    begun_ns: int = 0
+    offsets: tuple[tuple[str, int, int, int], ...] = ()
 
 
 class Note(EventDetail):

@@ -166,7 +166,7 @@ class AuditedAioConsumer(AuditedClient["AIOKafkaConsumer"]):
             raise TypeError("hand over an AIOKafkaConsumer with deserializers before its start()")
         super().__init__(given)
         self._book = book
-        self._reads = book.new_reader(LIBRARY)
+        self._reads = book.new_reader(LIBRARY, given._group_id or "")
         self._assignment = 0
         self._assigned: object = None
         for name in names:

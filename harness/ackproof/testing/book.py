@@ -52,6 +52,17 @@ class Received(NamedTuple):
     value: bytes | None
 
 
+class Place(NamedTuple):
+    """An offset of a partition."""
+
+    topic: str
+    partition: int
+    offset: int
+
+    def __str__(self) -> str:
+        return f"{self.topic}/{self.partition} offset {self.offset}"
+
+
 def as_bytes(part: str | bytes | None) -> bytes | None:
     """Return a key or value as the bytes that clients send: text in UTF-8; None stays None."""
     if isinstance(part, str):
@@ -147,6 +158,10 @@ class Book:
         self.readers: list[list[Read]] = []
         """Reads of each consumer, in the order in which the consumers were created."""
         self.reader_libraries: list[ClientLibrary] = []
+        self.reader_groups: list[str] = []
+        """`group.id` of each consumer; '' without one."""
+        self.processed: list[tuple[str, Place]] = []
+        """Group and place of each message that the test marked as processed."""
         self.changes = 0
         self.lock = threading.RLock()
 
@@ -163,11 +178,12 @@ class Book:
             self.producers.append(ProducerBook(len(self.producers), library))
             return self.producers[-1]
 
-    def new_reader(self, library: ClientLibrary) -> list[Read]:
-        """Add a consumer. Return the list to which its reads are to be appended."""
+    def new_reader(self, library: ClientLibrary, group: str = "") -> list[Read]:
+        """Add a consumer of this group ('': none). Return the list to which its reads are to be appended."""
         with self.lock:
             self.readers.append([])
             self.reader_libraries.append(library)
+            self.reader_groups.append(group)
             return self.readers[-1]
 
     def attempt(self, producer: ProducerBook, content: Content, partition: int) -> Attempt:
@@ -191,6 +207,13 @@ class Book:
     def attempts(self) -> list[Attempt]:
         """Return every attempt that a client library accepted."""
         return [attempt for producer in self.producers for attempt in producer.attempts]
+
+    def find_attempt(self, producer: int, seq: int) -> Attempt | None:
+        """Return the attempt with this identity; None if no producer of the book made it."""
+        if not 0 <= producer < len(self.producers):
+            return None
+        attempts = self.producers[producer].attempts
+        return attempts[seq] if 0 <= seq < len(attempts) else None
 
     @property
     def empty(self) -> bool:

@@ -278,6 +278,13 @@ def _serialize(
 OnRebalance: TypeAlias = Callable[[Any, list[TopicPartition]], object]
 
 
+def _group_of(consumer: Consumer) -> str:
+    """Return the `group.id` of a consumer. The library has no method for it, but its group metadata begins with
+    `CGMDv2:`, the generation (4 bytes) and the group, up to a zero byte (rdkafka_cgrp.c)."""
+    packed: bytes = consumer.consumer_group_metadata()
+    return packed[11:].partition(b"\0")[0].decode()
+
+
 class AuditedConsumer(AuditedClient[Consumer]):
     """Proxy of a Consumer that records every read in the book, and removes the header `ackproof` from
     messages.
@@ -285,10 +292,10 @@ class AuditedConsumer(AuditedClient[Consumer]):
 
     def __init__(self, given: Consumer | Mapping[str, Any], book: Book) -> None:
         __tracebackhide__ = True
-        self._book = book
-        self._reads = book.new_reader(installed_library())
-        self._assignment = 0
         super().__init__(Consumer(dict(given)) if isinstance(given, Mapping) else given)
+        self._book = book
+        self._reads = book.new_reader(installed_library(), _group_of(self._real))
+        self._assignment = 0
 
     def poll(self, *args: Any, **options: Any) -> Message | None:  # noqa: ANN401 — as the consumer takes it
         """Return a message and record the read, unless it is an error; None after the time-out of `Consumer.poll`."""

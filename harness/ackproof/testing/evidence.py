@@ -51,10 +51,12 @@ class Finding:
 
 @dataclass(frozen=True)
 class Evidence:
-    """Findings of the audit. `copies`: content (topic, key, value) → number of records with it in the final read."""
+    """Findings of the audit. `copies`: content (topic, key, value) → number of records with it in the final read, whose
+    rows are `final`."""
 
     findings: tuple[Finding, ...]
     copies: Mapping[Content, int]
+    final: Sequence[Read] = ()
 
 
 def gather(cluster: KafkaCluster, book: Book, audit: Audit, settle_s: float) -> Evidence:
@@ -78,7 +80,7 @@ def gather(cluster: KafkaCluster, book: Book, audit: Audit, settle_s: float) -> 
     if lacks:
         text = f"the evidence is not complete: {'; '.join(lacks)} (run directory: {cluster.run.path})"
         raise AuditFailed(text, result.code) if result.file is None else EvidenceMissing(text)
-    return Evidence(tuple(_findings(cluster, book)), reader.copies)
+    return Evidence(tuple(_findings(cluster, book)), reader.copies, reader.reads)
 
 
 def _describe(
@@ -108,18 +110,11 @@ def _findings(cluster: KafkaCluster, book: Book) -> list[Finding]:
             row["partition"],
             row["offset"],
             row["detail"],
-            _attempt(book, row["producer"], row["seq"]),
+            book.find_attempt(row["producer"], row["seq"]),
         )
         for part in cluster.run.finding_parts
         for row in pq.read_table(part, partitioning=None).to_pylist()
     ]
-
-
-def _attempt(book: Book, producer: int, seq: int) -> Attempt | None:
-    if not 0 <= producer < len(book.producers):
-        return None
-    attempts = book.producers[producer].attempts
-    return attempts[seq] if 0 <= seq < len(attempts) else None
 
 
 class _FinalReader:

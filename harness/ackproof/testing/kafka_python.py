@@ -157,7 +157,7 @@ class AuditedKafkaConsumer(AuditedClient["KafkaConsumer"]):
     def __init__(self, given: KafkaConsumer, book: Book) -> None:
         super().__init__(given)
         self._book = book
-        self._reads = book.new_reader(LIBRARY)
+        self._reads = book.new_reader(LIBRARY, given.config["group_id"] or "")
         self._assignment = 0
         self._states: dict[object, object] = {}
         config = given._fetcher.config

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar, overload
 
 from ackproof.base.errors import EvidenceMissing
+from ackproof.observe.committed import ask_coordinator
 from ackproof.rundir.anomalies import TABLE, Anomaly
 from ackproof.rundir.anomaly_terms import Concern
 from ackproof.rundir.outcome import Outcome
@@ -14,6 +15,7 @@ from ackproof.testing.audited import AnyAuditedConsumer, AnyAuditedProducer, aud
 from ackproof.testing.book import Attempt, Book, Content, as_bytes
 from ackproof.testing.cluster import KafkaCluster
 from ackproof.testing.evidence import Audit, Evidence, Finding, gather
+from ackproof.testing.processed import Promise, acknowledged_records, judge_group, mark_processed
 
 if TYPE_CHECKING:
     from confluent_kafka import Consumer, Producer
@@ -160,6 +162,48 @@ class Ledger:
         if not any(self._book.readers):
             raise EvidenceMissing("no record went through a consumer of this ledger: nothing can be said")
         self._fail_with(_findings([one for one in evidence.findings if one.anomaly in _READERS]))
+
+    def processed(self, message: Any, *, group: str | None = None) -> None:  # noqa: ANN401 — of any client library
+        """Note that the code under test has processed this message, which a consumer of this ledger returned.
+
+        `group`: the consumer's; needed only if consumers of this ledger are in several. Raises TypeError for what is no
+        message, `BadInput` if the group is not clear.
+        """
+        __tracebackhide__ = True
+        mark_processed(self._book, message, group)
+
+    def assert_processed(
+        self,
+        group: str,
+        promise: Promise = "at least once",
+        *,
+        caught_up: bool = False,
+        settle_s: float = 60.0,
+    ) -> None:
+        """Assert that a group of the code under test processed the acknowledged records that it committed past.
+
+        Processed means marked by `processed`, or handed over by a consumer of this ledger if the test marks none of the
+        group. "at least once": each of them was; "at most once": none was twice; "exactly once": both. With `caught_up`
+        the group must also have committed past each acknowledged record of its partitions. Close its consumers before.
+        Waits, reads back and audits like `assert_durable`. Raises `EvidenceMissing` if no consumer is in the group, or
+        its committed offsets are not known; `NodeDied`.
+        """
+        __tracebackhide__ = True
+        evidence = self._gather(settle_s)
+        known = sorted({name for name in self._book.reader_groups if name})
+        if group not in known:
+            raise EvidenceMissing(
+                f"no consumer of this ledger is in group {group}, but in {', '.join(known) or 'none'}"
+            )
+        answer = ask_coordinator(self._cluster.cluster, group)
+        if answer.reason or not answer.offsets:
+            why = answer.reason or "it has committed none"
+            raise EvidenceMissing(f"group {group}: no committed offsets: {why}")
+        records = acknowledged_records(self._book, evidence.final)
+        committed = answer.of_partition
+        self._fail_with(
+            judge_group(self._book, group, committed, records, promise, caught_up=caught_up, tell=_record)
+        )
 
     def end(self) -> None:
         for producer in self._producers:

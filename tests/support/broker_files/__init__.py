@@ -65,3 +65,8 @@ def compressed(data: bytes, codec: int, body: bytes) -> bytes:
 
 def _with_checksum(data: bytes) -> bytes:
     return data[:17] + crc(data[21:]).to_bytes(4, "big") + data[21:]
+
+
+def cleaned(data: bytes, last_delta: int) -> bytes:
+    """The batch as the log cleaner leaves it: its last offset is still that of a record that is gone."""
+    return _with_checksum(data[:23] + last_delta.to_bytes(4, "big") + data[27:])

@@ -18,6 +18,8 @@ def main() -> None:
     recipes = hostile() if "hostile" in flags else missing() if "missing" in flags else matrix()
     if "huge" in flags:
         recipes[2] = replace(recipes[2], findings={"duplicate": 60_000, "surfaced": 60_000})
+    if "group" in flags:
+        recipes = [replace(recipes[5], group=True)]
     if "fail" in flags:
         reason = (
             "lost: 37 acknowledged records. Forbidden: acks=all on 2 in-sync replicas, unclean election off"

@@ -27,6 +27,7 @@ from ackproof.rundir.documents import (
 from ackproof.rundir.layout import BatchDir, CaseDir
 from ackproof.rundir.outcome import Verdict, batch_exit_code
 from synthetic_batch.course import events_of, samples_of, series_of, write_findings
+from synthetic_batch.groups import add_group
 from synthetic_batch.ledgers import write_ledgers
 from synthetic_batch.recipes import ACKS, CLASSES, HOSTILE, WALL_NS, Recipe, matrix, ns
 
@@ -109,6 +110,8 @@ def _case(run: CaseDir, recipe: Recipe, number: int) -> None:
         _audit(recipe).save(run.audit_json)
     if "verdict" not in recipe.without and recipe.verdict is not None:
         _verdict(recipe, recipe.verdict).save(run.verdict_json)
+    if recipe.group:
+        add_group(run)
 
 
 def _case_json(run: CaseDir, recipe: Recipe, number: int) -> None:

@@ -79,6 +79,8 @@ class Recipe:
     died: bool = False
     ledgers: bool = False
     """Also ledgers, and findings that agree with them: lost records in a row, duplicates of a whole batch."""
+    group: bool = False
+    """Also a consumer group (`synthetic_batch.groups`)."""
     calm: QuietSeconds | None = None
     timing: Timing | None = None
 

@@ -13,7 +13,9 @@ from ackproof.base.errors import BadInput
 from ackproof.clients.contract import SETTINGS, ReaderSettings
 from ackproof.clients.conversion import JournalConverter
 from ackproof.clients.java.adapter import (
+    member_config,
     objection,
+    output_config,
     producer_config,
     reader_config,
     resend_after_s,
@@ -24,6 +26,7 @@ from ackproof.clients.journal import salvage
 from ackproof.clients.launch import verify_config
 from ackproof.clients.reads import ROW
 from ackproof.experiment.client import ClientChoice
+from ackproof.experiment.group import GroupSpec
 from ackproof.experiment.kafka import DEFAULT, KafkaBuild
 from ackproof.experiment.spec import ConsumerSpec, ProducerSpec
 from ackproof.rundir.layout import CaseDir, client_folder
@@ -204,3 +207,32 @@ def test_what_is_torn_leaves_the_ledger_open(tmp_path: Path) -> None:
     assert read_parts(run.consumed, CONSUMED).num_rows == ROWS
     assert not has_end(run.consumed / client_folder("r0"))
     assert len(salvage(run)[1]) == 1
+
+
+@pytest.mark.parametrize(
+    ("fields", "there", "absent"),
+    [
+        ({"assignor": "roundrobin"}, "session.timeout.ms", "group.remote.assignor"),
+        ({"protocol": "consumer"}, "group.remote.assignor", "session.timeout.ms"),
+        ({"commit": "auto", "static": True}, "group.instance.id", "group.remote.assignor"),
+    ],
+)
+def test_a_member_is_configured_by_its_protocol(fields: dict[str, object], there: str, absent: str) -> None:
+    spec = GroupSpec.model_validate({"batch": 7, **fields})
+    config = member_config(spec, "h:1", "g0", "billing", "one" if spec.static else "")
+    assert there in config and absent not in config
+    assert config["enable.auto.commit"] == str(spec.commit == "auto").lower()
+    assert (config["max.poll.records"], config["auto.offset.reset"]) == (7, "none")
+    assert objection("consumer", config) is None
+    assert ("partition.assignment.strategy" in config) == (spec.protocol == "classic")
+
+
+def test_the_output_of_a_transactional_member() -> None:
+    plain, transactional = output_config("h:1", "g0"), output_config("h:1", "g0", "t")
+    assert "transactional.id" not in plain and transactional["transactional.id"] == "t"
+    assert objection("producer", plain) is None and objection("producer", transactional) is None
+
+
+def test_a_member_refuses_what_only_the_harness_may_set() -> None:
+    with pytest.raises(BadInput, match=r"auto\.offset\.reset"):
+        member_config(GroupSpec(config={"auto.offset.reset": "latest"}), "h:1", "g0", "billing")

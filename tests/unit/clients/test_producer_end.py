@@ -9,6 +9,10 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException
 
 from ackproof.clients.librdkafka import producer
+from ackproof.rundir.layout import CaseDir
+from ackproof.rundir.ledger import read_parts
+from ackproof.rundir.parts import ClientLibrary
+from ackproof.rundir.schema import TRANSACTIONS
 
 
 @pytest.mark.parametrize("fatal", [True, False])
@@ -41,6 +45,37 @@ def test_an_error_that_closing_raises(tmp_path: Path, monkeypatch: pytest.Monkey
         return
     assert process.run() == producer.EXIT_RESET
     assert events == ["reset: Failed to end transaction"]
+
+
+def test_a_producer_that_is_killed_while_it_converts_has_its_transactions(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without a chunk of its journal, `salvage` would write no table of transactions for it."""
+
+    def die() -> None:
+        raise SystemExit(9)
+
+    run = CaseDir(tmp_path)
+    (run.clients / "p0").mkdir(parents=True)
+    (run.clients / "p0" / "transactions.log").write_text("begin 0 0 5\ncommit 0 7\nend 0 0 9\n")
+    process = producer.ProducerProcess.__new__(producer.ProducerProcess)
+    for name in ("_load", "_flush", "_await_brokers"):
+        monkeypatch.setattr(process, name, lambda: None)
+    given = {
+        "settings": SimpleNamespace(
+            case_dir=str(tmp_path), client="p0", producer=0, client_library=ClientLibrary("librdkafka", "2")
+        ),
+        "transactions": SimpleNamespace(join=lambda: True, finish=lambda commit: None, gave_up=""),
+        "counters": SimpleNamespace(stage=None),
+        "client": SimpleNamespace(close=lambda: None),
+        "reports": SimpleNamespace(fatal="", settle=lambda: None),
+        "converter": SimpleNamespace(finish=die),
+    }
+    for name, value in given.items():
+        monkeypatch.setattr(process, name, value, raising=False)
+    with pytest.raises(SystemExit):
+        process.run()
+    assert read_parts(run.transactions, TRANSACTIONS).column("txn").to_pylist() == [0]
 
 
 @pytest.mark.parametrize("fatal", [True, False])

@@ -165,13 +165,15 @@ def test_a_coordinator_without_an_answer_is_a_reason(
     assert (group.reason, group.offsets) == (reason, ())
 
 
-def test_a_compressed_log_is_a_reason(run: CaseDir, tmp_path: Path) -> None:
+def test_a_compressed_log_is_read_and_a_damaged_one_is_a_reason(run: CaseDir, tmp_path: Path) -> None:
     folder = tmp_path / "data" / "__consumer_offsets-0"
     folder.mkdir(parents=True)
-    (folder / f"{0:020d}.log").write_bytes(batch(0, [_value(5)] * 100, key=_key(), codec=1))
-    collect_committed(_Cluster(_answer(5)), [LogDir(1, tmp_path / "data")], run, RunClock.start())  # type: ignore[arg-type]
-    (log,) = CommittedFile.load(run.committed).logs
-    assert "compressed" in log.reason and log.offsets == ()
+    log = batch(0, [_value(5)] * 100, key=_key(), codec=1)
+    for data, offsets, reason in ((log, (("g", "orders", 0, 5),), ""), (log[:-1] + b"x", (), "is damaged")):
+        (folder / f"{0:020d}.log").write_bytes(data)
+        collect_committed(_Cluster(_answer(5)), [LogDir(1, tmp_path / "data")], run, RunClock.start())  # type: ignore[arg-type]
+        (found,) = CommittedFile.load(run.committed).logs
+        assert found.offsets == offsets and found.reason.endswith(reason)
 
 
 def test_a_run_without_commits_has_no_file(tmp_path: Path) -> None:

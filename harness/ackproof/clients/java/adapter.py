@@ -8,13 +8,20 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, Literal
 
 from ackproof.base.errors import BadInput
-from ackproof.clients.contract import ConfigValue, ProducerSettings, ReaderSettings, allowed_settings
+from ackproof.clients.contract import (
+    ConfigValue,
+    MemberSettings,
+    ProducerSettings,
+    ReaderSettings,
+    allowed_settings,
+)
 from ackproof.experiment.client import JAVA
 from ackproof.rundir.guarantees import LIBRARIES, definite_codes
 from ackproof.rundir.layout import CaseDir
 from ackproof.rundir.parts import ClientLibrary
 
 if TYPE_CHECKING:
+    from ackproof.experiment.group import Assignor, GroupSpec
     from ackproof.experiment.spec import ProducerSpec
 
 PROPERTIES: Final = "client.properties"
@@ -29,6 +36,17 @@ _FAIL_OVER: Final[dict[str, ConfigValue]] = {
 _BUFFER_BYTES: Final = 64 << 20
 _BLOCK_MS: Final = 2000
 """Longest time in ms for which a call of a producer blocks before it looks whether it is to stop."""
+_ASSIGNORS: Final[Mapping[Assignor, str]] = {
+    "range": "RangeAssignor",
+    "roundrobin": "RoundRobinAssignor",
+    "cooperative-sticky": "CooperativeStickyAssignor",
+}
+"""Classes of `org.apache.kafka.clients.consumer`."""
+_CALL_MS: Final = 15_000
+"""Longest time in ms for which a call of a member blocks: a commit without an answer is then unknown."""
+_TRANSACTION_MS: Final = 30_000
+_HEARTBEATS: Final = 6
+"""Heartbeats of a classic member within its session time-out."""
 _OWN: Final = "ackproof."
 _WHOLE: Final = ("INT", "LONG", "SHORT")
 
@@ -97,6 +115,28 @@ def reader_command(settings: ReaderSettings, path: Path) -> list[str]:
     own = {"commit_ns": commit_ns, "from_committed": settings.from_committed}
     file = _write(path, {**_common(settings, settings.flush_rows), **own}, settings.config)
     return client_command("reader", file, settings.library_version)
+
+
+def member_command(settings: MemberSettings, path: Path) -> list[str]:
+    """Write a group member's properties next to its settings file `path`; return its command line. Raises OSError."""
+    from ackproof.clients.java.runtime import client_command
+
+    own: dict[str, ConfigValue] = {
+        "run_id": settings.run_id,
+        "client": settings.client,
+        "member": settings.member,
+        "topics": " ".join(settings.topics),
+        "commit": settings.commit,
+        "commit_ns": round(settings.commit_s * 1e9),
+        "group_metadata": settings.group_metadata,
+        "output": settings.output,
+        "start": settings.start,
+        "reset": settings.reset,
+        "record_time_ns": round(settings.record_s * 1e9),
+        **{f"producer.{name}": value for name, value in settings.output_config.items()},
+    }
+    file = _write(path, own, settings.config)
+    return client_command("member", file, settings.library_version)
 
 
 def _common(settings: ProducerSettings | ReaderSettings, chunk_rows: int) -> dict[str, ConfigValue]:
@@ -216,6 +256,63 @@ def reader_config(
         "max.poll.records": 1000,
     }
     return {**config, **allowed_settings(Scope.CONSUMER, extra)}
+
+
+def member_config(
+    spec: GroupSpec, bootstrap: str, client: str, group: str, instance: str = ""
+) -> dict[str, ConfigValue]:
+    """Return the Java client's configuration of the consumer of a group member, whose id is `client`. With protocol
+    consumer the brokers have session and heartbeat, which the Java client refuses then.
+
+    Raises `BadInput` for a setting that only the harness may set.
+    """
+    from ackproof.experiment.settings import Scope
+
+    config: dict[str, ConfigValue] = {
+        **_FAIL_OVER,
+        "bootstrap.servers": bootstrap,
+        "client.id": f"ackproof-{client}",
+        "group.id": group,
+        "group.protocol": spec.protocol,
+        "enable.auto.commit": "true" if spec.commit == "auto" else "false",
+        "auto.commit.interval.ms": max(1, round(spec.commit_every * 1000)),
+        "auto.offset.reset": "none",
+        "isolation.level": spec.isolation,
+        "max.poll.interval.ms": max(1, round(spec.max_poll_interval * 1000)),
+        "max.poll.records": spec.batch,
+        "fetch.max.wait.ms": 100,
+        "default.api.timeout.ms": _CALL_MS,
+    }
+    if spec.protocol == "consumer":
+        config["group.remote.assignor"] = spec.resolved_assignor
+    else:
+        session_ms = round(spec.session_timeout * 1000)
+        config["session.timeout.ms"] = session_ms
+        config["heartbeat.interval.ms"] = max(1, session_ms // _HEARTBEATS)
+        config["partition.assignment.strategy"] = (
+            f"org.apache.kafka.clients.consumer.{_ASSIGNORS[spec.resolved_assignor]}"
+        )
+    if instance:
+        config["group.instance.id"] = instance
+    return {**config, **allowed_settings(Scope.CONSUMER, spec.config)}
+
+
+def output_config(bootstrap: str, client: str, transactional_id: str = "") -> dict[str, ConfigValue]:
+    """Return the Java client's configuration of the producer of a member's output: acks=all, idempotent."""
+    config: dict[str, ConfigValue] = {
+        **_FAIL_OVER,
+        "bootstrap.servers": bootstrap,
+        "client.id": f"ackproof-{client}-output",
+        "acks": "all",
+        "enable.idempotence": "true",
+        "linger.ms": 0,
+        "max.block.ms": _CALL_MS,
+        "request.timeout.ms": _CALL_MS,
+        "delivery.timeout.ms": _TRANSACTION_MS,
+    }
+    if transactional_id:
+        config |= {"transactional.id": transactional_id, "transaction.timeout.ms": _TRANSACTION_MS}
+    return config
 
 
 def objection(kind: Literal["producer", "consumer"], config: Mapping[str, ConfigValue]) -> str | None:

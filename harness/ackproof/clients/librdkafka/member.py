@@ -17,6 +17,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Final
@@ -50,12 +51,25 @@ _CLOSE_S: Final = 10.0
 _AGAIN_S: Final = 0.5
 
 
+@dataclass
+class Pace:
+    """Seconds that a member takes for each record now. `usual_s`: those of its settings; a fault may change it."""
+
+    usual_s: float
+    record_s: float
+
+    def change(self, seconds: str) -> None:
+        """Take this time from the next record on; '': the usual one."""
+        self.record_s = float(seconds) if seconds else self.usual_s
+
+
 class MemberProcess:
     """One member: polls, processes, commits as its settings say, and prints it all. Everything runs in one thread;
     another sets `stop`."""
 
-    def __init__(self, settings: MemberSettings, stop: threading.Event) -> None:
+    def __init__(self, settings: MemberSettings, pace: Pace, stop: threading.Event) -> None:
         self.settings = settings
+        self.pace = pace
         self.stop = stop
         self.lines = Lines()
         self.decode = BulkDecoder(settings.run_id, tuple(settings.topics))
@@ -154,7 +168,7 @@ class MemberProcess:
             else:
                 self._copy(self.producer, record, partial(self._on_copied, record))
                 self.producer.poll(0)
-            if self.settings.record_s > 0:
+            if self.pace.record_s > 0:
                 self._commit_in_time()
                 self.lines.flush()
         if self.producer is not None:
@@ -166,8 +180,8 @@ class MemberProcess:
 
     def _work(self) -> None:
         """Take the time that a record takes, even if the member was asked to stop: the batch is finished first."""
-        if self.settings.record_s > 0:
-            threading.Event().wait(self.settings.record_s)
+        if self.pace.record_s > 0:
+            threading.Event().wait(self.pace.record_s)
 
     def _tell_processed(self, record: Message) -> None:
         (topic, number), offset = place_of(record), record.offset() or 0
@@ -266,7 +280,7 @@ class MemberProcess:
                 self._work()
                 self._copy(producer, record, _ignore)
                 self._tell_processed(record)
-                if self.settings.record_s > 0:
+                if self.pace.record_s > 0:
                     self.lines.flush()
             group.look()
             member = group.client.consumer_group_metadata() if named else group.nobody()
@@ -333,21 +347,26 @@ def _insist(call: Callable[[], None]) -> None:
             show_error(error.args[0])
 
 
-def _listen(stop: threading.Event) -> None:
-    """Follow standard input: the line `stop` sets `stop`; its end means that the harness is gone."""
+def _listen(stop: threading.Event, pace: Pace) -> None:
+    """Follow standard input: `stop` sets `stop`, `record_time SECONDS` changes the pace, `record_time` sets it back.
+    The end of input means that the harness is gone."""
     for line in sys.stdin:
-        if line.strip() == "stop":
+        word, _, seconds = line.strip().partition(" ")
+        if word == "stop":
             stop.set()
+        elif word == "record_time":
+            pace.change(seconds)
     os._exit(EXIT_ORPHAN)
 
 
 def main(arguments: list[str]) -> int:
     """Run a member; the one argument is its settings file."""
-    stop = threading.Event()
-    threading.Thread(target=_listen, args=(stop,), daemon=True).start()
+    settings = MemberSettings.read(Path(arguments[0]))
+    stop, pace = threading.Event(), Pace(settings.record_s, settings.record_s)
+    threading.Thread(target=_listen, args=(stop, pace), daemon=True).start()
     gc.disable()  # messages make no reference cycles
     try:
-        return MemberProcess(MemberSettings.read(Path(arguments[0])), stop).run()
+        return MemberProcess(settings, pace, stop).run()
     except (KafkaException, MemberFailed) as error:
         sys.stderr.write(f"{error}\n")
         return EXIT_FAILED

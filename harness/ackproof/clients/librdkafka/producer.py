@@ -172,11 +172,12 @@ class ProducerProcess:
         self._flush()
         self._await_brokers()
         self._serve(0, lambda _: self.client.close())  # which raises a fatal error again
+        if self.transactions is not None:
+            # before the last chunk of the journal goes: `salvage` writes the table only for a client that left one
+            write_transaction_table(CaseDir(Path(self.settings.case_dir)), self.settings)
         self.converter.finish()
         from ackproof.rundir.parts import mark_end
 
-        if self.transactions is not None:
-            write_transaction_table(CaseDir(Path(self.settings.case_dir)), self.settings)
         mark_end(self.ledger)
         self.counters.stage = ClientState.CLOSED
         gave_up = "" if self.transactions is None else self.transactions.gave_up

@@ -113,7 +113,7 @@ def batch_at(data: bytes | mmap.mmap, position: int, length: int) -> Batch | Non
 
 
 class Record(NamedTuple):
-    """One record of an uncompressed batch."""
+    """One record of a batch."""
 
     offset: int
     timestamp_ms: int
@@ -129,6 +129,12 @@ def records(path: Path, batch: Batch) -> Iterator[Record]:
     with path.open("rb") as file:
         file.seek(batch.position + SMALLEST)
         body = file.read(batch.size - SMALLEST)
+    yield from parse_records(path, batch, body)
+
+
+def parse_records(path: Path, batch: Batch, body: bytes) -> Iterator[Record]:
+    """Yield the records of a batch from its body: what follows the header, decompressed. Raises ValueError for invalid
+    records."""
     at = 0
     for _ in range(batch.records):
         size, at = varint(body, at)

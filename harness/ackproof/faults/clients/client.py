@@ -1,9 +1,10 @@
-"""Faults of the workload's own clients, of the members of consumer groups, and of the instances of a service: killed,
-frozen. They work on every backend.
+"""Faults of the workload's own clients, and of the instances of a service: killed, frozen. They work on every backend.
 
-`client` selects them: `producer(0)`, `reader(1)`, `member(0)` or `service(0)` by the order of start; `producer`,
-`reader`, `member` or `service` for one that runs, drawn from the seed; `producers`, … for all. One that replaces
-another gets the next free number.
+`client` selects them: `producer(0)`, `reader(1)`, `member(2)` or `service(0)` by the order of start; `producer`,
+`reader`, `member` or `service` for one that runs, drawn from the seed; `producers`, `readers`, `members` or `services`
+for all. One that replaces another gets the next free number. Members are counted over all groups: `member(billing)` and
+`members(billing)` are those of one group, `owner(orders/0)` and `owner(billing, orders/0)` the member that owns a
+partition now, as its coordinator says.
 
 The witness is the kernel: the process and those that it started have ended, or all their threads are stopped and not
 scheduled.
@@ -31,41 +32,61 @@ from ackproof.experiment.exposure import NOTHING, Draw
 from ackproof.experiment.fault import Complaints, FaultSpec
 from ackproof.experiment.problems import Data
 from ackproof.faults.context import FREE_WITHIN_S, FaultContext, Processes
+from ackproof.faults.groups.views import client_of, describe
 from ackproof.faults.injection import Aim, Injection, injects
+from ackproof.rundir.partition import TopicPartition
 
 SEEN_WITHIN_S: Final = 10.0
 STILL_S: Final = 0.2
 """A process counts as stopped by SIGSTOP if none of its threads is scheduled for this many seconds."""
 READY_WITHIN_S: Final = 60.0
+OWNED_WITHIN_S: Final = 15.0
+"""Seconds until a partition has an owner. It has none while its group rebalances."""
 ClientKind: TypeAlias = Literal["producer", "reader", "member", "service"]
-_PREFIXES: Final[dict[ClientKind, str]] = {"producer": "p", "reader": "r", "member": "g", "service": "s"}
-_CLIENT: Final = re.compile(r"(producer|reader|member|service)(?:(s)|\(([0-9]{1,9})\))?\Z")
+_GROUP: Final = r"[A-Za-z0-9._-]{1,200}"
+_CLIENT: Final = re.compile(
+    rf"(producer|reader|member|service)(?:(s)?\((?:([0-9]{{1,9}})|({_GROUP}))\)|(s))?\Z"
+)
+_OWNER: Final = re.compile(rf"owner\( *(?:({_GROUP}) *, *)?({_GROUP}/[0-9]+) *\)\Z")
+_PATTERN: Final = (
+    r"^((producer|reader|member|service)(s|\([0-9]+\))?|members?\([A-Za-z0-9._-]+\)"
+    r"|owner\(([A-Za-z0-9._-]+ *, *)?[A-Za-z0-9._-]+/[0-9]+\))$"
+)
 
 
 @dataclass(frozen=True)
 class ClientSelector:
-    """Selects clients of one kind: all (`every`), the one with this `number`, or one at random (neither)."""
+    """Selects clients of one kind: all (`every`), the one with this `number`, or one at random (neither).
+
+    Members are those of one `group` ('': of all groups). `place`: the member that owns this partition.
+    """
 
     kind: ClientKind
     number: int | None = None
     every: bool = False
+    group: str = ""
+    place: TopicPartition | None = None
 
     @classmethod
     def parse(cls, text: str) -> ClientSelector:
-        """Parse `producer(0)`, `reader` or `producers`. Raises ValueError with a message on what was expected."""
+        """Parse `producer(0)`, `reader`, `producers`, `members(billing)` or `owner(orders/0)`. Raises ValueError with a
+        message on what was expected."""
+        if owner := _OWNER.match(text.strip()):
+            return cls("member", group=owner[1] or "", place=TopicPartition.parse(owner[2]))
         match = _CLIENT.match(text.strip())
-        if match is None:
+        if match is None or (match[2] and match[3]) or (match[4] and match[1] != "member"):
             raise ValueError(
-                "expected producer, producers, producer(0), or the same with reader, member or service, "
-                f"not '{text[:60]}'"
+                "expected producer, producers, producer(0), the same with reader, member or service, members(billing), "
+                f"or owner(orders/0), not '{text[:60]}'"
             )
         number = None if match[3] is None else int(match[3])
-        return cls(cast("ClientKind", match[1]), number, match[2] is not None)
+        every = match[2] is not None or match[5] is not None
+        return cls(cast("ClientKind", match[1]), number, every, match[4] or "")
 
     @property
     def prefix(self) -> str:
-        """First letter of the ids of this kind."""
-        return _PREFIXES[self.kind]
+        """Return the first letter of the ids of this kind. Members of groups are `g0`, `g1`, …"""
+        return "g" if self.kind == "member" else self.kind[0]
 
     def among(self, running: Sequence[str], draw: int) -> tuple[str, ...]:
         """Return the selected ids of `running`, which is in order of start. `draw` (a random number ≥ 0) picks
@@ -78,9 +99,11 @@ class ClientSelector:
         return (own[draw % len(own)],)
 
     def __str__(self) -> str:
+        if self.place is not None:
+            return f"owner({self.group}, {self.place})" if self.group else f"owner({self.place})"
         if self.number is not None:
             return f"{self.kind}({self.number})"
-        return f"{self.kind}s" if self.every else self.kind
+        return (f"{self.kind}s" if self.every else self.kind) + (f"({self.group})" if self.group else "")
 
 
 ClientField: TypeAlias = Annotated[
@@ -89,10 +112,10 @@ ClientField: TypeAlias = Annotated[
     WithJsonSchema(
         {
             "type": "string",
-            "pattern": r"^(producer|reader|member|service)(s|\([0-9]+\))?$",
+            "pattern": _PATTERN,
             "title": "Clients",
-            "description": "Clients of the workload, members of its groups, or instances of its service: "
-            "producer(0), reader, members, …",
+            "description": "Clients of the workload, or instances of its service: producer(0), reader, "
+            "members(billing), owner(orders/0), services, …",
         }
     ),
 ]
@@ -105,18 +128,37 @@ class ClientFault(FaultSpec):
     IN_FORCE_S = 1.0
 
     client: ClientField = Field(
-        description="Clients: producer(0), producer (one, drawn), producers, reader, member(0), service(0), …"
+        description="Clients: producer(0), producer (one, drawn), producers, reader, member(0), members(billing), "
+        "owner(orders/0), service(0), …"
     )
 
     def check(self, spec: ExperimentSpec, say: Complaints) -> None:
         live = spec.workload.consumers.live
+        if self.client.kind == "member":
+            self._check_member(spec, say)
         if self.client.kind == "reader" and not live:
             say.report(("client",), f"{self.client} does not exist: set workload.consumers.live to 1 or more")
         if self.client.kind == "service" and spec.workload.service is None:
             say.report(("client",), f"{self.client} does not exist: write workload.service")
 
-        if self.client.kind == "member" and not spec.workload.groups:
+    def _check_member(self, spec: ExperimentSpec, say: Complaints) -> None:
+        groups, group, place = spec.workload.groups, self.client.group, self.client.place
+        if not groups:
             say.report(("client",), f"{self.client} does not exist: write workload.groups")
+        elif group and group not in groups:
+            say.unknown_value(("client",), "the consumer group", group, groups)
+        elif place is not None:
+            topic = spec.topics.get(place.topic)
+            reading = [
+                name
+                for name, own in groups.items()
+                if group in ("", name) and place.topic in (own.topics or spec.topic_names())
+            ]
+            if topic is None or place.partition >= topic.partitions or not reading:
+                say.report(("client",), f"{self.client} does not exist: no consumer group reads {place}")
+            elif len(reading) > 1:
+                why = f"groups {', '.join(reading)} read it: write owner({reading[0]}, {place})"
+                say.report(("client",), f"{self.client} may be several: {why}")
 
     def disturbs(self, producer: int) -> bool:
         return self.client.kind == "producer" and self.client.number in {None, producer}
@@ -142,16 +184,12 @@ class ClientFault(FaultSpec):
 
 
 class KillClient(ClientFault):
-    """SIGKILL of clients while they send, of group members or of instances of a service, with the processes that these
-    started. Sends
+    """SIGKILL of clients while they send, or of instances of a service, with the processes that these started. Sends
     without an outcome are indeterminate. A new client replaces each."""
 
     KIND = "kill_client"
     DONE = "killed"
-    SUMMARY = (
-        "SIGKILL producers, readers, members of groups or instances of a service in mid-flight; new ones take their "
-        "place."
-    )
+    SUMMARY = "SIGKILL producers, readers or instances of a service in mid-flight; new ones take their place."
     HEALING = "start another"
     HOLD_KEY = "restart_after"
 
@@ -162,8 +200,7 @@ class PauseClient(ClientFault):
     KIND = "pause_client"
     DONE = "paused"
     SUMMARY = (
-        "Freeze producers, readers, members of groups or instances of a service (SIGSTOP); later they resume where "
-        "they were."
+        "Freeze producers, readers or instances of a service (SIGSTOP); later they resume where they were."
     )
     HEALING = "resume"
     HOLD_KEY = "for"
@@ -184,17 +221,24 @@ class ClientInjection(Injection[ClientT]):
 
     @property
     def processes(self) -> Processes:
-        context = self.context
-        found = {"service": context.service, "member": context.groups}.get(
-            self.fault.client.kind, context.clients
-        )
+        own: dict[str, Processes | None] = {"service": self.context.service, "member": self.context.groups}
+        found = own.get(self.fault.client.kind, self.context.clients)
         if found is None:
             raise self.not_confirmed("no workload of ours runs here")
         return found
 
     def choose(self) -> list[ClientProcess]:
         """Return the clients to hit. Raises `FaultNotConfirmed` if none of them runs."""
-        running = self.processes.running()
+        running = {
+            name: client for name, client in self.processes.running().items() if self._is_in_group(name)
+        }
+        if (place := self.fault.client.place) is not None:
+            owners = self.wait_for(
+                lambda: [name for name in running if place in self._owned(name)],
+                f"a coordinator to name the owner of {place}",
+                OWNED_WITHIN_S,
+            )
+            return [running[name] for name in owners]
         seed = 0 if self.context.case is None else self.context.case.seed
         draw = random.Random(f"{seed}/client/{self.fault.number}").randrange(1 << 30)
         if not (names := self.fault.client.among(list(running), draw)):
@@ -202,6 +246,22 @@ class ClientInjection(Injection[ClientT]):
                 f"aimed at nothing: {self.fault.client}; {', '.join(running) or 'no client'} runs"
             )
         return [running[name] for name in names]
+
+    def _is_in_group(self, name: str) -> bool:
+        groups, group = self.context.groups, self.fault.client.group
+        return not group or groups is None or groups.group_of(name) == group
+
+    def _owned(self, member: str) -> frozenset[TopicPartition]:
+        """Return the partitions of a member, as its coordinator says now."""
+        groups = self.context.groups
+        described = None if groups is None else describe(self.context, groups.group_of(member))
+        return frozenset[TopicPartition]().union(
+            *(one.partitions for one in described.members if client_of(one) == member) if described else ()
+        )
+
+    @property
+    def clients(self) -> tuple[str, ...]:
+        return tuple(client.id for client in self.hit)
 
     def await_all(self, what: str, state: Callable[[ClientProcess], bool], within_s: float) -> None:
         """Wait until `state` is true for each process hit. Raises `FaultNotConfirmed` (`waited for client ID WHAT`)."""
@@ -273,9 +333,7 @@ class _KillClientInjection(ClientInjection[KillClient]):
     def confirm_healed(self) -> str:
         seen = [f"{self.await_work(name)} is at work" for name in self._others]
         witness = (
-            "its process and output"
-            if self.fault.client.kind in ("service", "member")
-            else "counters in shared memory"
+            "its process and output" if self.fault.client.kind == "service" else "counters in shared memory"
         )
         return f"{witness}: {', '.join(seen)}"
 

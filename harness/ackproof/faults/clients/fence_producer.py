@@ -59,7 +59,7 @@ class _FenceProducerInjection(ClientInjection[FenceProducer]):
         self._others: dict[str, str] = {}
 
     @property
-    def clients(self) -> Clients:
+    def workload(self) -> Clients:
         if self.context.clients is None:
             raise self.not_confirmed("no workload of ours runs here")
         return self.context.clients
@@ -67,12 +67,12 @@ class _FenceProducerInjection(ClientInjection[FenceProducer]):
     def inject(self) -> str:
         did = []
         for client in self.choose():
-            if not (name := self.clients.transactional_id(client.id)):
+            if not (name := self.workload.transactional_id(client.id)):
                 raise self.not_confirmed(f"{client.id} has no transactional id")
             if (state := self._ask(name)) is None:
                 raise self.not_confirmed(f"no broker knows the transactional id of {client.id}")
             self._before[client.id] = state
-            self._others[client.id] = self.clients.take_over(client.id)
+            self._others[client.id] = self.workload.take_over(client.id)
             self.hit.append(client)
             self.members.append(client)
             did.append(f"{self._others[client.id]} with the transactional id of {client.id}, {name}")
@@ -88,7 +88,7 @@ class _FenceProducerInjection(ClientInjection[FenceProducer]):
                 READY_WITHIN_S,
             )
             words = self.wait_for(
-                partial(self.clients.fenced, client.id),
+                partial(self.workload.fenced, client.id),
                 f"{client.id} to be told that it is fenced",
                 READY_WITHIN_S,
             )
@@ -107,7 +107,7 @@ class _FenceProducerInjection(ClientInjection[FenceProducer]):
         return ", ".join(f"{old} is gone and {new} is at work" for old, new in seen.items())
 
     def _newer(self, client: str) -> TransactionState | None:
-        now, before = self._ask(self.clients.transactional_id(client)), self._before[client]
+        now, before = self._ask(self.workload.transactional_id(client)), self._before[client]
         return None if now is not None and _epoch(now) == _epoch(before) else now
 
     def _ask(self, name: str) -> TransactionState | None:

@@ -18,9 +18,10 @@ import pyarrow.compute as pc
 from ackproof.experiment.experiment import ExpectSpec
 from ackproof.experiment.promises import Promises, Ruling, rule
 from ackproof.judge.facts import Facts
+from ackproof.judge.groups import combine, judge_class
 from ackproof.judge.liveness import judge_liveness
 from ackproof.judge.opinion import Opinion, breaks, stays_open
-from ackproof.rundir.anomalies import LIVENESS, REMOVED, TABLE, TRACED, Anomaly, count_text
+from ackproof.rundir.anomalies import GROUP_CLASSES, LIVENESS, REMOVED, TABLE, TRACED, Anomaly, count_text
 from ackproof.rundir.anomaly_terms import Inversion, RuledBy
 from ackproof.rundir.documents import ClassJudgement
 from ackproof.rundir.guarantees import Excuse
@@ -34,6 +35,8 @@ def opinions_on(classes: Iterable[ClassJudgement]) -> Iterator[Opinion]:
     """Yield an opinion of kind `breaks` for each forbidden class that has findings, and one of kind `open`
     for each class that has findings, is neither forbidden nor allowed, and has an unknown prediction."""
     for one in classes:
+        if one.anomaly in GROUP_CLASSES:
+            continue  # `judge.groups.opinions_on_groups` speaks of each group
         name, numbers = f"{one.anomaly}: {count_text(one.count, one.anomaly)}", {"count": one.count}
         if one.count and one.forbidden:
             text, proven = f"{name}. Forbidden: {one.why}", proves_itself(one.anomaly)
@@ -54,6 +57,9 @@ def judged_classes(facts: Facts) -> Iterator[ClassJudgement]:
     for anomaly, whole in facts.audit.counts.items():
         if anomaly in LIVENESS:
             yield judge_liveness(facts, anomaly, whole)
+            continue
+        if anomaly in GROUP_CLASSES:
+            yield combine(anomaly, whole, judge_class(facts, anomaly))
             continue
         apart = facts.prediction.find_partitions(anomaly) if whole else ()
         count = whole - facts.count(anomaly, _on_partitions(apart)) if apart else whole

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -83,7 +83,8 @@ def check_committed_offsets(facts: Facts) -> Iterator[Opinion]:
         own = _of_group(commits, group.group)
         loss = _why_losable(facts, group.partition)
         wrong = _wrong(group.group, group.of_partition, own, loss, "when the run was over")
-        found = dict(_differing(group, own, file.logs)) | {
+        loose = {place: one.loose for place, one in own.items()}
+        found = dict(differing(group, loose, file.logs)) | {
             place: text + _in_logs(group, place, file.logs) for place, text in wrong
         }
         if found:
@@ -108,7 +109,7 @@ def check_committed_starts(facts: Facts) -> Iterator[Opinion]:
     for reader, start in sorted(facts.starts.items()):
         if facts.committed is None or _why_not_judged(facts.case, start.t_ns):
             continue
-        gone = _gone(facts)
+        gone = deleted_topics(facts)
         offsets = {
             TopicPartition(topic, partition): offset
             for topic, partition, offset in start.offsets
@@ -116,7 +117,7 @@ def check_committed_starts(facts: Facts) -> Iterator[Opinion]:
         }
         own = {place: _Commits() for place in offsets} | _of_group(_commits(facts, start.t_ns), start.group)
         partition = next((one.partition for one in facts.committed.groups if one.group == start.group), _NONE)
-        loss = _why_losable(facts, partition) or _why_stale(facts, partition)
+        loss = _why_losable(facts, partition) or why_stale(facts, partition)
         when = f"when {reader} started at {seconds(start.t_ns)}"
         for found in (
             dict(_wrong(start.group, offsets, own, loss, when)),
@@ -137,7 +138,7 @@ def _of_group(
     return {place: one for (name, place), one in commits.items() if name == group}
 
 
-def _gone(facts: Facts) -> set[str]:
+def deleted_topics(facts: Facts) -> set[str]:
     """Return the topics that were deleted: the coordinator deletes their offsets."""
     topics, faults = facts.case.experiment.topics, facts.case.faults
     return {
@@ -149,7 +150,7 @@ def _commits(facts: Facts, before_ns: float = math.inf) -> Mapping[tuple[str, To
     """Return what clients asked for before a time, by group and partition, without topics that were deleted."""
     again = any(Ability.REQUESTS in fault.ASKS for fault in facts.case.faults)
     again |= _BACKOFF in facts.case.experiment.workload.consumers.config
-    gone = _gone(facts)
+    gone = deleted_topics(facts)
     found: dict[tuple[str, TopicPartition], _Commits] = defaultdict(_Commits)
     attempts = (one for each in facts.commits.values() for one in each if one.begun_ns < before_ns)
     for attempt in attempts:
@@ -196,7 +197,7 @@ def _wrong(
 
 def _in_logs(group: GroupOffsets, place: TopicPartition, logs: Sequence[OffsetsLog]) -> str:
     """Return what the in-sync logs have, as the end of a sentence; '' if none was read."""
-    held = sorted({log.of_group(group.group).get(place, _NONE) for log in _of_in_sync(group, logs)})
+    held = sorted({log.of_group(group.group).get(place, _NONE) for log in in_sync_logs(group, logs)})
     offsets = ", ".join(map(_text, held))
     return f"; the logs of {OFFSETS_TOPIC}/{group.partition} have {offsets}" if held else ""
 
@@ -241,19 +242,20 @@ def _offsets_of(
     return ledger_rows(facts.run.consumed, ["offset"], here & wanted)["offset"]
 
 
-def _differing(
-    group: GroupOffsets, own: Mapping[TopicPartition, _Commits], logs: Sequence[OffsetsLog]
+def differing(
+    group: GroupOffsets, loose: Mapping[TopicPartition, Set[int]], logs: Sequence[OffsetsLog]
 ) -> Iterator[tuple[TopicPartition, str]]:
     """Yield each partition for which OffsetFetch and an in-sync replica's log differ, with a sentence.
 
-    A commit whose append timed out at the coordinator may be in the logs alone: it is loose.
+    `loose`: the partitions to compare, each with the offsets that a log may have alone: a commit whose append timed
+    out at the coordinator may be in the logs, and not in its answer.
     """
     answered = group.of_partition
-    for log in _of_in_sync(group, logs):
+    for log in in_sync_logs(group, logs):
         held = log.of_group(group.group)
-        for place, commits in sorted(own.items()):
+        for place, unsettled in sorted(loose.items()):
             served, logged = answered.get(place, _NONE), held.get(place, _NONE)
-            if served != logged and logged not in commits.loose:
+            if served != logged and logged not in unsettled:
                 yield (
                     place,
                     f"group {group.group}, {place}: OffsetFetch answered {_text(served)}, and the log of "
@@ -265,7 +267,7 @@ def _text(offset: int) -> str:
     return "none" if offset == _NONE else str(offset)
 
 
-def _of_in_sync(group: GroupOffsets, logs: Sequence[OffsetsLog]) -> list[OffsetsLog]:
+def in_sync_logs(group: GroupOffsets, logs: Sequence[OffsetsLog]) -> list[OffsetsLog]:
     """Return the logs of in-sync replicas that end where the coordinator's own log ends."""
     own = [log for log in logs if log.partition == group.partition and not log.reason]
     end = max((log.log_end for log in own if log.node == group.coordinator), default=-1)
@@ -277,13 +279,24 @@ def _of_in_sync(group: GroupOffsets, logs: Sequence[OffsetsLog]) -> list[Offsets
 
 def _why_not_judged(case: Case, t_ns: float) -> str:
     """Return why neither a missing offset nor a difference of the witnesses proves anything; '' if they do."""
+    return next(
+        (fault.UNPREDICTABLE for fault in case.faults if fault.UNPREDICTABLE), ""
+    ) or why_logs_touched(case, t_ns)
+
+
+def why_logs_touched(case: Case, t_ns: float) -> str:
+    """Return the fault or the setting that may have removed commits from the logs of `__consumer_offsets`; '' if there
+    is none. `t_ns`: time of the question."""
     for fault in case.faults:
-        if fault.UNPREDICTABLE:
-            return fault.UNPREDICTABLE
         if Ability.DISKS in fault.ASKS:
             return f"fault {fault.number} ({fault.kind}) may have touched the log of {OFFSETS_TOPIC}"
         if fault.clock_shift:
             return f"fault {fault.number} sets a clock, and offsets expire by clocks"
+    return why_expired(case, t_ns)
+
+
+def why_expired(case: Case, t_ns: float) -> str:
+    """Return the retention of committed offsets if it is shorter than a time since the run began; else ''."""
     kept = [int(value) for value in _values(case, _RETENTION) if value.lstrip("-").isdigit()]
     if any(minutes * 60 <= t_ns / 1e9 for minutes in kept):
         return f"{_RETENTION} is {min(kept)}"
@@ -295,21 +308,33 @@ def _why_losable(facts: Facts, partition: int) -> str:
 
     The coordinator waits for the whole ISR (acks=all). A commit stays as long as each leader comes from the ISR.
     """
+    return why_losable_by_settings(facts, partition) or why_elections_unknown(facts, partition)
+
+
+def why_losable_by_settings(facts: Facts, partition: int) -> str:
+    """Return the setting or the election that allows the loss of a granted commit; '' if none is known."""
     if any(value != "-1" for value in _values(facts.case, _REQUIRED_ACKS)):
         return f"{_REQUIRED_ACKS} does not wait for the ISR"
+    place, log = TopicPartition(OFFSETS_TOPIC, partition), facts.metadata_log
+    if len(log.states.get(place, ())) > 1:
+        return f"{OFFSETS_TOPIC} was deleted and created again"
+    if place in log.states and any(clean is False for _, clean in log.elections(place)):
+        return f"a leader of {place} was elected that was not in the ISR"
+    return ""
+
+
+def why_elections_unknown(facts: Facts, partition: int) -> str:
+    """Return why it is not known whether each leader of a partition of `__consumer_offsets` was in the ISR; '' if it
+    is known."""
     if facts.zookeeper and facts.case.faults:
         return "with ZooKeeper the elections are not known in full"
     place, log = TopicPartition(OFFSETS_TOPIC, partition), facts.metadata_log
     if log.hole or place not in log.states:
         return log.hole or f"the metadata log says nothing of {place}"
-    if len(log.states[place]) > 1:
-        return f"{OFFSETS_TOPIC} was deleted and created again"
-    if any(clean is not True for _, clean in log.elections(place)):
-        return f"a leader of {place} was elected that was not in the ISR"
     return ""
 
 
-def _why_stale(facts: Facts, partition: int) -> str:
+def why_stale(facts: Facts, partition: int) -> str:
     """Return why a coordinator may have answered OffsetFetch after another one had granted commits; '' if none may."""
     place = TopicPartition(OFFSETS_TOPIC, partition)
     return f"the leader of {place} changed" if any(facts.metadata_log.elections(place)) else ""

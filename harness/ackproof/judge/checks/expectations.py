@@ -21,7 +21,7 @@ from ackproof.quantities.answer import answered
 from ackproof.quantities.evidence import Evidence
 from ackproof.quantities.quantity import Answer, Ask
 from ackproof.quantities.vocabulary import is_count
-from ackproof.rundir.anomalies import LIVENESS, Anomaly
+from ackproof.rundir.anomalies import GROUP_CLASSES, LIVENESS, Anomaly
 from ackproof.rundir.bounds import Bound, Unit
 from ackproof.rundir.documents import ExpectationJudged
 from ackproof.rundir.guarantees import Excuse
@@ -46,6 +46,8 @@ def check_expectations(facts: Facts) -> Iterator[Opinion]:
     expected = {name for expect in facts.case.experiment.expect for name in expect.counts}
     for anomaly in sorted((expected & set(LIVENESS)) - counts.keys()):
         yield stays_open(f"expected something of {anomaly}, and nobody watched this run recover")
+    for anomaly in sorted((expected & set(GROUP_CLASSES)) - counts.keys()):
+        yield stays_open(f"expected something of {anomaly}, and the audit counted it for no group")
     for anomaly, bound in _bounds(facts, counts):
         if counts[anomaly] < bound.lowest:
             text = f"not demonstrated: expected {anomaly} {bound}, counted {counts[anomaly]}"

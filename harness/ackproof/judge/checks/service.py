@@ -150,7 +150,7 @@ def _dropped(
     numbers = {"dropped": len(counts.dropped)}
     if spec.promise == "at-most-once":
         yield not_judged(f"{text}. Allowed: it promises at most once", subject=_SUBJECT, numbers=numbers)
-    elif why := _why_unread(facts, spec):
+    elif why := why_unread(facts, spec.input):
         yield stays_open(f"{text}. Neither forbidden nor allowed: {why}", subject=_SUBJECT, numbers=numbers)
     else:
         yield breaks(f"{text}. Forbidden: it promises {spec.promise}", subject=_SUBJECT, numbers=numbers)
@@ -176,12 +176,12 @@ def _describe_dropped(counts: ServiceCounts, told: ServiceEvents) -> str:
     return " (" + ", ".join(f"{number:,} {words}" for words, number in numbers.items() if number) + ")"
 
 
-def _why_unread(facts: Facts, spec: ServiceSpec) -> str:
-    """Return why the service may have read other records at these offsets, '' if it cannot."""
-    promises = Promises.from_experiment(facts.case.planned, spec.input)
+def why_unread(facts: Facts, topic: str) -> str:
+    """Return why a reader may have been handed other records at offsets of a topic; '' if it cannot."""
+    promises = Promises.from_experiment(facts.case.planned, topic)
     if promises.unclean_election or promises.dropped:
-        return "the input topic may have lost records after the service read them"
-    loss = facts.prediction.find_class(Anomaly.LOST, spec.input)
+        return "the input topic may have lost records after they were read"
+    loss = facts.prediction.find_class(Anomaly.LOST, topic)
     if promises.acks == "all" and loss is not None and loss.chance is Chance.POSSIBLE:
         return "under these faults Kafka may lose acknowledged records"
     if removed := [name for name in _REMOVED if facts.audit.counts.get(name)]:

@@ -53,7 +53,8 @@ def check_clients(facts: Facts) -> Iterator[Opinion]:
     if not BACKENDS[facts.backend].simulated:  # the model has no processes
         yield from map(contradicts, _processes(facts))
     for client in facts.clients:
-        yield from (contradicts(text, subject=f"client {client.id}") for text in _ledger(facts, client))
+        if client.kind != "member":  # `judge.coherence.groups`
+            yield from (contradicts(text, subject=f"client {client.id}") for text in _ledger(facts, client))
 
 
 def _listed_clients(facts: Facts) -> Iterator[str]:
@@ -183,7 +184,7 @@ def check_departures(facts: Facts) -> Iterator[Opinion]:
     if BACKENDS[facts.backend].simulated or not facts.events or facts.events[-1].kind is not EventKind.END:
         return  # the model has no processes; the timeline of a run that broke off may lack ends
     for client in facts.clients:
-        if client.kind != "final":
+        if client.kind not in ("final", "member"):  # `judge.checks.groups` says how members ended
             yield from map(contradicts, _departure(facts, client))
     yield from map(contradicts, _kills(facts))
 
@@ -244,7 +245,7 @@ def _kills(facts: Facts) -> Iterator[str]:
                 yield f"{name}, and client {victim}, which it killed, did not end then"
     unconfirmed = {event.fault for event in facts.events if event.kind in _UNCONFIRMED}
     for client in facts.clients if not unconfirmed & {fault.number for fault in kills} else ():
-        if client.killed and client.kind != "final" and client.id not in named:
+        if client.killed and client.kind not in ("final", "member") and client.id not in named:
             yield f"case.json says that a fault killed client {client.id}, and no fault says so"
 
 

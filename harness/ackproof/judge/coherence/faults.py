@@ -13,6 +13,8 @@ from ackproof.faults.script.spec import Script
 from ackproof.judge.coherence.run import WRITTEN_AT_ONCE
 from ackproof.judge.facts import Facts
 from ackproof.judge.opinion import Opinion, contradicts, lacks
+from ackproof.observe.committed import partition_of_group
+from ackproof.rundir.committed import OFFSETS_TOPIC
 from ackproof.rundir.partition import TopicPartition
 from ackproof.rundir.timeline import (
     DRAWN_FROM,
@@ -189,7 +191,7 @@ def _holders(facts: Facts, role: Role, fault: FaultSpec, t_ns: int) -> set[int] 
     for part in (part for part in role.walk() if part.kind is not RoleKind.RACK):
         if _is_active_controller(part):
             each[part] = set(spec.broker_ids if spec.metadata.broker_controls else spec.controller_ids)
-        elif part.kind in OF_PARTITION:
+        elif part.kind in OF_PARTITION or part.group is not None:
             each[part] = _partition_holders(facts, part, t_ns) or None
         else:
             each[part] = set(part.resolve(spec.members, facts.case.order(fault)))
@@ -205,7 +207,8 @@ def _certain_holders(facts: Facts, role: Role, holders: set[int], nodes: Sequenc
     A role that the case alone decides has all its holders hit. A rack of a partition's replica or of the active
     controller is hit as a whole. Any other role is hit through one holder, so nothing is certain.
     """
-    if not any(part.kind in OF_PARTITION or _is_active_controller(part) for part in role.walk()):
+    moves = (part.kind in OF_PARTITION or part.group is not None for part in role.walk())
+    if not (any(moves) or any(map(_is_active_controller, role.walk()))):
         return holders
     racks = facts.case.experiment.cluster.members.racks
     hit = {racks.get(node) for node in nodes}
@@ -218,6 +221,9 @@ def _is_active_controller(role: Role) -> bool:
 
 def _partition_holders(facts: Facts, role: Role, t_ns: int) -> set[int]:
     place = TopicPartition(role.topic or "", role.partition or 0)
+    if role.group is not None:
+        partitions = sum(known.topic == OFFSETS_TOPIC for known in facts.decided_of)
+        place = TopicPartition(OFFSETS_TOPIC, partition_of_group(role.group, max(partitions, 1)))
     # Between two looks of a busy sampler leaders come and go, and Kafka's own topics nobody samples: the metadata log
     # knows of all, if not which clock of ours it was.
     states = [(record.leader, record.replicas, record.isr) for record in facts.decided_of.get(place, ())]
@@ -226,7 +232,7 @@ def _partition_holders(facts: Facts, role: Role, t_ns: int) -> set[int]:
         states = [*states, *((each.leader, each.replicas, each.isr) for each in near)] if near else []
     found: set[int] = set()
     for leader, replicas, isr in states:
-        if role.kind is RoleKind.LEADER:
+        if role.kind in (RoleKind.LEADER, RoleKind.COORDINATOR):
             found.add(leader)
         elif role.kind is RoleKind.ISR:
             found.update(isr)

@@ -1,12 +1,14 @@
 // The story of a lost record, beside it: what `ackproof explain` tells, packed as lines that many stories share.
 
+const TOLD = new Set(["lost", "undelivered", "skipped-by-reset"]);
+
 function storyDocument(host) {
   return host.dataset.stories ? documentOf(host.dataset.stories) : null;
 }
 
-// Only of classes whose records are not there: the others a reader finds at their offset.
+// Only of classes whose records are not there, or never processed: the others a reader finds at their offset.
 function hasStory(host, data, row) {
-  return Boolean(host.dataset.stories) && data.class.names[data.class.at[row]] === "lost" && data.seq[row] >= 0;
+  return Boolean(host.dataset.stories) && TOLD.has(data.class.names[data.class.at[row]]) && data.seq[row] >= 0;
 }
 
 async function storyOf(host, data, row) {

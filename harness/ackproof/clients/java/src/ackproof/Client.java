@@ -7,11 +7,13 @@ import org.apache.kafka.clients.consumer.KafkaConsumer;
 import org.apache.kafka.clients.producer.*;
 import org.apache.kafka.common.serialization.*;
 
-/** The main class: {@code Client ROLE SETTINGS.properties}; ROLE is producer, reader or warm-up. */
+/** The main class: {@code Client ROLE SETTINGS.properties}; ROLE is producer, reader, member, share or warm-up. */
 public final class Client {
     /** Settings of the harness, without their prefix "ackproof."; all others go to the Kafka client unchanged. */
     static final Properties OWN = new Properties();
     static final Properties KAFKA = new Properties();
+    /** Settings with secrets, which no file may hold; they are in KAFKA too. */
+    static final Properties HIDDEN = new Properties();
 
     public static void main(String[] arguments) {
         int status = 1;
@@ -34,15 +36,19 @@ public final class Client {
             boolean own = name.startsWith("ackproof.");
             (own ? OWN : KAFKA).put(own ? name.substring(9) : name, every.getProperty(name));
         });
-        String hidden = System.getenv("ACKPROOF_HIDDEN_FD"); // settings with secrets, which no file may hold
+        String hidden = System.getenv("ACKPROOF_HIDDEN_FD");
         if (hidden != null) {
             try (var reader = Files.newBufferedReader(Path.of("/proc/self/fd/" + hidden))) {
-                KAFKA.load(reader);
+                HIDDEN.load(reader);
             }
+            KAFKA.putAll(HIDDEN);
         }
         return switch (role) {
             case "producer" -> new ProducerProcess(new Harness(file.getParent())).run();
             case "reader" -> new ReaderProcess(new Harness(file.getParent())).run();
+            case "member" -> new MemberProcess().run();
+            case "share" -> // by name: releases before 4.0 have no share consumer
+                (int) Class.forName("ackproof.ShareMember").getDeclaredMethod("start").invoke(null);
             case "warm-up" -> warmUp();
             default -> throw new IllegalArgumentException("no such role: " + role);
         };

@@ -1,0 +1,162 @@
+"""`slow_member`: members of a consumer group take longer for each record, for a while.
+
+A member that exceeds `max.poll.interval.ms` leaves its group by itself. The witness is the file to which the member
+prints a line for each record that it has processed: the harness watches how many come, and in what time.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Mapping
+from functools import partial
+from typing import Final
+
+from pydantic import Field
+
+from ackproof.base.processes import ClientProcess, process_state
+from ackproof.base.units import Duration
+from ackproof.experiment.experiment import ExperimentSpec
+from ackproof.experiment.exposure import Draw
+from ackproof.experiment.fault import Complaints
+from ackproof.experiment.problems import Data
+from ackproof.faults.clients.client import ClientFault, ClientInjection
+from ackproof.faults.context import FaultContext, Members
+from ackproof.faults.injection import Aim, injects
+
+OF_TIME: Final = 0.8
+"""Share of the record's time in which no record may be processed."""
+WITHIN_S: Final = 60.0
+"""Seconds, on top of the record's time, until a member is seen at its new pace. It may have to join again."""
+_LINE: Final = b'"e":"processed"'
+
+
+class SlowMember(ClientFault):
+    """Members take longer for each record. Healing gives them back the time that their group's `record_time` says."""
+
+    KIND = "slow_member"
+    DONE = "slowed down"
+    SUMMARY = (
+        "Let members of a consumer group take longer for each record, such as beyond max.poll.interval.ms."
+    )
+    HEALING = "process at the usual pace"
+    HOLD_KEY = "for"
+    SHORT = ("client",)
+    IN_FORCE_S = 60.0
+
+    record_time: Duration = Field(ge=0.1, le=60, description="Time for each record.")
+
+    def check(self, spec: ExperimentSpec, say: Complaints) -> None:
+        super().check(spec, say)
+        usual = max((group.record_time for group in spec.workload.groups.values()), default=0.0)
+        if self.client.kind != "member":
+            say.report(("client",), f"{self.client} is no member of a consumer group")
+        elif self.record_time < 3 * usual:
+            say.report(
+                ("record_time",), f"it is not slow: groups take {usual:g} s; write three times that or more"
+            )
+
+    @property
+    def lasts(self) -> float:
+        return float("inf") if self.hold is None else self.hold
+
+    @classmethod
+    def draw_fields(cls, draw: Draw) -> Mapping[str, Data] | None:
+        usual = max((group.record_time for group in draw.experiment.workload.groups.values()), default=-1.0)
+        return None if usual < 0 else {"client": "member", "record_time": f"{max(0.5, 3 * usual):g}s"}
+
+    def __str__(self) -> str:
+        return f"{self.kind} {self.client} ({self.record_time:g} s)"
+
+
+class _Pace:
+    """Times at which lines of processed records came to a file, as they were seen. Whole lines are not awaited."""
+
+    def __init__(self, groups: Members, client: ClientProcess) -> None:
+        self.client = client
+        self._path = groups.output(client.id)
+        self._at = self._path.stat().st_size
+        self._since = time.monotonic()
+        self.seen: deque[float] = deque(maxlen=2)
+
+    def look(self) -> None:
+        with self._path.open("rb") as file:
+            file.seek(self._at)
+            data = file.read()
+        self._at += len(data)
+        self.seen.extend([time.monotonic()] * data.count(_LINE))
+
+    def processes(self, within_s: float) -> bool:
+        """Return True if the last two records came within this time."""
+        self.look()
+        return len(self.seen) == 2 and self.seen[1] - self.seen[0] < within_s
+
+    def is_slow(self, for_s: float) -> bool:
+        """Return True if no record came for this time, while the process ran."""
+        self.look()
+        runs = process_state(self.client.pid, self.client.started) == "running"
+        self._since = self._since if runs else time.monotonic()
+        return time.monotonic() - max([self._since, *self.seen]) >= for_s
+
+
+@injects(SlowMember)
+class _SlowMemberInjection(ClientInjection[SlowMember]):
+    """Tell members how long to take for a record, and again how long before."""
+
+    def __init__(self, fault: SlowMember, aim: Aim, context: FaultContext) -> None:
+        super().__init__(fault, aim, context)
+        self._still_s = OF_TIME * fault.record_time
+
+    @property
+    def groups(self) -> Members:
+        if self.context.groups is None:
+            raise self.not_confirmed("no consumer group of ours runs here")
+        return self.context.groups
+
+    def _watch(self, client: ClientProcess) -> _Pace:
+        """Return the pace of a member once it processes records at its usual pace, or has ended."""
+        pace = _Pace(self.groups, client)
+        self.wait_for(
+            lambda: self._has_ended(client) or pace.processes(self._still_s),
+            f"member {client.id} to process two records within {self._still_s:g} s",
+            self.fault.record_time + WITHIN_S,
+        )
+        return pace
+
+    @staticmethod
+    def _has_ended(client: ClientProcess) -> bool:
+        return process_state(client.pid, client.started) in ("gone", "zombie")
+
+    def inject(self) -> str:
+        for client in self.choose():
+            self._watch(client)
+            self.groups.tell(client.id, f"record_time {self.fault.record_time:g}")
+            self.hit.append(client)
+        return f"{self.fault.record_time:g} s for each record: {', '.join(self.clients)}"
+
+    def confirm(self) -> str:
+        for client in self.hit:
+            self.wait_for(
+                partial(_Pace(self.groups, client).is_slow, self._still_s),
+                f"member {client.id} to process nothing for {self._still_s:g} s",
+                self.fault.record_time + WITHIN_S,
+            )
+        return f"output: {', '.join(self.clients)} ran, and processed nothing for {self._still_s:g} s"
+
+    def heal(self) -> str:
+        told = []
+        for client in self.hit:
+            if not self._has_ended(client):
+                self.groups.tell(client.id, "record_time")
+                told.append(client.id)
+        return f"the usual time for each record: {', '.join(told) or 'none: all have ended'}"
+
+    def confirm_healed(self) -> str:
+        seen = []
+        for client in self.hit:
+            self._watch(client)
+            ended = self._has_ended(client)
+            seen.append(
+                f"{client.id} {'has ended since' if ended else f'processed two records within {self._still_s:g} s'}"
+            )
+        return f"output: {', '.join(seen)}"

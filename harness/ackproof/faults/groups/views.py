@@ -1,0 +1,156 @@
+"""What the coordinator of a consumer group says of it, and the base of faults of groups.
+
+The witness is the coordinator (ConsumerGroupDescribe, DescribeGroups), which knows members by their `client.id`, and
+the kernel: the process of a member has ended, or another one runs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from functools import partial
+from typing import TypeVar
+
+from pydantic import BeforeValidator, Field
+
+from ackproof.base.errors import FaultNotConfirmed, Interrupted, WaitTimeout
+from ackproof.base.processes import ClientProcess, process_state
+from ackproof.base.units import wrong
+from ackproof.base.wait import wait_until
+from ackproof.cluster.groups import GroupDescription, GroupMember, describe_group
+from ackproof.experiment.experiment import ExperimentSpec
+from ackproof.experiment.exposure import NOTHING, Draw
+from ackproof.experiment.fault import Complaints, FaultSpec
+from ackproof.experiment.group import GroupName
+from ackproof.experiment.kafka import numbers
+from ackproof.experiment.problems import Data
+from ackproof.faults.context import FaultContext, Members
+from ackproof.faults.injection import READY_WITHIN_S, Injection
+
+CONSUMER_SINCE = (4, 0)
+"""First release with the protocol `consumer`."""
+LEFT_WITHIN_S = 60.0
+"""Seconds until a member is no longer listed. A static member that stopped stays until its session times out."""
+
+
+def whole_or(*words: str, least: int) -> BeforeValidator:
+    """Return a pydantic validator for a whole number of at least `least`, or one of these words."""
+
+    def read(value: object) -> object:
+        is_number = isinstance(value, int) and not isinstance(value, bool) and value >= least
+        if not is_number and value not in words:
+            raise wrong(f"expected {' or '.join(words)}, or a number of at least {least}")
+        return value
+
+    return BeforeValidator(read)
+
+
+def describe(context: FaultContext, group: str) -> GroupDescription | None:
+    """Return a group as its coordinator describes it now; None if no broker answers for it."""
+    release = numbers(context.cluster.spec.kafka.version)[:2]
+    return describe_group(context.cluster.running_links(), group, consumer=release >= CONSUMER_SINCE)
+
+
+def client_of(member: GroupMember) -> str:
+    """Return the id of the client behind a member, such as `g0`: its `client.id` is `ackproof-g0`."""
+    return member.client_id.removeprefix("ackproof-")
+
+
+class GroupFault(FaultSpec):
+    """Base of faults of a consumer group as a whole, which touch no replica and no producer."""
+
+    PER_NODE = NOTHING
+    SHORT = ("group",)
+    NOT_SIMULATED = "it has no groups"
+
+    group: GroupName = Field(description="The consumer group, of `workload.groups`.")
+
+    def check(self, spec: ExperimentSpec, say: Complaints) -> None:
+        if self.group not in spec.workload.groups:
+            say.unknown_value(("group",), "the consumer group", self.group, spec.workload.groups)
+
+    def disturbs(self, producer: int) -> bool:
+        del producer
+        return False
+
+    @classmethod
+    def draw_fields(cls, draw: Draw) -> Mapping[str, Data] | None:
+        groups = sorted(draw.experiment.workload.groups)
+        return {"group": draw.more.choice(groups)} if groups else None
+
+    def __str__(self) -> str:
+        return f"{self.kind} {self.group}"
+
+
+GroupT = TypeVar("GroupT", bound=GroupFault)
+
+
+class GroupInjection(Injection[GroupT]):
+    """Base of the injections of faults of a group: starts and stops members, and waits for what others say of them."""
+
+    @property
+    def groups(self) -> Members:
+        if self.context.groups is None:
+            raise self.not_confirmed("no consumer group of ours runs here")
+        return self.context.groups
+
+    def running(self) -> dict[str, ClientProcess]:
+        """Return the members of the group that run, by id, in the order of their start."""
+        return {
+            name: process
+            for name, process in self.groups.running().items()
+            if self.groups.group_of(name) == self.fault.group
+        }
+
+    def stop(self, members: Mapping[str, ClientProcess]) -> None:
+        """Ask these members to leave, and wait until their processes have ended."""
+        for name in members:
+            self.groups.stop_member(name)
+        for name, process in members.items():
+            self.wait_for(
+                lambda process=process: process_state(process.pid, process.started) == "gone",  # type: ignore[misc]
+                f"member {name} (pid {process.pid}) to leave and end",
+                LEFT_WITHIN_S,
+                state=partial(process_state, process.pid, process.started),
+            )
+
+    def await_listed(self, there: Iterable[str] = (), gone: Iterable[str] = (), *, protocol: str = "") -> str:
+        """Wait until the coordinator lists the members `there` and none of `gone`; return what it said, in words.
+
+        A member that another fault replaced meanwhile stands for its predecessor; one that another fault stopped does
+        not count. `protocol`: that of all members
+        `there`; '': any. Raises `FaultNotConfirmed` after a minute.
+        """
+        last: GroupDescription | None = None
+
+        def look() -> GroupDescription | None:
+            nonlocal last
+            last = describe(self.context, self.fault.group)
+            if last is None:
+                return None
+            listed = {client_of(member): member for member in last.members}
+            wanted = {self.groups.successor(name) for name in there} & self.groups.running().keys()
+            fits = wanted <= listed.keys() and not set(gone) & listed.keys()
+            fits = fits and all(listed[name or ""].protocol == protocol for name in wanted if protocol)
+            return last if fits else None
+
+        what = [f"list {', '.join(there)}"] if (there := list(there)) else []
+        what += [f"no longer list {', '.join(gone)}"] if (gone := list(gone)) else []
+        found = self.wait_for(
+            look,
+            f"the coordinator of {self.fault.group} to {' and '.join(what) or 'answer'}",
+            max(READY_WITHIN_S, LEFT_WITHIN_S),
+            state=lambda: "no broker answers for the group" if last is None else str(last),
+            interval_s=0.1,
+        )
+        return f"coordinator: {found}"
+
+    def rest(self, seconds: float) -> None:
+        """Wait for this time, or until the run is stopped."""
+        with suppress(WaitTimeout, Interrupted):
+            wait_until(lambda: False, what="its time", timeout_s=seconds, stop=self.context.stop)
+
+    def require_some(self, members: Mapping[str, ClientProcess]) -> None:
+        """Raise `FaultNotConfirmed` if there is no member."""
+        if not members:
+            raise FaultNotConfirmed(f"{self.fault.kind}: no member of {self.fault.group} runs")

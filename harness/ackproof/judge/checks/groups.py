@@ -1,0 +1,222 @@
+"""Consumer groups: is there enough evidence to judge them, and do the witnesses of their offsets agree?"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from typing import Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ackproof.experiment.client import COMMAND
+from ackproof.experiment.group_promises import Condition
+from ackproof.judge.checks.committed import deleted_topics, differing, in_sync_logs
+from ackproof.judge.facts import Facts
+from ackproof.judge.groups import GroupFacts, read_groups
+from ackproof.judge.opinion import Opinion, agrees, breaks, lacks, not_judged
+from ackproof.rundir import storage
+from ackproof.rundir.anomalies import GROUP_CLASSES, Anomaly
+from ackproof.rundir.committed import OFFSETS_TOPIC, OffsetsLog
+from ackproof.rundir.groups import (
+    MEMBERSHIP,
+    CommitResult,
+    LogDecision,
+    MembershipEvent,
+    OffsetsRecord,
+)
+from ackproof.rundir.layout import client_folder
+from ackproof.rundir.ledger import parts
+from ackproof.rundir.partition import TopicPartition
+from ackproof.rundir.parts import has_end
+
+_NONE: Final = -1
+
+
+def check_groups(facts: Facts) -> Iterator[Opinion]:
+    """Yield an opinion of kind `lacks` for evidence of consumer groups that is missing: the file of their ends, members
+    that died, broke their contract or did not close their ledger, committed offsets, a whole output, the end of the
+    input. Yields `not judged` for what the audit could not count. Nothing is yielded without groups."""
+    specs = facts.case.experiment.workload.groups
+    if not specs:
+        return
+    file = facts.groups
+    if file is None:
+        yield lacks("the run has no file of what became of its consumer groups: observed/groups.json")
+        return
+    for name in sorted(specs.keys() - {end.group for end in file.groups}):
+        yield lacks(f"group {name}: the run does not say what became of it", subject=f"group {name}")
+    for text, client in _members(facts):
+        yield lacks(text, subject=client)
+    for client, breach in file.breaches:
+        yield lacks(f"member {client} breaks the contract of docs/clients.md: {breach}", subject=client)
+    for group in read_groups(facts):
+        yield from (lacks(text, subject=f"group {group.name}") for text in _ends(group))
+        yield from _uncounted(group)
+
+
+def _members(facts: Facts) -> Iterator[tuple[str, str]]:
+    """Yield what is missing of each member, as a sentence, with the client's id."""
+    assert facts.groups is not None
+    for one in facts.groups.members:
+        name = f"member {one.client} of group {one.group}"
+        words = f": {one.last_words.splitlines()[-1]}" if one.last_words.strip() else ""
+        if one.killed:
+            continue
+        if not one.asked:
+            yield f"{name} ended by itself with status {one.status}{words}", one.client
+        elif one.status:
+            yield f"{name} was asked to stop and ended with status {one.status}{words}", one.client
+        elif not has_end(facts.run.deliveries / client_folder(one.client)):
+            yield f"{name} was not killed, and its ledger does not say that it closed", one.client
+
+
+def _ends(group: GroupFacts) -> Iterator[str]:
+    end, recovery = group.end, group.facts.recovery
+    if end.committed.reason:
+        yield f"group {group.name}: no committed offsets could be asked for: {end.committed.reason}"
+    if end.problem:
+        yield f"group {group.name}: its output could not be read whole: {end.problem}"
+    stalled = recovery is not None and any(
+        one.group == group.name for one in recovery.of_class(Anomaly.STALLED)
+    )
+    if not end.caught_up and not stalled:
+        behind = sum(
+            end_offset - max(end.committed.of_partition.get(TopicPartition(topic, partition), 0), 0)
+            for topic, partition, end_offset in end.ends
+        )
+        yield (
+            f"group {group.name} had not caught up after {end.waited_s:.0f} s: {behind:,} offsets remain; give it more "
+            f"time with settle, more members, or a shorter record_time"
+        )
+
+
+def _uncounted(group: GroupFacts) -> Iterator[Opinion]:
+    counts, subject = group.counts, f"group {group.name}"
+    if counts is None:
+        yield lacks(
+            f"group {group.name}: the audit did not count it; write it again: ackproof audit", subject=subject
+        )
+        return
+    missing = [name for name in GROUP_CLASSES if name not in counts.counts]
+    for reason in counts.reasons:
+        yield not_judged(f"group {group.name}: {reason}", subject=subject)
+    if missing and not counts.reasons:
+        yield not_judged(f"group {group.name}: {', '.join(missing)}: not counted", subject=subject)
+
+
+# -- witnesses of committed offsets ---------------------------------------------------------------------------------
+
+
+def check_group_offsets(facts: Facts) -> Iterator[Opinion]:
+    """Yield an opinion of kind `breaks` if OffsetFetch at rest differs from the last commit in the log of an in-sync
+    replica, or if the coordinator told an offset that no member asked for.
+
+    Healthy differences, and why they are none here: a follower lags while the group works (only logs that end where the
+    coordinator's does are compared, at rest); a commit that timed out at the coordinator is in the logs alone (offsets
+    of commits without an answer are left out); an operator, a program of the user, or automatic commits may commit what
+    no ledger has (those groups are left out).
+    """
+    confirmed = 0
+    for group in read_groups(facts):
+        answer, subject = group.end.committed, f"group {group.name}"
+        conditions = group.conditions
+        why = conditions.get(Condition.OUTSIDE) or conditions.get(Condition.UNSURE, "")
+        if answer.reason or why:
+            if why:
+                yield not_judged(f"group {group.name}: witnesses of its offsets: {why}", subject=subject)
+            continue
+        gone = deleted_topics(facts)
+        unanswered = _unanswered(group)
+        logs = _last_offsets(facts, group)
+        places = {place for log in logs for place in log.of_group(group.name)} | answer.of_partition.keys()
+        loose = {place: unanswered[place] for place in places if place.topic not in gone}
+        found = dict(differing(answer, loose, logs))
+        if not found and Condition.OPERATOR not in conditions:
+            found = dict(_strange(group, gone))
+        if found:
+            more = f" ({len(found)} partitions)" if len(found) > 1 else ""
+            yield breaks(found[min(found)] + more, subject=subject, numbers={"partitions": len(found)})
+        elif in_sync_logs(answer, logs):
+            confirmed += len(loose)
+    if confirmed:
+        yield agrees(
+            f"OffsetFetch and the logs of {OFFSETS_TOPIC} have the same offsets of groups: {confirmed} partitions"
+        )
+
+
+def _unanswered(group: GroupFacts) -> Mapping[TopicPartition, set[int]]:
+    """Return the offsets of commits without an answer, by partition."""
+    found: dict[TopicPartition, set[int]] = defaultdict(set)
+    rows = group.commits.filter(pc.field("result") == int(CommitResult.UNKNOWN))
+    for topic, partition, offset in _positions(rows):
+        found[TopicPartition(topic, partition)].add(offset)
+    return found
+
+
+def _last_offsets(facts: Facts, group: GroupFacts) -> list[OffsetsLog]:
+    """Return the last offsets of a group in each replica's log of its partition of `__consumer_offsets`.
+
+    Of two transactions whose commits overlap, the one that was appended later counts, as in the coordinator
+    (OffsetMetadataManager.replayEndTransactionMarker). A tombstone removes an offset.
+    """
+    assert facts.groups is not None
+    if not facts.run.offsets_log.exists():
+        return []
+    partition = group.end.committed.partition
+    wanted = (pc.field("group") == group.name) & (pc.field("log_partition") == partition)
+    wanted &= pc.field("decision") == int(LogDecision.IN_FORCE)
+    wanted &= pc.field("record").isin([OffsetsRecord.COMMIT.value, OffsetsRecord.REMOVED.value])
+    columns = ["node", "log_offset", "record", "topic", "partition", "offset"]
+    rows = storage.read_rows([facts.run.offsets_log], columns, wanted)
+    key = ["node", "topic", "partition"]
+    last = rows.group_by(key).aggregate([("log_offset", "max")]).rename_columns([*key, "log_offset"])
+    offsets: dict[int, list[tuple[str, str, int, int]]] = defaultdict(list)
+    for row in rows.join(last, [*key, "log_offset"], join_type="left semi").to_pylist():
+        if row["record"] == OffsetsRecord.COMMIT:
+            offsets[row["node"]].append((group.name, row["topic"], row["partition"], row["offset"]))
+    return [
+        OffsetsLog(
+            node=one.node,
+            partition=partition,
+            log_end=one.log_end,
+            offsets=tuple(sorted(offsets[one.node])),
+            reason=one.reason,
+        )
+        for one in facts.groups.histories
+        if one.partition == partition
+    ]
+
+
+def _strange(group: GroupFacts, gone: set[str]) -> Iterator[tuple[TopicPartition, str]]:
+    """Yield each partition for which the coordinator told an offset that no member asked for, with a sentence.
+
+    A member writes each commit down just before it asks for it, so that a killed one has written its last, too.
+    """
+    if group.spec.library == COMMAND or group.spec.commit == "auto":
+        return
+    asked: dict[TopicPartition, set[int]] = defaultdict(set)
+    for topic, partition, offset in _positions(group.commits):
+        asked[TopicPartition(topic, partition)].add(offset)
+    for place, offset in sorted(group.end.committed.of_partition.items()):
+        if place.topic not in gone and offset not in asked[place]:
+            yield (
+                place,
+                f"group {group.name}, {place}: OffsetFetch answered {offset} at rest, which no member asked for",
+            )
+    wanted = (pc.field("event") == MembershipEvent.POSITION.value) & (pc.field("group") == group.name)
+    rows = storage.read_rows(parts(group.facts.run.membership), MEMBERSHIP.names, wanted, MEMBERSHIP)
+    for member, topic, partition, offset in zip(
+        *(rows[name].to_pylist() for name in ("member", "topic", "partition", "offset")), strict=True
+    ):
+        place = TopicPartition(topic, partition)
+        if offset != _NONE and topic not in gone and offset not in asked[place]:
+            text = f"the coordinator told g{member} the committed offset {offset}, which no member asked for"
+            yield place, f"group {group.name}, {place}: {text}"
+
+
+def _positions(rows: pa.Table) -> Iterator[tuple[str, int, int]]:
+    """Yield (topic, partition, offset) of each distinct row."""
+    key = ["topic", "partition", "offset"]
+    distinct = rows.select(key).group_by(key).aggregate([])
+    yield from zip(*(distinct[name].to_pylist() for name in key), strict=True)

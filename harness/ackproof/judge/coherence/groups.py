@@ -1,0 +1,153 @@
+"""Coherence of consumer groups: their members with the case and the timeline, their ledgers with themselves."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Final, NamedTuple
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ackproof.experiment.group_promises import Condition
+from ackproof.judge.facts import Facts
+from ackproof.judge.groups import read_groups
+from ackproof.judge.opinion import Opinion, contradicts, kafka_differs
+from ackproof.rundir.groups import COMMITS, DELIVERIES, MEMBERSHIP, CommitResult, MemberEnd, ProcessingState
+from ackproof.rundir.layout import client_folder
+from ackproof.rundir.ledger import read_parts
+from ackproof.rundir.timeline import seconds
+
+_LATE_NS: Final = 1_000_000_000
+"""Tolerance for rows later than the recorded end of their member: it ends before the harness sees that."""
+_ACCEPTED: Final = int(CommitResult.ACCEPTED)
+_NOT_PROCESSED: Final = int(ProcessingState.NOT_PROCESSED)
+
+
+class _LedgerRule(NamedTuple):
+    """A property that no row of a member's ledger may have. `broken`: mask of the rows that have it."""
+
+    words: str
+    broken: Callable[[pa.Table], pa.ChunkedArray]
+
+
+_DELIVERY_RULES: Final = (
+    _LedgerRule(
+        "were processed before they were delivered",
+        lambda rows: pc.and_(
+            pc.greater_equal(rows["processed_ns"], 0), pc.less(rows["processed_ns"], rows["delivered_ns"])
+        ),
+    ),
+    _LedgerRule(
+        "were processed at no time, or not processed at some time",
+        lambda rows: pc.not_equal(
+            pc.greater_equal(rows["processed_ns"], 0), pc.not_equal(rows["state"], _NOT_PROCESSED)
+        ),
+    ),
+    _LedgerRule("have an offset below 0", lambda rows: pc.less(rows["offset"], 0)),
+)
+_COMMIT_RULES: Final = (
+    _LedgerRule(
+        "were answered before they began",
+        lambda rows: pc.and_(
+            pc.greater_equal(rows["done_ns"], 0), pc.less(rows["done_ns"], rows["begun_ns"])
+        ),
+    ),
+    _LedgerRule(
+        "were accepted without an answer, or with an error",
+        lambda rows: pc.and_(
+            pc.equal(rows["result"], _ACCEPTED),
+            pc.or_(pc.less(rows["done_ns"], 0), pc.not_equal(rows["error"], "")),
+        ),
+    ),
+)
+
+
+def check_groups(facts: Facts) -> Iterator[Opinion]:
+    """Yield an opinion of kind `contradicts` for each member that differs from the case, the timeline or its own
+    ledgers. If members were handed records, or committed offsets, beyond the end of the final read, Kafka contradicts
+    itself: `lacks` in a sealed run, unless the input may have been cut."""
+    if facts.groups is None or not facts.case.experiment.workload.groups:
+        return
+    specs = facts.case.experiment.workload.groups
+    for name, count in Counter(one.client for one in facts.groups.members).items():
+        if count > 1:
+            yield contradicts(f"groups.json lists member {name} {count} times", subject=name)
+    for one in facts.groups.members:
+        if one.group not in specs:
+            text = f"member {one.client} is of group {one.group}, which the case does not have"
+            yield contradicts(text, subject=one.client)
+        yield from (contradicts(text, subject=one.client) for text in _of_member(facts, one))
+    known = {client_folder(one.client) for one in facts.groups.members}
+    for ledger in (facts.run.deliveries, facts.run.commits_ledger, facts.run.membership):
+        for folder in sorted(ledger.glob("client=*")) if ledger.is_dir() else ():
+            if folder.name not in known:
+                where = folder.relative_to(facts.run.path)
+                yield contradicts(f"{where}: of a member that groups.json does not list")
+    yield from map(kafka_differs(sealed=facts.sealed), _beyond_the_end(facts))
+
+
+def _of_member(facts: Facts, member: MemberEnd) -> Iterator[str]:
+    """Yield contradictions in the ledgers of a member. The audit reports parts that cannot be read."""
+    name, folder = f"member {member.client}", client_folder(member.client)
+    ledgers = (
+        (facts.run.deliveries, DELIVERIES, ("delivered_ns", "processed_ns"), _DELIVERY_RULES),
+        (facts.run.commits_ledger, COMMITS, ("begun_ns", "done_ns"), _COMMIT_RULES),
+        (facts.run.membership, MEMBERSHIP, ("t_ns",), ()),
+    )
+    life = facts.lifelines.client(member.client)
+    began = min((event.t_ns for event in life.starts), default=0)
+    ended = max((event.t_ns for event in life.ends), default=None)
+    for ledger, schema, times, rules in ledgers:
+        rows = _read(ledger / folder, schema)
+        if not len(rows):
+            continue
+        others = set(zip(*(pc.unique(rows[key]).to_pylist() for key in ("group", "member")), strict=False))
+        if others != {(member.group, member.member)}:
+            yield f"{name} is number {member.member} of {member.group}, and {ledger.name} has rows of {sorted(others)}"
+        for rule in rules:
+            if count := int(pc.sum(broken := rule.broken(rows)).as_py() or 0):
+                row = rows.slice(pc.index(broken, True).as_py(), 1).to_pylist()[0]
+                where = f"{row['topic']}/{row['partition']} at {row['offset']}"
+                yield f"{name}: {count:,} rows of {ledger.name} {rule.words}, such as {where}"
+        for column in times:
+            known = rows[column].filter(pc.greater_equal(rows[column], 0))
+            first, last = (pc.min_max(known)[key].as_py() for key in ("min", "max"))
+            if first is not None and first < began:
+                yield f"{name} began at {seconds(began)}, and {column} in {ledger.name} is {seconds(first)}"
+            if last is not None and ended is not None and last > ended + _LATE_NS:
+                yield f"{name} had ended by {seconds(ended)}, and {column} in {ledger.name} is {seconds(last)}"
+
+
+def _read(folder: Path, schema: pa.Schema) -> pa.Table:
+    try:
+        return read_parts(folder, schema).select(schema.names)
+    except (OSError, pa.ArrowException, KeyError):
+        return schema.empty_table()
+
+
+def _beyond_the_end(facts: Facts) -> Iterator[str]:
+    """Yield what members were handed, or asked to commit, beyond the end of the final read.
+
+    Only of input that cannot have been cut: there, what was below the high watermark stays. An offset that no member
+    asked for is Kafka's (`judge.checks.groups`).
+    """
+    reads = facts.final_read.partitions if facts.final_read is not None else ()
+    ends = {(read.topic, read.partition): read.end for read in reads if read.complete}
+    for group in read_groups(facts):
+        if {Condition.INPUT, Condition.OPERATOR, Condition.OUTSIDE} & group.conditions.keys():
+            continue
+        for ledger, schema, did, past in (
+            (facts.run.deliveries, DELIVERIES, "was handed", 1),
+            (facts.run.commits_ledger, COMMITS, "asked to commit", 0),
+        ):
+            rows = _read(ledger, schema)
+            mine = rows.filter(pc.equal(rows["group"], group.name)).group_by(["topic", "partition"])
+            for row in mine.aggregate([("offset", "max")]).to_pylist():
+                end = ends.get((row["topic"], row["partition"]))
+                if end is not None and row["offset_max"] + past > end:
+                    yield (
+                        f"group {group.name} {did} offset {row['offset_max']} of {row['topic']}/{row['partition']}, "
+                        f"and the final read ends at {end}"
+                    )

@@ -1,0 +1,48 @@
+"""What the audit must know of consumer groups, worked out before it from the case."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from ackproof.experiment.case import Case
+from ackproof.experiment.kafka import line_of
+from ackproof.plan.cases import case_from_json
+from ackproof.rundir.documents import CaseFile
+from ackproof.rundir.groups import GroupPlan, GroupsPlanFile
+from ackproof.rundir.layout import CaseDir
+
+_ASSIGNMENT_EPOCHS: Final = (4, 3)
+"""First release line that compares a commit with the epoch of the partition's assignment: class ConsumerGroup,
+`createAssignmentEpochValidator`."""
+
+
+def work_out_group_plans(run: CaseDir) -> None:
+    """Remove an older `groups-plan.json` of a run, and write a new one before its audit; none without groups.
+
+    Raises `BadInput` for facts of a run that cannot be read, and OSError.
+    """
+    run.groups_plan.unlink(missing_ok=True)
+    if not run.case_json.exists():
+        return
+    case = case_from_json(CaseFile.load(run.case_json).resolved)
+    if case.planned.workload.groups:
+        GroupsPlanFile(groups=tuple(_plan_group(case, name) for name in case.planned.workload.groups)).save(
+            run.groups_plan
+        )
+
+
+def _plan_group(case: Case, name: str) -> GroupPlan:
+    workload = case.planned.workload
+    spec = workload.groups[name]
+    outputs = {group.output for group in workload.groups.values()}
+    written = workload.producers.topics or tuple(case.planned.topics)
+    return GroupPlan(
+        group=name,
+        topics=spec.topics or tuple(topic for topic in written if topic not in outputs),
+        commit=spec.commit,
+        protocol=spec.protocol,
+        isolation=spec.isolation,
+        output=spec.output or "",
+        committed_read=spec.isolation == "read_committed" and workload.producers.transaction_size is not None,
+        assignment_epochs=any(line_of(build.version).number >= _ASSIGNMENT_EPOCHS for build in case.builds),
+    )

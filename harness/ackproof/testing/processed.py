@@ -1,0 +1,117 @@
+"""What consumer groups of the code under test made of acknowledged records: `Ledger.assert_processed`."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, Literal, TypeAlias
+
+from ackproof.base.errors import BadInput
+from ackproof.rundir.outcome import Outcome
+from ackproof.rundir.partition import TopicPartition
+from ackproof.testing.book import Attempt, Book, Place, Read
+
+Promise: TypeAlias = Literal["at least once", "at most once", "exactly once"]
+_MOST: Final = 10
+
+
+@dataclass(frozen=True)
+class Record:
+    """An acknowledged record that is in the log. `attempt`: the produce call that made it."""
+
+    place: Place
+    attempt: Attempt
+
+
+def acknowledged_records(book: Book, final: Sequence[Read]) -> list[Record]:
+    """Return the acknowledged records of a test, without those of aborted transactions, as the final read has them, in
+    the order of partitions and offsets."""
+    found = []
+    for read in final:
+        attempt = book.find_attempt(read.identity.producer, read.identity.seq)
+        if attempt is not None and attempt.outcome is Outcome.ACKED and not attempt.given_up:
+            found.append(Record(Place(read.topic, read.partition, read.offset), attempt))
+    return sorted(found, key=lambda one: one.place)
+
+
+def place_of(message: Any) -> Place:  # noqa: ANN401 — a message of any client library
+    """Return topic, partition and offset of a message of confluent-kafka, or of a record of kafka-python or aiokafka.
+
+    Raises TypeError for anything else.
+    """
+    try:
+        values = [getattr(message, name) for name in Place._fields]
+    except AttributeError:
+        raise TypeError(f"expected a message that a consumer returned, not {message!r}") from None
+    return Place(*(value() if callable(value) else value for value in values))
+
+
+def mark_processed(book: Book, message: Any, group: str | None) -> None:  # noqa: ANN401 — of any client library
+    """Note that a group's code processed this message. `group` None: the only one of the book's consumers.
+
+    Raises `BadInput` if the book's consumers are in several groups, or in none.
+    """
+    groups = {name for name in book.reader_groups if name}
+    if group is None and len(groups) != 1:
+        raise BadInput(
+            f"name the group: consumers of this ledger are in {', '.join(sorted(groups)) or 'none'}"
+        )
+    whose = group if group is not None else groups.pop()
+    book.processed.append((whose, place_of(message)))
+
+
+def judge_group(
+    book: Book,
+    group: str,
+    committed: Mapping[TopicPartition, int],
+    records: Sequence[Record],
+    promise: Promise,
+    *,
+    caught_up: bool,
+    tell: Callable[[Attempt], str],
+) -> list[str]:
+    """Return lines about the records that this group did not process as `promise` says; none if it did.
+
+    A record counts if the group committed past it. It was processed as often as the test marked it; without any mark
+    for the group, as often as a consumer of the group was handed it. `caught_up`: records of its partitions that it did
+    not commit past count too. `tell`: a record in words.
+    """
+    handed = Counter(
+        Place(read.topic, read.partition, read.offset)
+        for reads, name in zip(book.readers, book.reader_groups, strict=True)
+        if name == group
+        for read in reads
+    )
+    marks = Counter(place for name, place in book.processed if name == group)
+    done = marks or handed
+    past: list[Record] = []
+    ahead: list[Record] = []
+    for record in records:
+        topic, partition, offset = record.place
+        if (end := committed.get(TopicPartition(topic, partition))) is not None:
+            (past if offset < end else ahead).append(record)
+    lists: list[tuple[str, list[Record]]] = []
+    if promise != "at most once":
+        missing = [one for one in past if not done[one.place]]
+        lists.append(("committed past, never handed over", [one for one in missing if not handed[one.place]]))
+        lists.append(
+            ("committed past, handed over, not processed", [one for one in missing if handed[one.place]])
+        )
+    if promise != "at least once":
+        lists.append(("processed more than once", [one for one in past + ahead if done[one.place] > 1]))
+    if caught_up:
+        lists.append(("not committed past", ahead))
+    lines = [
+        line
+        for what, found in lists
+        if found
+        for line in [
+            f"{what}: {len(found)}",
+            *(f"  {one.place}: {tell(one.attempt)}" for one in found[:_MOST]),
+            *([f"  … and {len(found) - _MOST} more"] if len(found) > _MOST else []),
+        ]
+    ]
+    offsets = ", ".join(f"{place} {offset}" for place, offset in sorted(committed.items()))
+    begin = f"group {group} did not process every record {promise} (committed offsets: {offsets})."
+    return [begin, *lines] if lines else []

@@ -1,0 +1,279 @@
+"""The story of a record in consumer groups: who was handed it, who processed it, whose commit went past it, and its
+copies in the output.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from functools import cache
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ackproof.base.errors import BadInput
+from ackproof.rundir.anomalies import TABLE
+from ackproof.rundir.anomaly_terms import Unit
+from ackproof.rundir.groups import (
+    COMMITS,
+    DELIVERIES,
+    MEMBERSHIP,
+    OFFSETS_LOG,
+    CommitResult,
+    GroupEnd,
+    GroupsFile,
+    LogDecision,
+    MembershipEvent,
+    OffsetsRecord,
+    ProcessingState,
+)
+from ackproof.rundir.layout import CaseDir
+from ackproof.rundir.ledger import parts
+from ackproof.rundir.lifelines import Lifelines
+from ackproof.rundir.partition import TopicPartition
+from ackproof.rundir.schema import GROUP_FINDINGS
+from ackproof.rundir.service import OUTPUT
+from ackproof.rundir.timeline import seconds
+from ackproof_reports.incidents import MemberLife, reset_text
+from ackproof_reports.mechanics import Row
+from ackproof_reports.rows import read_matching
+from ackproof_reports.wording import joined, number, plural
+
+Record = tuple[int, int]
+"""Producer and seq."""
+_STATES = {
+    ProcessingState.ABORTED: ", in a transaction that was aborted",
+    ProcessingState.UNKNOWN: ", in a transaction whose outcome is unknown",
+}
+_FATES = frozenset({"killed", "paused", "slowed", "fault", "lost", "refused", "unknown"})
+_MOST_FATES = 3
+_NEAR_COMMITS = 6
+"""Number of commits that are told before and after the one of a finding."""
+
+
+class GroupStories:
+    """Rows of the members' ledgers about the requested records, read at once. `whom`: (producer, seq) of each.
+
+    Raises `BadInput` if a file cannot be read.
+    """
+
+    def __init__(self, run: CaseDir, lines: Lifelines, whom: Collection[Record]) -> None:
+        self.run = run
+        file = GroupsFile.load(run.groups) if run.groups.exists() else GroupsFile()
+        self.ends = file.groups
+        self._life = cache(lambda member: MemberLife(run, lines, f"g{member}"))
+        which = pc.field("producer").isin([who[0] for who in whom]) & pc.field("seq").isin(
+            [who[1] for who in whom]
+        )
+        self.deliveries = _by_record(read_matching(parts(run.deliveries), DELIVERIES, which))
+        self.copies = {
+            one.group: _by_record(read_matching([path], OUTPUT, which))
+            for one in self.ends
+            if (path := run.group_output(one.group)).exists()
+        }
+        self._of_partition = cache(self._read_partition)
+
+    def moments(self, who: Record) -> Iterator[tuple[int, str]]:
+        """Yield (ns since the run's start, text) of each delivery, processing and covering commit of a record."""
+        covered: dict[tuple[str, str, int, int], None] = {}
+        for row in self.deliveries.get(who, ()):
+            member = _member(row)
+            yield (
+                row["delivered_ns"],
+                f"handed to {member}: {_place(row)}, batch {row['batch']}, generation {row['generation']}",
+            )
+            if row["processed_ns"] >= 0:
+                state = _STATES.get(ProcessingState(row["state"]), "")
+                yield row["processed_ns"], f"processed by {member}, batch {row['batch']}{state}"
+            covered[row["group"], row["topic"], row["partition"], row["offset"]] = None
+        for group, topic, partition, offset in covered:
+            if (commit := self._commit_past(group, TopicPartition(topic, partition), offset)) is not None:
+                yield commit["done_ns"], f"group {group}: {_commit(commit)} covers it"
+
+    def facts(self, who: Record, spots: Sequence[tuple[str, int, int]]) -> Iterator[str]:
+        """Yield what each group made of a record, a paragraph each, and its copies in the output. `spots`: topic,
+        partition and offset of each place in which it was acknowledged or read."""
+        for end in self.ends:
+            of_group = [row for row in self.deliveries.get(who, ()) if row["group"] == end.group]
+            input_places = {(topic, partition) for topic, partition, _ in end.ends}
+            for topic, partition, offset in spots:
+                rows = [
+                    row
+                    for row in of_group
+                    if (row["topic"], row["partition"], row["offset"]) == (topic, partition, offset)
+                ]
+                if rows or (topic, partition) in input_places:
+                    yield self._fate(end, TopicPartition(topic, partition), offset, rows)
+            if end.group in self.copies:
+                found = self.copies[end.group].get(who, [])
+                where = joined(
+                    [f"partition {row['partition']} offset {number(row['offset'])}" for row in found[:5]]
+                )
+                told = f"{plural(len(found), 'copy', 'copies')}: {where}" if found else "no copy of it"
+                yield f"the output of group {end.group} has {told}"
+
+    def _fate(self, end: GroupEnd, place: TopicPartition, offset: int, rows: Sequence[Row]) -> str:
+        done = [
+            row
+            for row in rows
+            if ProcessingState(row["state"]) in (ProcessingState.EFFECTIVE, ProcessingState.UNKNOWN)
+        ]
+        committed = end.committed.of_partition.get(place, -1)
+        past = committed > offset
+        commit = self._commit_past(end.group, place, offset)
+        told = [f"group {end.group} " + _done(done, len(rows))]
+        if not done or len(done) > 1:
+            told += [self._handed(row) for row in rows] or ["no member was handed it"]
+            told += list(self._resets(end.group, place, offset))
+        if past and commit is not None:
+            told.append(f"{_commit(commit)} went past it")
+        elif past:
+            told.append("no commit in a member's ledger went past it")
+        if end.committed.reason:
+            told.append(f"its committed offset is unknown: {end.committed.reason}")
+        elif committed < 0:
+            told.append("at the end it has no committed offset there")
+        else:
+            told.append(
+                f"at the end its committed offset is {number(committed)}, {'' if past else 'not '}past it"
+            )
+        return "; ".join(told)
+
+    def _handed(self, row: Row) -> str:
+        """Return to whom a record was handed, and what happened to that member next."""
+        incidents = self._life(row["member"]).incidents
+        fates = [one for one in incidents if one.kind in _FATES and one.t_ns >= row["delivered_ns"]]
+        then = joined([f"{one} at {seconds(one.t_ns)}" for one in fates[:_MOST_FATES]])
+        text = f"{_member(row)} was handed it at {seconds(row['delivered_ns'])} (batch {row['batch']})"
+        return text + (f", then: {then}" if then else "")
+
+    def _resets(self, group: str, place: TopicPartition, offset: int) -> Iterator[str]:
+        for row in self._of_partition(place)[1]:
+            if (
+                row["group"] == group
+                and row["event"] == MembershipEvent.RESET
+                and row["from_offset"] <= offset < row["offset"]
+            ):
+                yield f"{_member(row)} passed over it at {seconds(row['t_ns'])}: reset {reset_text(row)}"
+
+    def _commit_past(self, group: str, place: TopicPartition, offset: int) -> Row | None:
+        """Return the first accepted commit of a group behind this offset of a partition; None without one."""
+        return next(
+            (
+                row
+                for row in self._of_partition(place)[0]
+                if row["group"] == group and row["offset"] > offset and row["result"] == CommitResult.ACCEPTED
+            ),
+            None,
+        )
+
+    def _read_partition(self, place: TopicPartition) -> tuple[list[Row], list[Row]]:
+        """Return the commits and the membership events of a partition over all members, each in order of time."""
+        here = (pc.field("topic") == place.topic) & (pc.field("partition") == place.partition)
+        commits = read_matching(parts(self.run.commits_ledger), COMMITS, here).to_pylist()
+        events = read_matching(parts(self.run.membership), MEMBERSHIP, here).to_pylist()
+        return sorted(commits, key=lambda row: max(row["done_ns"], row["begun_ns"])), sorted(
+            events, key=lambda row: row["t_ns"]
+        )
+
+
+def _done(done: Sequence[Row], handed: int) -> str:
+    if not done:
+        return "never processed it"
+    by = joined([f"{_member(row)} at {seconds(row['processed_ns'])}" for row in done])
+    return f"processed it {'once' if len(done) == 1 else f'{len(done)} times'}: {by}"
+
+
+def _member(row: Row) -> str:
+    return f"g{row['member']}"
+
+
+def _place(row: Row) -> str:
+    return f"{row['topic']}/{row['partition']} offset {number(row['offset'])}"
+
+
+def _commit(row: Row) -> str:
+    result = CommitResult(row["result"]).name.lower()
+    kind = "transaction" if row["transaction"] else "commit"
+    at = row["done_ns"] if row["done_ns"] >= 0 else row["begun_ns"]
+    why = f": {row['error']}" if row["error"] else ""
+    return (
+        f"{kind} {row['number']} of {_member(row)} to offset {number(row['offset'])} "
+        f"(generation {row['generation']}, {result} at {seconds(at)}{why})"
+    )
+
+
+def is_commit_class(anomaly: str) -> bool:
+    """Return True for a class whose findings are commits of a group (`tell_commit`), not records."""
+    return anomaly in TABLE and TABLE[anomaly].unit is Unit.COMMIT
+
+
+def tell_commit(run: CaseDir, anomaly: str) -> Iterator[str]:
+    """Yield lines of text about the first finding of a class of commits: commits and events of its partition around it,
+    by time, and the log's records of the commit. Raises `BadInput` if there is no finding, or for an unreadable file.
+    """
+    found = read_matching(run.finding_parts, GROUP_FINDINGS, pc.field("class") == anomaly)
+    if not found.num_rows:
+        raise BadInput(f"{run.path}: no finding of class {anomaly}")
+    first: Row = found.slice(0, 1).to_pylist()[0]
+    place, group = TopicPartition(first["topic"], first["partition"]), first["group"]
+    of_member = "" if first["member"] < 0 else f", g{first['member']}"
+    yield f"{anomaly} ({TABLE[anomaly].short}): group {group}{of_member}, {place} to offset {number(first['offset'])}"
+    here = (pc.field("topic") == place.topic) & (pc.field("partition") == place.partition)
+    of_group = here & (pc.field("group") == group)
+    told = [
+        (max(row["done_ns"], row["begun_ns"]), _commit(row), row)
+        for row in read_matching(parts(run.commits_ledger), COMMITS, of_group).to_pylist()
+    ]
+    told += [
+        (row["t_ns"], f"{_member(row)}: {_event(row)}", {})
+        for row in read_matching(parts(run.membership), MEMBERSHIP, of_group).to_pylist()
+    ]
+    told.sort(key=lambda one: one[0])
+    meant = [
+        at
+        for at, (_, _, row) in enumerate(told)
+        if row and row["offset"] == first["offset"] and first["member"] in (-1, row["member"])
+    ]
+    at = meant[0] if meant else 0
+    numbers = []
+    for t_ns, text, row in told[max(0, at - _NEAR_COMMITS) : at + _NEAR_COMMITS + 1]:
+        yield f"{t_ns / 1e9:9.3f} s  {text}"
+        numbers += [(row["member"], row["number"])] if row and row is told[at][2] else []
+    if first["detail"]:
+        yield f"  {first['detail']}"
+    for member, its_number in numbers:
+        yield from _in_log(run, of_group, member, its_number)
+    yield f"  findings of this class: {found.num_rows}"
+
+
+def _event(row: Row) -> str:
+    match row["event"]:
+        case MembershipEvent.POSITION:
+            return f"was told the committed offset {number(row['offset'])}"
+        case MembershipEvent.RESET:
+            return f"reset {reset_text(row)}"
+    return f"{row['event']}, generation {row['generation']}"
+
+
+def _in_log(run: CaseDir, of_group: pc.Expression, member: int, its_number: int) -> Iterator[str]:
+    if not run.offsets_log.exists():
+        yield "  the logs of __consumer_offsets were not read"
+        return
+    own = of_group & (pc.field("record") == OffsetsRecord.COMMIT)
+    own &= (pc.field("member") == member) & (pc.field("number") == its_number)
+    rows: list[Row] = read_matching([run.offsets_log], OFFSETS_LOG, own).to_pylist()
+    for row in rows:
+        decision = LogDecision(row["decision"]).name.lower().replace("_", " ")
+        yield (
+            f"  log of node {row['node']}: commit {its_number} of g{member} at log offset {row['log_offset']}, "
+            f"generation {row['generation']}, {decision}"
+        )
+    if not rows:
+        yield f"  no replica's log has commit {its_number} of g{member}"
+
+
+def _by_record(table: pa.Table) -> Mapping[Record, list[Row]]:
+    rows: dict[Record, list[Row]] = {}
+    for row in table.to_pylist():
+        rows.setdefault((row["producer"], row["seq"]), []).append(row)
+    return rows

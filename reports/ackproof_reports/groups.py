@@ -1,0 +1,304 @@
+"""Consumer groups of a case: what each counted, and a lane per member over time, drawn without a script."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from itertools import groupby
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ackproof.rundir import storage
+from ackproof.rundir.documents import GroupCounts
+from ackproof.rundir.groups import CommitResult, GroupEnd, MemberEnd, MembershipEvent
+from ackproof.rundir.layout import CaseDir, client_folder
+from ackproof.rundir.ledger import parts
+from ackproof.rundir.lifelines import Lifelines
+from ackproof.rundir.model import PredictedGroupClass
+from ackproof.rundir.partition import TopicPartition
+from ackproof_reports.course import Course, struck_faults
+from ackproof_reports.incidents import Incident, MemberLife
+from ackproof_reports.loading import CaseView
+from ackproof_reports.picture import LANES_WIDTH, LEFT, Bar, ChartData, Lanes, ShownTime, draw_lanes
+from ackproof_reports.wording import joined, number, one_line, plural
+
+LANE: Final = 34
+"""Height of a member's lane."""
+MOST_MEMBERS: Final = 16
+"""Greatest number of members of a group that get lanes."""
+MOST_INCIDENTS: Final = 60
+_BINS: Final = (LANES_WIDTH - LEFT) // 2
+"""Columns into which marks and work are merged: one for two units of the picture."""
+_LETTER: Final = 4.9
+"""Width of a letter of a label."""
+
+Array = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Sign:
+    """A mark in a lane at `x`. `kind`: its CSS class and shape. `text`: what it stands for."""
+
+    x: float
+    kind: str
+    text: str
+
+
+@dataclass(frozen=True)
+class MemberLane:
+    """A member over time. `alive`: bars while its process ran. `owned`: bars of constant assignments. `paused`: bars
+    of faults that froze it. `work`, `commits`: SVG paths of its processing and its accepted commits.
+    """
+
+    name: str
+    y: int
+    alive: tuple[Bar, ...]
+    owned: tuple[Bar, ...]
+    paused: tuple[Bar, ...]
+    work: str
+    commits: str
+    signs: tuple[Sign, ...]
+    said: str
+
+
+@dataclass(frozen=True)
+class ClassRow:
+    """A class of anomalies of one group. `count` None: unknown. `forbidden` None: not judged; `why` says why."""
+
+    anomaly: str
+    count: int | None
+    forbidden: bool | None
+    why: str
+    predicted: PredictedGroupClass | None
+
+
+@dataclass(frozen=True)
+class GroupPage:
+    """The section of one group. `counts` None: it was not audited. `end` None: the run does not say what became of it.
+    `frame`: bands of faults and ticks of the picture; None without lanes. `left_out`: number of members without a lane.
+    `incidents`: in order of time.
+    """
+
+    group: str
+    counts: GroupCounts | None
+    end: GroupEnd | None
+    classes: tuple[ClassRow, ...]
+    frame: Lanes | None = None
+    lanes: tuple[MemberLane, ...] = ()
+    left_out: int = 0
+    incidents: tuple[Incident, ...] = ()
+    incidents_left_out: int = 0
+
+    @property
+    def behind(self) -> str:
+        """Partitions of the input whose end it had not committed, as text; '' if there is none."""
+        if self.end is None:
+            return ""
+        committed = self.end.committed.of_partition
+        lags = [
+            (f"{topic}/{partition}", high - committed.get(TopicPartition(topic, partition), 0))
+            for topic, partition, high in self.end.ends
+        ]
+        return joined([f"{place} by {number(lag)}" for place, lag in lags if lag > 0])
+
+
+def group_pages(
+    case: CaseView, course: Course, picture: ChartData | None, absent: list[str]
+) -> tuple[GroupPage, ...]:
+    """Return the section of each group of a case, in the order of the run; empty without groups.
+
+    `picture`: the chart of the case, whose time axis the lanes have; None: no lanes. If a ledger of the members cannot
+    be read, there are no lanes either, and `absent` gets a sentence.
+    """
+    counted = {one.group: one for one in case.audit.groups} if case.audit else {}
+    ended = {one.group: one for one in case.groups.groups} if case.groups else {}
+    span = _shown_time(picture)
+    members: list[_Member] = []
+    try:
+        if span is not None and case.groups is not None:
+            life = Lifelines.of_events(case.events)
+            members = [_Member(case.run, one, life, course.end_ns, span) for one in case.groups.members]
+    except (OSError, pa.ArrowException) as error:
+        absent.append(f"ledgers of group members: cannot be read: {one_line(str(error), 200)}")
+    return tuple(
+        _page(
+            GroupPage(
+                name, counted.get(name), ended.get(name), tuple(_classes(case, name, counted.get(name)))
+            ),
+            [one for one in members if one.end.group == name],
+            course,
+            span,
+        )
+        for name in dict.fromkeys([*ended, *counted])
+    )
+
+
+def _page(page: GroupPage, members: list[_Member], course: Course, span: ShownTime | None) -> GroupPage:
+    if span is None or not members:
+        return page
+    # Members that something happened to come first, if there is no room for all.
+    chosen = sorted(members, key=lambda one: (-len(one.incidents), one.end.member))[:MOST_MEMBERS]
+    chosen.sort(key=lambda one: one.end.member)
+    incidents = sorted((one for member in members for one in member.incidents), key=lambda one: one.t_ns)
+    return replace(
+        page,
+        frame=draw_lanes(span, struck_faults(course.faults), ()),
+        lanes=tuple(one.lane(at * LANE) for at, one in enumerate(chosen)),
+        left_out=len(members) - len(chosen),
+        incidents=tuple(incidents[:MOST_INCIDENTS]),
+        incidents_left_out=max(0, len(incidents) - MOST_INCIDENTS),
+    )
+
+
+def _classes(case: CaseView, group: str, counts: GroupCounts | None) -> Iterator[ClassRow]:
+    judged = {one.anomaly: one for one in (case.judged.classes if case.judged else ())}
+    answers = case.prediction.groups if case.prediction else ()
+    predicted = {one.anomaly: one for one in answers if one.group == group}
+    for name, count in counts.counts.items() if counts else ():
+        known, ruled = predicted.get(name), judged.get(name)
+        forbidden, why = (ruled.forbidden, ruled.why) if ruled else (None, known.why if known else "")
+        yield ClassRow(name, None if name in case.untold else count, forbidden, why, known)
+
+
+def _shown_time(picture: ChartData | None) -> ShownTime | None:
+    home = picture.data["home"] if picture else None
+    if not isinstance(home, list):
+        return None
+    begin, end = (float(one) * 1e9 for one in home if isinstance(one, int | float))
+    return ShownTime(begin, end) if end > begin else None
+
+
+def last_activity(case: CaseView, absent: list[str]) -> int:
+    """Return the time of the last commit or membership event of a group, in ns since the run's start; 0 without one.
+    If a ledger cannot be read, `absent` gets a sentence."""
+    last = 0
+    try:
+        for folder, column in ((case.run.commits_ledger, "done_ns"), (case.run.membership, "t_ns")):
+            for path in parts(folder):
+                last = max(
+                    last, pc.max(storage.read_table(path, columns=[column]).column(column)).as_py() or 0
+                )
+    except (OSError, pa.ArrowException) as error:
+        absent.append(f"ledgers of group members: cannot be read: {one_line(str(error), 200)}")
+    return last
+
+
+class _Member(MemberLife):
+    """What the files of a run say of one member. Raises OSError, ArrowException if its ledgers cannot be read."""
+
+    def __init__(self, run: CaseDir, end: MemberEnd, life: Lifelines, end_ns: int, span: ShownTime) -> None:
+        super().__init__(run, life, end.client)
+        self.end, self.end_ns, self.span = end, end_ns, span
+        self.processed = 0
+        held = np.zeros(_BINS, np.int64)
+        for path in parts(run.deliveries / client_folder(end.client)):
+            with storage.open_parquet(path) as file:
+                # A member may have any number of rows: they are read piece by piece.
+                for batch in file.iter_batches(columns=["delivered_ns", "processed_ns"]):
+                    came, done = (np.asarray(column, np.int64) for column in batch.columns)
+                    self.processed += int((done >= 0).sum())
+                    held += _counts(span, came, np.where(done >= 0, done, came))
+        self.work = held > 0
+        """For each column whether it was handed records, or held some that it processed later."""
+
+    def lane(self, y: int) -> MemberLane:
+        accepted = self.commits.filter(pc.equal(self.commits.column("result"), CommitResult.ACCEPTED.value))
+        done = np.asarray(accepted.column("done_ns"), np.int64)
+        frozen = [(one.confirmed, one.healed, one.title) for one in self.pauses]
+        told = [f"processed {plural(self.processed, 'record')}", f"{plural(len(done), 'commit')} accepted"]
+        told += [f"{one} at {one.t_ns / 1e9:.1f} s" for one in self.incidents[:8]]
+        return MemberLane(
+            name=self.end.client,
+            y=y,
+            alive=tuple(self._bars(self._lives())),
+            owned=tuple(self._bars(self._assignments())),
+            paused=tuple(self._bars(frozen)),
+            work=_boxes(self.work, y + 16, 5),
+            commits=_ticks(_counts(self.span, done, done) > 0, y + 24, 7),
+            signs=tuple(self._signs()),
+            said=joined(told),
+        )
+
+    def _bars(self, times: Iterable[tuple[int | None, int | None, str]]) -> Iterator[Bar]:
+        """Yield the bar of each interval; an end of None is the end of the run."""
+        for begin, end, text in times:
+            if bar := self.span.bar(begin or 0, self.end_ns if end is None else end, "", text):
+                room = int((bar.width - 4) / _LETTER)
+                short = text if len(text) <= room else f"{text[: room - 1]}…" if room > 3 else ""
+                yield replace(bar, text=short)
+
+    def _lives(self) -> Iterator[tuple[int, int | None, str]]:
+        for event in self.own.starts:
+            ends = (end.t_ns for end in self.own.ends if end.t_ns >= event.t_ns)
+            yield event.t_ns, min(ends, default=None), ""
+
+    def _assignments(self) -> Iterator[tuple[int, int | None, str]]:
+        """Yield begin, end and partitions of each time in which it owned the same ones. A killed member has them until
+        its process ends."""
+        owned: set[TopicPartition] = set()
+        begun = 0
+        for t_ns, rows in groupby(self.membership, lambda row: row["t_ns"]):
+            before = frozenset(owned)
+            for row in rows:
+                place = TopicPartition(row["topic"], row["partition"])
+                if row["event"] == MembershipEvent.ASSIGNED and place.partition >= 0:
+                    owned.add(place)
+                elif row["event"] in (MembershipEvent.REVOKED, MembershipEvent.LOST):
+                    owned.discard(place)
+                elif row["event"] == MembershipEvent.CLOSED:
+                    owned.clear()
+            if owned != before:
+                if before:
+                    yield begun, t_ns, _name_places(before)
+                begun = t_ns
+        if owned:
+            yield begun, max((end.t_ns for end in self.own.ends), default=None), _name_places(owned)
+
+    def _signs(self) -> Iterator[Sign]:
+        places: dict[tuple[float, str], list[Incident]] = {}
+        for one in self.incidents:
+            if (
+                one.kind not in ("paused", "slowed", "over", "fault")
+                and self.span.begin <= one.t_ns <= self.span.end
+            ):
+                places.setdefault((round(self.span.x(one.t_ns) / 4) * 4, one.kind), []).append(one)
+        for (x, kind), found in places.items():
+            yield Sign(x, kind, "; ".join(f"{one.t_ns / 1e9:.3f} s {one}" for one in found[:5]))
+
+
+def _name_places(owned: Iterable[TopicPartition]) -> str:
+    """Return partitions as text: `orders/0, 2`."""
+    named = [
+        f"{topic}/{', '.join(str(place.partition) for place in places)}"
+        for topic, places in groupby(sorted(owned), lambda place: place.topic)
+    ]
+    return "; ".join(named)
+
+
+def _counts(span: ShownTime, begin: Array, end: Array) -> Array:
+    """Return for each column how many of the intervals `begin` … `end` (ns, both included) reach into it."""
+    known = (end >= span.begin) & (begin <= span.end)
+    size = (span.end - span.begin) / _BINS
+    first, last = (
+        np.clip((times[known] - span.begin) // size, 0, _BINS - 1).astype(np.int64) for times in (begin, end)
+    )
+    steps = np.bincount(first, minlength=_BINS + 1) - np.bincount(last + 1, minlength=_BINS + 1)
+    return np.cumsum(steps)[:_BINS]
+
+
+def _ticks(columns: npt.NDArray[np.bool_], y: int, height: int) -> str:
+    """Return an SVG path with a line in each column that is True."""
+    return "".join(f"M{LEFT + 2 * at + 1} {y}v{height}" for at in np.flatnonzero(columns).tolist())
+
+
+def _boxes(columns: npt.NDArray[np.bool_], y: int, height: int) -> str:
+    """Return an SVG path with a box over each run of columns that are True."""
+    edges = np.flatnonzero(np.diff(np.concatenate(([0], columns.astype(np.int8), [0])))).tolist()
+    return "".join(
+        f"M{LEFT + 2 * begin} {y}h{2 * (end - begin)}v{height}h{-2 * (end - begin)}z"
+        for begin, end in zip(edges[::2], edges[1::2], strict=True)
+    )

@@ -1,0 +1,98 @@
+"""What happened to a member of a consumer group: killed, frozen, lost partitions, resets, commits not accepted."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from itertools import groupby
+from typing import Final
+
+import pyarrow as pa
+
+from ackproof.rundir.groups import COMMITS, MEMBERSHIP, CommitResult, MembershipEvent
+from ackproof.rundir.layout import CaseDir, client_folder
+from ackproof.rundir.ledger import read_parts
+from ackproof.rundir.lifelines import Lifelines
+from ackproof.rundir.timeline import ClientDied
+from ackproof_reports.mechanics import Row
+from ackproof_reports.wording import number
+
+_LASTING: Final = {"pause_client": "paused", "slow_member": "slowed"}
+"""Faults under which a member goes on being one, by kind, with the kind of the incident."""
+
+
+@dataclass(frozen=True)
+class Incident:
+    """Something that happened to a member, `t_ns` after the run's start. `kind`: killed, paused, slowed, over (such a
+    fault), fault (another), lost, reset, refused or unknown. `last_ns`: time of the last of `count` alike ones."""
+
+    t_ns: int
+    member: str
+    kind: str
+    text: str
+    last_ns: int = -1
+    count: int = 1
+
+    def __str__(self) -> str:
+        return self.text if self.count == 1 else f"{self.count} times {self.text}"
+
+
+class MemberLife:
+    """What the timeline and the ledgers of a run say of one member, the client `client`, without its deliveries.
+
+    Raises OSError or ArrowException if a ledger cannot be read. `lines`: lifelines of the run.
+    """
+
+    def __init__(self, run: CaseDir, lines: Lifelines, client: str) -> None:
+        self.client = client
+        self.own = lines.client(client)
+        self.faults = [
+            one for one in lines.every_fault.values() if client in one.clients and one.confirmed is not None
+        ]
+        self.pauses = [one for one in self.faults if one.kind in _LASTING]
+        self.commits: pa.Table = read_parts(run.commits_ledger / client_folder(client), COMMITS)
+        self.membership: list[Row] = read_parts(
+            run.membership / client_folder(client), MEMBERSHIP
+        ).to_pylist()
+        found = sorted(self._incidents(), key=lambda one: one.t_ns)
+        self.incidents = tuple(_merged(found))
+        """In order of time."""
+
+    def _incidents(self) -> Iterator[Incident]:
+        name = self.client
+        for fault in self.faults:
+            kind = _LASTING.get(fault.kind) or ("killed" if fault.kind.startswith("kill") else "fault")
+            text = f"{fault.done} by fault {fault.name}, {fault.title}"
+            yield Incident(fault.confirmed or 0, name, kind, text)
+            if fault in self.pauses and fault.healed is not None:
+                yield Incident(fault.healed, name, "over", f"fault {fault.name} over")
+        for event in self.own.ends:
+            if isinstance(event.what, ClientDied):
+                yield Incident(event.t_ns, name, "killed", f"died, status {event.what.status}")
+        for row in self.membership:
+            place = f"{row['topic']}/{row['partition']}"
+            if row["event"] == MembershipEvent.LOST:
+                yield Incident(row["t_ns"], name, "lost", f"lost {place}, generation {row['generation']}")
+            elif row["event"] == MembershipEvent.RESET:
+                yield Incident(row["t_ns"], name, "reset", f"reset {place} {reset_text(row)}")
+        columns = (
+            self.commits.column(column).to_pylist() for column in ("result", "begun_ns", "done_ns", "error")
+        )
+        for result, begun, done, error in zip(*columns, strict=True):
+            if result != CommitResult.ACCEPTED:
+                kind = CommitResult(result).name.lower()
+                text = f"commit {kind}: {error or 'no answer'}"
+                yield Incident(max(begun, done), name, kind, text)
+
+
+def reset_text(row: Row) -> str:
+    """Return a reset of the membership ledger as text: `from 200 to 215: REASON`."""
+    came = "no committed offset" if row["from_offset"] < 0 else number(row["from_offset"])
+    return f"from {came} to {number(row['offset'])}: {row['why']}"
+
+
+def _merged(found: Iterable[Incident]) -> Iterator[Incident]:
+    """Yield incidents in order; those that follow each other and read alike are one, at the time of the first."""
+    for _, alike in groupby(found, lambda one: (one.kind, one.text)):
+        first, *rest = alike
+        yield replace(first, last_ns=rest[-1].t_ns, count=1 + len(rest)) if rest else first

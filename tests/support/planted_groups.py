@@ -1,0 +1,142 @@
+"""A run directory with one consumer group, made by hand: healthy by default, with a function to plant each class.
+
+`expected` counts what the audit must find. No plant touches another if each gets a batch of records of its own.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from ackproof.rundir.groups import MembershipEvent, OffsetsRecord
+
+from .healthy_group import HealthyGroup
+from .written_group import TOPIC
+
+
+@dataclass
+class PlantedGroups(HealthyGroup):
+    """What the run directory will hold; `write` writes it."""
+
+    expected: Counter[str] = field(default_factory=Counter)
+
+    def plant_undelivered(self, partition: int, offset: int) -> None:
+        """No member processed a record: it was not delivered."""
+        self.deliveries.there[partition * self.records + offset] = False
+        self.expected["undelivered"] += 1
+
+    def plant_reset(self, partition: int, first: int, end: int) -> None:
+        """A member that should have gone on at offset `first` was reset to `end`."""
+        at = partition * self.records + np.arange(first, end)
+        self.deliveries.there[at] = False
+        if self.output:
+            self.copies.there[at] = False
+        when = self.deliveries.columns["delivered_ns"][partition * self.records + first].item()
+        self.member_event(
+            MembershipEvent.RESET, partition % self.members, partition, when,
+            from_offset=first, offset=end, why="OFFSET_OUT_OF_RANGE",
+        )  # fmt: skip
+        self.expected["skipped-by-reset"] += end - first
+
+    def plant_redelivered(self, partition: int, offset: int, times: int = 1) -> None:
+        """A record was delivered and processed `times` times more by its member."""
+        for number in range(1, times + 1):
+            row = self.deliveries.row(partition * self.records + offset)
+            later = {name: row[name] + number * 1000 for name in ("delivered_ns", "processed_ns")}
+            self.deliveries.extra.append({**row, **later})
+        self.expected["redelivered"] += times
+
+    def plant_torn(self, partition: int, offset: int) -> None:
+        """A record of a transactional group is not in the output."""
+        self.copies.there[partition * self.records + offset] = False
+        self.expected["torn-output"] += 1
+
+    def plant_uncommitted_output(self, partition: int, count: int) -> None:
+        """The group's last commit of a partition is missing, but not the output: `count` records."""
+        self.committed[partition] = self.records - count
+        self.expected["torn-output"] += count
+        self.expected["regressed-commit"] += 1
+
+    def plant_doubled(self, partition: int, offset: int, times: int = 1) -> None:
+        """The output has a record `times` times more."""
+        row = self.copies.row(partition * self.records + offset)
+        for _ in range(times):
+            self.copies.extra.append({**row, "offset": self.records + len(self.copies.extra)})
+        self.expected["doubled-output"] += times
+
+    def plant_lost_commit(self, partition: int, batch: int) -> None:
+        """A commit was accepted, and no log has it. It is not the last one of the partition."""
+        at = partition * self.batches + batch
+        member, number = (self.commits.columns[name][at] for name in ("member", "number"))
+        self.log.there[self.log.find(member=member, number=number)] = False
+        self.expected["lost-commit"] += 1
+
+    def plant_regressed_log(self, partition: int, batch: int) -> None:
+        """The member committed a lower offset behind the commit of a batch, which was accepted; then it went on."""
+        at = partition * self.batches + batch
+        row = self.commits.row(at)
+        number = 10**6 + len(self.commits.extra)
+        (where,) = self.log.find(member=row["member"], number=row["number"])
+        times = {"begun_ns": row["done_ns"] + 1000, "done_ns": row["done_ns"] + 2000}
+        self.commits.extra.append({**row, **times, "number": number, "offset": row["offset"] - 5})
+        record = self.log.row(where)
+        self.log.extra.append(
+            {**record, "log_offset": record["log_offset"] + 1, "decided_at": -1, "producer_id": -1,
+             "offset": record["offset"] - 5, "number": number}
+        )  # fmt: skip
+        self.expected["regressed-commit"] += 1
+
+    def plant_regressed_position(self, partition: int, batch: int) -> None:
+        """A member was told a lower offset than the one that was accepted for a batch, and is assigned again."""
+        row = self.commits.row(partition * self.batches + batch)
+        when = row["done_ns"] + 1000
+        self.member_event(MembershipEvent.REVOKED, row["member"], partition, when)
+        self.member_event(MembershipEvent.ASSIGNED, row["member"], partition, when + 1000)
+        self.member_event(
+            MembershipEvent.POSITION, row["member"], partition, when + 2000, offset=row["offset"] - 3
+        )
+        self.expected["regressed-commit"] += 1
+
+    def plant_zombie(self, partition: int) -> None:
+        """A member committed with an older generation behind the last one, the same offset as before."""
+        row = self.commits.row(partition * self.batches + self.batches - 1)
+        number = 10**6 + len(self.commits.extra)
+        old = {"generation": 0, "generation_after": 0, "number": number}
+        at = self.over_ns + len(self.commits.extra) * 1000
+        self.commits.extra.append({**row, **old, "begun_ns": at, "done_ns": at + 500})
+        self.log_record(
+            self.log_end, OffsetsRecord.COMMIT, topic=TOPIC, partition=partition, offset=row["offset"],
+            member=row["member"], number=number, generation=0,
+        )  # fmt: skip
+        self.expected["zombie-commit"] += 1
+
+    def plant_two_owners(self, partition: int, offset: int) -> None:
+        """Another member is assigned the partition too, processes the record there, and its commit is accepted.
+
+        The record was then processed twice, and is a record of two owners. So are all of the batches of its owner that
+        fall in that time: none but this one if the batch has one record. The other member is assigned 1 µs before the
+        record's processing, and commits 1 µs after it.
+        """
+        at = partition * self.records + offset
+        row = self.deliveries.row(at)
+        other, when = (row["member"] + 1) % self.members, row["processed_ns"]
+        self.member_event(MembershipEvent.ASSIGNED, other, partition, when - 1000)
+        self.member_event(MembershipEvent.REVOKED, other, partition, when + 3000)
+        times = {"delivered_ns": when - 500, "processed_ns": when + 500}
+        self.deliveries.extra.append({**row, **times, "member": other})
+        batch = offset // self.batch
+        of_batch = self.commits.row(partition * self.batches + max(0, batch - 1))
+        number = 10**6 + len(self.commits.extra)
+        self.commits.extra.append(
+            {**of_batch, "member": other, "number": number, "begun_ns": when + 1000, "done_ns": when + 2000}
+        )
+        (where,) = self.log.find(member=of_batch["member"], number=of_batch["number"])
+        record = self.log.row(where)
+        self.log.extra.append(
+            {**record, "log_offset": record["log_offset"] + 1, "decided_at": -1, "producer_id": -1,
+             "member": other, "number": number}
+        )  # fmt: skip
+        self.expected["two-owners"] += 1
+        self.expected["redelivered"] += 1
