@@ -93,7 +93,8 @@ def _work(cluster: ProcessCluster) -> tuple[str, ...]:
     for commit in (True, False, True, False):
         members.transact(copier, producer, commit=commit)
     copier.close()
-    AdminClient({"bootstrap.servers": cluster.bootstrap}).delete_consumer_groups(["gone"])["gone"].result(30)
+    admin = AdminClient({"bootstrap.servers": cluster.bootstrap})
+    admin.delete_consumer_groups(["gone"])["gone"].result(30)
     if cluster.spec.kafka.version == OLDER:
         return "classic", "gone", "copier"
     first = members.join("modern", group_protocol="consumer")

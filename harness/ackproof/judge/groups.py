@@ -17,6 +17,7 @@ import pyarrow.compute as pc
 from ackproof.experiment.group import GroupSpec
 from ackproof.experiment.group_promises import Condition, conditions_of, rule_group
 from ackproof.experiment.promises import Promises, Ruling
+from ackproof.faults.groups.offsets import ResetOffsets
 from ackproof.judge.checks.committed import (
     deleted_topics,
     why_elections_unknown,
@@ -47,8 +48,6 @@ from ackproof.rundir.partition import TopicPartition
 from ackproof.rundir.schema import GROUP_FINDINGS
 
 _SAMPLES: Final = 3
-_OPERATORS: Final = frozenset({"reset_offsets", "delete_offsets", "delete_group"})
-"""Kinds of faults that do what an operator does to the offsets of a group."""
 _FORGERS: Final = frozenset({"answer_request"})
 """Kinds of faults that answer requests in the place of a broker: an accepted commit may never have reached one."""
 _FORBIDDEN: Final = {Chance.IMPOSSIBLE: True, Chance.POSSIBLE: False, Chance.UNKNOWN: None}
@@ -56,7 +55,7 @@ _FORBIDDEN: Final = {Chance.IMPOSSIBLE: True, Chance.POSSIBLE: False, Chance.UNK
 
 @dataclass(frozen=True)
 class GroupFacts:
-    """What is known of one group of a run. `counts`: of the audit; None if it counted nothing of the group."""
+    """Facts of one group of a run. `counts`: of the audit; None if it counted nothing of the group."""
 
     facts: Facts
     name: str
@@ -101,6 +100,9 @@ class GroupFacts:
         """Return the conditions that hold for a class with findings: those of `conditions`, and those that the
         findings and ledgers of the class decide."""
         more: dict[Condition, str] = {}
+        if outsiders := self._outsiders:
+            member, number = min(outsiders)
+            more[Condition.OUTSIDER] = f"commit {number} of member g{member}"
         resets = self.resets
         if anomaly in (Anomaly.REDELIVERED, Anomaly.DOUBLED_OUTPUT):
             back = resets.filter(pc.field("offset") < pc.field("from_offset"))
@@ -133,9 +135,21 @@ class GroupFacts:
         wanted = pc.field("group") == self.name
         return storage.read_rows(parts(self.facts.run.commits_ledger), COMMITS.names, wanted, COMMITS)
 
+    @cached_property
+    def _outsiders(self) -> set[tuple[int, int]]:
+        """(member, number) of commits that may have been accepted without a generation.
+
+        A library that was thrown out forgets member and generation before it tells the application, and sends neither
+        (librdkafka: rd_kafka_cgrp_set_member_id).
+        """
+        result, before, after = (pc.field(name) for name in ("result", "generation", "generation_after"))
+        accepted = result == int(CommitResult.ACCEPTED)
+        sent = (before < 0) & (result != int(CommitResult.REFUSED))
+        return _committers(self.commits.filter(sent | (accepted & (after < 0))))
+
     def _operator(self) -> str:
         for fault in self.facts.case.faults:
-            if fault.kind in _OPERATORS:
+            if isinstance(fault, ResetOffsets) and fault.group == self.name:
                 return f"fault {fault.number} ({fault.kind})"
         gone = deleted_topics(self.facts) & set(self.topics)
         return f"{', '.join(sorted(gone))} was deleted, and its offsets with it" if gone else ""
@@ -202,14 +216,14 @@ class GroupFacts:
         return place in self.facts.metadata_log.states and self.facts.run.offsets_log.exists()
 
     def _lowered(self, places: set[TopicPartition]) -> tuple[dict[TopicPartition, int], set[TopicPartition]]:
-        """Return the partitions where a repeated or unanswered commit lowered the offset in the log, with that offset,
+        """Return the partitions where a commit that nothing fences lowered the offset in the log, with that offset,
         and those where anything did."""
         loose: dict[TopicPartition, int] = {}
         lowered: set[TopicPartition] = set()
         if not self.facts.run.offsets_log.exists():
             return loose, lowered
         unknown = self.commits.filter(pc.field("result") == int(CommitResult.UNKNOWN))
-        unanswered = set(zip(unknown["member"].to_pylist(), unknown["number"].to_pylist(), strict=True))
+        unfenced = _committers(unknown) | self._outsiders
         columns = ["node", "log_offset", "record", "topic", "partition", "offset", "member", "number"]
         wanted = (pc.field("group") == self.name) & (pc.field("decision") == int(LogDecision.IN_FORCE))
         rows = storage.read_rows([self.facts.run.offsets_log], columns, wanted)
@@ -225,7 +239,7 @@ class GroupFacts:
             who = (node, place, row["member"], row["number"])
             if row["offset"] < last.get((node, place), -1):
                 lowered.add(place)
-                if row["member"] >= 0 and (who in seen or who[2:] in unanswered):
+                if row["member"] >= 0 and (who in seen or who[2:] in unfenced):
                     loose[place] = row["offset"]
             last[node, place] = row["offset"]
             seen.add(who)
@@ -332,6 +346,11 @@ def opinions_on_groups(judged: Iterable[GroupJudgement]) -> Iterator[Opinion]:
         elif one.count and one.ruling.chance is Chance.UNKNOWN:
             text = f"{one.text}. Neither forbidden nor allowed: {one.ruling.why}"
             yield stays_open(text, subject=one.anomaly, numbers=numbers)
+
+
+def _committers(rows: pa.Table) -> set[tuple[int, int]]:
+    """Return (member, number) of commits, as `COMMITS`."""
+    return set(zip(rows["member"].to_pylist(), rows["number"].to_pylist(), strict=True))
 
 
 def _describe_samples(found: pa.Table) -> str:

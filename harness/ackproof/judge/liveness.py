@@ -136,8 +136,14 @@ def _of_stalled(facts: Facts, one: Unrecovered) -> str:
     """
     spec = facts.case.experiment.workload.groups.get(one.group)
     end = next((end for end in facts.groups.groups if end.group == one.group), None) if facts.groups else None
-    if spec is None or end is None:
-        return "the run does not say what became of the group"
+    if spec is None:
+        return ""
+    if end is None:
+        return (
+            "it takes time for each record, and the run does not say how many remain"
+            if spec.record_time
+            else ""
+        )
     committed = end.committed.of_partition
     lag = sum(
         most - max(committed.get(TopicPartition(topic, number), 0), 0) for topic, number, most in end.ends

@@ -100,19 +100,18 @@ def read_at_rest(folder: Path, read: Callable[[Sequence[Path]], T]) -> tuple[T |
 
     `read` is called again if the log cleaner replaced segments meanwhile.
     """
-    reason = ""
     for _ in range(_CHANGES):
+        before = segments(folder)
+        found, reason = None, ""
         try:
-            before = [segment.path for segment in segments(folder)]
-            found = read(before)
-            if before == [segment.path for segment in segments(folder)]:
-                return found, ""
-            reason = "the log cleaner replaces its segments"
+            found = read([segment.path for segment in before])
         except OSError as error:
             reason = f"{error.filename}: {error.strerror}"
         except (ValueError, struct.error) as error:
             reason = str(error)
-    return None, reason
+        if before == segments(folder):
+            return found, reason
+    return None, "the log cleaner replaces its segments"
 
 
 @dataclass

@@ -295,6 +295,9 @@ def not_seen(quantity: str, spec: ExperimentSpec) -> str | None:
         if ask.place.partition >= topic.partitions:
             count = f"{ask.place.topic} has {topic.partitions} partitions, counted from 0"
             return f"{ask.place} does not exist; {count}"
+    if ask.group is not None and ask.group not in spec.workload.groups:
+        there = f"there is {', '.join(spec.workload.groups)}" if spec.workload.groups else "there is none"
+        return f"group '{ask.group}' does not exist; {there}"
     return _wrong_node(ask, spec) or _why_unseen(ask, spec)
 
 

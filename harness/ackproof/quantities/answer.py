@@ -93,10 +93,11 @@ def rows(evidence: Evidence, *, partitions: bool = True) -> Iterator[Row]:
     places = sorted(evidence.samples_of) if partitions else []
     nodes = sorted({node for sample in evidence.samples for node in sample.replicas})
     viewers = sorted({told.viewer for one in evidence.rounds for told in one.told})
+    groups = [end.group for end in evidence.groups.groups] if evidence.groups is not None else []
     for quantity in VOCABULARY.values():
         if not _looked_for(quantity, evidence):
             continue
-        for ask in _asks(quantity, [None, *places], sorted(evidence.faults), nodes, viewers):
+        for ask in _asks(quantity, [None, *places], sorted(evidence.faults), nodes, viewers, groups):
             for window in _WINDOWS if quantity.windows else (WHOLE,):
                 value = measured(evidence, ask, window)
                 name, place = str(replace(ask, place=None)), "" if ask.place is None else str(ask.place)
@@ -112,6 +113,7 @@ def _looked_for(quantity: Quantity, evidence: Evidence) -> bool:
         Witness.BROKERS: evidence.rounds,
         Witness.SOURCES: evidence.fetching,
         Witness.COMMITS: evidence.commits,
+        Witness.GROUPS: evidence.groups.groups if evidence.groups is not None else (),
     }
     return quantity.needs not in made_of or bool(made_of[quantity.needs])
 
@@ -122,19 +124,21 @@ def _asks(
     faults: Sequence[int],
     nodes: Sequence[int],
     viewers: Sequence[int],
+    groups: Sequence[str],
 ) -> Iterator[Ask]:
     above = ABOVE_S if Argument.ABOVE in quantity.required else None
     shows = _ANY if Argument.SHOWS in quantity.required else None
     if shows is not None and quantity.compared is Unit.SECONDS:
         return  # every latency is above 0
-    for fault, node, viewer, place in product(
+    for fault, node, viewer, group, place in product(
         faults if Argument.FAULT in quantity.required else [None],
         nodes if Argument.NODE in quantity.required else [None],
         viewers if Argument.VIEWER in quantity.required else [None],
+        groups if Argument.GROUP in quantity.required else [None],
         places if Argument.PLACE in quantity.optional else [None],
     ):
         if quantity.state is None or quantity.state.among is not None or place is not None:
-            yield Ask(quantity, fault, above, None, place, node, shows, viewer)
+            yield Ask(quantity, fault, above, None, place, node, shows, viewer, group)
 
 
 def _range(evidence: Evidence, ask: Ask, window: Window) -> Value:

@@ -39,6 +39,7 @@ class Witness(StrEnum):
     SOURCES = "readers that tell from whom they fetch"
     COMMITS = "live readers that commit to a group"
     LOGS = "the replicas' logs on disk"
+    GROUPS = "consumer groups"
     RACKS = "the racks of the brokers, in the metadata log or in case.json"
 
 
@@ -53,6 +54,7 @@ class Argument(StrEnum):
     PLACE = "t/p"
     NODE = "node N"
     VIEWER = "by V"
+    GROUP = "G"
 
 
 @dataclass(frozen=True)
@@ -142,10 +144,14 @@ class Ask:
     shows: Bound | None = None
     viewer: int | None = None
     """Id of the broker that was asked, or `ZNODES` for the znodes of ZooKeeper."""
+    group: str | None = None
+    """Consumer group."""
 
     def __str__(self) -> str:
         shows = "" if self.shows is None else f" {self.shows}"
         words = [f"{self.quantity.variant}{shows}"] if self.quantity.variant else []
+        if self.group is not None:
+            words.append(self.group)
         if self.fault is not None:
             words.append(f"fault {self.fault}")
         if self.above_s is not None:
@@ -169,6 +175,7 @@ class Ask:
             Argument.NODE: self.node,
             Argument.SHOWS: self.shows,
             Argument.VIEWER: self.viewer,
+            Argument.GROUP: self.group,
         }
         return values[argument] is not None
 
@@ -185,6 +192,7 @@ _FAULT: Final = re.compile(r"fault\s+([1-9][0-9]{0,2})\Z")
 _NODE: Final = re.compile(r"node\s+([1-9][0-9]{0,2})\Z")
 _VIEWER: Final = re.compile(r"by\s+(?:znodes|node\s+([1-9][0-9]{0,2}))\Z")
 _SHOWS: Final = re.compile(r"(?:>=|<=|==|>|<)\s*[0-9]\S*\Z")
+_GROUP: Final = re.compile(r"[A-Za-z0-9._-]{1,200}\Z")
 _ABOVE: Final = re.compile(r"above\s+(\S.*)\Z")
 _CODE: Final = re.compile(r"code\s+(-?[0-9]{1,5})\Z")
 
@@ -215,6 +223,8 @@ def read_argument(ask: Ask, text: str) -> Ask:
         kind, more = Argument.SHOWS, replace(ask, shows=shown)
     elif "/" in text:
         kind, more = Argument.PLACE, replace(ask, place=TopicPartition.parse(text))
+    elif Argument.GROUP in quantity.required and _GROUP.match(text):
+        kind, more = Argument.GROUP, replace(ask, group=text)
     else:
         raise ValueError(f"'{text[:60]}' means nothing there; write {quantity.signature}")
     if kind not in (*quantity.required, *quantity.optional):

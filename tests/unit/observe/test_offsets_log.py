@@ -14,7 +14,7 @@ import pytest
 
 import coordinator_jar as made
 from ackproof.observe.coordinator_records import CoordinatorRecords
-from ackproof.observe.offsets_log import collect_group_offsets
+from ackproof.observe.offsets_log import collect_group_offsets, read_at_rest
 from ackproof.observe.replica_logs import LogDir
 from ackproof.rundir.committed import GroupOffsets
 from ackproof.rundir.groups import (
@@ -292,6 +292,22 @@ def test_replicas_are_in_order_and_others_left_out(run: CaseDir, tmp_path: Path)
     assert [(one.node, one.partition) for one in histories] == [(1, 3), (2, 3)]
     rows = pq.read_table(run.offsets_log).to_pylist()
     assert [(row["node"], row["offset"]) for row in rows] == [(1, 13), (2, 23)]
+
+
+@pytest.mark.parametrize("changes", [0, 1, 9])
+def test_a_log_that_the_cleaner_changes_is_read_again(tmp_path: Path, changes: int) -> None:
+    reads: list[list[str]] = []
+
+    def read(paths: Sequence[Path]) -> int:
+        reads.append([path.name for path in paths])
+        if len(reads) <= changes:
+            (tmp_path / f"{len(reads)}.log").write_bytes(b"")
+            raise OSError(2, "No such file", "0.log")
+        return len(paths)
+
+    found = read_at_rest(tmp_path, read)
+    assert found == ((None, "the log cleaner replaces its segments") if changes == 9 else (changes, ""))
+    assert len(reads) == min(changes + 1, 5)
 
 
 def test_structs_may_be_null() -> None:

@@ -1,0 +1,135 @@
+"""Planted runs of consumer groups with what the audit found in them, as the judge reads them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from tests.support.planted_groups import PlantedGroups
+from tests.support.written_group import LOG_PARTITION, TOPIC
+
+from ackproof.experiment.backends import Ability
+from ackproof.faults.groups.offsets import ResetOffsets
+from ackproof.judge.facts import Facts
+from ackproof.judge.groups import judge_class, opinions_on_groups
+from ackproof.quantities.metadata_log import MetadataLog
+from ackproof.rundir.anomalies import GROUP_CLASSES
+from ackproof.rundir.documents import AuditFile, FinalReadFile, GroupCounts, PartitionRead, RecordCounts
+from ackproof.rundir.groups import GroupsFile
+from ackproof.rundir.layout import CaseDir
+from ackproof.rundir.metadata import LogEnded, PartitionChanged
+from ackproof.rundir.model import Chance, ConformanceFile, PredictionFile
+from ackproof.rundir.parts import mark_end
+from ackproof.rundir.schema import GROUP_FINDINGS
+
+
+def leaders(*leaders: tuple[int, tuple[int, ...]], replicas: tuple[int, ...] = (1, 2, 3)) -> MetadataLog:
+    """Return the metadata log of the group's offsets partition: a leader and its ISR for each epoch."""
+    records: list[Any] = [
+        PartitionChanged(
+            offset=at, epoch=1, timestamp_ms=at, topic="__consumer_offsets", partition=LOG_PARTITION,
+            leader=leader, leader_epoch=at, partition_epoch=at, replicas=replicas, isr=isr,
+        )
+        for at, (leader, isr) in enumerate(leaders)
+    ]  # fmt: skip
+    ended = LogEnded(offset=len(records), epoch=1, timestamp_ms=0, records=len(records))
+    return MetadataLog.from_records([*records, ended], simulated=False, kraft=True)
+
+
+QUIET = ((1, (1, 2, 3)),)
+MOVED = (*QUIET, (2, (2, 3)))
+UNCLEAN = ((1, (1,)), (2, (2,)))
+
+
+def fault(kind: str = "kill", *asks: Ability, unpredictable: str = "") -> Any:
+    return SimpleNamespace(
+        kind=kind, number=1, ASKS=frozenset(asks), UNPREDICTABLE=unpredictable, clock_shift=0.0,
+        drops=lambda _: False,
+    )  # fmt: skip
+
+
+RESET = ResetOffsets.model_construct(number=1, group="billing", to="earliest", topic=None)
+
+
+@dataclass
+class Run:
+    """A planted run, and what the audit found in it."""
+
+    path: Path
+    planted: PlantedGroups
+    found: dict[str, Sequence[tuple[int, int]]] = field(default_factory=dict)
+    """Findings by class: (partition, offset)."""
+    log: MetadataLog = field(default_factory=lambda: leaders(*QUIET))
+    faults: tuple[Any, ...] = ()
+    killed: tuple[str, ...] = ()
+    config: dict[str, str] = field(default_factory=dict)
+    prediction: PredictionFile = field(default_factory=PredictionFile)
+    change: Callable[[GroupsFile], GroupsFile] = lambda file: file
+
+    def facts(self) -> Facts:
+        run = self.planted.write(self.path)
+        for folder in run.deliveries.glob("client=*"):
+            mark_end(folder)
+        file = GroupsFile.load(run.groups)
+        members = tuple(
+            one.model_copy(update={"killed": True, "status": -9} if one.client in self.killed else {})
+            for one in file.members
+        )
+        self.change(file.model_copy(update={"members": members})).save(run.groups)
+        self._audit(run)
+        ConformanceFile().save(run.conformance_json)
+        self.prediction.save(run.prediction_json)
+        run.timeline.write_text("")
+        reads = tuple(
+            PartitionRead(
+                topic=TOPIC, partition=number, start=0, end=self.planted.records, epoch=0, epoch_after=0,
+                position=self.planted.records, complete=True,
+            )
+            for number in range(self.planted.partitions)
+        )  # fmt: skip
+        FinalReadFile(complete=True, partitions=reads).save(run.final_read)
+        facts = Facts.read(run)
+        facts.__dict__["metadata_log"] = self.log
+        cluster = facts.case.experiment.cluster
+        cluster = cluster.model_copy(update={"config": {**cluster.config, **self.config}})
+        spec = facts.case.experiment.model_copy(update={"cluster": cluster})
+        case = SimpleNamespace(experiment=spec, planned=facts.case.planned, faults=self.faults)
+        object.__setattr__(facts, "case", case)
+        return facts
+
+    def _audit(self, run: CaseDir) -> None:
+        rows = [
+            {
+                "class": name, "topic": TOPIC, "partition": partition, "producer": 0, "offset": offset,
+                "seq": offset, "detail": "", "group": self.planted.group, "member": 0,
+            }
+            for name, places in self.found.items()
+            for partition, offset in places
+        ]  # fmt: skip
+        run.findings.mkdir()
+        pq.write_table(pa.Table.from_pylist(rows, GROUP_FINDINGS), run.findings / "part-0.parquet")
+        counts = {name: len(self.found.get(name, ())) for name in GROUP_CLASSES}
+        group = GroupCounts(group=self.planted.group, counts=counts)
+        AuditFile(
+            counts=counts,
+            records=RecordCounts(),
+            complete=True,
+            groups=(group,),
+            findings=("part-0.parquet",),
+        ).save(run.audit_json)
+
+
+def planted_group(**changes: Any) -> PlantedGroups:
+    return PlantedGroups(records=60, partitions=2, **changes)
+
+
+def ruled(run: Run, anomaly: str) -> tuple[Chance, str]:
+    """Return the ruling on a class, and the sentence of its opinion; '' if it is allowed."""
+    (one,) = judge_class(run.facts(), anomaly)
+    texts = [opinion.text for opinion in opinions_on_groups([one])]
+    return one.ruling.chance, texts[0] if texts else ""
