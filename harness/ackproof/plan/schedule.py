@@ -114,6 +114,13 @@ def describe(case: Case) -> list[str]:
             f"  service: {service.count} × {service.command[0]}, from {service.input} to {target}, {service.promise}, "
             f"level {service.level}"
         )
+    for name, group in experiment.workload.groups.items():
+        output = "" if group.output is None else f" to {group.output}"
+        metadata = "" if group.group_metadata else " without group metadata"
+        lines.append(
+            f"  group {name}: {group.members} × {group.client}, {group.protocol} ({group.resolved_assignor}), from "
+            f"{', '.join(experiment.input_of(name))}{output}, commit: {group.commit}{metadata}"
+        )
     for fault in case.faults:
         lines += [f"  fault {describe_fault(case, fault)}", *(f"    {line}" for line in fault.course)]
     lines += [] if case.faults else ["  no faults"]
