@@ -17,7 +17,8 @@ from ackproof.rundir.clock import RunClock
 from ackproof.rundir.documents import AuditFile, RecordCounts, VerdictFile
 from ackproof.rundir.layout import CaseDir
 from ackproof.rundir.outcome import Verdict
-from ackproof.rundir.timeline import ScriptState, ScriptStep, Timeline
+from ackproof.rundir.script_state import ScriptState
+from ackproof.rundir.timeline import ScriptStep, Timeline
 from ackproof_model.explore import explore, rules_in_words, scope_in_words, world_of
 from ackproof_model.force.experiment import ForcedVerdict, Ground, file_text, outcome_of
 from ackproof_model.force.story import Story, read_story

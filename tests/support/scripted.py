@@ -18,14 +18,8 @@ from ackproof.plan.cases import cases
 from ackproof.run.case import CaseRun
 from ackproof.run.phases import CaseOptions, SilentWatcher
 from ackproof.rundir.layout import CaseDir
-from ackproof.rundir.timeline import (
-    FaultConfirmed,
-    FaultFailed,
-    FaultRecovered,
-    ScriptState,
-    ScriptStep,
-    read_timeline,
-)
+from ackproof.rundir.script_state import ScriptState
+from ackproof.rundir.timeline import FaultConfirmed, FaultFailed, FaultRecovered, ScriptStep, read_timeline
 from faultbench.spoilt import Spoilt, not_at_first, of_another_api
 
 CATALOGUE: Final = Path(__file__).parents[2] / "experiments"

@@ -19,6 +19,7 @@ from pydantic import Field, JsonValue, ValidationError
 
 from ackproof.rundir.clock import RunClock
 from ackproof.rundir.document import Document
+from ackproof.rundir.script_state import ScriptState
 
 DRAWN_FROM: Final = 1000
 """Fault k of storm n has the number n × 1000 + k. Faults of an experiment file have numbers below 1000."""
@@ -133,43 +134,6 @@ class FaultMissed(EventDetail):
     reason: str = ""
 
 
-class ScriptState(Document):
-    """A partition and its replicas at one moment of a script. `leader` -1: none. Epochs, offsets and acks count from
-    the script's beginning. Dicts are keyed by broker; a missing key means unknown."""
-
-    leader: int = -1
-    epoch: int = 0
-    partition_epoch: int = 0
-    isr: tuple[int, ...] = ()
-    elr: tuple[int, ...] = ()
-    fenced: tuple[int, ...] = ()
-    down: tuple[int, ...] = ()
-    believed: dict[int, int] = Field(default_factory=dict)
-    """Leader epoch that each broker's own replica has."""
-    ends: dict[int, int] = Field(default_factory=dict)
-    high_watermarks: dict[int, int] = Field(default_factory=dict)
-    acked: int = 0
-
-    def __str__(self) -> str:
-        def by_broker(values: dict[int, int]) -> str:
-            return ", ".join(f"{broker}: {value}" for broker, value in sorted(values.items())) or "none"
-
-        leader = f"broker {self.leader}" if self.leader >= 0 else "no broker"
-        parts = [f"{leader} leads in epoch {self.epoch}", f"ISR {list(self.isr)}"]
-        parts += [f"ELR {list(self.elr)}"] if self.elr else []
-        parts += [f"fenced {list(self.fenced)}"] if self.fenced else []
-        parts += [f"down {list(self.down)}"] if self.down else []
-        return "; ".join(
-            [
-                *parts,
-                f"epochs of replicas {by_broker(self.believed)}",
-                f"log ends {by_broker(self.ends)}",
-                f"high watermarks {by_broker(self.high_watermarks)}",
-                f"{self.acked} acked",
-            ]
-        )
-
-
 class ScriptStep(EventDetail):
     """A step of a script, whether its effect was observed or not.
 
@@ -272,11 +236,8 @@ class ClientReset(EventDetail):
 
 
 class OffsetsReset(EventDetail):
-    """An operator (fault `reset_offsets`) committed offsets of a group without members.
-
-    `begun_ns`: before the request, since the run's start; the answer came at the time of the event. `offsets`: topic,
-    partition, committed offset before (-1: none) and after.
-    """
+    """An operator (fault `reset_offsets`) committed offsets of a group without members: topic, partition, offset before
+    (-1: none), offset after. It took place between `begun_ns` (since the run's start) and the event."""
 
     KIND = EventKind.OFFSETS_RESET
     group: str = ""

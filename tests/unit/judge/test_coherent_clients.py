@@ -15,6 +15,7 @@ from ackproof.rundir.clock import RunClock
 from ackproof.rundir.documents import Client
 from ackproof.rundir.ledger import TxnRow, write_transactions
 from ackproof.rundir.schema import CONSUMED
+from ackproof.rundir.script_state import ScriptState
 from ackproof.rundir.timeline import (
     ClientStarted,
     Event,
@@ -26,7 +27,6 @@ from ackproof.rundir.timeline import (
     FaultRecovered,
     PhaseBegan,
     RunEnded,
-    ScriptState,
     ScriptStep,
     Timeline,
 )

@@ -9,7 +9,7 @@ from ackproof.faults.registry import fault_kinds
 from ackproof.faults.script.spec import Gate, Script, StateSpec
 from ackproof.plan import Plan, describe
 from ackproof.plan.cases import case_from_json, case_to_json, cases
-from ackproof.rundir.timeline import ScriptState
+from ackproof.rundir.script_state import ScriptState
 from ackproof_model.predict.incidents import planned
 
 from .conftest import Load

@@ -16,7 +16,8 @@ from ackproof.faults.script.stage import Gates, PartitionObserver, find_unexpect
 from ackproof.network.requests.rules import FrameSide
 from ackproof.rundir.metadata import MetadataRecord
 from ackproof.rundir.partition import TopicPartition
-from ackproof.rundir.timeline import ScriptState, ScriptStep
+from ackproof.rundir.script_state import ScriptState
+from ackproof.rundir.timeline import ScriptStep
 
 SETTLED_WITHIN_S: Final = 60.0
 _DECIDES: Final = (

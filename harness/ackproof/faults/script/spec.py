@@ -38,7 +38,7 @@ from ackproof.experiment.links import APIS, Api
 from ackproof.experiment.roles import Role, RoleKind
 from ackproof.experiment.spec import NodeId
 from ackproof.faults.planned.partitions import UNCLEAN
-from ackproof.rundir.timeline import ScriptState
+from ackproof.rundir.script_state import ScriptState
 
 Side: TypeAlias = Literal["request", "response", "both"]
 

@@ -32,7 +32,7 @@ from ackproof.rundir.metadata import (
     PartitionChanged,
 )
 from ackproof.rundir.partition import TopicPartition
-from ackproof.rundir.timeline import ScriptState
+from ackproof.rundir.script_state import ScriptState
 
 _ASK_S: Final = 1.0
 _DELIVERED_WITHIN_S: Final = 10.0
