@@ -49,7 +49,7 @@ _ASSIGNED: Final = b'"assigned"'
 
 @dataclass
 class _Member:
-    """What a member is besides its process. `slot`: number of the first member that it stands for."""
+    """A member besides its process. `slot`: number of the first member whose place it has."""
 
     group: str
     number: int
