@@ -77,7 +77,8 @@ def main(arguments: Sequence[str]) -> int:
 
 def _catalogue() -> list[Path]:
     folder = ROOT / "experiments"
-    return [*folder.glob("*.yaml"), *(folder / "reports").glob("*.yaml"), *(folder / "points").glob("*.yaml")]
+    below = ("reports", "points", "groups")
+    return [*folder.glob("*.yaml"), *(file for name in below for file in (folder / name).glob("*.yaml"))]
 
 
 def _backends() -> list[str]:

@@ -182,10 +182,33 @@ def _matrix(console: Console, told: Sequence[tuple[str, PredictionFile]]) -> Non
         notes.update((f"    made smaller: {text}", None) for text in one.clamped)
         notes.update((f"    not predicted: {text}", None) for text in one.not_predicted)
     console.lines(notes)
+    _groups(console, told)
+
+
+def _groups(console: Console, told: Sequence[tuple[str, PredictionFile]]) -> None:
+    """Print which classes of each consumer group are possible or unknown, with the reason; the others are named."""
+    for title, one in told:
+        for group in dict.fromkeys(answer.group for answer in one.groups):
+            answers = [answer for answer in one.groups if answer.group == group]
+            console.line("")
+            console.line(f"{title}: group {group}")
+            for answer in answers:
+                if answer.chance is not answer.chance.IMPOSSIBLE:
+                    text = f"  {answer.chance}: {answer.anomaly}: {answer.why}"
+                    console.lines(wrap(text, console.rich.width, subsequent_indent="    "))
+            never = [answer.anomaly for answer in answers if answer.chance is answer.chance.IMPOSSIBLE]
+            if never:
+                text = f"  impossible: {', '.join(never)}"
+                console.lines(wrap(text, console.rich.width, subsequent_indent="    "))
 
 
 def _stories(console: Console, told: Sequence[tuple[str, PredictionFile]], wanted: Sequence[str]) -> None:
+    from ackproof.rundir.anomalies import GROUP_CLASSES
+
     for anomaly in wanted:
+        if anomaly in GROUP_CLASSES:
+            _group_stories(console, told, anomaly)
+            continue
         alike: dict[tuple[str, ...], list[str]] = {}
         for title, one in told:
             found = one.find_class(anomaly)
@@ -197,6 +220,17 @@ def _stories(console: Console, told: Sequence[tuple[str, PredictionFile]], wante
             console.line("")
             console.line(f"{anomaly} is {said[0]} with {'; '.join(titles)}")
             console.lines(f"    {line}" for line in said[1:])
+
+
+def _group_stories(console: Console, told: Sequence[tuple[str, PredictionFile]], anomaly: str) -> None:
+    for title, one in told:
+        for answer in one.groups:
+            if answer.anomaly == anomaly:
+                console.line("")
+                console.line(
+                    f"{anomaly} is {answer.chance} in group {answer.group} with {title}: {answer.why}"
+                )
+                console.lines(f"    {number:3}. {step}" for number, step in enumerate(answer.steps, 1))
 
 
 @click.command(

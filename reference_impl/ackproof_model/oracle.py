@@ -13,6 +13,8 @@ from ackproof_model.predict.answers import USUAL_STATES, remembered
 from ackproof_model.predict.prediction import SearchOptions, predict_case, predict_run, scopes_of
 from ackproof_model.replay.metadata import conform
 
+QUICK_GROUP_STATES: Final = 4_000
+"""Like `QUICK_STATES`, for the world of a consumer group."""
 QUICK_STATES: Final = 20_000
 """Distinct states per world: a quarter of a second on an idle core. Cached results of `ackproof predict` are used too.
 """
@@ -27,7 +29,8 @@ class ReferenceOracle(Oracle):
         """
         if run is None:
             known = all(remembered(scope) is not None for scope in scopes_of([case]))
-            return predict_case(case, SearchOptions(USUAL_STATES if known else QUICK_STATES))
+            states = USUAL_STATES if known else QUICK_STATES
+            return predict_case(case, SearchOptions(states, group_states=QUICK_GROUP_STATES))
         counts = AuditFile.load(run.audit_json).counts
         return predict_run(case, run, {anomaly for anomaly, count in counts.items() if count})
 

@@ -152,6 +152,78 @@ def without(rules: Rules, *names: str) -> Rules:
     return rules
 
 
+class GroupProtocol(Enum):
+    """Rebalance protocol of a consumer group."""
+
+    EAGER = "classic: members give all up before they rejoin"
+    COOPERATIVE = "classic: members keep what they have while they rejoin (KIP-429)"
+    CONSUMER = "members are reconciled by heartbeats (KIP-848)"
+
+
+class CommitMode(Enum):
+    """When a member of a consumer group commits."""
+
+    BEFORE = "before it processes"
+    AFTER = "after it has processed"
+    TIMED = "what it has processed, at any time, and before it gives the partition up"
+    AT_DELIVERY = "what it was handed, at any time (librdkafka: enable.auto.commit)"
+    TRANSACTION = "in a transaction with its output"
+
+
+@dataclass(frozen=True)
+class GroupRules:
+    """The rules of consumer groups, with the settings of one group. The defaults are Kafka 4.3 and later."""
+
+    protocol: GroupProtocol = GroupProtocol.CONSUMER
+    commit: CommitMode = CommitMode.AFTER
+    group_metadata: bool = True
+    """A transaction names member and generation (KIP-447)."""
+    static: bool = False
+    """A member that comes back takes over its entry (KIP-345)."""
+    stable_fetch: bool = True
+    """OffsetFetch waits for the marker of a pending offset (KIP-447); off: with isolation read_uncommitted."""
+    accept_since_assignment: bool = True
+    """KIP-848: an older member epoch is accepted since the one at which the partition was assigned, while the member
+    holds it (KIP-1251, 4.3); off: the epoch must be the member's."""
+    epoch_per_transaction: bool = True
+    """Each transaction has its own producer epoch, so that no late request of an older one is taken (KIP-890)."""
+
+    # Not of any release: for planted bugs.
+    check_generation: bool = True
+    """The coordinator checks member and generation of a commit."""
+    load_offsets: bool = True
+    """A new coordinator loads the committed offsets."""
+    load_shift: int = 0
+    """What a new coordinator adds to the committed offset."""
+
+
+_GROUPS_43 = GroupRules()
+_GROUPS_40 = replace(_GROUPS_43, accept_since_assignment=False)
+_GROUPS_39 = replace(_GROUPS_40, protocol=GroupProtocol.EAGER, epoch_per_transaction=False)
+
+GROUP_VERSIONS: Mapping[str, GroupRules] = {
+    "3.9": _GROUPS_39,
+    "4.0": _GROUPS_40,
+    "4.1": _GROUPS_40,
+    "4.2": _GROUPS_40,
+    "4.3": _GROUPS_43,
+    "4.4": _GROUPS_43,
+}
+"""Rules of consumer groups by release line. Those of 3.9 hold for classic groups of every older release since 2.5."""
+
+
+def group_rules_of(version: str) -> GroupRules:
+    """Return the rules of consumer groups of a Kafka release such as "4.3.1" or "3.9.2-zk".
+
+    Raises ValueError if `version` is not a release, or is older than KIP-447 (2.5).
+    """
+    wanted, _ = _parsed(version)
+    if wanted < (2, 5):
+        raise ValueError(f"no rules for consumer groups of Kafka {version}: they begin with 2.5")
+    known = [name for name in GROUP_VERSIONS if _parsed(name)[0] <= wanted]
+    return GROUP_VERSIONS[max(known or ["3.9"], key=lambda name: _parsed(name)[0])]
+
+
 _KRAFT_43 = Rules()
 _KRAFT_42 = replace(_KRAFT_43, completes_past_kept=False)
 _KRAFT_41 = replace(_KRAFT_42, strict_markers=False)

@@ -47,7 +47,7 @@ _STATES = {
 _FATES = frozenset({"killed", "paused", "slowed", "fault", "lost", "refused", "unknown"})
 _MOST_FATES = 3
 _NEAR_COMMITS = 6
-"""Number of commits that are told before and after the one of a finding."""
+"""Number of commits before and after the one of a finding in its story."""
 
 
 class GroupStories:
@@ -122,7 +122,7 @@ class GroupStories:
         commit = self._commit_past(end.group, place, offset)
         told = [f"group {end.group} " + _done(done, len(rows))]
         if not done or len(done) > 1:
-            told += [self._handed(row) for row in rows] or ["no member was handed it"]
+            told += [self._tell_delivery(row) for row in rows] or ["no member was handed it"]
             told += list(self._resets(end.group, place, offset))
         if past and commit is not None:
             told.append(f"{_commit(commit)} went past it")
@@ -138,7 +138,7 @@ class GroupStories:
             )
         return "; ".join(told)
 
-    def _handed(self, row: Row) -> str:
+    def _tell_delivery(self, row: Row) -> str:
         """Return to whom a record was handed, and what happened to that member next."""
         incidents = self._life(row["member"]).incidents
         fates = [one for one in incidents if one.kind in _FATES and one.t_ns >= row["delivered_ns"]]

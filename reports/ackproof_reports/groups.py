@@ -18,13 +18,12 @@ from ackproof.rundir.groups import CommitResult, GroupEnd, MemberEnd, Membership
 from ackproof.rundir.layout import CaseDir, client_folder
 from ackproof.rundir.ledger import parts
 from ackproof.rundir.lifelines import Lifelines
-from ackproof.rundir.model import PredictedGroupClass
 from ackproof.rundir.partition import TopicPartition
 from ackproof_reports.course import Course, struck_faults
 from ackproof_reports.incidents import Incident, MemberLife
 from ackproof_reports.loading import CaseView
 from ackproof_reports.picture import LANES_WIDTH, LEFT, Bar, ChartData, Lanes, ShownTime, draw_lanes
-from ackproof_reports.wording import joined, number, one_line, plural
+from ackproof_reports.wording import joined, number, number_range, one_line, plural
 
 LANE: Final = 34
 """Height of a member's lane."""
@@ -71,9 +70,9 @@ class ClassRow:
 
     anomaly: str
     count: int | None
-    forbidden: bool | None
-    why: str
-    predicted: PredictedGroupClass | None
+    forbidden: bool | None = None
+    why: str = ""
+    predicted: str = ""
 
 
 @dataclass(frozen=True)
@@ -155,13 +154,11 @@ def _page(page: GroupPage, members: list[_Member], course: Course, span: ShownTi
 
 
 def _classes(case: CaseView, group: str, counts: GroupCounts | None) -> Iterator[ClassRow]:
-    judged = {one.anomaly: one for one in (case.judged.classes if case.judged else ())}
-    answers = case.prediction.groups if case.prediction else ()
-    predicted = {one.anomaly: one for one in answers if one.group == group}
+    ruled = {(one.group, one.anomaly): one for one in (case.judged.group_classes if case.judged else ())}
     for name, count in counts.counts.items() if counts else ():
-        known, ruled = predicted.get(name), judged.get(name)
-        forbidden, why = (ruled.forbidden, ruled.why) if ruled else (None, known.why if known else "")
-        yield ClassRow(name, None if name in case.untold else count, forbidden, why, known)
+        shown = None if name in case.untold else count
+        one = ruled.get((group, name))
+        yield ClassRow(name, shown, one.forbidden, one.why, one.predicted) if one else ClassRow(name, shown)
 
 
 def _shown_time(picture: ChartData | None) -> ShownTime | None:
@@ -188,7 +185,7 @@ def last_activity(case: CaseView, absent: list[str]) -> int:
 
 
 class _Member(MemberLife):
-    """What the files of a run say of one member. Raises OSError, ArrowException if its ledgers cannot be read."""
+    """A member with its place in the picture. Raises OSError or ArrowException if its ledgers cannot be read."""
 
     def __init__(self, run: CaseDir, end: MemberEnd, life: Lifelines, end_ns: int, span: ShownTime) -> None:
         super().__init__(run, life, end.client)
@@ -227,9 +224,9 @@ class _Member(MemberLife):
         """Yield the bar of each interval; an end of None is the end of the run."""
         for begin, end, text in times:
             if bar := self.span.bar(begin or 0, self.end_ns if end is None else end, "", text):
-                room = int((bar.width - 4) / _LETTER)
-                short = text if len(text) <= room else f"{text[: room - 1]}…" if room > 3 else ""
-                yield replace(bar, text=short)
+                fits = int((bar.width - 4) / _LETTER)
+                numbers = text.partition("/")[2]
+                yield replace(bar, text=next((one for one in (text, numbers) if len(one) <= fits), ""))
 
     def _lives(self) -> Iterator[tuple[int, int | None, str]]:
         for event in self.own.starts:
@@ -271,11 +268,12 @@ class _Member(MemberLife):
 
 
 def _name_places(owned: Iterable[TopicPartition]) -> str:
-    """Return partitions as text: `orders/0, 2`."""
-    named = [
-        f"{topic}/{', '.join(str(place.partition) for place in places)}"
-        for topic, places in groupby(sorted(owned), lambda place: place.topic)
-    ]
+    """Return partitions as text: `orders/0–2, 5`."""
+    named = []
+    for topic, places in groupby(sorted(owned), lambda place: place.topic):
+        # Consecutive numbers have one distance to their position.
+        runs = groupby(enumerate(place.partition for place in places), lambda one: one[1] - one[0])
+        named.append(f"{topic}/{', '.join(number_range([at for _, at in run]) for _, run in runs)}")
     return "; ".join(named)
 
 

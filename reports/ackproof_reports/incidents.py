@@ -38,7 +38,7 @@ class Incident:
 
 
 class MemberLife:
-    """What the timeline and the ledgers of a run say of one member, the client `client`, without its deliveries.
+    """Life of one member, the client `client`, from the timeline and its ledgers, without its deliveries.
 
     Raises OSError or ArrowException if a ledger cannot be read. `lines`: lifelines of the run.
     """
@@ -73,7 +73,8 @@ class MemberLife:
             place = f"{row['topic']}/{row['partition']}"
             if row["event"] == MembershipEvent.LOST:
                 yield Incident(row["t_ns"], name, "lost", f"lost {place}, generation {row['generation']}")
-            elif row["event"] == MembershipEvent.RESET:
+            elif row["event"] == MembershipEvent.RESET and (row["from_offset"], row["offset"]) != (-1, 0):
+                # Not to the beginning because nothing was committed: so every group starts.
                 yield Incident(row["t_ns"], name, "reset", f"reset {place} {reset_text(row)}")
         columns = (
             self.commits.column(column).to_pylist() for column in ("result", "begun_ns", "done_ns", "error")
@@ -87,7 +88,7 @@ class MemberLife:
 
 def reset_text(row: Row) -> str:
     """Return a reset of the membership ledger as text: `from 200 to 215: REASON`."""
-    came = "no committed offset" if row["from_offset"] < 0 else number(row["from_offset"])
+    came = "no committed offset" if row["from_offset"] == -1 else number(row["from_offset"])
     return f"from {came} to {number(row['offset'])}: {row['why']}"
 
 

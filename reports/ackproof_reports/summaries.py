@@ -12,6 +12,7 @@ from ackproof.rundir.batch import OverRepeats, PairOutcome
 from ackproof_reports.answer import answers, tally
 from ackproof_reports.expectations import state_of
 from ackproof_reports.facts import CaseFacts, timing_names, timings
+from ackproof_reports.groups import GroupPage
 from ackproof_reports.loading import BatchView, State, exit_meaning
 from ackproof_reports.wording import number, one_line, scalar, visible
 
@@ -100,10 +101,22 @@ def _case(suite: ET.Element, batch: BatchView, fact: CaseFacts) -> None:
         f"{name}: {number(fact.count(name))}" for name in ("produced", "acked", "failed", "indeterminate")
     ]
     lines += [f"{name}: {number(count)}" for name, count in (case.counts if case.audit else {}).items()]
+    lines += [f"group {group.group}: {_group_text(group)}" for group in fact.groups]
     lines.append(f"longest gap between acks: {fact.gap}")
     lines += [f"starved: {sentence}" for sentence in case.starved]
     lines += [f"absent: {sentence}" for sentence in fact.absent]
     _add_outcome(node, case.state, text, "\n".join(lines))
+
+
+def _group_text(page: GroupPage) -> str:
+    """Return what a group counted, and each class of which something was found, in one line."""
+    if page.counts is None:
+        return "not counted"
+    told = [
+        f"{name} {number(getattr(page.counts, name))}"
+        for name in ("input", "processed", "accepted", "refused")
+    ]
+    return ", ".join(told + [f"{row.anomaly} {number(row.count)}" for row in page.classes if row.count])
 
 
 def _over_repeats(suite: ET.Element, batch: BatchView, one: OverRepeats) -> None:
@@ -182,6 +195,12 @@ def summary(batch: BatchView, facts: Sequence[CaseFacts]) -> str:
     if batch.file.interrupted:
         lines += ["The batch was interrupted; cases after that point did not run.", ""]
     lines += _table(facts)
+    if groups := [(fact, group) for fact in facts for group in fact.groups]:
+        lines += ["", "### Consumer groups", ""]
+        lines += [
+            f"- {markdown(fact.title)}: {markdown(group.group)}: {_group_text(group)}"
+            for fact, group in groups
+        ]
     if spanning := batch.file.over_repeats:
         lines += ["", "### Over repeats", ""]
         lines += [

@@ -17,6 +17,8 @@ from ackproof_reports import render_batch
 from report_page import CHART, Page, open_all, screen
 
 pytestmark = pytest.mark.browser
+SIGNS = {"killed": 1, "lost": 1, "reset": 1, "refused": 1}
+"""Signs in the lanes of the synthetic group."""
 
 
 @pytest.fixture(scope="module")
@@ -37,6 +39,14 @@ def hostile(maker: ModuleType, tmp_path_factory: pytest.TempPathFactory) -> Path
 def huge(maker: ModuleType, tmp_path_factory: pytest.TempPathFactory) -> Path:
     cells = [replace(maker.matrix()[2], lost=1204, findings={"duplicate": 50_000, "surfaced": 60_000})]
     made: Path = maker.make_batch(tmp_path_factory.mktemp("huge"), cells)
+    render_batch(made)
+    return made
+
+
+@pytest.fixture(scope="module")
+def grouped(maker: ModuleType, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    cells = [replace(recipe, group=True) for recipe in maker.matrix()[4:]]
+    made: Path = maker.make_batch(tmp_path_factory.mktemp("grouped"), cells)
     render_batch(made)
     return made
 
@@ -185,7 +195,7 @@ def test_search_sort_and_page_through_100_000_findings(chromium: Chrome, huge: P
     assert page.errors() == []
 
 
-@pytest.mark.parametrize("which", ["folder", "hostile", "huge"])
+@pytest.mark.parametrize("which", ["folder", "hostile", "huge", "grouped"])
 def test_a_phone_scrolls_one_way_only(chromium: Chrome, request: pytest.FixtureRequest, which: str) -> None:
     screen(chromium, 360, 740)
     page = Page(chromium, request.getfixturevalue(which) / "report.html")
@@ -220,11 +230,12 @@ def test_dark_and_light(chromium: Chrome, folder: Path) -> None:
     assert button.text.endswith("auto") and back() > 700
 
 
+@pytest.mark.parametrize("which", ["folder", "grouped"])
 @pytest.mark.parametrize("dark", [False, True])
-def test_text_stands_out(chromium: Chrome, folder: Path, dark: bool) -> None:
+def test_text_stands_out(chromium: Chrome, request: pytest.FixtureRequest, dark: bool, which: str) -> None:
     """WCAG AA: 4.5 to 1 for every text against what is behind it."""
     screen(chromium, 1280, 900, dark=dark)
-    page = Page(chromium, folder / "report.html")
+    page = Page(chromium, request.getfixturevalue(which) / "report.html")
     page.chart()
     faint = page.run(
         """const parse = (colour) => (colour.match(/[0-9.]+/g) || []).map(Number);
@@ -249,6 +260,46 @@ def test_text_stands_out(chromium: Chrome, folder: Path, dark: bool) -> None:
           .filter(([ratio]) => ratio < 4.5);"""
     )
     assert faint == []
+
+
+def test_members_of_a_group_are_drawn_without_a_script(chromium: Chrome, grouped: Path) -> None:
+    chromium.execute_cdp_cmd("Emulation.setScriptExecutionDisabled", {"value": True})
+    try:
+        chromium.get((grouped / "report.html").as_uri())
+        lanes = chromium.find_element(By.CSS_SELECTOR, "details[open] .members svg")
+        label = lanes.get_attribute("aria-label") or ""
+        names = [one.text for one in lanes.find_elements(By.CSS_SELECTOR, ".member")]
+        signs = {one: len(lanes.find_elements(By.CSS_SELECTOR, f".sign.{one}")) for one in SIGNS}
+        table = chromium.find_element(By.CSS_SELECTOR, "details[open] .group .incidents")
+        summary = table.find_element(By.TAG_NAME, "summary")
+        summary.send_keys(Keys.ENTER)
+        rows = [row.text for row in table.find_elements(By.CSS_SELECTOR, "tbody tr")]
+        region = chromium.find_element(By.CSS_SELECTOR, "details[open] .members .scroll")
+        focusable = region.get_attribute("tabindex")
+    finally:
+        chromium.execute_cdp_cmd("Emulation.setScriptExecutionDisabled", {"value": False})
+    assert names == ["g0", "g1", "g2", "g3"] and focusable == "0"
+    assert signs == SIGNS
+    assert "g1: processed 408 records" in label and "killed by fault 4" in label
+    assert any("lost orders/2" in row for row in rows) and any("UNKNOWN_MEMBER_ID" in row for row in rows)
+
+
+def test_what_happens_to_a_member_is_at_the_same_time_in_both_pictures(
+    chromium: Chrome, grouped: Path
+) -> None:
+    """The lanes and the chart begin and end at the same times."""
+    page = Page(chromium, grouped / "report.html")
+    page.chart()
+    first, last = page.run(
+        """const home = JSON.parse(document.querySelector("details[open] script[id$='-picture']").textContent).home;
+        const ticks = [...document.querySelectorAll("details[open] .members .tick")];
+        const at = (tick) => [Number(tick.textContent.split(" ")[0]), Number(tick.getAttribute("x"))];
+        const [[t0, x0], [t1, x1]] = [at(ticks[0]), at(ticks[ticks.length - 1])];
+        const seconds = (x) => t0 + (x - x0) * (t1 - t0) / (x1 - x0);
+        return [seconds(150) - home[0], seconds(720) - home[1]];"""
+    )
+    assert abs(first) < 0.05 and abs(last) < 0.05
+    assert page.errors() == []
 
 
 def test_links_open_their_case(chromium: Chrome, folder: Path) -> None:

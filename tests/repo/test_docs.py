@@ -26,6 +26,7 @@ PAGES = [
     *sorted(DOCS.glob("*.md")),
     ROOT / "experiments" / "README.md",
     ROOT / "experiments" / "reports" / "README.md",
+    ROOT / "experiments" / "groups" / "README.md",
     ROOT / "tests" / "README.md",
     *sorted(ROOT.glob("harness/ackproof/*/README.md")),
     *sorted(ROOT.glob("reference_impl/*/README.md")),
@@ -238,7 +239,9 @@ def test_every_target_of_make_says_how_long_it_takes() -> None:
     assert [line for line in told if not re.search(r"\((at once|.*(second|minute|hour).*)\)$", line)] == []
 
 
-@pytest.mark.parametrize("folder", [ROOT / "experiments", ROOT / "experiments" / "reports"])
+@pytest.mark.parametrize(
+    "folder", [ROOT / "experiments", *(ROOT / "experiments" / name for name in ("reports", "groups"))]
+)
 def test_every_experiment_is_in_the_index(folder: Path) -> None:
     index = {link for link in Page(folder / "README.md").links() if link.endswith(".yaml")}
     assert index == {path.name for path in folder.glob("*.yaml")}

@@ -41,6 +41,7 @@ _TITLES = {
     "planned": "Planned work",
     "rolling": "Rolling restart and upgrade",
     "clients": "Clients",
+    "groups": "Consumer groups",
     "zookeeper": "ZooKeeper",
     "command": "Your own commands",
     "storm": "Storms",

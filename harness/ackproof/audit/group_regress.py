@@ -83,12 +83,14 @@ def _order(accepted: Rows, log: Rows) -> tuple[Ints, Bools, Ints]:
     if len(accepted):
         at = by_key[np.minimum(np.searchsorted(keys[by_key], wanted), len(by_key) - 1)]
         who = np.where((keys[at] == wanted) & (log["member"] >= 0) & ~log.flags("removed"), at, -1)
-    ranked, at_first = np.unique(who, return_index=True)
+    known = np.flatnonzero(who >= 0)[::-1]
+    record = np.full(len(accepted), -1, np.int64)
+    record[who[known]] = known  # the last assignment is that of the first record
     first = np.zeros(len(log), np.bool_)
-    first[at_first[ranked >= 0]] = True
+    first[record[record >= 0]] = True
     value = np.where(log.flags("removed"), NO_OFFSET, log.ints("offset"))
     position = log.ints("log_offset")
-    missing = np.setdiff1d(np.arange(len(accepted)), who)
+    missing = np.flatnonzero(record < 0)
     if not len(missing):
         return who, first, value
     there = np.flatnonzero(first)

@@ -304,6 +304,24 @@ class ReaderSettings(ClientSettings):
 
 
 @dataclass(frozen=True, kw_only=True)
+class ShareSettings(ClientSettings):
+    """Settings of one member of a share group (`experiment.share_group.ShareGroupSpec`). `places` is empty."""
+
+    group: str
+    member: int
+    """Number N of the client `hN`."""
+    topics: Sequence[str]
+    release_every: int
+    releases: int
+    reject_every: int
+    renew_every: int
+    record_s: float
+    """Seconds that it takes for each record."""
+    group_config: dict[str, str]
+    """Settings of the group, which it makes before it joins."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class MemberSettings(ClientSettings):
     """Settings of one member of a consumer group (`experiment.group.GroupSpec`). `places` is empty: the group assigns
     partitions. `config` is its consumer's.

@@ -235,8 +235,10 @@ class Groups(Instances):
             self._note_ends()
 
     def at_work(self, client_id: str) -> bool:
-        """Return True if a member runs, and was assigned partitions or none."""
+        """Return True if a member runs, and was assigned partitions or none; or if it was asked to leave."""
         instance = self.find(client_id)
+        if instance.asked:
+            return True
         with (instance.folder / LINES).open("rb") as lines:
             return instance.child.poll() is None and _ASSIGNED in lines.read(_HEAD)
 
@@ -252,7 +254,7 @@ class Groups(Instances):
             for name in self.spec.workload.groups
         ]
         self._settle(progress)
-        dead = {self.group_of(one.id) for one in self.dead()}  # what died is told, and does not stall
+        dead = {self.group_of(one.id) for one in self.dead()}  # the timeline has the deaths
         stalled = [
             one
             for found in progress

@@ -368,11 +368,25 @@ class ExperimentSpec(Spec):
         """Return the topics that a consumer group subscribes to. Raises KeyError for an unknown group."""
         return self.workload.groups[group].topics or self.topic_names()
 
+    @property
+    def cluster_of_share_groups(self) -> ClusterSpec:
+        """The cluster with the broker settings that share groups need; those of `cluster.config` override them."""
+        settings: dict[str, str] = {}
+        for group in self.workload.share_groups.values():
+            settings |= group.broker_settings
+        return self.cluster.model_copy(update={"config": {**settings, **self.cluster.config}})
+
     def output_topics(self) -> dict[str, TopicSpec]:
-        """Return the output topics of the service and of consumer groups, each with the shape of its (first) input."""
+        """Return the output topics of the service and of groups, each with the shape of its (first) input."""
         service = self.workload.service
+        dead_letters: dict[str, TopicSpec] = {}
         inputs = {} if service is None or service.output is None else {service.output: service.input}
         for name, group in self.workload.groups.items():
             if group.output is not None:
                 inputs[group.output] = self.input_of(name)[0]
-        return {output: self.topics[source] for output, source in inputs.items()}
+        for share in self.workload.share_groups.values():
+            if share.dead_letters is not None:
+                topic = self.topics[(share.topics or self.topic_names())[0]]
+                dead = {**topic.config, "errors.deadletterqueue.group.enable": "true"}
+                dead_letters[share.dead_letters] = topic.model_copy(update={"config": dead})
+        return dead_letters | {output: self.topics[source] for output, source in inputs.items()}

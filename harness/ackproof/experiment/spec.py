@@ -28,6 +28,7 @@ from ackproof.experiment.holders import Members
 from ackproof.experiment.kafka import DEFAULT, KRAFT, MODES, BrokerFileField, Kafka, KafkaBuild, MetadataMode
 from ackproof.experiment.roles import FIRST_CONTROLLER
 from ackproof.experiment.service import ServiceSpec
+from ackproof.experiment.share_group import ShareGroupSpec
 
 Acks: TypeAlias = Literal["0", "1", "all"]
 
@@ -342,6 +343,9 @@ class WorkloadSpec(Spec):
     service: ServiceSpec | None = Field(None, title="Service", description="A service under test.")
     groups: dict[GroupName, GroupSpec] = Field(
         default_factory=dict, title="Groups", description="Consumer groups, by their group id."
+    )
+    share_groups: dict[GroupName, ShareGroupSpec] = Field(
+        default_factory=dict, title="Share groups", description="Share groups, by their group id."
     )
     duration: Duration = Field(
         15.0, gt=0, description="How long the load lasts at least; it goes on until all faults have healed."

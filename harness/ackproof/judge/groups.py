@@ -287,6 +287,18 @@ class GroupJudgement:
     samples: str = ""
 
     @property
+    def judgement(self) -> ClassJudgement:
+        """The ruling as `verdict.json` has it."""
+        return ClassJudgement(
+            anomaly=self.anomaly,
+            count=self.count,
+            forbidden=_FORBIDDEN[self.ruling.chance],
+            why=self.ruling.why,
+            predicted=self.ruling.predicted or "",
+            group=self.group,
+        )
+
+    @property
     def text(self) -> str:
         at = f" ({self.samples})" if self.samples else ""
         return f"group {self.group}: {count_text(self.count, self.anomaly)}{at}"

@@ -20,6 +20,7 @@ from ackproof.judge.checks.logs import check_logs, check_presence
 from ackproof.judge.checks.replay import check_replay
 from ackproof.judge.checks.run import check_deaths, check_end, check_faults, check_resets, check_unread_bytes
 from ackproof.judge.checks.service import check_service
+from ackproof.judge.checks.shares import check_share_groups
 from ackproof.judge.checks.windows import check_windows
 from ackproof.judge.coherence import clients, faults, groups, logs, nodes, rows, run, samples
 from ackproof.judge.facts import Facts
@@ -100,6 +101,7 @@ AFTER_FINDINGS: Final[tuple[Check, ...]] = (
     check_expectations,
     check_presence,
     check_service,
+    check_share_groups,
 )
 """Checks that run after findings are judged. Reasons stand in this order."""
 SEALED_FINDINGS: Final[tuple[Check, ...]] = (
@@ -117,9 +119,9 @@ def judge(facts: Facts) -> VerdictFile:
     classes = tuple(judged_classes(facts))
     sealed = SEALED_COHERENCE if facts.sealed else ()
     opinions = [*_ask((*COHERENCE, *sealed, *EVIDENCE), facts)]
-    of_groups = (
+    of_groups = [
         one for name in GROUP_CLASSES if name in facts.audit.counts for one in judge_class(facts, name)
-    )
+    ]
     found = (*opinions_on(classes), *opinions_on_groups(of_groups))
     opinions += (replace(opinion, check="classes") for opinion in found)
     opinions += _ask((*AFTER_FINDINGS, *(SEALED_FINDINGS if facts.sealed else ())), facts)
@@ -128,6 +130,7 @@ def judge(facts: Facts) -> VerdictFile:
         verdict=verdict,
         reasons=reasons,
         classes=classes,
+        group_classes=tuple(one.judgement for one in of_groups),
         not_judged=_texts(opinions, Says.NOT_JUDGED),
         witnesses=_texts(opinions, Says.AGREES),
         calm=facts.calm,

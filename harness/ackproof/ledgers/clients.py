@@ -38,7 +38,8 @@ class ListedClient:
 
 
 def read_clients(path: Path) -> tuple[list[ListedClient], list[str]]:
-    """Return the clients of `case.json`, and a reason for each entry that cannot be understood. Never raises."""
+    """Return the producers and readers of `case.json`, and a reason for each entry that cannot be understood. Never
+    raises."""
     clients: list[ListedClient] = []
     try:
         document: JsonValue = json.loads(path.read_bytes())
@@ -58,6 +59,8 @@ def read_clients(path: Path) -> tuple[list[ListedClient], list[str]]:
         return clients, ["case.json: `clients` is neither a list nor an object"]
     problems: list[str] = []
     for key, entry in entries:
+        if isinstance(entry, dict) and entry.get("kind") == "member":
+            continue  # a member of a consumer group has ledgers of its own (`rundir.groups`)
         client = _parse_client(key, entry)
         if client is None:
             problems.append(f"case.json: a client without an id: {json.dumps(entry)[:80]}")

@@ -15,6 +15,8 @@ from ackproof.rundir.guarantees import LIBRDKAFKA
 _PRODUCERS: Final[Path] = ("workload", "producers")
 _CONSUMERS: Final[Path] = ("workload", "consumers")
 _SERVICE: Final[Path] = ("workload", "service")
+_SHARE_SINCE: Final = (4, 2)
+_DEAD_LETTERS_SINCE: Final = (4, 4)
 _CONSUMER_SINCE: Final = (4,)
 """First release with KIP-848, of brokers and of the Java client."""
 _FIELDS: Final = {
@@ -139,6 +141,40 @@ def check_groups(spec: ExperimentSpec, found: Problems) -> None:
                 found.report(where if node is not None else path, why, key=not field or node is None)
         if group.output is not None:
             taken[group.output] = f"the output of group {name}"
+
+
+def check_share_groups(spec: ExperimentSpec, found: Problems) -> None:
+    """Report what share groups cannot do, or cannot be judged with."""
+    for name, group in spec.workload.share_groups.items():
+        path: Path = ("workload", "share_groups", name)
+        if not found.sound_below(path):
+            continue
+        for index, topic in enumerate(group.topics or ()):
+            if topic not in spec.topics:
+                found.unknown_value((*path, "topics"), "the topic", topic, spec.topics, part=(index,))
+        release, client = spec.cluster.kafka.version, group.client.release_for(spec.cluster.kafka)
+        dead_letters = group.dead_letters is not None
+        kinds = {(one.lock, one.delivery_limit) for one in spec.workload.share_groups.values()}
+        rules = (
+            (spec.ground.simulated, "the model runs no share groups: use backend: process or docker"),
+            (spec.ground.foreign, "share groups run on a cluster that ackproof starts"),
+            (spec.soak is not None, "a soak audits windows, and groups are judged at the end"),
+            (name in spec.workload.groups, "a consumer group has this id"),
+            (
+                len(kinds) > 1,
+                "brokers have one lock and one delivery_limit for all share groups: give them the same",
+            ),
+            (numbers(release)[:2] < _SHARE_SINCE, f"Kafka {release} has no share groups: they came with 4.2"),
+            (numbers(client)[:2] < _SHARE_SINCE, f"the Java client {client} is too old: use 4.2 or later"),
+            (
+                dead_letters and numbers(release)[:2] < _DEAD_LETTERS_SINCE,
+                "dead_letters came with Kafka 4.4",
+            ),
+            (group.dead_letters in spec.topics, "the harness creates the dead-letter topic: leave it out"),
+        )
+        for wrong, why in rules:
+            if wrong and found.sound(path):
+                found.report(path, why, key=True)
 
 
 def check_service(spec: ExperimentSpec, found: Problems) -> None:

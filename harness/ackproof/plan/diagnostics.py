@@ -15,6 +15,7 @@ from pydantic_core import ErrorDetails
 
 from ackproof.base.units import FROM_FILE, UNKNOWN, WRONG
 from ackproof.experiment.experiment import ExperimentSpec
+from ackproof.experiment.group import GroupSpec
 from ackproof.experiment.problems import (
     MOST_PROBLEMS,
     ListNode,
@@ -45,6 +46,7 @@ def _groups(model: type[BaseModel], path: Path = ()) -> Iterator[tuple[Path, tup
 GROUPS: Final[dict[Path, tuple[str, ...]]] = {
     **dict(_groups(ExperimentSpec)),
     ("topics", "*"): tuple(TopicSpec.model_fields),
+    ("workload", "groups", "*"): tuple(GroupSpec.model_fields),
 }
 """The fields of each group of an experiment, by the path of the group; `*` stands for any name."""
 
@@ -87,7 +89,7 @@ def group_of(path: Path) -> tuple[str, ...]:
         return tuple(field.name for field in fields(ChainTrigger))
     if path[:1] == ("faults",) and len(path) > 3 and path[2] in fault_kinds():
         return _below(fault_kinds()[str(path[2])], path[3:])
-    return GROUPS.get(("topics", "*") if len(path) == 2 and path[0] == "topics" else path, ())
+    return GROUPS.get(named if (named := (*path[:-1], "*")) in GROUPS else path, ())
 
 
 def _below(model: type[BaseModel], path: Path) -> tuple[str, ...]:

@@ -17,6 +17,8 @@ from ackproof.rundir.documents import Scalar
 _PART: Final = re.compile(r"\.?([A-Za-z0-9_-]+)|\[([^\[\]]+)\]")
 ROOTS: Final = ("cluster", "topics", "workload", "faults", "observe", "evidence")
 _MAPS: Final = ("config", "broker_config", "features")
+_NAMED: Final[dict[Path, str]] = {("topics",): "topic", ("workload", "groups"): "consumer group"}
+"""Paths below which names of the user's stand, each with what has them."""
 
 
 def may_be_at(path: Path, node: Node) -> bool:
@@ -107,14 +109,21 @@ def wrong_path(path: Path, root: MapNode) -> tuple[str, str | None] | None:
         if not isinstance(path[1], int) or not 0 <= path[1] < count:
             return f"there is no such fault; give its number, 1 to {count}, as in faults[1].for", None
         return None
-    if path[0] == "topics" and len(path) > 1:
-        topics = root.entries.get("topics")
-        names = list(topics.entries) if isinstance(topics, MapNode) else []
-        if names and path[1] not in names:
-            near = nearest(str(path[1]), names)
-            return f"the topic '{path[1]}' does not exist", near and path_text(("topics", near, *path[2:]))
+    for above, what in _NAMED.items():
+        depth = len(above)
+        names = _names_below(root, above) if path[:depth] == above else []
+        if names and len(path) > depth and path[depth] not in names:
+            near = nearest(str(path[depth]), names)
+            there = near and path_text((*above, near, *path[depth + 1 :]))
+            return f"the {what} '{path[depth]}' does not exist", there
     near = _find_topic_setting(path, root)
     return _wrong_below(path) if near is None else ("it is a setting of a topic", near)
+
+
+def _names_below(node: Node | None, above: Path) -> list[str]:
+    for part in above:
+        node = node.entries.get(str(part)) if isinstance(node, MapNode) else None
+    return list(node.entries) if isinstance(node, MapNode) else []
 
 
 def _find_topic_setting(path: Path, root: MapNode) -> str | None:
@@ -133,7 +142,7 @@ def _wrong_below(path: Path) -> tuple[str, str | None] | None:
         above: Path = path[:depth]
         fields = group_of(above)
         name = path[depth]
-        if above == ("topics",):
+        if above in _NAMED:
             continue
         if not fields and above[-1] not in _MAPS:
             return f"'{path_text(above)}' is a single value, it has nothing below it", None
@@ -144,7 +153,7 @@ def _wrong_below(path: Path) -> tuple[str, str | None] | None:
             near = nearest(str(name), fields)
             there = near and path_text((*above, near, *path[depth + 1 :]))
             return f"'{path_text(above)}' has no field '{name}'", there or _deep_match(path)
-    if group_of(path) or path == ("topics",):
+    if group_of(path) or path in _NAMED:
         return "this is a group of settings; name one of its fields", None
     if path[-1] in _MAPS:
         example = ELR if path[-1] == "features" else "min.insync.replicas"

@@ -26,6 +26,7 @@ from ackproof.clients.final_read import ends_of, final_read
 from ackproof.clients.final_readers import FinalReadOrder
 from ackproof.clients.groups import Groups, all_joined, start_groups
 from ackproof.clients.settings import describe_clients
+from ackproof.clients.share_groups import ShareGroups, start_share_groups
 from ackproof.clients.workload import Workload
 from ackproof.cluster.backends.choice import make_cluster
 from ackproof.cluster.metadata import write_metadata_log
@@ -37,7 +38,8 @@ from ackproof.experiment.roles import Role
 from ackproof.experiment.timing import recovery_bounds, timing_of
 from ackproof.experiment.triggers import COUNT_WITHIN_S
 from ackproof.faults.context import FaultContext, Holds
-from ackproof.faults.driver import FaultDriver, find_holders
+from ackproof.faults.driver import FaultDriver
+from ackproof.faults.holders import find_holders
 from ackproof.faults.life import AFTER_HEALING_BOUND_S, AFTER_HEALING_S, FIRST_ACKS_BOUND_S
 from ackproof.observe import offsets_log, replica_logs
 from ackproof.observe.brokers import BrokerObserver
@@ -98,6 +100,7 @@ class CaseRun:
         self.workload: Workload | None = None
         self.service: Service | None = None
         self.groups: Groups | None = None
+        self.share_groups: ShareGroups | None = None
         self.clients: ClientWatch | None = None
         self.sampler: Sampler | None = None
         self.pulse: PulseRecorder | None = None
@@ -136,7 +139,7 @@ class CaseRun:
         self._phase(Phase.START)
         cluster = make_cluster(
             self.spec.backend,
-            self.spec.cluster,
+            self.spec.cluster_of_share_groups,
             self.run.nodes,
             self.tag,
             to_timeline(self.timeline),
@@ -201,7 +204,9 @@ class CaseRun:
             rotation=WHOLE if self.soak is None else self.soak.rotation,
         )
         self.service = start_service(self.spec, self.run, self.tag, cluster.bootstrap)
-        self.groups = start_groups(self.spec, self.run, self.tag, cluster, self.timeline, self._hidden)
+        of_groups = (self.spec, self.run, self.tag, cluster, self.timeline, self._hidden)
+        self.groups = start_groups(*of_groups)
+        self.share_groups = start_share_groups(*of_groups)
         self.workload.start()
         self.clients = ClientWatch(self.workload, cluster, self.spec, recovery_bounds(self.spec))
         self._save_case(self.workload.clients)
@@ -280,6 +285,8 @@ class CaseRun:
         except ClientDied as error:
             self.timeline.add(Note(note=str(error)))
         self._stuck = (*self._stuck, *(() if self.groups is None else self.groups.finish()))
+        if self.share_groups is not None:
+            self.share_groups.finish()
         self._save_case(workload.clients)
 
     def _watch(self, done: Callable[[], bool], bound_s: float, what: str = "the end of the load") -> None:
@@ -384,7 +391,7 @@ class CaseRun:
         for watching in (self.pulse, *self.askers, self.soak, self.sampler):
             if watching is not None:
                 watching.stop()
-        for load in (self.workload, self.groups):
+        for load in (self.workload, self.groups, self.share_groups):
             if load is not None:
                 load.abort()
         if self.cluster is not None:

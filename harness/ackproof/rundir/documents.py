@@ -234,6 +234,8 @@ class ClassJudgement(Document):
     why: str
     predicted: str = ""
     """`impossible`, `possible` or `unknown`; empty if there is no prediction and the settings alone decide."""
+    group: str = ""
+    """The consumer group that is judged; '' for the class over all groups, and for other classes."""
 
 
 class ExpectationJudged(Document):
@@ -272,6 +274,8 @@ class VerdictFile(Document):
     verdict: Verdict
     reasons: tuple[str, ...]
     classes: tuple[ClassJudgement, ...] = ()
+    group_classes: tuple[ClassJudgement, ...] = ()
+    """Judgements of the classes of consumer groups, group by group."""
     not_judged: tuple[str, ...] = ()
     witnesses: tuple[str, ...] = ()
     """Sentences on how the logs on disk confirm the final read."""

@@ -70,6 +70,8 @@ class CaseDir:
     """`client=<id>/part-000000.parquet` of group members: each offset that one committed."""
     membership = _PathBelow("ledger/membership")
     """`client=<id>/part-000000.parquet` of group members: assignments, revocations, losses, positions, resets."""
+    shares_ledger = _PathBelow("ledger/shares")
+    """`client=<id>/part-000000.parquet` of share group members: each record that one was handed (`rundir.shares`)."""
     second_read = _PathBelow("second-read")
     """Like a run's folder: ledger of the second final reader, where the first one passed over offsets."""
     journal = _PathBelow("journal")
@@ -109,6 +111,8 @@ class CaseDir:
     """The records of its output."""
     groups = _PathBelow("observed/groups.json")
     """What became of consumer groups and their members (`rundir.groups`)."""
+    shares = _PathBelow("observed/shares.json")
+    """What became of share groups and their members (`rundir.shares`)."""
     offsets_log = _PathBelow("observed/offsets-log.parquet")
     """History of the experiment's groups in each replica's log of `__consumer_offsets`."""
     metadata_log = _PathBelow("observed/metadata.jsonl")

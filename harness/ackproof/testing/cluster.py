@@ -28,7 +28,7 @@ from ackproof.experiment.roles import Role, RoleKind
 from ackproof.experiment.spec import TopicSpec
 from ackproof.experiment.triggers import TimeTrigger
 from ackproof.faults.context import FaultContext, Holds
-from ackproof.faults.driver import find_holders
+from ackproof.faults.holders import find_holders
 from ackproof.faults.injection import Aim, Injection, make_injection
 from ackproof.faults.life import Life, Step
 from ackproof.faults.processes import Kill, Pause, Restart, Stop

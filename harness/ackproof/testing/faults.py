@@ -18,7 +18,8 @@ from ackproof.experiment.case import Case
 from ackproof.experiment.fault import FaultSpec
 from ackproof.experiment.roles import Role
 from ackproof.faults.context import FaultContext
-from ackproof.faults.driver import FaultDriver, find_holders
+from ackproof.faults.driver import FaultDriver
+from ackproof.faults.holders import find_holders
 from ackproof.rundir.observed import Sample
 from ackproof.rundir.timeline import Timeline
 

@@ -19,10 +19,11 @@ from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema
 
 from ackproof.base.errors import BadInput
+from ackproof.rundir.groups import COMMITS, DELIVERIES, MEMBERSHIP, OFFSETS_LOG
 from ackproof.rundir.layout import CaseDir
 from ackproof.rundir.ledger import parts
 from ackproof.rundir.replicas import BATCHES
-from ackproof.rundir.schema import CONSUMED, FINDINGS, METRICS, PRODUCED, SERIES, TRANSACTIONS
+from ackproof.rundir.schema import CONSUMED, GROUP_FINDINGS, METRICS, PRODUCED, SERIES, TRANSACTIONS
 from ackproof.spark.session import classic_context
 from ackproof.spark.workers import audit_failure, send_code
 from ackproof_lab.sql import scan
@@ -68,14 +69,27 @@ def _ledger(folder: Path) -> list[Path] | None:
 
 
 _UNCOUNTED: Final = "not counted yet; first: ackproof audit {}"
+_UNGROUPED: Final = "the experiment has no consumer groups"
 _TABLES: Final = (
     _Table("produced", lambda run: _ledger(run.produced), PRODUCED),
     _Table("consumed", lambda run: _ledger(run.consumed), CONSUMED),
     _Table(
         "transactions", lambda run: _ledger(run.transactions), TRANSACTIONS, "nobody wrote in transactions"
     ),
+    *(
+        _Table(name, lambda run, folder=folder: _ledger(getattr(run, folder)), schema, _UNGROUPED)  # type: ignore[misc]
+        for name, folder, schema in (
+            ("deliveries", "deliveries", DELIVERIES),
+            ("commits", "commits_ledger", COMMITS),
+            ("membership", "membership", MEMBERSHIP),
+        )
+    ),
+    _Table("offsets_log", lambda run: _file(run.offsets_log), OFFSETS_LOG, _UNGROUPED),
     _Table(
-        "findings", lambda run: run.finding_parts if run.audit_json.exists() else None, FINDINGS, _UNCOUNTED
+        "findings",
+        lambda run: run.finding_parts if run.audit_json.exists() else None,
+        GROUP_FINDINGS,
+        _UNCOUNTED,
     ),
     _Table("series", lambda run: _file(run.series) if run.audit_json.exists() else None, SERIES, _UNCOUNTED),
     _Table("timeline", lambda run: _file(run.timeline), _EVENT),

@@ -104,13 +104,29 @@ def remembered(scope: Scope, max_states: int = USUAL_STATES) -> Answers | None:
 
 
 def _keep(scope: Scope, found: Answers) -> Answers:
-    key = _key(scope, None if found.settled else found.bound)
+    return _store(_key(scope, None if found.settled else found.bound), found)
+
+
+def _store(key: str, found: Answers) -> Answers:
     _known[key] = found
     kept = _cache_path(key)
     with contextlib.suppress(OSError):
         if kept is not None:
             found.save(kept)
     return found
+
+
+def cached(question: str, bound: int, work: Callable[[], Answers]) -> Answers:
+    """Return the answers to a question from the cache, or by `work`, a search of at most `bound` states, which fills
+    the cache. What was searched to its end holds for every bound."""
+    for limit in (None, bound):
+        key = _key_of(question, limit)
+        if key not in _known and (read := _read(_cache_path(key))) is not None:
+            _known[key] = read
+        if key in _known:
+            return _known[key]
+    found = work()
+    return _store(_key_of(question, None if found.exhausted else bound), found)
 
 
 def ask_ahead(scopes: Iterable[Scope], *, max_states: int = USUAL_STATES) -> Iterator[tuple[int, int]]:
@@ -134,7 +150,11 @@ def _key(scope: Scope, bound: int | None) -> str:
     classes.
     """
     worlds = [one for one, _ in smaller(scope)]
-    return hashlib.sha256(f"{sources()}|{bound}|{EXPLORED}|{scope!r}|{worlds!r}".encode()).hexdigest()[:32]
+    return _key_of(f"{EXPLORED}|{scope!r}|{worlds!r}", bound)
+
+
+def _key_of(question: str, bound: int | None) -> str:
+    return hashlib.sha256(f"{sources()}|{bound}|{question}".encode()).hexdigest()[:32]
 
 
 def _cache_path(key: str) -> Path | None:

@@ -11,18 +11,26 @@ from functools import reduce
 from typing import Final
 
 from ackproof.experiment.case import Case
+from ackproof.experiment.client import JAVA
 from ackproof.experiment.exposure import NOTHING, Incidents
 from ackproof.experiment.fault import FaultSpec
+from ackproof.experiment.group import GroupSpec
 from ackproof.experiment.kafka import ELR, LINES, numbers
 from ackproof.experiment.promises import Promises
 from ackproof.rundir.metadata import MetadataRecord
 from ackproof.rundir.timeline import Event, fault_name
 from ackproof_model.predict.incidents import happened, planned
 from ackproof_reference.explore.scope import Budget, Scope
-from ackproof_reference.rules import Rules, rules_of
+from ackproof_reference.rules import CommitMode, GroupProtocol, GroupRules, Rules, group_rules_of, rules_of
 
 ACKS: Final = {"0": 0, "1": 1, "all": -1}
 MOST_BROKERS: Final = 3
+_MODES: Final = {
+    "before": CommitMode.BEFORE,
+    "after": CommitMode.AFTER,
+    "timed": CommitMode.TIMED,
+    "transaction": CommitMode.TRANSACTION,
+}
 MOST_RECORDS: Final = 2
 
 
@@ -154,3 +162,32 @@ def _flushed_at_once(case: Case, topic: str) -> bool:
         return False
     nodes = [{**cluster.config, **cluster.broker_config.get(broker, {})} for broker in cluster.broker_ids]
     return all(own.get("flush.messages", node.get("log.flush.interval.messages")) == "1" for node in nodes)
+
+
+def inputs_of(case: Case, spec: GroupSpec) -> tuple[str, ...]:
+    """Return the topics that a group subscribes to."""
+    return spec.topics or tuple(case.experiment.topic_names())
+
+
+def rules_for_group(case: Case, spec: GroupSpec) -> GroupRules:
+    """Return the rules of a group's release and settings. Raises ValueError for a release without rules."""
+    cluster, client = case.experiment.cluster, spec.client
+    rules = group_rules_of(rules_name(case))
+    protocol = GroupProtocol.CONSUMER
+    if spec.protocol == "classic":
+        cooperative = spec.resolved_assignor == "cooperative-sticky"
+        protocol = GroupProtocol.COOPERATIVE if cooperative else GroupProtocol.EAGER
+    java = spec.library == JAVA
+    release = numbers(client.release_for(cluster.kafka))[:1] if java else ()
+    early = java and protocol is GroupProtocol.CONSUMER and release < (4,)
+    # kafka-clients commits in poll() what earlier polls returned; librdkafka what it has handed over.
+    automatic = CommitMode.TIMED if java and not early else CommitMode.AT_DELIVERY
+    return replace(
+        rules,
+        protocol=protocol,
+        commit=_MODES.get(spec.commit, automatic),
+        group_metadata=spec.group_metadata,
+        static=spec.static,
+        stable_fetch=java or spec.isolation == "read_committed",
+        epoch_per_transaction=rules.epoch_per_transaction and java and release >= (4,),
+    )

@@ -32,6 +32,7 @@ from ackproof_model.predict.answers import (
     described,
 )
 from ackproof_model.predict.cases import CaseBudget, rules_name, scope_for
+from ackproof_model.predict.groups import predict_groups
 from ackproof_reference.explore.scope import ALL, Reductions, Scope
 
 FOLLOWS: Final = {
@@ -41,6 +42,8 @@ FOLLOWS: Final = {
     "vanished": "conflict",
 }
 """Anomaly classes that the search does not cover, by the searched class that decides them."""
+GROUP_STATES: Final = 60_000
+"""Distinct states of a consumer group's world: a state takes about four times as long as one of a partition's."""
 _UNACKNOWLEDGED = (
     "acks=0 counts as acknowledged what was handed to the connection; when that breaks, or the broker behind it is "
     "gone, nobody tells the producer"
@@ -54,6 +57,8 @@ class SearchOptions:
 
     max_states: int = USUAL_STATES
     reductions: Reductions = ALL
+    group_states: int = GROUP_STATES
+    """Limit for each search of a consumer group's world."""
 
     def answer(self, scope: Scope) -> Answers:
         return answers(self.reduce(scope), max_states=self.max_states)
@@ -65,7 +70,9 @@ class SearchOptions:
 def predict_case(case: Case, options: SearchOptions | None = None) -> PredictionFile:
     """Predict the anomalies that are possible under a case's settings and planned faults. `options` None: the
     usual limit of states, and all reductions."""
-    return add_settings(case, _explored(case, None, (), options or SearchOptions()))
+    options = options or SearchOptions()
+    file = _explored(case, None, (), options)
+    return add_settings(case, predict_groups(case, file, options.answer, max_states=options.group_states))
 
 
 def predict_run(
@@ -87,6 +94,17 @@ def predict_run(
     file = explore(case, run, USUAL_STATES)
     if any(one.explored and one.chance is Chance.UNKNOWN and one.anomaly in seen for one in file.classes):
         file = explore(case, run, FURTHER_STATES)
+    if case.experiment.workload.groups:
+        events, decided = _evidence(run)
+        file = predict_groups(
+            case,
+            file,
+            SearchOptions().answer,
+            max_states=GROUP_STATES,
+            run=run,
+            events=events,
+            decided=decided,
+        )
     return add_settings(case, file)
 
 
@@ -103,9 +121,13 @@ def scopes_of(cases: Iterable[Case], options: SearchOptions | None = None) -> It
 
 
 def _explored_run(case: Case, run: CaseDir, max_states: int) -> PredictionFile:
+    return _explored(case, *_evidence(run), SearchOptions(max_states))
+
+
+def _evidence(run: CaseDir) -> tuple[list[Event], tuple[MetadataRecord, ...]]:
+    """Return a run's timeline and metadata log."""
     events, _ = read_timeline(run.timeline)
-    decided = tuple(read_metadata(run.metadata_log)) if run.metadata_log.exists() else ()
-    return _explored(case, events, decided, SearchOptions(max_states))
+    return list(events), tuple(read_metadata(run.metadata_log)) if run.metadata_log.exists() else ()
 
 
 def _explored(

@@ -23,7 +23,8 @@ from ackproof.experiment.case import Case
 from ackproof.experiment.fault import FaultSpec
 from ackproof.experiment.roles import Role
 from ackproof.faults.context import Clients, FaultContext
-from ackproof.faults.driver import FaultDriver, find_holders
+from ackproof.faults.driver import FaultDriver
+from ackproof.faults.holders import find_holders
 from ackproof.faults.life import OVER
 from ackproof.observe.sampler import Sampler
 from ackproof.plan.cases import cases, load

@@ -382,7 +382,12 @@ DUDS: Final[Mapping[str, Mapping[str, Dud]]] = {
     },
 }
 """By the cluster on which they are planted, each under the name of its kind, or of what goes wrong."""
+_GROUPS: Final = "the bench has no consumer groups: tests/unit/faults/test_groups.py plants its duds"
 NO_DUD: Final = {
     "storm": "does nothing itself: each of its faults is one of the others",
     "script": "it drives the load, which the bench does not have: tests/cluster/test_scripts.py plants its duds",
+    **dict.fromkeys(
+        ("join_group", "leave_group", "bounce_members", "migrate_group", "reset_offsets", "slow_member"),
+        _GROUPS,
+    ),
 }

@@ -20,7 +20,6 @@ from ackproof.rundir.groups import (
     ProcessingState,
 )
 from ackproof.rundir.layout import CaseDir
-from ackproof.rundir.model import Chance, PredictedGroupClass, PredictionFile
 from ackproof.rundir.outcome import Outcome
 from ackproof.rundir.schema import GROUP_FINDINGS, PRODUCED
 from ackproof.rundir.service import OUTPUT
@@ -200,14 +199,18 @@ def _documents(run: CaseDir, members: list[_Member], ends: list[int], gone: int,
     judged = VerdictFile.load(run.verdict_json)
     classes = [
         ClassJudgement(
-            anomaly=name, count=count, forbidden=name not in ("undelivered", "redelivered"), why=why
+            group=GROUP,
+            predicted="possible" if name == "undelivered" else "",
+            anomaly=name,
+            count=count,
+            forbidden=name not in ("undelivered", "redelivered"),
+            why=why,
         )
         for name, count in counts.items()
     ]
-    judged.model_copy(update={"classes": (*judged.classes, *classes)}).save(run.verdict_json)
-    PredictionFile(
-        groups=(PredictedGroupClass(group=GROUP, anomaly="undelivered", chance=Chance.POSSIBLE, why=why),)
-    ).save(run.prediction_json)
+    judged.model_copy(update={"classes": (*judged.classes, *classes), "group_classes": tuple(classes)}).save(
+        run.verdict_json
+    )
 
 
 def _timeline(run: CaseDir) -> None:

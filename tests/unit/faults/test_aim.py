@@ -12,8 +12,8 @@ import pytest
 from ackproof.base.errors import WaitTimeout
 from ackproof.cluster.queries import PartitionState
 from ackproof.experiment.roles import Role, RoleKind
-from ackproof.faults import driver as aim
-from ackproof.faults.driver import find_holders
+from ackproof.faults import holders as aim
+from ackproof.faults.holders import find_holders
 from ackproof.rundir.partition import TopicPartition
 
 PLACE = TopicPartition("t", 1)
@@ -123,6 +123,6 @@ def test_a_controller_that_is_nobody() -> None:
 
 def test_a_partition_that_nobody_tells_of(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(aim, "RESOLVE_WITHIN_S", 0.05)
-    with pytest.raises(WaitTimeout, match="a broker to say who holds t/1"):
+    with pytest.raises(WaitTimeout, match="a broker to say who is leader"):
         _hit(Role(RoleKind.LEADER, *PLACE), cluster=Cluster(tells=False))
     assert _hit(Role(RoleKind.CONTROLLER), cluster=Cluster([None], zookeeper=True)) == ()

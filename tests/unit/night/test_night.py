@@ -240,7 +240,11 @@ def test_a_verdict_that_the_catalogue_expects_is_no_problem() -> None:
 
 def test_the_catalogue_names_verdicts_of_experiments_and_cases_that_exist() -> None:
     folder = EXPECTED.parent
-    files = {file.stem: file for name in ("*.yaml", "reports/*.yaml") for file in folder.glob(name)}
+    files = {
+        file.stem: file
+        for name in ("*.yaml", "reports/*.yaml", "groups/*.yaml")
+        for file in folder.glob(name)
+    }
     for experiment, patterns in json.loads(EXPECTED.read_text("utf-8")).items():
         ids = [case.id for case in cases(load(files[experiment]))]
         for pattern, verdict in patterns.items():

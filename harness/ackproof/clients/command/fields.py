@@ -41,7 +41,7 @@ def read_number(data: Fields, name: str, default: int | None = None) -> int:
     if value is None and default is not None:
         return default
     if isinstance(value, bool) or not isinstance(value, int) or not -1 <= value < 1 << 63:
-        raise WrongField(f"{name} is {_shown(value)}, not a whole number")
+        raise WrongField(f"{name} is {_quote(value)}, not a whole number")
     return value
 
 
@@ -51,11 +51,11 @@ def read_text(data: Fields, name: str, default: str | None = None) -> str:
     if value is None and default is not None:
         return default
     if not isinstance(value, str):
-        raise WrongField(f"{name} is {_shown(value)}, not a text")
+        raise WrongField(f"{name} is {_quote(value)}, not a text")
     return value
 
 
-def _shown(value: object) -> str:
+def _quote(value: object) -> str:
     return "missing" if value is None else json.dumps(value)[:_EXCERPT]
 
 
@@ -89,5 +89,5 @@ def _rows(rows: object, name: str, types: tuple[type, ...], shape: str) -> Itera
     for row in every:
         cells: list[object] = row if isinstance(row, list) else []
         if tuple(type(cell) for cell in cells) != types:
-            raise WrongField(f"{name} is {_shown(row)}, not {shape}")
+            raise WrongField(f"{name} is {_quote(row)}, not {shape}")
         yield cells

@@ -13,6 +13,7 @@ from ackproof.clients.contract import (
     MemberSettings,
     ProducerSettings,
     ReaderSettings,
+    ShareSettings,
     allowed_settings,
 )
 from ackproof.experiment.client import JAVA
@@ -22,6 +23,7 @@ from ackproof.rundir.parts import ClientLibrary
 
 if TYPE_CHECKING:
     from ackproof.experiment.group import Assignor, GroupSpec
+    from ackproof.experiment.share_group import ShareGroupSpec
     from ackproof.experiment.spec import ProducerSpec
 
 PROPERTIES: Final = "client.properties"
@@ -139,6 +141,25 @@ def member_command(settings: MemberSettings, path: Path) -> list[str]:
     return client_command("member", file, settings.library_version)
 
 
+def share_command(settings: ShareSettings, path: Path) -> list[str]:
+    """Write a share group member's properties next to its settings file `path`; return its command line. Raises
+    OSError."""
+    from ackproof.clients.java.runtime import client_command
+
+    own: dict[str, ConfigValue] = {
+        "run_id": settings.run_id,
+        "client": settings.client,
+        "topics": " ".join(settings.topics),
+        "release_every": settings.release_every,
+        "releases": settings.releases,
+        "reject_every": settings.reject_every,
+        "renew_every": settings.renew_every,
+        "record_time_ns": round(settings.record_s * 1e9),
+        **{f"group.{name}": value for name, value in settings.group_config.items()},
+    }
+    return client_command("share", _write(path, own, settings.config), settings.library_version)
+
+
 def _common(settings: ProducerSettings | ReaderSettings, chunk_rows: int) -> dict[str, ConfigValue]:
     return {
         "run_id": settings.run_id,
@@ -179,6 +200,10 @@ def _escape(value: str) -> str:
     return f"\\{escaped}" if escaped.startswith(" ") else escaped
 
 
+def _connection(bootstrap: str, client: str) -> dict[str, ConfigValue]:
+    return {**_FAIL_OVER, "bootstrap.servers": bootstrap, "client.id": f"ackproof-{client}"}
+
+
 def producer_config(
     spec: ProducerSpec, bootstrap: str, client: str, transactional_id: str = ""
 ) -> dict[str, ConfigValue]:
@@ -191,9 +216,7 @@ def producer_config(
 
     linger_ms, delivery_ms = round(spec.linger * 1000), max(1, round(spec.delivery_timeout * 1000))
     config: dict[str, ConfigValue] = {
-        **_FAIL_OVER,
-        "bootstrap.servers": bootstrap,
-        "client.id": f"ackproof-{client}",
+        **_connection(bootstrap, client),
         "acks": spec.acks,
         "enable.idempotence": "true" if spec.idempotence else "false",
         "linger.ms": linger_ms,
@@ -245,9 +268,7 @@ def reader_config(
     if final:
         raise BadInput("the final read is always by librdkafka")
     config: dict[str, ConfigValue] = {
-        **_FAIL_OVER,
-        "bootstrap.servers": bootstrap,
-        "client.id": f"ackproof-{client}",
+        **_connection(bootstrap, client),
         "group.id": f"ackproof-{group or client}",  # for commits alone: readers assign themselves their partitions
         "enable.auto.commit": "false",
         "auto.offset.reset": "none",
@@ -269,9 +290,7 @@ def member_config(
     from ackproof.experiment.settings import Scope
 
     config: dict[str, ConfigValue] = {
-        **_FAIL_OVER,
-        "bootstrap.servers": bootstrap,
-        "client.id": f"ackproof-{client}",
+        **_connection(bootstrap, client),
         "group.id": group,
         "group.protocol": spec.protocol,
         "enable.auto.commit": "true" if spec.commit == "auto" else "false",
@@ -297,12 +316,31 @@ def member_config(
     return {**config, **allowed_settings(Scope.CONSUMER, spec.config)}
 
 
+def share_config(spec: ShareGroupSpec, bootstrap: str, client: str, group: str) -> dict[str, ConfigValue]:
+    """Return the Java client's configuration of a share group member, whose id is `client`.
+
+    Raises `BadInput` for a setting that only the harness may set.
+    """
+    from ackproof.experiment.settings import Scope
+
+    config: dict[str, ConfigValue] = {
+        **_connection(bootstrap, client),
+        "group.id": group,
+        "share.acknowledgement.mode": "explicit",
+        "share.acquire.mode": spec.acquire,
+        "max.poll.records": spec.batch,
+        "fetch.max.wait.ms": 100,
+        "default.api.timeout.ms": _CALL_MS,
+        # bounds the age of a fetch, from which the ledger's acquired_ns follows
+        "request.timeout.ms": max(1, min(5000, round(spec.lock * 500))),
+    }
+    return {**config, **allowed_settings(Scope.CONSUMER, spec.config)}
+
+
 def output_config(bootstrap: str, client: str, transactional_id: str = "") -> dict[str, ConfigValue]:
     """Return the Java client's configuration of the producer of a member's output: acks=all, idempotent."""
     config: dict[str, ConfigValue] = {
-        **_FAIL_OVER,
-        "bootstrap.servers": bootstrap,
-        "client.id": f"ackproof-{client}-output",
+        **_connection(bootstrap, f"{client}-output"),
         "acks": "all",
         "enable.idempotence": "true",
         "linger.ms": 0,

@@ -348,8 +348,8 @@ def _insist(call: Callable[[], None]) -> None:
 
 
 def _listen(stop: threading.Event, pace: Pace) -> None:
-    """Follow standard input: `stop` sets `stop`; `record_time SECONDS` changes the pace, `record_time` undoes that. The
-    end of input means that the harness is gone."""
+    """Follow standard input: `stop` sets `stop`; `record_time SECONDS` changes the pace, `record_time` alone undoes it.
+    The end of input means that the harness is gone."""
     for line in sys.stdin:
         word, _, seconds = line.strip().partition(" ")
         if word == "stop":

@@ -69,15 +69,14 @@ class ClientSelector:
 
     @classmethod
     def parse(cls, text: str) -> ClientSelector:
-        """Parse `producer(0)`, `reader`, `producers`, `members(billing)` or `owner(orders/0)`. Raises ValueError with a
-        message on what was expected."""
+        """Parse `producer(0)`, `readers`, `members(billing)` or `owner(orders/0)`. Raises ValueError with what fits."""
         if owner := _OWNER.match(text.strip()):
             return cls("member", group=owner[1] or "", place=TopicPartition.parse(owner[2]))
         match = _CLIENT.match(text.strip())
         if match is None or (match[2] and match[3]) or (match[4] and match[1] != "member"):
             raise ValueError(
-                "expected producer, producers, producer(0), the same with reader, member or service, members(billing), "
-                f"or owner(orders/0), not '{text[:60]}'"
+                "expected producer, producers, producer(0), the same with reader, member or service, or "
+                f"members(billing), owner(orders/0), not '{text[:60]}'"
             )
         number = None if match[3] is None else int(match[3])
         every = match[2] is not None or match[5] is not None
@@ -333,7 +332,9 @@ class _KillClientInjection(ClientInjection[KillClient]):
     def confirm_healed(self) -> str:
         seen = [f"{self.await_work(name)} is at work" for name in self._others]
         witness = (
-            "its process and output" if self.fault.client.kind == "service" else "counters in shared memory"
+            "its process and output"
+            if self.fault.client.kind in ("service", "member")
+            else "counters in shared memory"
         )
         return f"{witness}: {', '.join(seen)}"
 

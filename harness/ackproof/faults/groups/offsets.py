@@ -88,7 +88,7 @@ class _ResetInjection(GroupInjection[ResetOffsets]):
             self._stopped = list(running)
             self.stop(running)
             self.await_listed(gone=self._stopped)
-        self._offsets = self._wanted(self.fault.topics(self.context.case.experiment))
+        self._offsets = self._find_targets(self.fault.topics(self.context.case.experiment))
         before, begun_ns = self._committed(), timeline.clock.now()
         try:
             broker = self.wait_for(self._commit, f"the coordinator of {self.fault.group} to take offsets")
@@ -104,7 +104,7 @@ class _ResetInjection(GroupInjection[ResetOffsets]):
         text = ", ".join(f"{topic}/{number} {old} → {new}" for topic, number, old, new in rows)
         return f"committed at broker {broker} for {self.fault.group}: {text}"
 
-    def _wanted(self, topics: tuple[str, ...]) -> dict[TopicPartition, int]:
+    def _find_targets(self, topics: tuple[str, ...]) -> dict[TopicPartition, int]:
         """Return the offset for each partition of the topics. Raises `FaultNotConfirmed` if no leader answers."""
         count = len(self.context.cluster.topic_state(topics))
         ends = self.wait_for(

@@ -108,7 +108,7 @@ class GroupInjection(Injection[GroupT]):
             self.groups.stop_member(name)
         for name, process in members.items():
             self.wait_for(
-                lambda process=process: process_state(process.pid, process.started) == "gone",  # type: ignore[misc]
+                lambda process=process: process_state(process.pid, process.started) in ("gone", "zombie"),  # type: ignore[misc]
                 f"member {name} (pid {process.pid}) to leave and end",
                 LEFT_WITHIN_S,
                 state=partial(process_state, process.pid, process.started),

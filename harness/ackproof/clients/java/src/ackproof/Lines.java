@@ -12,21 +12,23 @@ import org.apache.kafka.common.protocol.Errors;
 /** Events of docs/clients.md on standard output, and the commands on standard input. */
 final class Lines {
     private static final int FULL = 1 << 16;
+    private static final long USUAL_NS = Client.number("record_time_ns");
     private final OutputStream out = new FileOutputStream(FileDescriptor.out);
     private final StringBuilder waiting = new StringBuilder();
     private final Payload payload = new Payload(java.util.List.of());
     volatile boolean stopping;
     /** Time that the processing of a record takes; a fault changes it while a batch is processed. */
-    volatile long recordTimeNs = Client.number("record_time_ns");
+    volatile long recordTimeNs = USUAL_NS;
 
-    /** Obey `stop`, `record_time SECONDS`, SIGTERM, and the end of standard input: then the harness is gone. */
+    /** Obey `stop`, `record_time SECONDS` (`record_time`: as before), SIGTERM, and the end of standard input: then the harness is gone. */
     void listen() {
         var listener = new Thread(() -> {
             try (var in = new BufferedReader(new InputStreamReader(System.in, StandardCharsets.UTF_8))) {
                 for (String line; (line = in.readLine()) != null; ) {
                     String[] words = line.trim().split(" ");
                     if (words[0].equals("stop")) stopping = true;
-                    if (words[0].equals("record_time")) recordTimeNs = (long) (Double.parseDouble(words[1]) * 1e9);
+                    if (words[0].equals("record_time"))
+                        recordTimeNs = words.length > 1 ? (long) (Double.parseDouble(words[1]) * 1e9) : USUAL_NS;
                 }
             } catch (IOException gone) {
                 System.err.println(gone);

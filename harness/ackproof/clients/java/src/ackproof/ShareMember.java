@@ -3,8 +3,10 @@ package ackproof;
 import java.time.Duration;
 import java.util.*;
 import java.util.stream.Collectors;
+import org.apache.kafka.clients.admin.*;
 import org.apache.kafka.clients.consumer.*;
 import org.apache.kafka.common.*;
+import org.apache.kafka.common.config.ConfigResource;
 import org.apache.kafka.common.errors.*;
 import org.apache.kafka.common.serialization.*;
 
@@ -30,6 +32,7 @@ final class ShareMember {
     private int run() {
         lines.listen();
         consumer.setAcknowledgementCommitCallback(this::answer);
+        configureGroup();
         consumer.subscribe(List.of(Client.text("topics").split(" ")));
         lines.tell("started", "\"client\":" + Harness.quote(Client.text("client")));
         while (!lines.stopping) step();
@@ -37,6 +40,21 @@ final class ShareMember {
         consumer.close(CLOSE);
         lines.tell("closed", "");
         return 0;
+    }
+
+    /** Set what only the group's own settings can say. Each member does: it is the same, and one of them is the first. */
+    private static void configureGroup() {
+        var group = new ConfigResource(ConfigResource.Type.GROUP, Client.KAFKA.getProperty("group.id"));
+        var settings = Client.OWN.stringPropertyNames().stream().filter(name -> name.startsWith("group.")).map(name ->
+            new AlterConfigOp(new ConfigEntry(name.substring(6), Client.text(name)), AlterConfigOp.OpType.SET)).toList();
+        var connection = new Properties();
+        connection.put("bootstrap.servers", Client.KAFKA.getProperty("bootstrap.servers"));
+        connection.putAll(Client.HIDDEN);
+        try (var admin = Admin.create(connection)) {
+            admin.incrementalAlterConfigs(Map.of(group, settings)).all().get();
+        } catch (java.util.concurrent.ExecutionException | InterruptedException refused) {
+            throw new KafkaException("the settings of the group: " + settings, refused);
+        }
     }
 
     private void step() {

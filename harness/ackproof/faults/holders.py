@@ -1,0 +1,87 @@
+"""Nodes that hold a role now, as brokers say."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from threading import Event as Flag
+from typing import Final
+
+from ackproof.base.errors import WaitTimeout
+from ackproof.base.wait import wait_until
+from ackproof.cluster.protocol import Cluster
+from ackproof.cluster.queries import PartitionState
+from ackproof.experiment.holders import Members
+from ackproof.experiment.roles import Role, RoleKind
+from ackproof.observe.committed import partition_of_group
+from ackproof.rundir.committed import OFFSETS_TOPIC
+from ackproof.rundir.partition import TopicPartition, internal
+
+RESOLVE_WITHIN_S: Final = 5.0
+"""Maximum seconds to wait for a broker that knows the holder of a role."""
+CREATED_WITHIN_S: Final = 30.0
+"""Maximum seconds to wait for an internal topic, which brokers create when clients first need it."""
+
+
+def find_holders(cluster: Cluster, role: Role, order: Sequence[int], stop: Flag) -> tuple[int, ...]:
+    """Return the nodes that hold this role now, ascending; none if nobody does.
+
+    `order`: all brokers in a random order, from which a drawn role takes the first that qualify. Raises
+    `WaitTimeout` if no broker knows the holder of a partition, `Interrupted` when `stop` is set.
+    """
+    return role.find_nodes(lambda single: _holders(cluster, single, order, stop), cluster.spec.members.racks)
+
+
+def _holders(cluster: Cluster, role: Role, order: Sequence[int], stop: Flag) -> tuple[int, ...]:
+    members = Members(
+        brokers=tuple(node.id for node in cluster.brokers()),
+        controllers=tuple(node.id for node in cluster.controllers()),
+    )
+    topic = OFFSETS_TOPIC if role.group is not None else role.topic
+    if topic is not None:
+        own = internal(topic)
+        state = wait_until(
+            lambda: _state_of(cluster.topic_state([topic]), role),
+            what=f"a broker to say who is {role}" + (", created when clients first need it" if own else ""),
+            timeout_s=CREATED_WITHIN_S if own else RESOLVE_WITHIN_S,
+            stop=stop,
+        )
+        members = replace(members, leader=state.leader, replicas=state.replicas, isr=state.isr)
+    if role.kind is RoleKind.CONTROLLER and role.node is None:
+        members = replace(members, active_controller=_controller(cluster, stop))
+    if not set(order) <= set(members.brokers):
+        # Positions are drawn, because the ids of a cluster that ackproof does not own need not count from 1.
+        ids = sorted(members.brokers)
+        order = [ids[position - 1] for position in order if 0 < position <= len(ids)]
+    return role.resolve(members, order)
+
+
+def _state_of(states: Mapping[TopicPartition, PartitionState], role: Role) -> PartitionState | None:
+    """Return the partition that a role of a partition names, or to which the group of a coordinator belongs; None if
+    it is not there (yet)."""
+    if role.group is not None:
+        partition = partition_of_group(role.group, len(states)) if states else -1
+        return states.get(TopicPartition(OFFSETS_TOPIC, partition))
+    return states.get(TopicPartition(role.topic or "", role.partition or 0))
+
+
+def _controller(cluster: Cluster, stop: Flag) -> int:
+    """Return the active controller, or -1. In ZooKeeper mode there is none for a moment after a controller was
+    lost."""
+
+    def find_active() -> tuple[int] | None:
+        found = cluster.controller()
+        return None if found is None else (found,)
+
+    now = find_active()
+    if now is None and cluster.spec.metadata.broker_controls:
+        with contextlib.suppress(WaitTimeout):
+            now = wait_until(
+                find_active,
+                what="an active controller",
+                timeout_s=RESOLVE_WITHIN_S,
+                interval_s=0.05,
+                stop=stop,
+            )
+    return -1 if now is None else now[0]

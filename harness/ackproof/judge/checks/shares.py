@@ -1,0 +1,171 @@
+"""Share groups: was each record delivered, and none after it was accepted?"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ackproof.experiment.promises import Promises
+from ackproof.experiment.share_group import ShareGroupSpec
+from ackproof.judge.facts import Facts
+from ackproof.judge.opinion import Opinion, agrees, breaks, lacks, not_judged, stays_open
+from ackproof.judge.shares import Position, ShareCounts, count_shares
+from ackproof.rundir.anomalies import Anomaly
+from ackproof.rundir.layout import client_folder
+from ackproof.rundir.ledger import FinalRows, read_parts
+from ackproof.rundir.model import Chance
+from ackproof.rundir.partition import TopicPartition
+from ackproof.rundir.parts import has_end
+from ackproof.rundir.shares import SHARES, ShareGroupEnd, SharesFile
+
+_SAMPLES: Final = 3
+_STATE: Final = ("share.coordinator.state.topic.replication.factor", "share.coordinator.state.topic.min.isr")
+
+
+def check_share_groups(facts: Facts) -> Iterator[Opinion]:
+    """Yield an opinion of kind `breaks` if records were delivered to nobody, were neither finished nor given up, or
+    were delivered again after an acknowledged accept; `open` where settings or the input may explain that.
+
+    Yields `lacks` if a member died or did not close its ledger, or a group was not at rest; `not judged` with the
+    number of records that were given up, and for refused acknowledgements. If the ledger could be read, `agrees` comes
+    last. Nothing is yielded without share groups. Raises `BadInput` for a damaged `shares.json`.
+    """
+    specs = facts.case.experiment.workload.share_groups
+    if not specs:
+        return
+    if not facts.run.shares.exists():
+        yield lacks("the run has no file of what became of its share groups: observed/shares.json")
+        return
+    file = SharesFile.load(facts.run.shares)
+    yield from _members(facts, file)
+    ends = {end.group: end for end in file.groups}
+    for name, spec in specs.items():
+        if name not in ends:
+            yield lacks(f"share group {name}: the run does not say what became of it", subject=name)
+            continue
+        try:
+            rows = read_parts(facts.run.shares_ledger, SHARES)
+            counts = count_shares(
+                rows.filter(pc.equal(rows["group"], name)), _there(facts, spec), spec.delivery_limit
+            )
+        except (OSError, pa.ArrowException) as error:
+            yield lacks(f"share group {name}: its ledger cannot be read: {error}", subject=name)
+            continue
+        yield from _judge(facts, name, spec, ends[name], counts)
+
+
+def _members(facts: Facts, file: SharesFile) -> Iterator[Opinion]:
+    for one in file.members:
+        if one.killed:
+            continue
+        folder = facts.run.shares_ledger / client_folder(one.client)
+        if not one.asked:
+            text = (
+                f"share group {one.group}: {one.client} ended by itself with {one.status}: {one.last_words}"
+            )
+            yield lacks(text, subject=one.group)
+        elif one.status or not has_end(folder):
+            yield lacks(
+                f"share group {one.group}: the ledger of {one.client} is not complete", subject=one.group
+            )
+
+
+def _there(facts: Facts, spec: ShareGroupSpec) -> list[tuple[TopicPartition, np.ndarray]]:
+    """Return the offsets of intact records of the group's input in the final read. Raises OSError, ArrowException."""
+    experiment, rows = facts.case.experiment, FinalRows(facts.run)
+    found = []
+    for topic in spec.topics or experiment.topic_names():
+        for number in range(experiment.topics[topic].partitions):
+            table = rows.read_partition(TopicPartition(topic, number))
+            intact = table["intact"].to_numpy() & (table["producer"].to_numpy() >= 0)
+            found.append((TopicPartition(topic, number), np.unique(table["offset"].to_numpy()[intact])))
+    return found
+
+
+def _judge(
+    facts: Facts, name: str, spec: ShareGroupSpec, end: ShareGroupEnd, counts: ShareCounts
+) -> Iterator[Opinion]:
+    who = f"share group {name}"
+    input_, state = _why_input(facts, spec), _why_state(facts)
+    rules = (
+        ("undelivered", counts.undelivered, "were delivered to nobody", input_ or state, end.rested),
+        (
+            "vanished",
+            counts.vanished,
+            f"were neither accepted, rejected, nor delivered {spec.delivery_limit} times, and are not delivered again",
+            input_ or state,
+            end.rested,
+        ),
+        (
+            "redelivered",
+            counts.redelivered,
+            "were delivered again after a broker had acknowledged their accept",
+            input_ or state,
+            True,
+        ),
+    )
+    if not end.rested:
+        yield lacks(f"{who}: it was not at rest after {end.waited_s:g} s", subject=name)
+    for kind, found, words, why, sure in rules:
+        if not found:
+            continue
+        text = f"{who}: {len(found):,} records {words}: {_samples(found)}"
+        numbers = {kind: len(found)}
+        if why or not sure:
+            yield stays_open(f"{text}. {why or 'It was not at rest'}", subject=name, numbers=numbers)
+        else:
+            yield breaks(
+                f"{text}. Forbidden: KIP-932 delivers each record until it is accepted, rejected or at its limit, and "
+                "none after that",
+                proven=kind == "redelivered",
+                subject=name,
+                numbers=numbers,
+            )
+    if given_up := counts.rejected + counts.limited:
+        parts = f"{counts.rejected:,} rejected, {counts.limited:,} at the limit"
+        text = f"{who}: {given_up:,} records were given up: {parts}"
+        dead = f"; its dead-letter topic has {end.dead_letters:,} records" if end.dead_letters >= 0 else ""
+        numbers = {"rejected": counts.rejected, "limited": counts.limited, "dead letters": end.dead_letters}
+        yield not_judged(f"{text} of {spec.delivery_limit} deliveries{dead}", subject=name, numbers=numbers)
+        if spec.dead_letters is not None and 0 <= end.dead_letters < given_up:
+            yield stays_open(f"{who}: {given_up - end.dead_letters:,} of these are not there", subject=name)
+    numbers = {"accepted": counts.accepted, "records": counts.records, "deliveries": counts.deliveries}
+    yield agrees(
+        f"{who}: {counts.accepted:,} of {counts.records:,} records were accepted, in {counts.deliveries:,} deliveries "
+        f"({counts.renewed:,} renewed, {counts.refused:,} acknowledgements refused)",
+        subject=name,
+        numbers=numbers,
+    )
+
+
+def _why_input(facts: Facts, spec: ShareGroupSpec) -> str:
+    """Return why the group may have been handed other records at these offsets, '' if it cannot."""
+    for topic in spec.topics or facts.case.experiment.topic_names():
+        promises = Promises.from_experiment(facts.case.planned, topic)
+        if promises.unclean_election or promises.dropped:
+            return f"{topic} may have lost records after the group read them"
+        loss = facts.prediction.find_class(Anomaly.VANISHED, topic)
+        if loss is not None and loss.chance is Chance.POSSIBLE:
+            return f"{topic}: records that a reader was handed may vanish"
+    return ""
+
+
+def _why_state(facts: Facts) -> str:
+    """Return why brokers may forget what the group has finished, '' if they may not."""
+    config = facts.case.experiment.cluster.config
+    if facts.case.experiment.cluster.brokers < 2 or any(config.get(name) == "1" for name in _STATE):
+        return (
+            "The topic __share_group_state has one replica, or may commit with one"
+            if facts.case.faults
+            else ""
+        )
+    return ""
+
+
+def _samples(found: Sequence[Position]) -> str:
+    named = [f"{place} at {offset}" for place, offset in found[:_SAMPLES]]
+    return ", ".join([*named, *(["…"] if len(found) > _SAMPLES else [])])

@@ -1,0 +1,78 @@
+"""Share groups of a run: the ledger of their members, and what became of them.
+
+A member prints the events of docs/share-groups.md to `clients/<id>/lines.jsonl`. When it has ended, the harness
+converts these into `ledger/shares/client=<id>/part-000000.parquet`. Times are ns since the run began; -1 is unknown.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum, StrEnum
+from typing import Final
+
+import pyarrow as pa
+
+from ackproof.rundir.document import Document
+from ackproof.rundir.groups import MemberEnd
+from ackproof.rundir.schema import required
+
+
+class Acknowledgement(StrEnum):
+    """Column `ack` of `SHARES`: Kafka's AcknowledgeType, or '' for none."""
+
+    NONE = ""
+    ACCEPT = "accept"
+    RELEASE = "release"
+    REJECT = "reject"
+    RENEW = "renew"
+
+
+class ShareResult(IntEnum):
+    """Outcome of an acknowledgement, as far as its member knows it: column `result` of `SHARES`."""
+
+    ACKNOWLEDGED = 0
+    REFUSED = 1
+    UNKNOWN = 2
+    """No answer, or an error after which it may count. Also the result of a delivery without acknowledgement."""
+
+
+SHARES: Final = required(
+    ("group", pa.string()),
+    ("member", pa.int32()),
+    ("batch", pa.int64()),
+    ("topic", pa.string()),
+    ("partition", pa.int32()),
+    ("offset", pa.int64()),
+    ("producer", pa.int32()),
+    ("seq", pa.int64()),
+    ("delivery_count", pa.int32()),
+    ("acquired_ns", pa.int64()),
+    ("delivered_ns", pa.int64()),
+    ("ack", pa.string()),
+    ("ack_ns", pa.int64()),
+    ("answered_ns", pa.int64()),
+    ("result", pa.int8()),
+    ("error", pa.string()),
+)
+"""One row per record that a member was handed, in the order of delivery; a renewed record is handed over again.
+
+`batch`: number of the poll. `delivered_ns`: when it returned. `acquired_ns`: the broker had not acquired the record for
+the member before: no fetch that was sent before was still under way in this poll. `ack`: an `Acknowledgement`, and
+`ack_ns` when it was given. `answered_ns`: when its answer was told; `result`: a `ShareResult`; `error`: its name."""
+
+
+class ShareGroupEnd(Document):
+    """End of a share group. `rested`: its members ran and were handed nothing for so long that no lock was held.
+    `waited_s`: how long the run waited for that. `dead_letters`: number of records in its dead-letter topic, -1 without
+    one or if it could not be read."""
+
+    group: str
+    rested: bool
+    waited_s: float
+    dead_letters: int = -1
+
+
+class SharesFile(Document):
+    """`observed/shares.json`. Runs without `workload.share_groups` have no such file."""
+
+    groups: tuple[ShareGroupEnd, ...] = ()
+    members: tuple[MemberEnd, ...] = ()

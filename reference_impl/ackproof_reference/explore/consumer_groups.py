@@ -1,0 +1,370 @@
+"""Model of a consumer group: two members, one partition with a few records, a coordinator and its offsets log.
+
+A batch is one record. Incidents (`GroupIncidents`) are kinds, not numbers: each happens as often as it can, so what is
+not found is impossible however often. Epochs count by their order, and replicated records that nobody reads again are
+compacted at once, so the world is finite. What a paused member does late needs no step of its own: it does not learn
+meanwhile what the coordinator decided.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+
+from ackproof_reference.explore.group_coordinators import CoordinatorSteps, Step, regress
+from ackproof_reference.explore.group_states import (
+    DOUBLED,
+    FINDING,
+    REDELIVERED,
+    TORN,
+    TWO_OWNERS,
+    UNDELIVERED,
+    ZOMBIE,
+    GroupScope,
+    LateCommit,
+    Member,
+    Stage,
+    WorldState,
+    epochs_of,
+    numbered,
+    ranked,
+    row_of,
+    state_of,
+)
+from ackproof_reference.explore.model import Action, Group, Model, Move, Row, StoryLine
+from ackproof_reference.group_coordinator import (
+    NO_EPOCH,
+    CommitError,
+    Entry,
+    GroupState,
+    OffsetRecord,
+    OffsetsLog,
+    Phase,
+    check_commit,
+    load_offsets,
+    revoked,
+)
+from ackproof_reference.rules import CommitMode, GroupProtocol, GroupRules
+
+
+def consumer_group(scope: GroupScope) -> Model:
+    """Return the model of a consumer group whose members have not started. Classes of findings: `CLASSES`."""
+    first = WorldState(GroupState((None, None)), OffsetsLog(), (Member(), Member()), (False,) * scope.records)
+    world = _World(scope, row_of(first))
+    cells = tuple(range(len(world.first)))
+    return Model(
+        ("coordinator", "offsets log", "member 0", "member 1", "processed", "late commit", "finding"),
+        world.first,
+        [
+            Group("steps", cells, world.alike, world.at_rest),
+            Group("finding", cells[FINDING:], check=lambda found: (found,) if found else ()),
+        ],
+        widths=(14, 10, 10, 10, 4, 7, 5),
+        retold=world.retold,
+    )
+
+
+class _World(CoordinatorSteps):
+    """Steps and invariants of one scope."""
+
+    def __init__(self, scope: GroupScope, first: Row) -> None:
+        super().__init__(scope)
+        self.first = first
+        self._strict = replace(scope.rules, check_generation=True)
+
+    def moves(self, *row: object) -> Iterator[Move]:
+        """Yield each step with the state after it; a step with a finding also leads to a state of its own, from which
+        nothing goes on."""
+        if row[FINDING] is not None:
+            return
+        before = state_of(row)
+        for actor, text, after, findings in self._steps(before):
+            action = Action(actor, text, "" if actor == "coordinator" else "coordinator")
+            for finding in findings:
+                yield action, (*self.first[:FINDING], finding)
+            after = self._settled(after)
+            if epochs_of(after) != epochs_of(before):
+                after = ranked(after)
+            if after != before:
+                yield action, row_of(after)
+
+    def alike(self, *row: object) -> Iterator[Move]:
+        """Yield the steps of `moves` with one state for all that differ in the members' numbers only."""
+        for action, after in self.moves(*row):
+            yield action, numbered(after)
+
+    def retold(self, way: Sequence[Row]) -> list[StoryLine]:
+        """Return the steps of a way of `alike`, with each member under one number from first to last."""
+        lines: list[StoryLine] = []
+        row = self.first
+        for target in way[1:]:
+            action, after = next(step for step in self.moves(*row) if numbered(step[1]) == target)
+            lines.append(StoryLine(action, ()))
+            row = after
+        return lines
+
+    def _steps(self, state: WorldState) -> Iterator[Step]:
+        yield from self._coordinator(state)
+        for number, member in enumerate(state.members):
+            if not member.alive:
+                yield from self._start(state, number)
+                continue
+            yield from self._group_steps(state, number, member)
+            if member.owns:
+                yield from self._work(state, number, member)
+            if self.incidents.kills:
+                yield f"member {number}", "is killed", self._killed(state, number), ()
+
+    # -- members in the group ------------------------------------------------------------------------------------
+
+    def _start(self, state: WorldState, number: int) -> Iterator[Step]:
+        who, entry = f"member {number}", state.group.entries[number]
+        if entry is None:
+            started = state.put(number, alive=True)
+            yield from self._with_target(self._joined(started, number), who, "starts and joins the group")
+        elif self.rules.static:
+            # Its new member id fences what is left of the old one.
+            yield (
+                who,
+                "starts and takes over its static membership",
+                state.put(number, alive=True)._replace(late=None),
+                (),
+            )
+
+    def _group_steps(self, state: WorldState, number: int, member: Member) -> Iterator[Step]:
+        """Yield what a member does when it hears from the coordinator. Callbacks are called between two batches."""
+        who, group, idle = f"member {number}", state.group, member.stage is Stage.IDLE
+        entry = group.entries[number]
+        if entry is None:
+            if idle:
+                text = "learns that it lost the partition, and joins again" if member.owns else "joins again"
+                yield from self._with_target(self._joined(self._without(state, number), number), who, text)
+            return
+        may_revoke = idle and not self._commits_first(state, number, member)
+        if may_revoke and member.alive:
+            left = self._without(state, number).put(number, alive=False, position=0)
+            if self.rules.static:  # it sends no LeaveGroup, so that it can come back
+                yield who, "stops", left, ()
+            yield from self._removed(left, number, who, "leaves the group")
+        if self.rules.protocol is GroupProtocol.CONSUMER:
+            yield from self._reconcile(state, number, member, entry, may_revoke)
+        elif group.phase is Phase.PREPARING and not entry.joined:
+            if self.rules.protocol is GroupProtocol.COOPERATIVE or not member.owns:
+                yield who, "joins again", self._joined(state, number), ()
+            elif may_revoke:
+                given_up = self._without(state, number, epoch=member.epoch)
+                yield who, "gives the partition up and joins again", self._joined(given_up, number), ()
+        elif group.phase is Phase.COMPLETING:
+            if self.rules.protocol is GroupProtocol.COOPERATIVE and member.epoch != group.epoch:
+                yield who, "learns the new generation", state.put(number, epoch=group.epoch), ()
+        elif group.phase is Phase.STABLE:
+            yield from self._learn(state, number, member, may_revoke, group.owner == number, group.epoch)
+
+    def _reconcile(
+        self, state: WorldState, number: int, member: Member, entry: Entry, may_revoke: bool
+    ) -> Iterator[Step]:
+        if member.owns and entry.holds and state.group.owner != number:
+            if may_revoke:
+                group = revoked(state.group, number)
+                after = self._without(state._replace(group=group), number, epoch=group.epoch)
+                yield f"member {number}", "gives the partition up", after, ()
+            return
+        yield from self._learn(state, number, member, may_revoke, entry.holds, entry.epoch)
+
+    def _learn(
+        self, state: WorldState, number: int, member: Member, may_revoke: bool, owner: bool, epoch: int
+    ) -> Iterator[Step]:
+        who = f"member {number}"
+        if owner and not member.owns:
+            if (given := self._given(state, number, epoch)) is not None:
+                text = f"is assigned the partition, and begins at offset {given.members[number].position}"
+                yield who, text, given, ()
+        elif member.owns and not owner:
+            if may_revoke:
+                after = self._without(state, number, epoch=epoch)
+                if self.rules.protocol is GroupProtocol.COOPERATIVE:
+                    after = self._joined(after, number)
+                yield who, "gives the partition up and joins again", after, ()
+        elif member.epoch != epoch:
+            yield who, "learns its new epoch", state.put(number, epoch=epoch), ()
+
+    def _without(self, state: WorldState, number: int, epoch: int = NO_EPOCH) -> WorldState:
+        """Return the state in which a member has no partition."""
+        cleared = Member(alive=True, epoch=epoch)
+        return state.put(number, **cleared._asdict())
+
+    def _killed(self, state: WorldState, number: int) -> WorldState:
+        log = state.log
+        if state.members[number].stage is Stage.PENDING:
+            log = self._append(log, OffsetRecord(-1, number, marker=False))
+        return state.put(number, **Member()._asdict())._replace(log=log)
+
+    # -- records and commits -------------------------------------------------------------------------------------
+
+    def _check(self, state: WorldState, number: int, rules: GroupRules) -> CommitError:
+        transactional = self.rules.commit is CommitMode.TRANSACTION
+        named = self.rules.group_metadata or rules is self._strict
+        epoch = state.members[number].epoch if named else NO_EPOCH
+        return check_commit(state.group, number, epoch, rules, transactional=transactional)
+
+    def _commits_first(self, state: WorldState, number: int, member: Member) -> bool:
+        """Return True if the member commits what is left before it gives its partition up."""
+        return member.dirty and self._check(state, number, self.rules) is CommitError.NONE
+
+    def _work(self, state: WorldState, number: int, member: Member) -> Iterator[Step]:
+        mode, who, at = self.rules.commit, f"member {number}", member.position
+        more = at < self.records
+        match member.stage:
+            case Stage.IDLE if mode is CommitMode.TRANSACTION and more:
+                yield from self._begin(state, number, member)
+            case Stage.IDLE if mode is CommitMode.BEFORE and more:
+                yield from self._commit(state, number, at + 1, {"stage": Stage.COMMITTED}, {})
+            case Stage.IDLE if mode is CommitMode.AT_DELIVERY and more:
+                after = state.put(number, stage=Stage.HANDED, position=at + 1, dirty=True)
+                yield who, f"is handed record {at}", after, ()
+            case Stage.IDLE if mode in (CommitMode.AFTER, CommitMode.TIMED) and more:
+                changes: dict[str, object] = {"position": at + 1}
+                changes |= {"stage": Stage.PROCESSED} if mode is CommitMode.AFTER else {"dirty": True}
+                yield self._process(state, number, at, changes)
+            case Stage.HANDED:
+                yield self._process(state, number, at - 1, {"stage": Stage.IDLE})
+            case Stage.COMMITTED:
+                yield self._process(state, number, at, {"stage": Stage.IDLE, "position": at + 1})
+            case Stage.PROCESSED:
+                idle = {"stage": Stage.IDLE}
+                yield from self._commit(state, number, at, idle, idle, refused=idle)
+            case Stage.PENDING:
+                yield from self._end(state, number, member)
+        if member.dirty:
+            yield from self._commit(state, number, at, {"dirty": False}, {})
+
+    def _process(self, state: WorldState, number: int, record: int, changes: Mapping[str, object]) -> Step:
+        again = ((REDELIVERED, f"record {record} was processed before"),) if state.processed[record] else ()
+        after = _processed(state.put(number, **changes), record)
+        return f"member {number}", f"processes record {record}", after, again
+
+    def _commit(
+        self,
+        state: WorldState,
+        number: int,
+        offset: int,
+        accepted: Mapping[str, object],
+        unknown: Mapping[str, object],
+        refused: Mapping[str, object] | None = None,
+    ) -> Iterator[Step]:
+        who, text = f"member {number}", f"commits offset {offset}"
+        error = self._check(state, number, self.rules)
+        if error is not CommitError.NONE:
+            if refused is not None:
+                yield who, f"{text}: {error.name}", state.put(number, **refused), ()
+            return
+        taken, findings = self._accept(state, number, offset)
+        acked = self._append(state.log, OffsetRecord(offset, acked=True))
+        yield who, text, taken.put(number, **accepted)._replace(log=acked), findings
+        if self.incidents.lost_answers:
+            silent = self._append(state.log, OffsetRecord(offset))
+            told = f"{text}: it is written, and the answer gets lost"
+            yield who, told, state.put(number, **unknown)._replace(log=silent), ()
+            yield who, f"{text}: the request gets lost", state.put(number, **unknown), ()
+            if self.incidents.late_requests and state.late is None:
+                late = LateCommit(number, state.members[number].epoch, offset)
+                told = f"{text}: the request stays under way, and the member gives up"
+                yield who, told, state.put(number, **unknown)._replace(late=late), ()
+
+    def _accept(
+        self, state: WorldState, number: int, offset: int
+    ) -> tuple[WorldState, tuple[tuple[str, str], ...]]:
+        """Return the state in which a commit counts for who owned the partition, and what it shows."""
+        member, findings = state.members[number], []
+        error = self._check(state, number, self._strict)
+        if error not in (CommitError.NONE, CommitError.REBALANCE_IN_PROGRESS):
+            findings.append((ZOMBIE, f"a commit of member {number} is accepted, whose generation is over"))
+        if self.rules.commit is not CommitMode.TRANSACTION:
+            findings += regress(state.committed, offset)
+        if member.rival:
+            findings.append((TWO_OWNERS, "two members have accepted commits of assignments at the same time"))
+        for other, one in enumerate(state.members):
+            if other != number and one.owns:
+                state = state.put(other, rival=True)
+        return state, tuple(findings)
+
+    # -- transactions ----------------------------------------------------------------------------------------------
+
+    def _begin(self, state: WorldState, number: int, member: Member) -> Iterator[Step]:
+        at = member.position
+        who, text = f"member {number}", f"copies record {at} and sends offset {at + 1} in a transaction"
+        error = self._check(state, number, self.rules)
+        if error is not CommitError.NONE:
+            if (back := self._back(state, number)) is not None:
+                yield who, f"{text}: {error.name}, so it aborts", back, ()
+            return
+        worked = state.put(number, stage=Stage.PENDING, position=at + 1)
+        taken, findings = self._accept(worked, number, at + 1)
+        log = self._append(state.log, OffsetRecord(at + 1, number))
+        yield who, text, taken._replace(log=log), findings
+        if self.incidents.late_requests and state.late is None and not self.rules.epoch_per_transaction:
+            late = LateCommit(number, member.epoch, at + 1)
+            told = f"{text}; one copy of the request stays under way"
+            yield who, told, taken._replace(log=log, late=late), findings
+
+    def _end(self, state: WorldState, number: int, member: Member) -> Iterator[Step]:
+        who, record = f"member {number}", member.position - 1
+        marked = self._append(state.log, OffsetRecord(-1, number, marker=True, acked=True))
+        after = _processed(state.put(number, stage=Stage.IDLE)._replace(log=marked), record)
+        findings: tuple[tuple[str, str], ...] = ()
+        if state.processed[record]:
+            twice = f"record {record} is in the output twice"
+            findings = ((DOUBLED, twice), (REDELIVERED, f"record {record} was processed before"))
+        findings += regress(state.committed, after.committed)
+        yield who, "commits the transaction", after, findings
+        if self.incidents.lost_answers or self.incidents.expiries:
+            log = self._append(state.log, OffsetRecord(-1, number, marker=False))
+            aborted = state.put(number, stage=Stage.IDLE)._replace(log=log)
+            if (back := self._back(aborted, number)) is not None:
+                yield who, "cannot commit the transaction in time, which is aborted", back, ()
+
+    def _back(self, state: WorldState, number: int) -> WorldState | None:
+        """Return the state in which a member goes on at the committed offset; None while it has to wait for it."""
+        loaded = load_offsets(state.log)
+        if self.rules.stable_fetch and loaded.pending:
+            return state.put(
+                number, position=self.records
+            )  # until it learns more: it has nothing to go on from
+        return state.put(number, position=max(loaded.committed, 0))
+
+    # -- what must hold at rest ------------------------------------------------------------------------------------
+
+    def at_rest(self, *row: object) -> Iterator[tuple[str, str]]:
+        """Check what no later step of a member will mend: records that nobody has and nobody will process, and outputs
+        of input that is not committed."""
+        if row[FINDING] is not None:
+            return
+        state = state_of(row)
+        committed = state.committed
+        for record in range(max(committed, 0)):
+            if not state.processed[record] and not any(_will_process(one, record) for one in state.members):
+                yield (
+                    UNDELIVERED,
+                    f"the group has committed past record {record}, and no member will process it",
+                )
+                if self.rules.commit is CommitMode.TRANSACTION:
+                    yield TORN, f"the group has committed past record {record}, which is not in the output"
+        if self.rules.commit is not CommitMode.TRANSACTION or not any(state.processed[max(committed, 0) :]):
+            return
+        owners = [number for number, one in enumerate(state.members) if one.alive and one.owns]
+        if owners != [state.group.owner] or state.group.entries[owners[0]] is None:
+            return
+        owner = state.members[owners[0]]
+        if owner.stage is Stage.IDLE and owner.position == self.records:
+            yield TORN, f"the output has what is not committed: the group stays at offset {max(committed, 0)}"
+
+
+def _will_process(member: Member, record: int) -> bool:
+    if not member.alive or not member.owns:
+        return False
+    handed = member.stage in (Stage.HANDED, Stage.PENDING) and member.position == record + 1
+    return handed or member.position <= record
+
+
+def _processed(state: WorldState, record: int) -> WorldState:
+    return state._replace(processed=tuple(one or at == record for at, one in enumerate(state.processed)))

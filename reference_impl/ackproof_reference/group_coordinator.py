@@ -1,0 +1,276 @@
+"""The group coordinator: members and generations of one group, and the log of its committed offsets.
+
+The group has one partition. Classic groups rebalance in two rounds (JoinGroup, SyncGroup); groups of KIP-848 reconcile
+members with a target assignment, one heartbeat at a time. Who owns a partition is never checked of a commit: only its
+member and generation are (`ClassicGroup.validateOffsetCommit`, `ConsumerGroup.validateOffsetCommit`).
+"""
+
+from __future__ import annotations
+
+from enum import Enum, IntEnum
+from functools import cache
+from typing import NamedTuple
+
+from ackproof_reference.rules import GroupProtocol, GroupRules
+
+NOBODY = -1
+NO_EPOCH = -1
+
+
+class CommitError(Enum):
+    """Answer of the coordinator to OffsetCommit or TxnOffsetCommit."""
+
+    NONE = 0
+    UNKNOWN_MEMBER_ID = 25
+    ILLEGAL_GENERATION = 22
+    REBALANCE_IN_PROGRESS = 27
+    STALE_MEMBER_EPOCH = 113
+
+
+class Phase(IntEnum):
+    """State of a classic group that has members (`ClassicGroupState`). Groups of KIP-848 are always `STABLE`."""
+
+    STABLE = 0
+    PREPARING = 1
+    COMPLETING = 2
+
+
+class Entry(NamedTuple):
+    """What the coordinator knows of a member. `epoch`, `since`: member epoch, and the epoch at which the partition was
+    assigned to it (KIP-848). `holds`: it has the partition assigned (KIP-848), or said so in its JoinGroup (classic).
+    `joined`: it has joined the generation that is being prepared. `stored`: the log has it as a member."""
+
+    epoch: int = NO_EPOCH
+    since: int = NO_EPOCH
+    holds: bool = False
+    joined: bool = False
+    stored: bool = False
+
+
+class GroupState(NamedTuple):
+    """A group in the coordinator's memory. `epoch`: generation, or group epoch. `owner`: member that has the partition
+    (classic), or is to have it (KIP-848). `stored_epoch`: newest generation in the log (classic)."""
+
+    entries: tuple[Entry | None, ...]
+    epoch: int = 0
+    owner: int = NOBODY
+    phase: Phase = Phase.STABLE
+    stored_epoch: int = 0
+
+    @property
+    def members(self) -> tuple[int, ...]:
+        return tuple(number for number, entry in enumerate(self.entries) if entry is not None)
+
+    def put(self, member: int, entry: Entry | None) -> GroupState:
+        entries = list(self.entries)
+        entries[member] = entry
+        return self._replace(entries=tuple(entries))
+
+
+def join(group: GroupState, member: int, rules: GroupRules, *, holds: bool = False) -> GroupState:
+    """Take a member in, or let it rejoin. `holds`: it keeps the partition meanwhile (cooperative).
+
+    In KIP-848 the group epoch rises, and the assignor has to choose again (`assign`).
+    """
+    if rules.protocol is GroupProtocol.CONSUMER:
+        return group._replace(epoch=group.epoch + 1).put(member, Entry(epoch=group.epoch + 1))
+    prepared = _prepare(group)
+    old = prepared.entries[member] or Entry()
+    return prepared.put(member, old._replace(joined=True, holds=holds))
+
+
+def leave(group: GroupState, member: int, rules: GroupRules) -> GroupState:
+    """Remove a member: it left, its session ended, or it did not rejoin in time."""
+    left = group.put(member, None)
+    owner = NOBODY if group.owner == member else group.owner
+    if rules.protocol is GroupProtocol.CONSUMER:
+        return left._replace(epoch=group.epoch + 1, owner=owner)
+    return _prepare(left)._replace(owner=owner)
+
+
+def _prepare(group: GroupState) -> GroupState:
+    if group.phase is Phase.PREPARING:
+        return group
+    entries = tuple(entry and entry._replace(joined=False, holds=False) for entry in group.entries)
+    return group._replace(phase=Phase.PREPARING, entries=entries)
+
+
+def complete_join(group: GroupState) -> GroupState | None:
+    """Begin the next generation of a classic group; None while a member has not rejoined, or there is none."""
+    entries = [entry for entry in group.entries if entry is not None]
+    if group.phase is not Phase.PREPARING or not entries or not all(entry.joined for entry in entries):
+        return None
+    return group._replace(phase=Phase.COMPLETING, epoch=group.epoch + 1)
+
+
+def choices(group: GroupState, rules: GroupRules) -> tuple[int, ...]:
+    """Return the members to which an assignor may give the partition now. An assignor is free to move it.
+
+    A cooperative assignor gives a partition that another member holds to nobody: that member gives it up first, and
+    joins again (KIP-429).
+    """
+    if rules.protocol is GroupProtocol.COOPERATIVE:
+        holders = tuple(one for one in group.members if (entry := group.entries[one]) and entry.holds)
+        if holders:
+            return (*holders, NOBODY)
+    return group.members
+
+
+def assign(group: GroupState, owner: int, rules: GroupRules) -> GroupState:
+    """Take the assignor's choice: the leader's SyncGroup, which is written to the log, or the target assignment."""
+    if rules.protocol is GroupProtocol.CONSUMER:
+        return group._replace(owner=owner)
+    entries = tuple(
+        entry and entry._replace(joined=False, holds=False, stored=True) for entry in group.entries
+    )
+    return group._replace(phase=Phase.STABLE, owner=owner, entries=entries, stored_epoch=group.epoch)
+
+
+def heartbeat(group: GroupState, member: int) -> GroupState:
+    """Bring a member of KIP-848 closer to the target (`CurrentAssignmentBuilder`): a new epoch, or the partition once
+    nobody holds it. A member that is to give it up keeps epoch and partition until it has said so (`revoked`)."""
+    entry = group.entries[member]
+    if entry is None or (entry.holds and group.owner != member):
+        return group
+    free = not any(one and one.holds for one in group.entries)
+    if group.owner == member and free:
+        return group.put(member, entry._replace(epoch=group.epoch, since=group.epoch, holds=True))
+    return group.put(member, entry._replace(epoch=group.epoch))
+
+
+def revoked(group: GroupState, member: int) -> GroupState:
+    """Take the heartbeat by which a member of KIP-848 says that it has given the partition up."""
+    entry = group.entries[member]
+    return group if entry is None else group.put(member, entry._replace(epoch=group.epoch, holds=False))
+
+
+def check_commit(
+    group: GroupState, member: int, epoch: int, rules: GroupRules, *, transactional: bool = False
+) -> CommitError:
+    """Return the coordinator's answer to a commit of the member's generation or epoch.
+
+    `epoch` NO_EPOCH: the request names neither member nor generation: an administrator's, or a transaction without
+    group metadata. `transactional`: TxnOffsetCommit.
+    """
+    if epoch == NO_EPOCH:
+        # Older versions of TxnOffsetCommit have no member: the state of the group is not asked either.
+        return CommitError.NONE if transactional or not group.members else CommitError.UNKNOWN_MEMBER_ID
+    if not rules.check_generation:
+        return CommitError.NONE
+    entry = group.entries[member]
+    if entry is None:
+        return CommitError.UNKNOWN_MEMBER_ID
+    if rules.protocol is GroupProtocol.CONSUMER:
+        kept = rules.accept_since_assignment and entry.holds and entry.since <= epoch < entry.epoch
+        return CommitError.NONE if epoch == entry.epoch or kept else CommitError.STALE_MEMBER_EPOCH
+    if epoch != group.epoch:
+        return CommitError.ILLEGAL_GENERATION
+    if group.phase is Phase.COMPLETING and not transactional:
+        return CommitError.REBALANCE_IN_PROGRESS
+    return CommitError.NONE
+
+
+def load_group(group: GroupState, rules: GroupRules) -> GroupState:
+    """Return the group as a new coordinator loads it from the log.
+
+    Of a classic group what was being prepared is not there: members that were new are gone, and so is a generation
+    without its SyncGroup.
+    """
+    if rules.protocol is GroupProtocol.CONSUMER:
+        return group
+    entries = tuple(
+        entry._replace(joined=False, holds=False) if entry is not None and entry.stored else None
+        for entry in group.entries
+    )
+    return group._replace(entries=entries, phase=Phase.STABLE, epoch=group.stored_epoch)
+
+
+# -- the offsets log ---------------------------------------------------------------------------------------------------
+
+
+class OffsetRecord(NamedTuple):
+    """A record of the partition's key in `__consumer_offsets`. `offset` -1: a tombstone. `producer`: member whose
+    transaction it belongs to; NOBODY: none. `marker`: it is that producer's marker: True commit, False abort.
+    `acked`: the committer got its answer."""
+
+    offset: int
+    producer: int = NOBODY
+    marker: bool | None = None
+    acked: bool = False
+
+
+class OffsetsLog(NamedTuple):
+    """The log of one key, oldest first. `replicated`: number of records that every possible leader has."""
+
+    records: tuple[OffsetRecord, ...] = ()
+    replicated: int = 0
+
+
+class LoadedOffsets(NamedTuple):
+    """What a coordinator reads from the log. `committed` -1: no offset. `pending`: producers with an offset in a
+    transaction without marker."""
+
+    committed: int = -1
+    pending: tuple[int, ...] = ()
+
+
+def append_offset(log: OffsetsLog, record: OffsetRecord, *, replicated: bool = True) -> OffsetsLog:
+    """Append a record. `replicated`: all in-sync replicas have it before it is answered."""
+    records = (*log.records, record)
+    return OffsetsLog(records, len(records) if replicated else log.replicated)
+
+
+def replicate(log: OffsetsLog) -> OffsetsLog:
+    """Return the log once all in-sync replicas have its records."""
+    return log._replace(replicated=len(log.records))
+
+
+def elect(log: OffsetsLog, kept: int) -> OffsetsLog:
+    """Return the log of a new leader that has the first `kept` records, at least the replicated ones."""
+    return OffsetsLog(log.records[:kept], kept)
+
+
+@cache
+def load_offsets(log: OffsetsLog) -> LoadedOffsets:
+    """Read the log (`GroupCoordinatorLoader`, `OffsetMetadataManager.replay`).
+
+    An offset of a transaction counts at its commit marker, unless a later record of the key counts already. A tombstone
+    does not count: nothing is left to compare with.
+    """
+    committed, at = -1, -1
+    pending: dict[int, tuple[int, int]] = {}
+    for place, record in enumerate(log.records):
+        if record.marker is not None:
+            found = pending.pop(record.producer, None)
+            if record.marker and found is not None and found[0] > at:
+                at, committed = found
+        elif record.producer != NOBODY:
+            pending[record.producer] = (place, record.offset)
+        else:
+            committed, at = record.offset, place if record.offset >= 0 else -1
+    return LoadedOffsets(committed, tuple(sorted(pending)))
+
+
+@cache
+def compact(log: OffsetsLog) -> OffsetsLog:
+    """Remove the replicated records that no reader of the log needs: the log cleaner. Offsets of open transactions
+    stay, and so does the order of what is left."""
+    whole = log.records[: log.replicated]
+    loaded = load_offsets(OffsetsLog(whole, len(whole)))
+    needed: dict[int, OffsetRecord] = {}
+    counted = -1
+    pending: dict[int, int] = {}
+    for place, record in enumerate(whole):
+        if record.marker is not None:
+            found = pending.pop(record.producer, -1)
+            if record.marker and found > counted:
+                counted = found
+        elif record.producer != NOBODY:
+            pending[record.producer] = place
+        else:
+            counted = place if record.offset >= 0 else -1
+    if counted >= 0:
+        needed[counted] = OffsetRecord(loaded.committed, acked=whole[counted].acked)
+    needed |= {place: whole[place] for place in pending.values()}
+    kept = tuple(needed[place] for place in sorted(needed))
+    return OffsetsLog((*kept, *log.records[log.replicated :]), len(kept))
