@@ -49,7 +49,7 @@ _ASSIGNED: Final = b'"assigned"'
 
 @dataclass
 class _Member:
-    """What a member is besides its process. `slot`: number of the first member that it stands for."""
+    """A member besides its process. `slot`: number of the first member whose place it has."""
 
     group: str
     number: int
@@ -254,7 +254,7 @@ class Groups(Instances):
             for name in self.spec.workload.groups
         ]
         self._settle(progress)
-        dead = {self.group_of(one.id) for one in self.dead()}  # what died is told, and does not stall
+        dead = {self.group_of(one.id) for one in self.dead()}  # the timeline has the deaths
         stalled = [
             one
             for found in progress

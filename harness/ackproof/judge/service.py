@@ -18,12 +18,12 @@ from ackproof.clients.command.events import (
     LINES,
     Breach,
     EventName,
-    Position,
     ProgramEvent,
     ProgramLines,
     level_of,
     needed_at,
 )
+from ackproof.clients.command.fields import Position
 from ackproof.rundir import storage
 from ackproof.rundir.layout import CaseDir
 from ackproof.rundir.ledger import FinalRows

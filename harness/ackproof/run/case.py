@@ -221,16 +221,15 @@ class CaseRun:
             self.run.pulse, self.timeline, lambda: Counts(sampler.looks, workload.sent(), workload.acked())
         )
         self.pulse.start()
-        self._first_acks(self.workload)
+        self._first_acks(workload)
         began = time.monotonic()
-        self.driver.start()
+        driver.start()
         if self.soak is None:
             lasts = self.spec.workload.duration
             self._watch(lambda: time.monotonic() - began >= lasts, lasts + 60.0)
         else:
-            self.case = self.soak.run(
-                self.driver, self.workload, cluster, self.timeline, self.tag, self._hidden, self._watch
-            )
+            marks = self.timeline, self.tag, self._hidden
+            self.case = self.soak.run(driver, workload, cluster, *marks, self._watch)
             self.spec = self.case.experiment
         patience = time.monotonic() + COUNT_WITHIN_S
         self._watch(lambda: not driver.awaits_a_count or time.monotonic() >= patience, COUNT_WITHIN_S + 60.0)
@@ -357,8 +356,8 @@ class CaseRun:
 
     def _resolve(self, role: Role, fault: FaultSpec) -> tuple[int, ...]:
         """Ask brokers which nodes hold a role now, and return these nodes."""
-        cluster = self.cluster
-        return () if cluster is None else find_holders(cluster, role, self.case.order(fault), self.stop)
+        cluster, order = self.cluster, self.case.order(fault)
+        return () if cluster is None else find_holders(cluster, role, order, self.stop)
 
     # -- around them --------------------------------------------------------------------------------------------
 
@@ -389,14 +388,12 @@ class CaseRun:
         self.stop.set()
         if self.driver is not None:
             self.driver.heal_all()
-        for watching in (self.pulse, *self.askers, self.soak):
+        for watching in (self.pulse, *self.askers, self.soak, self.sampler):
             if watching is not None:
                 watching.stop()
         for load in (self.workload, self.groups, self.share_groups):
             if load is not None:
                 load.abort()
-        if self.sampler is not None:
-            self.sampler.stop()
         if self.cluster is not None:
             self.cluster.stop()
             if not self.options.keep_data:

@@ -9,12 +9,25 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import Container, Iterator, Mapping
+from collections.abc import Container, Iterator
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
-from typing import Final, NamedTuple, TypeAlias, TypedDict
+from typing import Final, NamedTuple
 
+from ackproof.clients.command.fields import (
+    Fields,
+    Position,
+    WrongField,
+    excerpt,
+    read_group,
+    read_number,
+    read_pair,
+    read_place,
+    read_places,
+    read_positions,
+    read_text,
+)
 from ackproof.rundir.partition import TopicPartition
 
 LINES: Final = "lines.jsonl"
@@ -23,9 +36,6 @@ STOP_LINE: Final = b"stop\n"
 """On standard input: close cleanly. End of file: the harness is gone."""
 _AHEAD_NS: Final = 1_000_000_000
 """Tolerance for times that lie before the program's start or after the moment of reading."""
-_EXCERPT: Final = 60
-Fields: TypeAlias = Mapping[str, object]
-Position: TypeAlias = tuple[TopicPartition, int]
 
 
 class EventName(StrEnum):
@@ -147,10 +157,6 @@ class ProgramEvent:
     acks: str = ""
 
 
-class _WrongField(ValueError):
-    """A field of a line is missing or has another type. The text says which."""
-
-
 def _parse_event(line: int, raw: bytes) -> ProgramEvent | None:
     """Return the event of one line; None for an event that the contract does not have.
 
@@ -159,10 +165,10 @@ def _parse_event(line: int, raw: bytes) -> ProgramEvent | None:
     try:
         data = json.loads(raw)
     except ValueError as error:
-        raise ValueError(f"no JSON: {_excerpt(raw)}") from error
+        raise ValueError(f"no JSON: {excerpt(raw)}") from error
     if not isinstance(data, dict) or not isinstance(data.get("e"), str):
-        raise ValueError(f"no JSON object with an event e: {_excerpt(raw)}")
-    t_ns = _number(data, "t")
+        raise ValueError(f"no JSON object with an event e: {excerpt(raw)}")
+    t_ns = read_number(data, "t")
     if data["e"] not in _NAMES:
         return None
     return _read(ProgramEvent(line, EventName(data["e"]), t_ns), data)
@@ -175,121 +181,61 @@ def _read(event: ProgramEvent, data: Fields) -> ProgramEvent:
     line, name, t_ns = event.line, event.name, event.t_ns
     match name:
         case EventName.STARTED:
-            return ProgramEvent(line, name, t_ns, client=_text(data, "client"), acks=_text(data, "acks", ""))
+            return ProgramEvent(
+                line, name, t_ns, client=read_text(data, "client"), acks=read_text(data, "acks", "")
+            )
         case EventName.ASSIGNED | EventName.REVOKED | EventName.LOST:
-            return ProgramEvent(line, name, t_ns, places=tuple(_places(data, "ps")), **_group(data))
+            return ProgramEvent(line, name, t_ns, places=tuple(read_places(data, "ps")), **read_group(data))
         case EventName.POSITION:
-            positions = tuple(_positions(data, "os", data.get("os")))
-            return ProgramEvent(line, name, t_ns, positions=positions, **_group(data))
+            positions = tuple(read_positions(data, "os", data.get("os")))
+            return ProgramEvent(line, name, t_ns, positions=positions, **read_group(data))
         case EventName.RESET:
-            why, to = _text(data, "why", ""), _number(data, "to")
+            why, to = read_text(data, "why", ""), read_number(data, "to")
             return ProgramEvent(
                 *(line, name, t_ns),
-                place=_place(data),
-                origin_offset=_number(data, "from"),
+                place=read_place(data),
+                origin_offset=read_number(data, "from"),
                 offset=to,
                 error=why,
-                **_group(data),
+                **read_group(data),
             )
         case EventName.DELIVERED:
             return ProgramEvent(
                 *(line, name, t_ns),
-                place=_place(data),
-                offset=_number(data, "o"),
-                value=_text(data, "v", ""),
-                timestamp_ms=_number(data, "ts", -1),
-                epoch=_number(data, "epoch", -1),
-                generation=_number(data, "g", -1),
-                batch=_number(data, "batch", -1),
-                identity=_pair(data, "id"),
+                place=read_place(data),
+                offset=read_number(data, "o"),
+                value=read_text(data, "v", ""),
+                timestamp_ms=read_number(data, "ts", -1),
+                epoch=read_number(data, "epoch", -1),
+                generation=read_number(data, "g", -1),
+                batch=read_number(data, "batch", -1),
+                identity=read_pair(data, "id"),
             )
         case EventName.PROCESSED:
-            return ProgramEvent(line, name, t_ns, place=_place(data), offset=_number(data, "o"))
+            return ProgramEvent(line, name, t_ns, place=read_place(data), offset=read_number(data, "o"))
         case EventName.ATTEMPT:
-            origin = next(_positions(data, "of", [data["of"]]), None) if data.get("of") is not None else None
+            origin = (
+                next(read_positions(data, "of", [data["of"]]), None) if data.get("of") is not None else None
+            )
             return ProgramEvent(
-                line, name, t_ns, number=_number(data, "n"), place=_place(data), origin=origin
+                line, name, t_ns, number=read_number(data, "n"), place=read_place(data), origin=origin
             )
         case EventName.RESULT:
-            error = _text(data, "x", "")
-            offset = _number(data, "o", -1) if error else _number(data, "o")
-            return ProgramEvent(line, name, t_ns, number=_number(data, "n"), offset=offset, error=error)
+            error = read_text(data, "x", "")
+            offset = read_number(data, "o", -1) if error else read_number(data, "o")
+            return ProgramEvent(line, name, t_ns, number=read_number(data, "n"), offset=offset, error=error)
         case EventName.COMMIT:
-            positions = tuple(_positions(data, "os", data.get("os")))
+            positions = tuple(read_positions(data, "os", data.get("os")))
             return ProgramEvent(
-                line, name, t_ns, number=_number(data, "n"), positions=positions, **_group(data)
+                line, name, t_ns, number=read_number(data, "n"), positions=positions, **read_group(data)
             )
         case EventName.COMMITTED | EventName.BEGIN | EventName.ENDED:
-            error = _text(data, "x", "")
-            return ProgramEvent(line, name, t_ns, number=_number(data, "n"), error=error, **_group(data))
+            error = read_text(data, "x", "")
+            return ProgramEvent(
+                line, name, t_ns, number=read_number(data, "n"), error=error, **read_group(data)
+            )
         case EventName.STOPPING | EventName.CLOSED:
             return event
-
-
-class _OfGroup(TypedDict):
-    member: str
-    generation: int
-
-
-def _group(data: Fields) -> _OfGroup:
-    return {"member": _text(data, "m", ""), "generation": _number(data, "g", -1)}
-
-
-def _excerpt(raw: bytes) -> str:
-    text = raw.decode(errors="replace").strip()
-    return repr(text if len(text) <= _EXCERPT else text[:_EXCERPT] + "…")
-
-
-def _number(data: Fields, name: str, default: int | None = None) -> int:
-    value = data.get(name)
-    if value is None and default is not None:
-        return default
-    if isinstance(value, bool) or not isinstance(value, int) or not -1 <= value < 1 << 63:
-        raise _WrongField(f"{name} is {_excerpt_of(value)}, not a whole number")
-    return value
-
-
-def _text(data: Fields, name: str, default: str | None = None) -> str:
-    value = data.get(name)
-    if value is None and default is not None:
-        return default
-    if not isinstance(value, str):
-        raise _WrongField(f"{name} is {_excerpt_of(value)}, not a text")
-    return value
-
-
-def _excerpt_of(value: object) -> str:
-    return "missing" if value is None else json.dumps(value)[:_EXCERPT]
-
-
-def _place(data: Fields) -> TopicPartition:
-    return TopicPartition(_text(data, "topic"), _number(data, "p"))
-
-
-def _places(data: Fields, name: str) -> Iterator[TopicPartition]:
-    for topic, partition in _rows(data.get(name), name, (str, int), "[topic, partition]"):
-        yield TopicPartition(str(topic), int(str(partition)))
-
-
-def _positions(data: Fields, name: str, rows: object) -> Iterator[Position]:
-    for topic, partition, offset in _rows(rows, name, (str, int, int), "[topic, partition, offset]"):
-        yield TopicPartition(str(topic), int(str(partition))), int(str(offset))
-
-
-def _pair(data: Fields, name: str) -> tuple[int, int]:
-    if data.get(name) is None:
-        return -1, -1
-    ((first, second),) = _rows([data[name]], name, (int, int), "[producer, seq]")
-    return int(str(first)), int(str(second))
-
-
-def _rows(rows: object, name: str, types: tuple[type, ...], shape: str) -> Iterator[list[object]]:
-    every: list[object] = rows if isinstance(rows, list) else [rows]
-    for row in every:
-        cells: list[object] = row if isinstance(row, list) else []
-        if tuple(type(cell) for cell in cells) != types:
-            raise _WrongField(f"{name} is {_excerpt_of(row)}, not {shape}")
-        yield cells
 
 
 @dataclass
@@ -364,8 +310,8 @@ class ProgramLines:
             self._line += 1
             try:
                 event = _parse_event(self._line, line)
-            except _WrongField as error:
-                self._breach(BreachKind.FIELD, f"{_excerpt(line)}: {error}")
+            except WrongField as error:
+                self._breach(BreachKind.FIELD, f"{excerpt(line)}: {error}")
                 continue
             except ValueError as error:
                 self._breach(BreachKind.TEXT, str(error))
@@ -382,7 +328,7 @@ class ProgramLines:
             self._line += 1
             with self._path.open("rb") as file:
                 file.seek(-left, os.SEEK_END)
-                self._breach(BreachKind.TORN, f"half a line at the end: {_excerpt(file.read())}")
+                self._breach(BreachKind.TORN, f"half a line at the end: {excerpt(file.read())}")
         if status == 0 and not self._closed:
             self._breach(BreachKind.ORDER, "the program ended and never said closed", line=0)
 

@@ -7,7 +7,7 @@ from typing import Final
 
 import pyarrow as pa
 
-from ackproof.clients.command.events import Position
+from ackproof.clients.command.fields import Position
 from ackproof.experiment.promises import Promises
 from ackproof.experiment.service import ServiceSpec
 from ackproof.faults.clients.client import KillClient

@@ -1,0 +1,93 @@
+"""Fields of the events that a program prints, read from JSON (docs/clients.md)."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from typing import Final, TypeAlias, TypedDict
+
+from ackproof.rundir.partition import TopicPartition
+
+_EXCERPT: Final = 60
+Fields: TypeAlias = Mapping[str, object]
+Position: TypeAlias = tuple[TopicPartition, int]
+
+
+class WrongField(ValueError):
+    """A field of a line is missing or has another type. The text says which."""
+
+
+class OfGroup(TypedDict):
+    """Fields of events of a group's member."""
+
+    member: str
+    generation: int
+
+
+def read_group(data: Fields) -> OfGroup:
+    """Return member id and generation, if the event has them."""
+    return {"member": read_text(data, "m", ""), "generation": read_number(data, "g", -1)}
+
+
+def excerpt(raw: bytes) -> str:
+    """Return the beginning of a line, for a message."""
+    text = raw.decode(errors="replace").strip()
+    return repr(text if len(text) <= _EXCERPT else text[:_EXCERPT] + "…")
+
+
+def read_number(data: Fields, name: str, default: int | None = None) -> int:
+    """Return a whole number; `default` if it is missing. Raises `WrongField`, as all of these do."""
+    value = data.get(name)
+    if value is None and default is not None:
+        return default
+    if isinstance(value, bool) or not isinstance(value, int) or not -1 <= value < 1 << 63:
+        raise WrongField(f"{name} is {_quote(value)}, not a whole number")
+    return value
+
+
+def read_text(data: Fields, name: str, default: str | None = None) -> str:
+    """Return a text; `default` if it is missing."""
+    value = data.get(name)
+    if value is None and default is not None:
+        return default
+    if not isinstance(value, str):
+        raise WrongField(f"{name} is {_quote(value)}, not a text")
+    return value
+
+
+def _quote(value: object) -> str:
+    return "missing" if value is None else json.dumps(value)[:_EXCERPT]
+
+
+def read_place(data: Fields) -> TopicPartition:
+    """Return the partition of a record."""
+    return TopicPartition(read_text(data, "topic"), read_number(data, "p"))
+
+
+def read_places(data: Fields, name: str) -> Iterator[TopicPartition]:
+    """Yield the partitions of a list."""
+    for topic, partition in _rows(data.get(name), name, (str, int), "[topic, partition]"):
+        yield TopicPartition(str(topic), int(str(partition)))
+
+
+def read_positions(data: Fields, name: str, rows: object) -> Iterator[Position]:
+    """Yield each partition of the list `rows` with its offset."""
+    for topic, partition, offset in _rows(rows, name, (str, int, int), "[topic, partition, offset]"):
+        yield TopicPartition(str(topic), int(str(partition))), int(str(offset))
+
+
+def read_pair(data: Fields, name: str) -> tuple[int, int]:
+    """Return producer and seq; (-1, -1) if they are missing."""
+    if data.get(name) is None:
+        return -1, -1
+    ((first, second),) = _rows([data[name]], name, (int, int), "[producer, seq]")
+    return int(str(first)), int(str(second))
+
+
+def _rows(rows: object, name: str, types: tuple[type, ...], shape: str) -> Iterator[list[object]]:
+    every: list[object] = rows if isinstance(rows, list) else [rows]
+    for row in every:
+        cells: list[object] = row if isinstance(row, list) else []
+        if tuple(type(cell) for cell in cells) != types:
+            raise WrongField(f"{name} is {_quote(row)}, not {shape}")
+        yield cells
