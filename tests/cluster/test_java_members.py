@@ -186,7 +186,8 @@ def test_a_group_takes_all_records_once(world: World, fields: dict[str, object],
 @pytest.mark.parametrize("protocol", ["classic", "consumer"])
 @pytest.mark.parametrize("named", [True, False])
 def test_a_member_is_paused_within_a_transaction(world: World, protocol: str, named: bool) -> None:
-    """With group metadata its commit is refused and nothing is doubled; without, it is accepted."""
+    """With group metadata its commit is refused and nothing is doubled; without, it is accepted
+    after a newer generation began."""
     topic, copy = world.topics()
     spec = GroupSpec.model_validate(
         {
@@ -224,4 +225,7 @@ def test_a_member_is_paused_within_a_transaction(world: World, protocol: str, na
         assert after["aborted"] is True and after["x"] == "COMMIT_FAILED"
         assert not doubled and a.of("lost")
     else:
-        assert "x" not in after and doubled
+        # whether records are doubled depends on which partition the other member reads first
+        asked = next(line for line in a.of("commit") if line["n"] == after["n"])
+        newer = [line for line in b.of("assigned") if line["g"] > asked["g"] and line["t"] < asked["t"]]  # type: ignore[operator]
+        assert "x" not in after and newer, doubled
