@@ -8,9 +8,9 @@ processes (`both`: every third batch in containers); always acks=all on two repl
 groups read in each run, over protocols, commit modes, client libraries and releases. What members that are killed or
 thrown out leave out (commits before processing) or process again (commits after) is no finding there.
 
-Prints each run that is not PASS with its reasons, then the numbers. What was run is kept in `figures.jsonl` of the folder, a line per run, and the next
-call goes on from there: --at-most N runs no more than N in this call. The exit code is 0 when all so far passed without
-a finding.
+Prints each run that is not PASS with its reasons, then the numbers. What was run is kept in `figures.jsonl` of the
+folder, a line per run, and the next call goes on from there: --at-most N runs no more than N in this call. The exit
+code is 0 when all so far passed without a finding.
 """
 
 from __future__ import annotations
