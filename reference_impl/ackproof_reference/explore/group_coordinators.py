@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from ackproof_reference.explore.group_states import (
     LOST_COMMIT,
     REGRESSED,
+    Finding,
     GroupScope,
     LateCommit,
     Stage,
@@ -35,7 +36,7 @@ from ackproof_reference.group_coordinator import (
 )
 from ackproof_reference.rules import CommitMode, GroupProtocol
 
-Step = tuple[str, str, WorldState, tuple[tuple[str, str], ...]]
+Step = tuple[str, str, WorldState, tuple[Finding, ...]]
 """Actor, sentence, state after it, and findings of the step, each as (class, sentence)."""
 
 
@@ -152,7 +153,7 @@ class CoordinatorSteps:
         for kept in range(state.log.replicated, len(state.log.records) + 1):
             log = elect(state.log, kept)
             gone = any(record.acked for record in state.log.records[kept:])
-            findings: list[tuple[str, str]] = []
+            findings: list[Finding] = []
             if not self.rules.load_offsets:
                 log = OffsetsLog()
             elif self.rules.load_shift and (held := load_offsets(log).committed) >= 0:
@@ -204,7 +205,7 @@ class CoordinatorSteps:
         return longer._replace(replicated=max(longer.replicated, len(longer.records) - endangered))
 
 
-def regress(before: int, after: int) -> tuple[tuple[str, str], ...]:
+def regress(before: int, after: int) -> tuple[Finding, ...]:
     """Return the finding of a committed offset that goes from `before` to `after`; () if that is no lower."""
     if after >= before:
         return ()
