@@ -61,9 +61,8 @@ class GroupStories:
         file = GroupsFile.load(run.groups) if run.groups.exists() else GroupsFile()
         self.ends = file.groups
         self._life = cache(lambda member: MemberLife(run, lines, f"g{member}"))
-        which = pc.field("producer").isin([who[0] for who in whom]) & pc.field("seq").isin(
-            [who[1] for who in whom]
-        )
+        producers, seqs = ([who[at] for who in whom] for at in (0, 1))
+        which = pc.field("producer").isin(producers) & pc.field("seq").isin(seqs)
         self.deliveries = _by_record(read_matching(parts(run.deliveries), DELIVERIES, which))
         self.copies = {
             one.group: _by_record(read_matching([path], OUTPUT, which))
@@ -96,11 +95,8 @@ class GroupStories:
             of_group = [row for row in self.deliveries.get(who, ()) if row["group"] == end.group]
             input_places = {(topic, partition) for topic, partition, _ in end.ends}
             for topic, partition, offset in spots:
-                rows = [
-                    row
-                    for row in of_group
-                    if (row["topic"], row["partition"], row["offset"]) == (topic, partition, offset)
-                ]
+                at = (topic, partition, offset)
+                rows = [row for row in of_group if (row["topic"], row["partition"], row["offset"]) == at]
                 if rows or (topic, partition) in input_places:
                     yield self._fate(end, TopicPartition(topic, partition), offset, rows)
             if end.group in self.copies:
@@ -112,15 +108,14 @@ class GroupStories:
                 yield f"the output of group {end.group} has {told}"
 
     def _fate(self, end: GroupEnd, place: TopicPartition, offset: int, rows: Sequence[Row]) -> str:
-        done = [
-            row
-            for row in rows
-            if ProcessingState(row["state"]) in (ProcessingState.EFFECTIVE, ProcessingState.UNKNOWN)
-        ]
+        effects = (ProcessingState.EFFECTIVE, ProcessingState.UNKNOWN)
+        done = [row for row in rows if row["state"] in effects]
         committed = end.committed.of_partition.get(place, -1)
         past = committed > offset
         commit = self._commit_past(end.group, place, offset)
-        told = [f"group {end.group} " + _done(done, len(rows))]
+        by = joined([f"{_member(row)} at {seconds(row['processed_ns'])}" for row in done])
+        times = f"processed it {'once' if len(done) == 1 else f'{len(done)} times'}: {by}"
+        told = [f"group {end.group} {times if done else 'never processed it'}"]
         if not done or len(done) > 1:
             told += [self._tell_delivery(row) for row in rows] or ["no member was handed it"]
             told += list(self._resets(end.group, place, offset))
@@ -157,30 +152,21 @@ class GroupStories:
 
     def _commit_past(self, group: str, place: TopicPartition, offset: int) -> Row | None:
         """Return the first accepted commit of a group behind this offset of a partition; None without one."""
-        return next(
-            (
-                row
-                for row in self._of_partition(place)[0]
-                if row["group"] == group and row["offset"] > offset and row["result"] == CommitResult.ACCEPTED
-            ),
-            None,
-        )
+        for row in self._of_partition(place)[0]:
+            if row["group"] == group and row["offset"] > offset and row["result"] == CommitResult.ACCEPTED:
+                return row
+        return None
 
     def _read_partition(self, place: TopicPartition) -> tuple[list[Row], list[Row]]:
         """Return the commits and the membership events of a partition over all members, each in order of time."""
-        here = (pc.field("topic") == place.topic) & (pc.field("partition") == place.partition)
-        commits = read_matching(parts(self.run.commits_ledger), COMMITS, here).to_pylist()
-        events = read_matching(parts(self.run.membership), MEMBERSHIP, here).to_pylist()
-        return sorted(commits, key=lambda row: max(row["done_ns"], row["begun_ns"])), sorted(
-            events, key=lambda row: row["t_ns"]
-        )
+        commits = read_matching(parts(self.run.commits_ledger), COMMITS, _in_partition(place)).to_pylist()
+        events = read_matching(parts(self.run.membership), MEMBERSHIP, _in_partition(place)).to_pylist()
+        commits.sort(key=lambda row: max(row["done_ns"], row["begun_ns"]))
+        return commits, sorted(events, key=lambda row: row["t_ns"])
 
 
-def _done(done: Sequence[Row], handed: int) -> str:
-    if not done:
-        return "never processed it"
-    by = joined([f"{_member(row)} at {seconds(row['processed_ns'])}" for row in done])
-    return f"processed it {'once' if len(done) == 1 else f'{len(done)} times'}: {by}"
+def _in_partition(place: TopicPartition) -> pc.Expression:
+    return (pc.field("topic") == place.topic) & (pc.field("partition") == place.partition)
 
 
 def _member(row: Row) -> str:
@@ -218,8 +204,7 @@ def tell_commit(run: CaseDir, anomaly: str) -> Iterator[str]:
     place, group = TopicPartition(first["topic"], first["partition"]), first["group"]
     of_member = "" if first["member"] < 0 else f", g{first['member']}"
     yield f"{anomaly} ({TABLE[anomaly].short}): group {group}{of_member}, {place} to offset {number(first['offset'])}"
-    here = (pc.field("topic") == place.topic) & (pc.field("partition") == place.partition)
-    of_group = here & (pc.field("group") == group)
+    of_group = _in_partition(place) & (pc.field("group") == group)
     told = [
         (max(row["done_ns"], row["begun_ns"]), _commit(row), row)
         for row in read_matching(parts(run.commits_ledger), COMMITS, of_group).to_pylist()
@@ -229,12 +214,11 @@ def tell_commit(run: CaseDir, anomaly: str) -> Iterator[str]:
         for row in read_matching(parts(run.membership), MEMBERSHIP, of_group).to_pylist()
     ]
     told.sort(key=lambda one: one[0])
-    meant = [
-        at
-        for at, (_, _, row) in enumerate(told)
-        if row and row["offset"] == first["offset"] and first["member"] in (-1, row["member"])
-    ]
-    at = meant[0] if meant else 0
+    at = 0
+    for position, (_, _, row) in enumerate(told):
+        if row and row["offset"] == first["offset"] and first["member"] in (-1, row["member"]):
+            at = position
+            break
     numbers = []
     for t_ns, text, row in told[max(0, at - _NEAR_COMMITS) : at + _NEAR_COMMITS + 1]:
         yield f"{t_ns / 1e9:9.3f} s  {text}"
