@@ -36,7 +36,7 @@ class Phase(IntEnum):
 
 
 class Entry(NamedTuple):
-    """What the coordinator knows of a member. `epoch`, `since`: member epoch, and the epoch at which the partition was
+    """A member in the coordinator's memory. `epoch`, `since`: member epoch, and the epoch at which the partition was
     assigned to it (KIP-848). `holds`: it has the partition assigned (KIP-848), or said so in its JoinGroup (classic).
     `joined`: it has joined the generation that is being prepared. `stored`: the log has it as a member."""
 
@@ -207,7 +207,7 @@ class OffsetsLog(NamedTuple):
 
 
 class LoadedOffsets(NamedTuple):
-    """What a coordinator reads from the log. `committed` -1: no offset. `pending`: producers with an offset in a
+    """Offsets that a coordinator loads from the log. `committed` -1: no offset. `pending`: producers with an offset in a
     transaction without marker."""
 
     committed: int = -1
@@ -218,11 +218,6 @@ def append_offset(log: OffsetsLog, record: OffsetRecord, *, replicated: bool = T
     """Append a record. `replicated`: all in-sync replicas have it before it is answered."""
     records = (*log.records, record)
     return OffsetsLog(records, len(records) if replicated else log.replicated)
-
-
-def replicate(log: OffsetsLog) -> OffsetsLog:
-    """Return the log once all in-sync replicas have its records."""
-    return log._replace(replicated=len(log.records))
 
 
 def elect(log: OffsetsLog, kept: int) -> OffsetsLog:

@@ -73,19 +73,18 @@ class GroupStories:
 
     def moments(self, who: Record) -> Iterator[tuple[int, str]]:
         """Yield (ns since the run's start, text) of each delivery, processing and covering commit of a record."""
-        covered: dict[tuple[str, str, int, int], None] = {}
+        covered: dict[tuple[str, TopicPartition, int], None] = {}
         for row in self.deliveries.get(who, ()):
             member = _member(row)
-            yield (
-                row["delivered_ns"],
-                f"handed to {member}: {_place(row)}, batch {row['batch']}, generation {row['generation']}",
-            )
+            where = f"{row['topic']}/{row['partition']} offset {number(row['offset'])}"
+            text = f"handed to {member}: {where}, batch {row['batch']}, generation {row['generation']}"
+            yield row["delivered_ns"], text
             if row["processed_ns"] >= 0:
                 state = _STATES.get(ProcessingState(row["state"]), "")
                 yield row["processed_ns"], f"processed by {member}, batch {row['batch']}{state}"
-            covered[row["group"], row["topic"], row["partition"], row["offset"]] = None
-        for group, topic, partition, offset in covered:
-            if (commit := self._commit_past(group, TopicPartition(topic, partition), offset)) is not None:
+            covered[row["group"], TopicPartition(row["topic"], row["partition"]), row["offset"]] = None
+        for group, place, offset in covered:
+            if (commit := self._commit_past(group, place, offset)) is not None:
                 yield commit["done_ns"], f"group {group}: {_commit(commit)} covers it"
 
     def facts(self, who: Record, spots: Sequence[tuple[str, int, int]]) -> Iterator[str]:
@@ -128,9 +127,8 @@ class GroupStories:
         elif committed < 0:
             told.append("at the end it has no committed offset there")
         else:
-            told.append(
-                f"at the end its committed offset is {number(committed)}, {'' if past else 'not '}past it"
-            )
+            by_then = "past it" if past else "not past it"
+            told.append(f"at the end its committed offset is {number(committed)}, {by_then}")
         return "; ".join(told)
 
     def _tell_delivery(self, row: Row) -> str:
@@ -143,11 +141,8 @@ class GroupStories:
 
     def _resets(self, group: str, place: TopicPartition, offset: int) -> Iterator[str]:
         for row in self._of_partition(place)[1]:
-            if (
-                row["group"] == group
-                and row["event"] == MembershipEvent.RESET
-                and row["from_offset"] <= offset < row["offset"]
-            ):
+            passes = row["event"] == MembershipEvent.RESET and row["from_offset"] <= offset < row["offset"]
+            if passes and row["group"] == group:
                 yield f"{_member(row)} passed over it at {seconds(row['t_ns'])}: reset {reset_text(row)}"
 
     def _commit_past(self, group: str, place: TopicPartition, offset: int) -> Row | None:
@@ -171,10 +166,6 @@ def _in_partition(place: TopicPartition) -> pc.Expression:
 
 def _member(row: Row) -> str:
     return f"g{row['member']}"
-
-
-def _place(row: Row) -> str:
-    return f"{row['topic']}/{row['partition']} offset {number(row['offset'])}"
 
 
 def _commit(row: Row) -> str:
@@ -205,24 +196,24 @@ def tell_commit(run: CaseDir, anomaly: str) -> Iterator[str]:
     of_member = "" if first["member"] < 0 else f", g{first['member']}"
     yield f"{anomaly} ({TABLE[anomaly].short}): group {group}{of_member}, {place} to offset {number(first['offset'])}"
     of_group = _in_partition(place) & (pc.field("group") == group)
-    told = [
+    moments = [
         (max(row["done_ns"], row["begun_ns"]), _commit(row), row)
         for row in read_matching(parts(run.commits_ledger), COMMITS, of_group).to_pylist()
     ]
-    told += [
+    moments += [
         (row["t_ns"], f"{_member(row)}: {_event(row)}", {})
         for row in read_matching(parts(run.membership), MEMBERSHIP, of_group).to_pylist()
     ]
-    told.sort(key=lambda one: one[0])
+    moments.sort(key=lambda one: one[0])
     at = 0
-    for position, (_, _, row) in enumerate(told):
+    for position, (_, _, row) in enumerate(moments):
         if row and row["offset"] == first["offset"] and first["member"] in (-1, row["member"]):
             at = position
             break
     numbers = []
-    for t_ns, text, row in told[max(0, at - _NEAR_COMMITS) : at + _NEAR_COMMITS + 1]:
+    for t_ns, text, row in moments[max(0, at - _NEAR_COMMITS) : at + _NEAR_COMMITS + 1]:
         yield f"{t_ns / 1e9:9.3f} s  {text}"
-        numbers += [(row["member"], row["number"])] if row and row is told[at][2] else []
+        numbers += [(row["member"], row["number"])] if row and row is moments[at][2] else []
     if first["detail"]:
         yield f"  {first['detail']}"
     for member, its_number in numbers:
@@ -233,7 +224,7 @@ def tell_commit(run: CaseDir, anomaly: str) -> Iterator[str]:
 def _event(row: Row) -> str:
     match row["event"]:
         case MembershipEvent.POSITION:
-            return f"was told the committed offset {number(row['offset'])}"
+            return f"was moments the committed offset {number(row['offset'])}"
         case MembershipEvent.RESET:
             return f"reset {reset_text(row)}"
     return f"{row['event']}, generation {row['generation']}"

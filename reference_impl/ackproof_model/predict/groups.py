@@ -86,7 +86,7 @@ def predict_groups(
 
 @dataclass
 class _Circumstances:
-    """What may go wrong for a group. `faults`: sentences on its causes. `unmodelled`: reasons for which a class that
+    """Incidents that may happen to a group. `faults`: sentences on their causes. `unmodelled`: reasons for which a class that
     is not found stays unknown. `lossy_log`: chance that the offsets log loses a commit."""
 
     case: Case

@@ -121,12 +121,8 @@ class _World(CoordinatorSteps):
             yield from self._with_target(self._joined(started, number), who, "starts and joins the group")
         elif self.rules.static:
             # Its new member id fences what is left of the old one.
-            yield (
-                who,
-                "starts and takes over its static membership",
-                state.put(number, alive=True)._replace(late=None),
-                (),
-            )
+            started = state.put(number, alive=True)._replace(late=None)
+            yield who, "starts and takes over its static membership", started, ()
 
     def _group_steps(self, state: WorldState, number: int, member: Member) -> Iterator[Step]:
         """Yield what a member does when it hears from the coordinator. Callbacks are called between two batches."""
@@ -173,7 +169,7 @@ class _World(CoordinatorSteps):
     ) -> Iterator[Step]:
         who = f"member {number}"
         if owner and not member.owns:
-            if (given := self._given(state, number, epoch)) is not None:
+            if (given := self._assign_to(state, number, epoch)) is not None:
                 text = f"is assigned the partition, and begins at offset {given.members[number].position}"
                 yield who, text, given, ()
         elif member.owns and not owner:
@@ -187,8 +183,7 @@ class _World(CoordinatorSteps):
 
     def _without(self, state: WorldState, number: int, epoch: int = NO_EPOCH) -> WorldState:
         """Return the state in which a member has no partition."""
-        cleared = Member(alive=True, epoch=epoch)
-        return state.put(number, **cleared._asdict())
+        return state.put(number, **Member(alive=True, epoch=epoch)._asdict())
 
     def _killed(self, state: WorldState, number: int) -> WorldState:
         log = state.log
@@ -290,8 +285,7 @@ class _World(CoordinatorSteps):
         who, text = f"member {number}", f"copies record {at} and sends offset {at + 1} in a transaction"
         error = self._check(state, number, self.rules)
         if error is not CommitError.NONE:
-            if (back := self._back(state, number)) is not None:
-                yield who, f"{text}: {error.name}, so it aborts", back, ()
+            yield who, f"{text}: {error.name}, so it aborts", self._back(state, number), ()
             return
         worked = state.put(number, stage=Stage.PENDING, position=at + 1)
         taken, findings = self._accept(worked, number, at + 1)
@@ -315,17 +309,15 @@ class _World(CoordinatorSteps):
         if self.incidents.lost_answers or self.incidents.expiries:
             log = self._append(state.log, OffsetRecord(-1, number, marker=False))
             aborted = state.put(number, stage=Stage.IDLE)._replace(log=log)
-            if (back := self._back(aborted, number)) is not None:
-                yield who, "cannot commit the transaction in time, which is aborted", back, ()
+            text = "cannot commit the transaction in time, which is aborted"
+            yield who, text, self._back(aborted, number), ()
 
-    def _back(self, state: WorldState, number: int) -> WorldState | None:
-        """Return the state in which a member goes on at the committed offset; None while it has to wait for it."""
+    def _back(self, state: WorldState, number: int) -> WorldState:
+        """Return the state in which a member goes on at the committed offset; at the end of the log while it has to
+        wait for that offset."""
         loaded = load_offsets(state.log)
-        if self.rules.stable_fetch and loaded.pending:
-            return state.put(
-                number, position=self.records
-            )  # until it learns more: it has nothing to go on from
-        return state.put(number, position=max(loaded.committed, 0))
+        waits = self.rules.stable_fetch and loaded.pending
+        return state.put(number, position=self.records if waits else max(loaded.committed, 0))
 
     # -- what must hold at rest ------------------------------------------------------------------------------------
 
@@ -337,12 +329,10 @@ class _World(CoordinatorSteps):
         committed = state.committed
         for record in range(max(committed, 0)):
             if not state.processed[record] and not any(_will_process(one, record) for one in state.members):
-                yield (
-                    UNDELIVERED,
-                    f"the group has committed past record {record}, and no member will process it",
-                )
+                past = f"the group has committed past record {record}"
+                yield UNDELIVERED, f"{past}, and no member will process it"
                 if self.rules.commit is CommitMode.TRANSACTION:
-                    yield TORN, f"the group has committed past record {record}, which is not in the output"
+                    yield TORN, f"{past}, which is not in the output"
         if self.rules.commit is not CommitMode.TRANSACTION or not any(state.processed[max(committed, 0) :]):
             return
         owners = [number for number, one in enumerate(state.members) if one.alive and one.owns]

@@ -24,7 +24,7 @@ Finding: TypeAlias = tuple[str, str]
 
 
 class GroupIncidents(NamedTuple):
-    """What may go wrong, any number of times."""
+    """Kinds of incidents, each of which may happen any number of times."""
 
     kills: bool = False
     """A member is killed."""
@@ -41,7 +41,7 @@ class GroupIncidents(NamedTuple):
 
 
 class Stage(IntEnum):
-    """What a member is doing."""
+    """Activity of a member."""
 
     IDLE = 0
     HANDED = 1
