@@ -207,8 +207,8 @@ class OffsetsLog(NamedTuple):
 
 
 class LoadedOffsets(NamedTuple):
-    """Offsets that a coordinator loads from the log. `committed` -1: no offset. `pending`: producers with an offset in a
-    transaction without marker."""
+    """Offsets that a coordinator loads from the log. `committed` -1: no offset. `pending`: producers with an offset
+    in a transaction without marker."""
 
     committed: int = -1
     pending: tuple[int, ...] = ()
