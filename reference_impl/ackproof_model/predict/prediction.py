@@ -43,8 +43,8 @@ FOLLOWS: Final = {
     "vanished": "conflict",
 }
 """Anomaly classes that the search does not cover, by the searched class that decides them."""
-GROUP_STATES: Final = 4_000
-"""Distinct states of a consumer group's worlds that a prediction of a run visits: two thirds of a second of a core."""
+GROUP_STATES: Final = 8_000
+"""Distinct states of a consumer group's worlds that a prediction of a run visits: up to a second of a core."""
 FURTHER_GROUP_STATES: Final = 60_000
 """Like `GROUP_STATES`, for a prediction of a case, and for a run that shows a class that stays unknown."""
 _UNACKNOWLEDGED = (
