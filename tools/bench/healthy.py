@@ -121,7 +121,7 @@ def groups_experiment(number: int) -> str:
         protocol = protocols[(number + at) % len(protocols)]
         commit = COMMITS[(number // 2 + at * 2) % len(COMMITS)].format(name=name)
         groups.append(
-            f"    {name}: {{client: {client}, members: 2, {protocol}, {commit}, batch: 20, record_time: 2ms}}"
+            f"    {name}: {{client: {client}, members: 2, {protocol}, {commit}, batch: 50, record_time: 2ms, settle: 90s}}"
         )
     kind = GROUP_KINDS[number % len(GROUP_KINDS)]
     return GROUPS_EXPERIMENT.format(
