@@ -140,8 +140,7 @@ class Search:
         checked after each slice of at most 8192 states, when `watch` is called with the progress, too.
         """
         slice_ = min(_SLICE, max(1, max_states // 8)) if max_states is not None else _SLICE
-        began = time.perf_counter()
-        before = self.progress.seconds
+        began, before = time.perf_counter(), self.progress.seconds
         with _no_collector():
             while not self.exhausted and not self.satisfied:
                 spent = time.perf_counter() - began
