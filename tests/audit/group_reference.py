@@ -182,7 +182,7 @@ class _Group:
             sent = commit.generation_after if commit.generation_after >= commit.generation else -1
         if sent < 0:
             return False
-        if self.plan.protocol != "consumer" and not any(epoch >= 0 for epoch in epochs.values()):
+        if self.plan.protocol != "consumer":
             return generation is not None and sent < generation
         name = self.member_id(commit)
         if name is None or name not in epochs:
@@ -358,6 +358,7 @@ class _Group:
                 row.begun_ns
                 for row in self.commits
                 if (row.topic, row.partition, row.member, row.result) == (*place, member, 0)
+                and min(row.generation, row.generation_after) >= 0
                 and begin <= row.begun_ns <= end
             ]
             if begun:

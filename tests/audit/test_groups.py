@@ -172,7 +172,8 @@ def disturb(group: PlantedGroups, rng: random.Random, changes: int) -> None:
                 row["log_offset"] += 1
             row["log_offset"] += rng.choice([0, 0, 1])
             if rng.random() < 0.2:
-                row = {**row, "record": rng.choice(["removed", "commit"])}
+                removed = {"record": "removed", "offset": -1, "member": -1, "number": -1}
+                row = {**row, **rng.choice([removed, {"record": "commit"}])}
         clip(row, group)
         table.extra.append(row)
 

@@ -2,31 +2,26 @@
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Final, NamedTuple
 
 import numpy as np
 
-from ackproof.audit.group_sources import Event, GroupSources, Places
+from ackproof.audit.group_sources import Event, GroupSources, find_values
 from ackproof.audit.outputs import FindingsWriter
+from ackproof.audit.planning import GREATEST
 from ackproof.ledgers.rows import Bools, Ints, Rows, group_starts
 from ackproof.rundir.anomalies import Anomaly
 from ackproof.rundir.arrow import text_array, to_arrow
 from ackproof.rundir.groups import CommitResult, MembershipEvent, ProcessingState
 from ackproof.rundir.partition import TopicPartition
 
-DELIVERED: Mapping[str, str] = {
-    "member": "i4",
-    "generation": "i4",
-    "offset": "i8",
-    "producer": "i4",
-    "seq": "i8",
-    "processed_ns": "i8",
+DELIVERED: Final[Mapping[str, str]] = {
+    "member": "i4", "generation": "i4", "offset": "i8", "producer": "i4", "seq": "i8", "processed_ns": "i8",
     "state": "i1",
-}
-BEGUN: Mapping[str, str] = {"member": "i4", "begun_ns": "i8", "result": "i1"}
-_WHY = (
+}  # fmt: skip
+_WHY: Final = (
     "no member was handed it",
     "a member was handed it, and did not process it",
     "members processed it in aborted transactions only",
@@ -48,37 +43,37 @@ def audit_deliveries(
     there: Rows,
     rows: Rows,
     events: Sequence[Event],
-    commits: Callable[[], Rows],
+    commits: Rows,
     findings: FindingsWriter,
 ) -> Counter[str]:
     """Find what members did not process, or processed more than once. Return numbers of `GroupCounts` by name.
 
-    `there`: records of the final read, by offset. `rows`: deliveries (`DELIVERED`). `events`: of the partition.
-    `commits`: reads its commits (`BEGUN`). Raises OSError.
+    `there`: records of the final read, by offset. `rows`: deliveries (`DELIVERED`). `events`, `commits`: of the
+    partition. Raises OSError.
     """
     effective = rows["state"] == ProcessingState.EFFECTIVE
     processed = effective | (rows["state"] == ProcessingState.UNKNOWN)
     if Anomaly.UNDELIVERED in sources.counted:
-        _find_unprocessed(sources, place, there, rows, processed, events, findings)
+        committed = (sources.committed or {}).get(place, 0)
+        _find_unprocessed(place, there, rows, processed, events, committed, findings)
     if Anomaly.REDELIVERED in sources.counted:
-        _find_repeated(place, rows.take(np.flatnonzero(effective)), findings)
+        _find_repeated(place, rows, effective, findings)
     if Anomaly.TWO_OWNERS in sources.counted:
-        _find_two_owners(place, rows.take(np.flatnonzero(processed)), events, commits, findings)
-    return Counter(delivered=len(rows), processed=int(np.count_nonzero(processed)))
+        _find_two_owners(place, rows, processed, _find_owners(events, commits), findings)
+    return Counter(input=len(there), delivered=len(rows), processed=int(np.count_nonzero(processed)))
 
 
 def _find_unprocessed(
-    sources: GroupSources,
     place: TopicPartition,
     there: Rows,
     rows: Rows,
     processed: Bools,
     events: Sequence[Event],
+    committed: int,
     findings: FindingsWriter,
 ) -> None:
-    committed = (sources.committed or {}).get(place, 0)
     offset = there.ints("offset")
-    at, found = Places(offset).find(rows.ints("offset"))
+    at, found = find_values(offset, rows.ints("offset"))
     if len(there):
         found &= (there["seq"][at] == rows["seq"]) & (there["producer"][at] == rows["producer"])
     done = np.zeros(len(there), np.bool_)
@@ -89,34 +84,31 @@ def _find_unprocessed(
     last = np.full(len(there), -1, np.int64)
     last[at[found]] = np.flatnonzero(found)
     row = last[missing]
-    handed = row >= 0
     member, why = np.full(len(missing), -1), np.zeros(len(missing), np.int64)
-    member[handed] = rows["member"][row[handed]]
-    why[handed] = 1 + (rows["state"][row[handed]] == ProcessingState.ABORTED)
+    if len(rows):
+        member = np.where(row >= 0, rows["member"][row], -1)
+        why = np.where(row >= 0, 1 + (rows["state"][row] == ProcessingState.ABORTED), 0)
     passed = find_passed(events, offset[missing])
     for anomaly, which, prefix in (
         (Anomaly.UNDELIVERED, ~passed, ""),
         (Anomaly.SKIPPED_BY_RESET, passed, "a reset passed over it; "),
     ):
-        chosen = missing[which]
         words = text_array([f"{prefix}{text}; the group committed {committed}" for text in _WHY])
-        known = {**there.take(chosen).columns, "member": member[which]}
-        findings.add(place, anomaly, Rows(known, len(chosen)), detail=words.take(to_arrow(why[which])))
+        known = {**there.take(missing[which]).columns, "member": member[which]}
+        findings.add(
+            place, anomaly, Rows(known, len(known["member"])), detail=words.take(to_arrow(why[which]))
+        )
 
 
-def _find_repeated(place: TopicPartition, rows: Rows, findings: FindingsWriter) -> None:
-    offset = rows["offset"]
-    if len(rows) < 2 or bool((offset[1:] > offset[:-1]).all()):
+def _find_repeated(place: TopicPartition, rows: Rows, effective: Bools, findings: FindingsWriter) -> None:
+    at = np.flatnonzero(effective)
+    offset = rows["offset"][at]
+    if not len(at) or bool((offset[1:] > offset[:-1]).all()):
         return
     order = np.argsort(offset, kind="stable")
-    ordered = offset[order]
-    same = ordered[1:] == ordered[:-1]
-    if not same.any():
-        return
-    again = np.zeros(len(rows), np.bool_)
-    again[1:] |= same
-    again[:-1] |= same
-    few = rows.take(order[again]).sorted_by("offset", "producer", "seq", "processed_ns", "member")
+    same = np.diff(offset[order]) == 0
+    repeated = order[np.append(same, False) | np.insert(same, 0, False)]
+    few = rows.take(at[repeated]).sorted_by("offset", "producer", "seq", "processed_ns", "member")
     starts = group_starts([few["offset"], few["producer"], few["seq"]])
     first = np.repeat(starts, np.diff(starts, append=len(few)))
     further = np.flatnonzero(first != np.arange(len(few)))
@@ -129,97 +121,73 @@ def _find_repeated(place: TopicPartition, rows: Rows, findings: FindingsWriter) 
     findings.add(place, Anomaly.REDELIVERED, few, further, detail=text_array(detail))
 
 
-@dataclass(frozen=True)
-class Ownership:
+class _Ownership(NamedTuple):
     """A time in which a member owned a partition: from its assignment to the begin of its last accepted commit."""
 
-    member: int
     begin: int
     end: int
+    member: int
 
 
-def find_assignments(events: Sequence[Event]) -> Iterator[tuple[int, int, int]]:
-    """Yield (member, begin, end) of each assignment of a partition. `events`: of the partition, and those without one,
-    by time. An assignment that nothing ends has the greatest time as its end."""
-    open_: dict[int, int] = {}
+def _find_owners(events: Sequence[Event], commits: Rows) -> list[_Ownership]:
+    """Return the ownerships of a partition, by begin. `events`: of the partition, and those without one, by time.
+
+    A commit without a generation is no member's: the coordinator accepts it from anybody while the group is empty, and
+    in a transaction.
+    """
+    kept = (commits["result"] == CommitResult.ACCEPTED) & (commits["generation"] >= 0)
+    accepted = commits.take(kept & (commits["generation_after"] >= 0))
+    assigned: dict[int, int] = {}
+    spans: list[_Ownership] = []
     for event in events:
         here = event.place.partition >= 0
-        ends = event.event == MembershipEvent.CLOSED or (
-            here and event.event in (MembershipEvent.REVOKED, MembershipEvent.LOST, MembershipEvent.ASSIGNED)
-        )
-        if ends and event.member in open_:
-            yield event.member, open_.pop(event.member), event.t_ns
+        over = here and event.event in (
+            MembershipEvent.REVOKED, MembershipEvent.LOST, MembershipEvent.ASSIGNED,
+        )  # fmt: skip
+        if event.member in assigned and (over or event.event == MembershipEvent.CLOSED):
+            spans.append(_Ownership(assigned.pop(event.member), event.t_ns, event.member))
         if here and event.event == MembershipEvent.ASSIGNED:
-            open_[event.member] = event.t_ns
-    for member, begin in open_.items():
-        yield member, begin, np.iinfo(np.int64).max
+            assigned[event.member] = event.t_ns
+    spans += [_Ownership(begin, GREATEST, member) for member, begin in assigned.items()]
+    begun = {
+        member: np.sort(accepted["begun_ns"][accepted["member"] == member])
+        for member in {span.member for span in spans}
+    }
+    found = []
+    for begin, end, member in sorted(spans):
+        before = begun[member][: np.searchsorted(begun[member], end, "right")]
+        if len(before) and before[-1] >= begin:
+            found.append(_Ownership(begin, int(before[-1]), member))
+    return found
 
 
 def _find_two_owners(
     place: TopicPartition,
     rows: Rows,
-    events: Sequence[Event],
-    commits: Callable[[], Rows],
+    processed: Bools,
+    owners: Sequence[_Ownership],
     findings: FindingsWriter,
 ) -> None:
-    assignments = sorted(find_assignments(events), key=lambda span: span[1])
-    ends = np.maximum.accumulate([end for _, _, end in assignments]) if assignments else np.empty(0)
-    if not any(begin <= end for (_, begin, _), end in zip(assignments[1:], ends[:-1], strict=True)):
-        return
-    owned = _bound_by_commits(assignments, commits())
-    time, taken = rows["processed_ns"], np.zeros(len(rows), np.bool_)
-    other = np.full(len(rows), -1, np.int64)
-    for one, two in _find_overlapping(owned):
-        begin, end = two.begin, min(one.end, two.end)
-        both = (time >= begin) & (time <= end)
+    time, other = rows["processed_ns"], np.full(len(rows), -1, np.int64)
+    for one, two in _find_overlapping(owners):
+        both = processed & (time >= two.begin) & (time <= min(one.end, two.end))
         mine, theirs = both & (rows["member"] == one.member), both & (rows["member"] == two.member)
         if mine.any() and theirs.any():
-            taken |= mine | theirs
             other[mine], other[theirs] = two.member, one.member
-    found = np.flatnonzero(taken)
-    if not len(found):
-        return
+    found = np.flatnonzero(other >= 0)
     few = Rows({**rows.take(found).columns, "other": other[found]}, len(found))
     few = few.sorted_by("offset", "producer", "seq", "processed_ns", "member")
     first = group_starts([few["offset"], few["producer"], few["seq"]])
     members = zip(few["member"][first].tolist(), few["other"][first].tolist(), strict=True)
-    detail = text_array(
-        [f"processed by member {one} while member {two} owned {place} too" for one, two in members]
-    )
-    findings.add(place, Anomaly.TWO_OWNERS, few, first, detail=detail)
+    detail = [f"processed by member {one} while member {two} owned {place} too" for one, two in members]
+    findings.add(place, Anomaly.TWO_OWNERS, few, first, detail=text_array(detail))
 
 
-def _find_overlapping(owned: Sequence[Ownership]) -> Iterator[tuple[Ownership, Ownership]]:
+def _find_overlapping(owners: Sequence[_Ownership]) -> Iterator[tuple[_Ownership, _Ownership]]:
     """Yield each two ownerships of different members that overlap, the earlier first."""
-    ordered = sorted(owned, key=lambda span: span.begin)
-    for number, one in enumerate(ordered):
-        for two in ordered[number + 1 :]:
+    for number, one in enumerate(owners):
+        for two in owners[number + 1 :]:
             if two.begin > one.end:
                 break
             if two.member != one.member:
                 yield one, two
-
-
-def _bound_by_commits(assignments: Sequence[tuple[int, int, int]], commits: Rows) -> list[Ownership]:
-    begun: dict[int, Ints] = {}
-    accepted = commits.take(np.flatnonzero(commits["result"] == CommitResult.ACCEPTED))
-    for member in {member for member, _, _ in assignments}:
-        begun[member] = np.sort(accepted["begun_ns"][accepted["member"] == member])
-    found: list[Ownership] = []
-    for member, begin, end in assignments:
-        own = begun[member]
-        last = int(np.searchsorted(own, end, "right")) - 1
-        if last >= 0 and own[last] >= begin:
-            found.append(Ownership(member, begin, int(own[last])))
-    return found
-
-
-def group_events(events: Sequence[Event]) -> dict[TopicPartition, list[Event]]:
-    """Return the events by partition. Those without a partition have partition -1."""
-    found: dict[TopicPartition, list[Event]] = defaultdict(list)
-    for event in events:
-        found[event.place if event.place.partition >= 0 else NOWHERE].append(event)
-    return found
-
-
-NOWHERE = TopicPartition("", -1)
