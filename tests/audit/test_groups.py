@@ -19,8 +19,8 @@ from ackproof.audit.units import Limits
 from ackproof.judge import prepare_audit
 from ackproof.rundir.anomalies import GROUP_CLASSES
 from ackproof.rundir.layout import CaseDir
+from planted_groups import PlantedGroups
 
-from ..support.planted_groups import PlantedGroups
 from .group_reference import count_groups
 from .local import audited
 

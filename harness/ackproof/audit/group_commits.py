@@ -1,21 +1,23 @@
-"""Commits of a group for one partition: lost-commit, regressed-commit, zombie-commit."""
+"""Commits of a group for one partition: lost-commit, regressed-commit, zombie-commit.
+
+A committed offset goes back in the order of a log that is a whole history. Without one, times order the commits: those
+that were in flight together may have any order, and one without an answer may have reached the log at any time.
+"""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
 
 from ackproof.audit.group_log import GroupLog, find_commits
-from ackproof.audit.group_regress import find_regressions
-from ackproof.audit.group_sources import Event, GroupSources
-from ackproof.audit.outputs import FindingsWriter
-from ackproof.ledgers.rows import Ints, Rows
+from ackproof.audit.group_sources import NO_OFFSET, Event, GroupPartition
+from ackproof.audit.planning import GREATEST, LEAST
+from ackproof.ledgers.rows import Bools, Ints, Rows
 from ackproof.rundir.anomalies import Anomaly
-from ackproof.rundir.arrow import text_array
-from ackproof.rundir.groups import CommitResult, LogDecision
+from ackproof.rundir.groups import CommitResult, LogDecision, MembershipEvent
 from ackproof.rundir.partition import TopicPartition
 
 COMMITTED: Final[Mapping[str, str]] = {
@@ -26,47 +28,32 @@ _LEFT: Final = -1
 
 
 def audit_commits(
-    sources: GroupSources,
-    place: TopicPartition,
-    rows: Rows,
-    events: Sequence[Event],
-    every_event: Sequence[Event],
-    log: GroupLog,
-    findings: FindingsWriter,
+    of: GroupPartition, rows: Rows, every_event: Sequence[Event], log: GroupLog
 ) -> Counter[str]:
     """Find commits that the coordinator lost, or accepted wrongly. Return numbers of `GroupCounts` by name.
 
-    `rows`: commits of the partition (`COMMITTED`). `events`: of the partition; `every_event`: of all of them. Raises
-    OSError.
+    `rows`: commits of the partition (`COMMITTED`). `every_event`: of all partitions. Raises OSError.
     """
     accepted = rows.take(rows["result"] == CommitResult.ACCEPTED)
-    if Anomaly.LOST_COMMIT in sources.counted:
-        lost = [(commit, ", and no log has it") for commit in _find_lost(accepted, log.rows(place))]
-        _report(findings, place, Anomaly.LOST_COMMIT, accepted, lost)
-    if Anomaly.REGRESSED_COMMIT in sources.counted:
-        found = find_regressions(sources, place, rows, accepted, events, log)
-        _report(
-            findings, place, Anomaly.REGRESSED_COMMIT, accepted, [(at, f", and {how}") for at, how in found]
-        )
-    if Anomaly.ZOMBIE_COMMIT in sources.counted:
-        zombies = dict(_find_zombies(sources, place, rows, every_event, log))
-        _report(findings, place, Anomaly.ZOMBIE_COMMIT, rows, list(zombies.items()))
+    if of.counts(Anomaly.LOST_COMMIT):
+        lost = _find_lost(accepted, log.rows(of.place))
+        _report(of, Anomaly.LOST_COMMIT, accepted, [(commit, ", and no log has it") for commit in lost])
+    if of.counts(Anomaly.REGRESSED_COMMIT):
+        found = _find_regressions(of, rows, accepted, log)
+        _report(of, Anomaly.REGRESSED_COMMIT, accepted, [(commit, f", and {how}") for commit, how in found])
+    if of.counts(Anomaly.ZOMBIE_COMMIT):
+        zombies = dict(_find_zombies(of, rows, every_event, log))
+        _report(of, Anomaly.ZOMBIE_COMMIT, rows, list(zombies.items()))
     return Counter({result.name.lower(): int((rows["result"] == result).sum()) for result in CommitResult})
 
 
-def _report(
-    findings: FindingsWriter,
-    place: TopicPartition,
-    anomaly: Anomaly,
-    rows: Rows,
-    found: Sequence[tuple[int, str]],
-) -> None:
+def _report(of: GroupPartition, anomaly: Anomaly, rows: Rows, found: Sequence[tuple[int, str]]) -> None:
     """Add findings about commits. `found`: index in `rows`, and the end of a sentence."""
     which = np.array([commit for commit, _ in found], np.int64)
     detail = [
         f"commit {rows['number'][at]} of member {rows['member'][at]} was accepted{end}" for at, end in found
     ]
-    findings.add(place, anomaly, rows, which, detail=text_array(detail))
+    of.report(anomaly, rows, which, detail)
 
 
 def _find_lost(accepted: Rows, log: Rows) -> list[int]:
@@ -80,21 +67,21 @@ def _find_lost(accepted: Rows, log: Rows) -> list[int]:
 
 
 def _find_zombies(
-    sources: GroupSources, place: TopicPartition, rows: Rows, events: Sequence[Event], log: GroupLog
+    of: GroupPartition, rows: Rows, events: Sequence[Event], log: GroupLog
 ) -> Iterator[tuple[int, str]]:
     """Yield commits that the coordinator's rules refuse. `events`: of all partitions.
 
     A plain commit has the newest generation that its member can have sent. A member that joined again during the call
     has a lower one, and shows nothing.
     """
-    records = log.effective(place)
+    records = log.effective(of.place)
     row = find_commits(rows, records)
     before, after = rows.ints("generation"), rows.ints("generation_after")
     sent = np.where(rows.flags("transaction"), before, np.where(after >= before, after, -1))[row]
     known = (row >= 0) & (sent >= 0)
     row, sent, position = row[known], sent[known], records.ints("log_offset")[known]
-    if sources.plan.protocol == "consumer":
-        found = _find_epochs_over(sources, place, rows, events, log, (row, sent, position))
+    if of.sources.plan.protocol == "consumer":
+        found = _find_epochs_over(of, rows, events, log, (row, sent, position))
     else:
         last = np.searchsorted(log.generations[:, 0], position) - 1
         newest = np.append(log.generations[:, 1], -1)[last]
@@ -105,8 +92,7 @@ def _find_zombies(
 
 
 def _find_epochs_over(
-    sources: GroupSources,
-    place: TopicPartition,
+    of: GroupPartition,
     rows: Rows,
     events: Sequence[Event],
     log: GroupLog,
@@ -134,8 +120,8 @@ def _find_epochs_over(
                 if epoch[which] == _LEFT:
                     yield at, "its member had left"
                 elif not (
-                    sources.plan.assignment_epochs
-                    and _may_commit(place, name, log, int(last[which]), int(position[at]), int(sent[at]))
+                    of.sources.plan.assignment_epochs
+                    and _may_commit(of.place, name, log, int(last[which]), int(position[at]), int(sent[at]))
                 ):
                     yield at, f"its member had epoch {epoch[which]}"
 
@@ -158,3 +144,163 @@ def _may_commit(
         if other != name
         for epoch in its
     )
+
+
+# -- regressed-commit ------------------------------------------------------------------------------------------------
+
+Regression = tuple[int, str]
+"""The index of the accepted commit behind which the offset went back, and how it did."""
+
+
+class _Observation(NamedTuple):
+    """A committed offset as the coordinator answered it at `done_ns`. `begun_ns`: not asked earlier than this.
+    `member`: -1 for the last OffsetFetch."""
+
+    begun_ns: int
+    done_ns: int
+    offset: int
+    member: int
+
+    def __str__(self) -> str:
+        offset = "no offset" if self.offset == NO_OFFSET else str(self.offset)
+        return f"{'the last OffsetFetch' if self.member < 0 else f'member {self.member}'} was told {offset}"
+
+
+class _Resets:
+    """Resets of members' positions on one partition."""
+
+    def __init__(self, events: Sequence[Event]) -> None:
+        found = [(event.t_ns, event.position) for event in events if event.event == MembershipEvent.RESET]
+        self._times, self._positions = np.array(found, np.int64).reshape(-1, 2).T
+
+    def explain(self, offset: int, since: int, until: int) -> bool:
+        """Return True if a reset between these times went to the offset or below it."""
+        between = (self._times >= since) & (self._times <= until)
+        return bool((between & (self._positions <= offset)).any())
+
+
+def _find_regressions(of: GroupPartition, rows: Rows, accepted: Rows, log: GroupLog) -> list[Regression]:
+    """Return each time that the offset went back. `rows`: all commits of the partition."""
+    sources, place, resets = of.sources, of.place, _Resets(of.events)
+    told: list[_Observation] = []
+    if sources.plan.commit != "transaction" or sources.plan.isolation == "read_committed":
+        told += _list_observations(of.events)
+    if sources.committed is not None:
+        told.append(_Observation(GREATEST, GREATEST, sources.committed.get(place, NO_OFFSET), -1))
+    if sources.history >= 0:
+        return _find_by_log(accepted, log.effective(place), told, resets)
+    unknown = rows.take(rows["result"] == CommitResult.UNKNOWN)
+    others = log.rows(place)
+    others = others.take(find_commits(accepted, others) < 0)
+    offsets = np.concatenate([unknown.ints("offset"), others.ints("offset")])
+    begun = np.concatenate([unknown.ints("begun_ns"), np.zeros(len(others), np.int64)])
+    return list(_find_by_time(accepted, told, resets, (begun, offsets)))
+
+
+def _list_observations(events: Sequence[Event]) -> Iterator[_Observation]:
+    """Yield what members were told of the committed offset. Each asked after its last assignment."""
+    assigned: dict[int, int] = {}
+    for event in events:
+        if event.event == MembershipEvent.ASSIGNED:
+            assigned[event.member] = event.t_ns
+        elif event.event == MembershipEvent.POSITION and event.member in assigned:
+            yield _Observation(assigned[event.member], event.t_ns, event.position, event.member)
+
+
+def _find_by_log(
+    accepted: Rows, log: Rows, told: Sequence[_Observation], resets: _Resets
+) -> list[Regression]:
+    """Return each time that the offset went back. `log`: records in force, in order."""
+    commit, first, offset = _order_commits(accepted, log)
+    if not first.any():
+        return []
+    begun, done = (accepted.ints(name)[commit] for name in ("begun_ns", "done_ns"))
+    begun = np.where(commit >= 0, begun, LEAST)
+    answered = np.flatnonzero(first)
+    asked = np.array([answer.begun_ns for answer in told], np.int64)
+    found: list[Regression] = []
+    lowest = offset.copy()
+    """The lowest offset that was in force, or told, before the next commit."""
+    for answer, after in zip(told, _last_before(done[answered], answered, asked).tolist(), strict=True):
+        if after < 0 or answer.offset >= lowest[after]:
+            continue
+        later = (offset[after + 1 :] == answer.offset) & (begun[after + 1 :] <= answer.done_ns)
+        if not later.any():
+            lowest[after] = answer.offset
+            found.append((int(commit[after]), str(answer)))
+    member = accepted["member"][commit]
+    together = (member[1:] == member[:-1]) & (begun[:-1] <= done[1:]) & (begun[1:] <= done[:-1])
+    back = first[1:] & (commit[:-1] >= 0) & (offset[1:] < lowest[:-1]) & ~together
+    for at in np.flatnonzero(back).tolist():
+        if not resets.explain(offset[at + 1], begun[at], begun[at + 1]):
+            how = f"member {member[at + 1]} committed {offset[at + 1]} behind it in the log"
+            found.append((int(commit[at]), how))
+    return found
+
+
+def _order_commits(accepted: Rows, log: Rows) -> tuple[Ints, Bools, Ints]:
+    """Return the records in the order of the log: index of the accepted commit (-1 for others); whether it is the first
+    record of that; offset.
+
+    An accepted commit that the log does not have stands behind the last one that had been answered when it began.
+    """
+    commit = find_commits(accepted, log)
+    known = np.flatnonzero(commit >= 0)
+    there, at = np.unique(commit[known], return_index=True)
+    first = np.zeros(len(log), np.bool_)
+    first[known[at]] = True
+    begun, done, offset = (accepted.ints(name) for name in ("begun_ns", "done_ns", "offset"))
+    missing = np.setdiff1d(np.arange(len(accepted)), there)
+    missing = missing[np.argsort(done[missing], kind="stable")]
+    behind = 1 + _last_before(done[there], known[at], begun[missing])
+    return (
+        np.insert(commit, behind, missing),
+        np.insert(first, behind, True),
+        np.insert(log.ints("offset"), behind, offset[missing]),
+    )
+
+
+def _last_before(done: Ints, position: Ints, times: Ints) -> Ints:
+    """Return for each time the greatest position of what was done before; -1 for none."""
+    order = np.argsort(done, kind="stable")
+    greatest = np.concatenate([[-1], np.maximum.accumulate(position[order])])
+    last: Ints = greatest[np.searchsorted(done[order], times)]
+    return last
+
+
+def _find_by_time(
+    accepted: Rows, told: Sequence[_Observation], resets: _Resets, others: tuple[Ints, Ints]
+) -> Iterator[Regression]:
+    """Yield each time that the offset went back, where the log is no whole history.
+
+    `others`: begin and offset of commits that may be in the log at any time from their begin on.
+    """
+    count = len(accepted)
+    answers = np.array([answer[:3] for answer in told], np.int64).reshape(-1, 3)
+    begun, done, offset = (
+        np.concatenate([accepted.ints(name), answers[:, column]])
+        for column, name in enumerate(("begun_ns", "done_ns", "offset"))
+    )
+    order = np.argsort(done, kind="stable")
+    by_done, latest = done[order], np.maximum.accumulate(begun[order])
+    before = np.searchsorted(by_done, begun)
+    for at in np.flatnonzero((before > 0) & (offset < offset[order[before - 1]])).tolist():
+        last = order[np.searchsorted(by_done, latest[before[at] - 1]) : before[at]]
+        low = int(last[np.argmin(offset[last])])
+        if offset[low] <= offset[at]:
+            continue
+        together = (begun <= done[at]) & (done >= begun[at])
+        together[[at, *range(count, len(begun))]] = False
+        possible = np.concatenate([offset[together], others[1][others[0] <= done[at]]])
+        if at < count:
+            explained = bool((possible <= offset[at]).any())
+            explained = explained or resets.explain(offset[at], begun[low], begun[at])
+            how = f"member {accepted['member'][at]} committed {offset[at]} after it"
+        else:
+            explained = bool((possible == offset[at]).any())
+            how = str(told[at - count])
+        if low >= count:  # somebody was told this: name the last commit that is not below it
+            known = np.flatnonzero((accepted["done_ns"] < begun[at]) & (accepted["offset"] >= offset[low]))
+            low = int(known[np.argmax(accepted["done_ns"][known])]) if len(known) else -1
+        if not explained and low >= 0:
+            yield low, how

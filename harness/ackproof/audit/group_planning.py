@@ -8,11 +8,12 @@ from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from math import ceil
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import pyarrow as pa
 
 from ackproof.audit.group_sources import GroupPart, GroupSources, PlaceSet
+from ackproof.audit.group_units import GroupUnit
 from ackproof.audit.planning import GREATEST, LEAST, find_borders
 from ackproof.audit.units import AuditTarget, Limits, Tally
 from ackproof.ledgers.directory import Ledger, RowGroup, check_columns, describe_unreadable
@@ -36,9 +37,6 @@ from ackproof.rundir.outcome import ReadPhase
 from ackproof.rundir.parts import Footer, digest
 from ackproof.rundir.service import OUTPUT
 
-if TYPE_CHECKING:
-    from ackproof.audit.group_units import GroupUnit
-
 _LEDGERS: Final = {"deliveries": DELIVERIES, "commits": COMMITS, "membership": MEMBERSHIP}
 _UNPROCESSED: Final = (Anomaly.UNDELIVERED, Anomaly.SKIPPED_BY_RESET)
 _OF_COMMITS: Final = (
@@ -57,15 +55,21 @@ _OF_LEDGER: Final[Mapping[str, tuple[Anomaly, ...]]] = {
 
 @dataclass
 class ExaminedGroup:
-    """A group with its files. `reasons`: why classes cannot be counted. `broken`: parts of its ledgers that are missing
-    or cannot be read: the audit is incomplete. `digests`: SHA-256 of each part, by its path in the run directory.
-    `partitions`: number of its input."""
+    """A group with its files. `set_aside`: path → reason, of files that cannot be read. `doubted`: paths of files whose
+    statistics are not trusted. `counted`: classes that can be counted; `reasons`: why others cannot. `broken`: parts of
+    its ledgers that are missing or cannot be read, so the audit is incomplete. `digests`: SHA-256 of each part, by its
+    path in the run directory. `partitions`: number of its input."""
 
+    case: CaseDir
+    file: GroupsFile
     sources: GroupSources
-    reasons: tuple[str, ...]
-    broken: tuple[str, ...]
-    digests: Mapping[str, str]
-    partitions: int
+    set_aside: Mapping[str, str]
+    doubted: Collection[str]
+    counted: set[str] = field(default_factory=lambda: set(GROUP_CLASSES))
+    reasons: list[str] = field(default_factory=list)
+    broken: list[str] = field(default_factory=list)
+    digests: dict[str, str] = field(default_factory=dict)
+    partitions: int = 0
 
     def count(self, counted: Tally) -> GroupCounts:
         """Return the counts of the group. `counted`: of the directory."""
@@ -74,63 +78,23 @@ class ExaminedGroup:
         names = GroupCounts.model_fields.keys() - {"group", "counts", "reasons"}
         return GroupCounts(
             group=group,
-            counts={name: numbers[name] for name in GROUP_CLASSES if name in self.sources.counted},
+            counts={name: numbers[name] for name in GROUP_CLASSES if name in self.counted},
             reasons=(*self.reasons, *self.broken),
             **{name: numbers[name] for name in names},
         )
 
-
-def examine_groups(
-    case: CaseDir,
-    ledger: Ledger,
-    target: AuditTarget,
-    set_aside: Mapping[str, str],
-    doubted: Collection[str],
-) -> list[ExaminedGroup]:
-    """Return the groups of a run by its `groups-plan.json`; none without that file.
-
-    `set_aside`: path → reason, of files that cannot be read. `doubted`: paths of files whose statistics are not
-    trusted. Raises `BadInput` for a document that cannot be read, `Rejected` for a part without a column, and OSError.
-    """
-    if not case.groups_plan.exists():
-        return []
-    file = GroupsFile.load(case.groups) if case.groups.exists() else GroupsFile()
-    return [
-        _Examination(case, set_aside, doubted, file).examine(GroupSources(target, plan, number), ledger)
-        for number, plan in enumerate(GroupsPlanFile.load(case.groups_plan).groups)
-    ]
-
-
-@dataclass
-class _Examination:
-    """Examination of one group: what cannot be counted, what is broken, and digests of parts."""
-
-    case: CaseDir
-    set_aside: Mapping[str, str]
-    doubted: Collection[str]
-    file: GroupsFile
-    counted: set[str] = field(default_factory=lambda: set(GROUP_CLASSES))
-    reasons: list[str] = field(default_factory=list)
-    broken: list[str] = field(default_factory=list)
-    digests: dict[str, str] = field(default_factory=dict)
-
-    def examine(self, sources: GroupSources, ledger: Ledger) -> ExaminedGroup:
-        plan, partitions = sources.plan, 0
+    def examine(self, ledger: Ledger) -> None:
+        """Find the files of the group. Raises `Rejected` for a part without a column, and OSError."""
+        plan, sources = self.sources.plan, self.sources
         end = next((one for one in self.file.groups if one.group == plan.group), None)
         if end is None:
             self._leave_out("observed/groups.json has nothing about this group", *GROUP_CLASSES)
         else:
-            sources, partitions = self._find_files(sources, end, ledger), len(end.ends)
-        return ExaminedGroup(
-            replace(sources, counted=frozenset(self.counted)),
-            tuple(self.reasons),
-            tuple(self.broken),
-            self.digests,
-            partitions,
-        )
+            sources, self.partitions = self._find_files(end, ledger), len(end.ends)
+        self.sources = replace(sources, counted=frozenset(self.counted))
 
-    def _find_files(self, sources: GroupSources, end: GroupEnd, ledger: Ledger) -> GroupSources:
-        plan, committed = sources.plan, end.committed
+    def _find_files(self, end: GroupEnd, ledger: Ledger) -> GroupSources:
+        plan, committed = self.sources.plan, end.committed
         if plan.commit == "auto":
             self._leave_out("the library's automatic commits are in no ledger", *_OF_COMMITS)
         if committed.reason:
@@ -142,7 +106,7 @@ class _Examination:
             lost = (Anomaly.TORN_OUTPUT, *([] if output else [Anomaly.DOUBLED_OUTPUT]))
             self._leave_out(f"output: {unreadable or end.problem or 'it was not read back'}", *lost)
         return replace(
-            sources,
+            self.sources,
             committed=None if committed.reason else committed.of_partition,
             history=self._choose_history(end, log),
             log=log,
@@ -219,6 +183,27 @@ class _Examination:
         return coordinator if coordinator in whole else max(whole, key=lambda node: whole[node])
 
 
+def examine_groups(
+    case: CaseDir,
+    ledger: Ledger,
+    target: AuditTarget,
+    set_aside: Mapping[str, str],
+    doubted: Collection[str],
+) -> list[ExaminedGroup]:
+    """Return the groups of a run by its `groups-plan.json`; none without that file. Raises `BadInput` for a document
+    that cannot be read, `Rejected` for a part without a column, and OSError."""
+    if not case.groups_plan.exists():
+        return []
+    file = GroupsFile.load(case.groups) if case.groups.exists() else GroupsFile()
+    groups = [
+        ExaminedGroup(case, file, GroupSources(target, plan, number), set_aside, doubted)
+        for number, plan in enumerate(GroupsPlanFile.load(case.groups_plan).groups)
+    ]
+    for group in groups:
+        group.examine(ledger)
+    return groups
+
+
 def _row_group(number: int, footer: Footer, trusted: bool) -> RowGroup:
     """Return the footer of a row group. Without trust in its statistics it may have any rows."""
     numbers = footer.numbers if trusted else {}
@@ -244,8 +229,6 @@ def _find_finals(ledger: Ledger, plan: GroupPlan) -> Iterator[Piece]:
 def plan_group(group: ExaminedGroup, limits: Limits) -> list[GroupUnit]:
     """Return the units of one group: one for a small group; else some for its deliveries and commits, and some for its
     output. A partition's deliveries and commits are in one unit."""
-    from ackproof.audit.group_units import GroupUnit
-
     sources = group.sources
     if not sources.counted:
         return []

@@ -11,6 +11,7 @@ from zlib import crc32
 import numpy as np
 import pyarrow as pa
 
+from ackproof.audit.outputs import FindingsWriter
 from ackproof.audit.planning import GREATEST, LEAST
 from ackproof.audit.units import AuditTarget
 from ackproof.ledgers.directory import Rejected, RowGroup, describe_unreadable
@@ -24,8 +25,9 @@ from ackproof.ledgers.load import (
 )
 from ackproof.ledgers.rows import Array, Bools, Ints, Rows, concat_rows, group_starts
 from ackproof.rundir import storage
-from ackproof.rundir.arrow import to_arrow, to_numpy
-from ackproof.rundir.groups import GroupPlan
+from ackproof.rundir.anomalies import Anomaly
+from ackproof.rundir.arrow import text_array, to_arrow, to_numpy
+from ackproof.rundir.groups import GroupPlan, MembershipEvent
 from ackproof.rundir.partition import TopicPartition
 
 NO_OFFSET: Final = -1
@@ -165,6 +167,38 @@ class GroupSources:
             )
         ]
         return sorted(found, key=lambda event: event.t_ns)
+
+
+@dataclass(frozen=True)
+class GroupPartition:
+    """A partition of the input or output of a group under audit. `events`: of the partition, and those without one, by
+    time."""
+
+    sources: GroupSources
+    place: TopicPartition
+    events: Sequence[Event]
+    findings: FindingsWriter
+
+    @property
+    def committed(self) -> int:
+        """Committed offset of the group at rest; 0 without one."""
+        return (self.sources.committed or {}).get(self.place, 0)
+
+    def counts(self, anomaly: Anomaly) -> bool:
+        return anomaly in self.sources.counted
+
+    def report(self, anomaly: Anomaly, rows: Rows, which: Ints, detail: list[str] | pa.Array | str) -> None:
+        """Add findings: the rows at the indices `which`. `detail`: a text for all, or one for each. Raises OSError."""
+        texts = text_array(detail) if isinstance(detail, list) else detail
+        self.findings.add(self.place, anomaly, rows, which, detail=texts)
+
+    def find_passed(self, offset: Ints) -> Bools:
+        """Return True for each offset that a reset passed over."""
+        passed = np.zeros(len(offset), np.bool_)
+        for event in self.events:
+            if event.event == MembershipEvent.RESET:
+                passed |= (offset >= event.from_offset) & (offset < event.position)
+        return passed
 
 
 def _read_part(

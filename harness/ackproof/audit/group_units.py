@@ -7,10 +7,17 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from ackproof.audit.group_commits import COMMITTED, audit_commits
-from ackproof.audit.group_deliveries import DELIVERED, audit_deliveries
 from ackproof.audit.group_log import read_log
-from ackproof.audit.group_output import audit_output
-from ackproof.audit.group_sources import ALL_PLACES, EVERY_SEQ, RECORD, Event, GroupSources, PlaceSet
+from ackproof.audit.group_records import DELIVERED, audit_deliveries, audit_output
+from ackproof.audit.group_sources import (
+    ALL_PLACES,
+    EVERY_SEQ,
+    RECORD,
+    Event,
+    GroupPartition,
+    GroupSources,
+    PlaceSet,
+)
 from ackproof.audit.outputs import FindingsWriter
 from ackproof.audit.units import TROUBLES, AuditTarget, Tally, Trouble
 from ackproof.ledgers.rows import empty_rows
@@ -77,7 +84,8 @@ def _audit_places(
         own = sorted((*events.get(place, ()), *events.get(_NOWHERE, ())), key=lambda event: event.t_ns)
         rows = commits.pop(place, empty_rows(COMMITTED))
         records, handed = there.pop(place, empty_rows(RECORD)), deliveries.pop(place, empty_rows(DELIVERED))
-        numbers += audit_deliveries(sources, place, records, handed, own, rows, findings)
+        of = GroupPartition(sources, place, own, findings)
+        numbers += audit_deliveries(of, records, handed, rows)
         if len(rows):
-            numbers += audit_commits(sources, place, rows, own, every, log, findings)
+            numbers += audit_commits(of, rows, every, log)
     return numbers

@@ -87,26 +87,29 @@ class GroupPromise(NamedTuple):
     source: str
     tried: str
 
-    def is_about(self, spec: GroupSpec) -> bool:
-        """Return True if the row is about groups with this commit mode and client."""
-        return bool({_ANY, spec.commit} & {*self.commits}) and bool({_ANY, spec.library} & {*self.clients})
+    def fits(self, anomaly: str, spec: GroupSpec, conditions: Set[Condition]) -> bool:
+        """Return True if the row is about a class for a group under which these conditions hold."""
+        of_group = {_ANY, spec.commit} & {*self.commits} and {_ANY, spec.library} & {*self.clients}
+        return self.anomaly == anomaly and bool(of_group) and self.conditions <= conditions
 
 
 def _read_table(text: str) -> tuple[tuple[GroupPromise, ...], tuple[tuple[str, ...], ...]]:
-    """Parse the promises, and the rows on healthy behaviour. The comments of the file name the columns."""
+    """Parse the promises, one for each class of a row, and the rows on healthy behaviour. The comments of the file name
+    the columns."""
     lines = (line for line in text.splitlines() if line and not line.startswith("#"))
     cells = [[cell.strip() for cell in line.split("|")] for line in lines]
-    promises = tuple(
-        GroupPromise(
-            *(anomaly, tuple(commits.split(", ")), tuple(clients.split(", "))),
-            *(frozenset(map(Condition, filter(None, conditions.split(", ")))), _RULINGS[ruling]),
-            *(words, source, tried),
-        )
-        for kind, *row in cells
-        if kind == "promise"
-        for anomaly, commits, clients, conditions, ruling, words, source, tried in (row,)
-    )
-    return promises, tuple(tuple(row) for kind, *row in cells if kind == "healthy")
+    promises = []
+    for kind, *row in cells:
+        if kind != "promise":
+            continue
+        classes, commits, clients, conditions, ruling, words, source, tried = row
+        holding = frozenset(map(Condition, filter(None, conditions.split(", "))))
+        of_groups = (tuple(commits.split(", ")), tuple(clients.split(", ")), holding)
+        promises += [
+            GroupPromise(name, *of_groups, _RULINGS[ruling], words, source, tried)
+            for name in classes.split(", ")
+        ]
+    return tuple(promises), tuple(tuple(row) for kind, *row in cells if kind == "healthy")
 
 
 PROMISES, HEALTHY = _read_table(Path(__file__).with_suffix(".txt").read_text(encoding="utf-8"))
@@ -132,12 +135,8 @@ def conditions_of(spec: GroupSpec, kafka_release: str) -> dict[Condition, str]:
 
 
 def find_promise(anomaly: str, spec: GroupSpec, conditions: Set[Condition]) -> GroupPromise:
-    """Return the row that decides on a class for a group under which these conditions hold. Raises KeyError for a
-    class that is none of groups."""
-    for row in PROMISES:
-        if row.anomaly == anomaly and row.is_about(spec) and row.conditions <= conditions:
-            return row
-    raise KeyError(anomaly)
+    """Return the row that decides on a class of groups for a group under which these conditions hold."""
+    return next(row for row in PROMISES if row.fits(anomaly, spec, conditions))
 
 
 def rule_group(anomaly: str, spec: GroupSpec, conditions: Mapping[Condition, str]) -> Ruling:
@@ -161,10 +160,9 @@ def may_happen(anomaly: str, experiment: ExperimentSpec) -> bool:
         release = spec.client.release_for(experiment.cluster.kafka)
         holding = set(conditions_of(spec, release))
         holding |= set(Condition) - OF_SETTINGS if experiment.faults else without_faults
-        for row in PROMISES:
-            fits = row.anomaly == anomaly and row.is_about(spec) and row.conditions <= holding
-            if fits and row.ruling is not Chance.IMPOSSIBLE:
-                return True
+        rows = (row for row in PROMISES if row.fits(anomaly, spec, holding))
+        if any(row.ruling is not Chance.IMPOSSIBLE for row in rows):
+            return True
     return False
 
 
@@ -196,11 +194,13 @@ def markdown() -> str:
     for row in PROMISES:
         rows[row.anomaly].append(row)
     for anomaly in GROUP_CLASSES:
-        lines += ["", f"## `{anomaly}`", ""]
         lines += [
+            "",
+            f"## `{anomaly}`",
+            "",
             "| commit | client | if | ruling | promise | source | tried by |",
-            "|---|---|---|---|---|---|---|",
         ]
+        lines.append("|---|---|---|---|---|---|---|")
         for row in rows[anomaly]:
             conditions = ", ".join(one for one in Condition if one in row.conditions)
             cells = (", ".join(row.commits), ", ".join(row.clients), conditions, names[row.ruling])

@@ -7,18 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.support.planted_groups import PlantedGroups
-from tests.support.planted_judgement import (
-    MOVED,
-    RESET,
-    UNCLEAN,
-    Run,
-    fault,
-    leaders,
-    planted_group,
-    ruled,
-)
-from tests.support.written_group import START
 
 from ackproof.experiment.backends import Ability
 from ackproof.experiment.group_promises import (
@@ -30,6 +18,18 @@ from ackproof.quantities.metadata_log import MetadataLog
 from ackproof.rundir.anomalies import Anomaly
 from ackproof.rundir.groups import CommitResult, MembershipEvent
 from ackproof.rundir.model import Chance, PredictedClass, PredictedGroupClass, PredictionFile
+from planted_groups import PlantedGroups
+from planted_judgement import (
+    MOVED,
+    RESET,
+    UNCLEAN,
+    Run,
+    fault,
+    leaders,
+    planted_group,
+    ruled,
+)
+from written_group import START
 
 DOCS = Path(__file__).parents[3] / "docs" / "group-promises.md"
 
@@ -232,7 +232,6 @@ OUTSIDER = {
     Anomaly.TORN_OUTPUT: OPEN,
     Anomaly.DOUBLED_OUTPUT: OPEN,
     Anomaly.REGRESSED_COMMIT: FORBIDDEN,
-    Anomaly.TWO_OWNERS: OPEN,
 }
 
 

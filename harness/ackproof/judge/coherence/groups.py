@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -21,45 +21,36 @@ from ackproof.rundir.timeline import seconds
 
 _LATE_NS: Final = 1_000_000_000
 """Tolerance for rows later than the recorded end of their member: it ends before the harness sees that."""
-_ACCEPTED: Final = int(CommitResult.ACCEPTED)
-_NOT_PROCESSED: Final = int(ProcessingState.NOT_PROCESSED)
 
 
 class _LedgerRule(NamedTuple):
-    """A property that no row of a member's ledger may have. `broken`: mask of the rows that have it."""
+    """A property that no row of a member's ledger may have. `broken`: selects the rows that have it."""
 
     words: str
-    broken: Callable[[pa.Table], pa.ChunkedArray]
+    broken: pc.Expression
 
 
+_PROCESSED: Final = pc.field("processed_ns") >= 0
 _DELIVERY_RULES: Final = (
     _LedgerRule(
         "were processed before they were delivered",
-        lambda rows: pc.and_(
-            pc.greater_equal(rows["processed_ns"], 0), pc.less(rows["processed_ns"], rows["delivered_ns"])
-        ),
+        _PROCESSED & (pc.field("processed_ns") < pc.field("delivered_ns")),
     ),
     _LedgerRule(
         "were processed at no time, or not processed at some time",
-        lambda rows: pc.not_equal(
-            pc.greater_equal(rows["processed_ns"], 0), pc.not_equal(rows["state"], _NOT_PROCESSED)
-        ),
+        (pc.field("state") != int(ProcessingState.NOT_PROCESSED)) != _PROCESSED,
     ),
-    _LedgerRule("have an offset below 0", lambda rows: pc.less(rows["offset"], 0)),
+    _LedgerRule("have an offset below 0", pc.field("offset") < 0),
 )
 _COMMIT_RULES: Final = (
     _LedgerRule(
         "were answered before they began",
-        lambda rows: pc.and_(
-            pc.greater_equal(rows["done_ns"], 0), pc.less(rows["done_ns"], rows["begun_ns"])
-        ),
+        (pc.field("done_ns") >= 0) & (pc.field("done_ns") < pc.field("begun_ns")),
     ),
     _LedgerRule(
         "were accepted without an answer, or with an error",
-        lambda rows: pc.and_(
-            pc.equal(rows["result"], _ACCEPTED),
-            pc.or_(pc.less(rows["done_ns"], 0), pc.not_equal(rows["error"], "")),
-        ),
+        (pc.field("result") == int(CommitResult.ACCEPTED))
+        & ((pc.field("done_ns") < 0) | (pc.field("error") != "")),
     ),
 )
 
@@ -107,13 +98,12 @@ def _of_member(facts: Facts, member: MemberEnd) -> Iterator[str]:
         if others != {(member.group, member.member)}:
             yield f"{name} is number {member.member} of {member.group}, and {ledger.name} has rows of {sorted(others)}"
         for rule in rules:
-            if count := int(pc.sum(broken := rule.broken(rows)).as_py() or 0):
-                row = rows.slice(pc.index(broken, True).as_py(), 1).to_pylist()[0]
+            if len(broken := rows.filter(rule.broken)):
+                (row,) = broken.slice(0, 1).to_pylist()
                 where = f"{row['topic']}/{row['partition']} at {row['offset']}"
-                yield f"{name}: {count:,} rows of {ledger.name} {rule.words}, such as {where}"
+                yield f"{name}: {len(broken):,} rows of {ledger.name} {rule.words}, such as {where}"
         for column in times:
-            known = rows[column].filter(pc.greater_equal(rows[column], 0))
-            first, last = (pc.min_max(known)[key].as_py() for key in ("min", "max"))
+            first, last = pc.min_max(rows.filter(pc.field(column) >= 0)[column]).as_py().values()
             if first is not None and first < began:
                 yield f"{name} began at {seconds(began)}, and {column} in {ledger.name} is {seconds(first)}"
             if last is not None and ended is not None and last > ended + _LATE_NS:

@@ -1,14 +1,15 @@
-"""Deliveries of one partition to a group: undelivered, skipped-by-reset, redelivered, two-owners."""
+"""Records of a group: undelivered, skipped-by-reset, redelivered, two-owners; torn-output, doubled-output."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Final, NamedTuple
 
 import numpy as np
 
-from ackproof.audit.group_sources import Event, GroupSources, find_values
+from ackproof.audit.group_sources import Event, GroupPartition, GroupSources, find_values, join_keys
 from ackproof.audit.outputs import FindingsWriter
 from ackproof.audit.planning import GREATEST
 from ackproof.ledgers.rows import Bools, Ints, Rows, group_starts
@@ -28,57 +29,31 @@ _WHY: Final = (
 )
 
 
-def find_passed(events: Sequence[Event], offset: Ints) -> Bools:
-    """Return True for each offset that a reset passed over. `events`: of its partition."""
-    passed = np.zeros(len(offset), np.bool_)
-    for event in events:
-        if event.event == MembershipEvent.RESET:
-            passed |= (offset >= event.from_offset) & (offset < event.position)
-    return passed
-
-
-def audit_deliveries(
-    sources: GroupSources,
-    place: TopicPartition,
-    there: Rows,
-    rows: Rows,
-    events: Sequence[Event],
-    commits: Rows,
-    findings: FindingsWriter,
-) -> Counter[str]:
+def audit_deliveries(of: GroupPartition, there: Rows, rows: Rows, commits: Rows) -> Counter[str]:
     """Find what members did not process, or processed more than once. Return numbers of `GroupCounts` by name.
 
-    `there`: records of the final read, by offset. `rows`: deliveries (`DELIVERED`). `events`, `commits`: of the
-    partition. Raises OSError.
+    `there`: records of the final read, by offset. `rows`: deliveries (`DELIVERED`). `commits`: of the partition. Raises
+    OSError.
     """
     effective = rows["state"] == ProcessingState.EFFECTIVE
     processed = effective | (rows["state"] == ProcessingState.UNKNOWN)
-    if Anomaly.UNDELIVERED in sources.counted:
-        committed = (sources.committed or {}).get(place, 0)
-        _find_unprocessed(place, there, rows, processed, events, committed, findings)
-    if Anomaly.REDELIVERED in sources.counted:
-        _find_repeated(place, rows, effective, findings)
-    if Anomaly.TWO_OWNERS in sources.counted:
-        _find_two_owners(place, rows, processed, _find_owners(events, commits), findings)
+    if of.counts(Anomaly.UNDELIVERED):
+        _find_unprocessed(of, there, rows, processed)
+    if of.counts(Anomaly.REDELIVERED):
+        _find_repeated(of, rows, effective)
+    if of.counts(Anomaly.TWO_OWNERS):
+        _find_two_owners(of, rows, processed, _find_owners(of.events, commits))
     return Counter(input=len(there), delivered=len(rows), processed=int(np.count_nonzero(processed)))
 
 
-def _find_unprocessed(
-    place: TopicPartition,
-    there: Rows,
-    rows: Rows,
-    processed: Bools,
-    events: Sequence[Event],
-    committed: int,
-    findings: FindingsWriter,
-) -> None:
+def _find_unprocessed(of: GroupPartition, there: Rows, rows: Rows, processed: Bools) -> None:
     offset = there.ints("offset")
     at, found = find_values(offset, rows.ints("offset"))
     if len(there):
         found &= (there["seq"][at] == rows["seq"]) & (there["producer"][at] == rows["producer"])
     done = np.zeros(len(there), np.bool_)
     done[at[found & processed]] = True
-    missing = np.flatnonzero(~done & (offset < committed))
+    missing = np.flatnonzero(~done & (offset < of.committed))
     if not len(missing):
         return
     last = np.full(len(there), -1, np.int64)
@@ -88,19 +63,17 @@ def _find_unprocessed(
     if len(rows):
         member = np.where(row >= 0, rows["member"][row], -1)
         why = np.where(row >= 0, 1 + (rows["state"][row] == ProcessingState.ABORTED), 0)
-    passed = find_passed(events, offset[missing])
+    passed = of.find_passed(offset[missing])
     for anomaly, which, prefix in (
         (Anomaly.UNDELIVERED, ~passed, ""),
         (Anomaly.SKIPPED_BY_RESET, passed, "a reset passed over it; "),
     ):
-        words = text_array([f"{prefix}{text}; the group committed {committed}" for text in _WHY])
-        known = {**there.take(missing[which]).columns, "member": member[which]}
-        findings.add(
-            place, anomaly, Rows(known, len(known["member"])), detail=words.take(to_arrow(why[which]))
-        )
+        words = text_array([f"{prefix}{text}; the group committed {of.committed}" for text in _WHY])
+        known = Rows({**there.take(missing).columns, "member": member}, len(missing))
+        of.report(anomaly, known, np.flatnonzero(which), words.take(to_arrow(why[which])))
 
 
-def _find_repeated(place: TopicPartition, rows: Rows, effective: Bools, findings: FindingsWriter) -> None:
+def _find_repeated(of: GroupPartition, rows: Rows, effective: Bools) -> None:
     at = np.flatnonzero(effective)
     offset = rows["offset"][at]
     if not len(at) or bool((offset[1:] > offset[:-1]).all()):
@@ -118,7 +91,7 @@ def _find_repeated(place: TopicPartition, rows: Rows, effective: Bools, findings
         f"first by member {member[begin]} in generation {generation[begin]}"
         for at, begin in zip(further.tolist(), first[further].tolist(), strict=True)
     ]
-    findings.add(place, Anomaly.REDELIVERED, few, further, detail=text_array(detail))
+    of.report(Anomaly.REDELIVERED, few, further, detail)
 
 
 class _Ownership(NamedTuple):
@@ -161,13 +134,7 @@ def _find_owners(events: Sequence[Event], commits: Rows) -> list[_Ownership]:
     return found
 
 
-def _find_two_owners(
-    place: TopicPartition,
-    rows: Rows,
-    processed: Bools,
-    owners: Sequence[_Ownership],
-    findings: FindingsWriter,
-) -> None:
+def _find_two_owners(of: GroupPartition, rows: Rows, processed: Bools, owners: Sequence[_Ownership]) -> None:
     time, other = rows["processed_ns"], np.full(len(rows), -1, np.int64)
     for one, two in _find_overlapping(owners):
         both = processed & (time >= two.begin) & (time <= min(one.end, two.end))
@@ -179,8 +146,8 @@ def _find_two_owners(
     few = few.sorted_by("offset", "producer", "seq", "processed_ns", "member")
     first = group_starts([few["offset"], few["producer"], few["seq"]])
     members = zip(few["member"][first].tolist(), few["other"][first].tolist(), strict=True)
-    detail = [f"processed by member {one} while member {two} owned {place} too" for one, two in members]
-    findings.add(place, Anomaly.TWO_OWNERS, few, first, detail=text_array(detail))
+    detail = [f"processed by member {one} while member {two} owned {of.place} too" for one, two in members]
+    of.report(Anomaly.TWO_OWNERS, few, first, detail)
 
 
 def _find_overlapping(owners: Sequence[_Ownership]) -> Iterator[tuple[_Ownership, _Ownership]]:
@@ -191,3 +158,65 @@ def _find_overlapping(owners: Sequence[_Ownership]) -> Iterator[tuple[_Ownership
                 break
             if two.member != one.member:
                 yield one, two
+
+
+# -- output ----------------------------------------------------------------------------------------------------------
+
+
+def audit_output(
+    sources: GroupSources,
+    there: Mapping[TopicPartition, Rows],
+    copies: Rows,
+    events: Mapping[TopicPartition, Sequence[Event]],
+    findings: FindingsWriter,
+) -> None:
+    """Compare records of the input with their copies. Copies without an identity are left out. Raises OSError.
+
+    `there`: the input by partition; `copies`: the output (`COPY`); both with all rows of each of their identities.
+    """
+    copies = copies.take((copies["producer"] >= 0) & (copies["seq"] >= 0)).sorted_by("partition", "offset")
+    inputs = {place: join_keys(rows, "producer", "seq") for place, rows in there.items()}
+    keys = join_keys(copies, "producer", "seq")
+    order = np.argsort(keys, kind="stable")
+    starts = group_starts([keys[order]])
+    if Anomaly.TORN_OUTPUT in sources.counted and sources.plan.commit == "transaction":
+        for place, rows in there.items():
+            of = GroupPartition(sources, place, events.get(place, ()), findings)
+            _find_torn(of, rows, find_values(keys[order[starts]], inputs[place])[1])
+    if Anomaly.DOUBLED_OUTPUT in sources.counted:
+        output = GroupPartition(sources, TopicPartition(sources.plan.output, 0), (), findings)
+        _find_doubled(output, copies, keys, (order, starts), list(inputs.values()))
+
+
+def _find_torn(of: GroupPartition, rows: Rows, copied: Bools) -> None:
+    past = rows["offset"] < of.committed
+    without = past & ~copied & ~of.find_passed(rows.ints("offset"))
+    text = f"the group committed {of.committed}, and its output does not have it"
+    of.report(Anomaly.TORN_OUTPUT, rows, np.flatnonzero(without), text)
+    text = f"its output has it, and the group committed {of.committed}"
+    of.report(Anomaly.TORN_OUTPUT, rows, np.flatnonzero(~past & copied), text)
+
+
+def _find_doubled(
+    output: GroupPartition, copies: Rows, keys: Ints, grouped: tuple[Ints, Ints], inputs: Sequence[Ints]
+) -> None:
+    """Report copies beyond those of the input, the last ones of the output, in order of partition and offset.
+
+    `keys`: of the identities. `grouped`: order of the copies by key, and where in it each key begins."""
+    order, starts = grouped
+    number = np.arange(len(order)) - np.repeat(starts, np.diff(starts, append=len(order)))
+    further = np.flatnonzero(number)
+    if not len(further):
+        return
+    at, number = order[further], number[further]
+    repeated = np.unique(keys[at])
+    of_input = np.concatenate([key[find_values(repeated, key)[1]] for key in inputs] or [keys[:0]])
+    of_input.sort()
+    allowed = np.searchsorted(of_input, keys[at], "right") - np.searchsorted(of_input, keys[at])
+    allowed = np.maximum(allowed, 1)
+    late, partition = number >= allowed, copies["partition"][at]
+    for one in np.unique(partition[late]).tolist():
+        here = np.flatnonzero(late & (partition == one))
+        detail = [f"copy {number[row] + 1} in the output, and the input has {allowed[row]}" for row in here]
+        of = replace(output, place=output.place._replace(partition=one))
+        of.report(Anomaly.DOUBLED_OUTPUT, copies, at[here], detail)
