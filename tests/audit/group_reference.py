@@ -182,7 +182,7 @@ class _Group:
             sent = commit.generation_after if commit.generation_after >= commit.generation else -1
         if sent < 0:
             return False
-        if self.plan.protocol != "consumer":
+        if self.plan.protocol != "consumer" and not any(epoch >= 0 for epoch in epochs.values()):
             return generation is not None and sent < generation
         name = self.member_id(commit)
         if name is None or name not in epochs:

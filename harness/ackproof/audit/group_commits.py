@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from ackproof.audit.group_log import GroupLog, find_commits
+from ackproof.audit.group_log import GroupLog, find_commits, value_before
 from ackproof.audit.group_sources import NO_OFFSET, Event, GroupPartition
 from ackproof.audit.planning import GREATEST, LEAST
 from ackproof.ledgers.rows import Bools, Ints, Rows
@@ -80,14 +80,15 @@ def _find_zombies(
     sent = np.where(rows.flags("transaction"), before, np.where(after >= before, after, -1))[row]
     known = (row >= 0) & (sent >= 0)
     row, sent, position = row[known], sent[known], records.ints("log_offset")[known]
-    if of.sources.plan.protocol == "consumer":
-        found = _find_epochs_over(of, rows, events, log, (row, sent, position))
-    else:
-        last = np.searchsorted(log.generations[:, 0], position) - 1
-        newest = np.append(log.generations[:, 1], -1)[last]
-        over = np.flatnonzero(sent < newest)
-        found = ((at, f"generation {newest[at]} had begun") for at in over.tolist())
-    for at, why in found:
+    newest, living = (value_before(history, position) for history in (log.generations, log.living))
+    # A group may migrate between both protocols.
+    by_epochs = np.full(len(row), of.sources.plan.protocol == "consumer") | (living > 0)
+    found = [
+        (at, f"generation {newest[at]} had begun") for at in np.flatnonzero(~by_epochs & (sent < newest))
+    ]
+    which = np.flatnonzero(by_epochs)
+    over = _find_epochs_over(of, rows, events, log, (row[which], sent[which], position[which]))
+    for at, why in (*found, *((which[at], why) for at, why in over)):
         yield int(row[at]), f" in generation {sent[at]}, after {why}"
 
 
@@ -166,22 +167,10 @@ class _Observation(NamedTuple):
         return f"{'the last OffsetFetch' if self.member < 0 else f'member {self.member}'} was told {offset}"
 
 
-class _Resets:
-    """Resets of members' positions on one partition."""
-
-    def __init__(self, events: Sequence[Event]) -> None:
-        found = [(event.t_ns, event.position) for event in events if event.event == MembershipEvent.RESET]
-        self._times, self._positions = np.array(found, np.int64).reshape(-1, 2).T
-
-    def explain(self, offset: int, since: int, until: int) -> bool:
-        """Return True if a reset between these times went to the offset or below it."""
-        between = (self._times >= since) & (self._times <= until)
-        return bool((between & (self._positions <= offset)).any())
-
-
 def _find_regressions(of: GroupPartition, rows: Rows, accepted: Rows, log: GroupLog) -> list[Regression]:
     """Return each time that the offset went back. `rows`: all commits of the partition."""
-    sources, place, resets = of.sources, of.place, _Resets(of.events)
+    sources, place = of.sources, of.place
+    resets = [(event.t_ns, event.position) for event in of.events if event.event == MembershipEvent.RESET]
     told: list[_Observation] = []
     if sources.plan.commit != "transaction" or sources.plan.isolation == "read_committed":
         told += _list_observations(of.events)
@@ -208,7 +197,7 @@ def _list_observations(events: Sequence[Event]) -> Iterator[_Observation]:
 
 
 def _find_by_log(
-    accepted: Rows, log: Rows, told: Sequence[_Observation], resets: _Resets
+    accepted: Rows, log: Rows, told: Sequence[_Observation], resets: Sequence[tuple[int, int]]
 ) -> list[Regression]:
     """Return each time that the offset went back. `log`: records in force, in order."""
     commit, first, offset = _order_commits(accepted, log)
@@ -232,10 +221,14 @@ def _find_by_log(
     together = (member[1:] == member[:-1]) & (begun[:-1] <= done[1:]) & (begun[1:] <= done[:-1])
     back = first[1:] & (commit[:-1] >= 0) & (offset[1:] < lowest[:-1]) & ~together
     for at in np.flatnonzero(back).tolist():
-        if not resets.explain(offset[at + 1], begun[at], begun[at + 1]):
+        if not _is_explained(resets, offset[at + 1], begun[at], begun[at + 1]):
             how = f"member {member[at + 1]} committed {offset[at + 1]} behind it in the log"
             found.append((int(commit[at]), how))
     return found
+
+
+def _is_explained(resets: Sequence[tuple[int, int]], offset: int, since: int, until: int) -> bool:
+    return any(since <= t_ns <= until and position <= offset for t_ns, position in resets)
 
 
 def _order_commits(accepted: Rows, log: Rows) -> tuple[Ints, Bools, Ints]:
@@ -269,7 +262,7 @@ def _last_before(done: Ints, position: Ints, times: Ints) -> Ints:
 
 
 def _find_by_time(
-    accepted: Rows, told: Sequence[_Observation], resets: _Resets, others: tuple[Ints, Ints]
+    accepted: Rows, told: Sequence[_Observation], resets: Sequence[tuple[int, int]], others: tuple[Ints, Ints]
 ) -> Iterator[Regression]:
     """Yield each time that the offset went back, where the log is no whole history.
 
@@ -294,7 +287,7 @@ def _find_by_time(
         possible = np.concatenate([offset[together], others[1][others[0] <= done[at]]])
         if at < count:
             explained = bool((possible <= offset[at]).any())
-            explained = explained or resets.explain(offset[at], begun[low], begun[at])
+            explained = explained or _is_explained(resets, offset[at], begun[low], begun[at])
             how = f"member {accepted['member'][at]} committed {offset[at]} after it"
         else:
             explained = bool((possible == offset[at]).any())

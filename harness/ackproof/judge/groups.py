@@ -81,8 +81,6 @@ class GroupFacts:
         Raises OSError or ArrowException if a ledger cannot be read.
         """
         case = self.facts.case
-        release = self.spec.client.release_for(case.experiment.cluster.kafka)
-        found = conditions_of(self.spec, release)
         members = self.facts.groups.members if self.facts.groups is not None else ()
         killed = [one.client for one in members if one.group == self.name and one.killed]
         offsets, unsure = self._durability()
@@ -94,7 +92,7 @@ class GroupFacts:
             Condition.OFFSETS: offsets,
             Condition.UNSURE: unsure,
         }
-        return found | {condition: why for condition, why in causes.items() if why}
+        return conditions_of(self.spec) | {condition: why for condition, why in causes.items() if why}
 
     def conditions_for(self, anomaly: str) -> Mapping[Condition, str]:
         """Return the conditions that hold for a class with findings: those of `conditions`, and those that the

@@ -38,7 +38,6 @@ AT: Sequence[tuple[int, int]] = ((0, 13),)
 FORBIDDEN, ALLOWED, OPEN = Chance.IMPOSSIBLE, Chance.POSSIBLE, Chance.UNKNOWN
 COMMAND = "client: {command: [x]}"
 JAVA = "client: java"
-EARLY = 'client: {java: "3.9.2"}'
 
 
 def test_the_page_is_that_of_the_table() -> None:
@@ -65,8 +64,6 @@ def test_a_finding_is_told_with_group_count_samples_promise_and_source(tmp_path:
         (Anomaly.UNDELIVERED, {"commit": "timed"}, FORBIDDEN),
         (Anomaly.UNDELIVERED, {"commit": "auto"}, FORBIDDEN),
         (Anomaly.UNDELIVERED, {"commit": "auto", "spec": JAVA}, FORBIDDEN),
-        (Anomaly.UNDELIVERED, {"commit": "auto", "spec": EARLY}, FORBIDDEN),
-        (Anomaly.UNDELIVERED, {"commit": "auto", "spec": EARLY, "protocol": "consumer"}, ALLOWED),
         (Anomaly.UNDELIVERED, {"commit": "auto", "spec": COMMAND}, OPEN),
         (Anomaly.UNDELIVERED, {"commit": "after", "spec": COMMAND}, FORBIDDEN),
         (Anomaly.UNDELIVERED, {"commit": "transaction"}, FORBIDDEN),

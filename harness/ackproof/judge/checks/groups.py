@@ -18,7 +18,7 @@ from ackproof.judge.groups import GroupFacts, read_groups
 from ackproof.judge.opinion import Opinion, agrees, breaks, lacks, not_judged
 from ackproof.rundir.anomalies import GROUP_CLASSES, Anomaly
 from ackproof.rundir.committed import OFFSETS_TOPIC, OffsetsLog
-from ackproof.rundir.groups import CommitResult, MemberEnd, MembershipEvent, OffsetsRecord
+from ackproof.rundir.groups import CommitResult, MemberEnd, MembershipEvent
 from ackproof.rundir.layout import client_folder
 from ackproof.rundir.partition import TopicPartition
 from ackproof.rundir.parts import has_end
@@ -143,10 +143,8 @@ def _last_offsets(facts: Facts, group: GroupFacts) -> list[OffsetsLog]:
     partition, key = group.end.committed.partition, ["node", "topic", "partition"]
     rows = group.read_log(pc.field("log_partition") == partition)
     offsets: dict[int, list[tuple[str, str, int, int]]] = defaultdict(list)
-    for row in (
-        rows.group_by(key, use_threads=False).aggregate([("record", "last"), ("offset", "last")]).to_pylist()
-    ):
-        if row["record_last"] == OffsetsRecord.COMMIT:
+    for row in rows.group_by(key, use_threads=False).aggregate([("offset", "last")]).to_pylist():
+        if row["offset_last"] != _NONE:
             offsets[row["node"]].append((group.name, row["topic"], row["partition"], row["offset_last"]))
     return [
         OffsetsLog(

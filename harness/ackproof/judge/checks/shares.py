@@ -22,6 +22,9 @@ from ackproof.rundir.partition import TopicPartition
 from ackproof.rundir.shares import SHARES, ShareGroupEnd, SharesFile
 
 _SAMPLES: Final = 3
+_PROMISE: Final = (
+    "KIP-932 delivers each record until it is accepted, rejected or at its limit, and none after that"
+)
 _STATE: Final = ("share.coordinator.state.topic.replication.factor", "share.coordinator.state.topic.min.isr")
 
 
@@ -76,36 +79,29 @@ def _judge(
     why = _why_input(facts, spec) or _why_state(facts)
     if not end.rested:
         yield lacks(f"{who}: it was not at rest after {end.waited_s:g} s", subject=name)
-    for kind, found, words in (
-        ("undelivered", counts.undelivered, "were delivered to nobody"),
+    limit = spec.delivery_limit
+    for kind, words in (
+        ("undelivered", "were delivered to nobody"),
         (
             "vanished",
-            counts.vanished,
-            f"were neither accepted, rejected, nor delivered {spec.delivery_limit} times, and are not delivered again",
+            f"were neither accepted, rejected, nor delivered {limit} times, and are not delivered again",
         ),
-        (
-            "redelivered",
-            counts.redelivered,
-            "were delivered again after a broker had acknowledged their accept",
-        ),
+        ("redelivered", "were delivered again after a broker had acknowledged their accept"),
     ):
+        found: tuple[Position, ...] = getattr(counts, kind)
         proven = kind == "redelivered"
         text = f"{who}: {len(found):,} records {words}: {_samples(found)}"
         numbers = {kind: len(found)}
         if found and (why or not (end.rested or proven)):
             yield stays_open(f"{text}. {why or 'It was not at rest'}", subject=name, numbers=numbers)
         elif found:
-            text += (
-                ". Forbidden: KIP-932 delivers each record until it is accepted, rejected or at its limit, and none "
-                "after that"
-            )
-            yield breaks(text, proven=proven, subject=name, numbers=numbers)
+            yield breaks(f"{text}. Forbidden: {_PROMISE}", proven=proven, subject=name, numbers=numbers)
     if given_up := counts.rejected + counts.limited:
         parts = f"{counts.rejected:,} rejected, {counts.limited:,} at the limit"
         text = f"{who}: {given_up:,} records were given up: {parts}"
         dead = f"; its dead-letter topic has {end.dead_letters:,} records" if end.dead_letters >= 0 else ""
         numbers = {"rejected": counts.rejected, "limited": counts.limited, "dead letters": end.dead_letters}
-        yield not_judged(f"{text} of {spec.delivery_limit} deliveries{dead}", subject=name, numbers=numbers)
+        yield not_judged(f"{text} of {limit} deliveries{dead}", subject=name, numbers=numbers)
         if spec.dead_letters is not None and 0 <= end.dead_letters < given_up:
             yield stays_open(f"{who}: {given_up - end.dead_letters:,} of these are not there", subject=name)
     numbers = {"accepted": counts.accepted, "records": counts.records, "deliveries": counts.deliveries}
