@@ -19,7 +19,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from ackproof.audit import group_planning
+from ackproof.audit import group_planning, group_records
 from ackproof.audit.units import Limits
 from ackproof.judge import prepare_audit
 from ackproof.rundir.anomalies import GROUP_CLASSES
@@ -106,6 +106,64 @@ def test_each_class_is_found_alone(tmp_path, name, protocol, limits):
     file = agree(group.write(tmp_path / "run").path, limits)
     assert +Counter(file.groups[0].counts) == group.expected
     assert group.expected
+
+
+def change_state(group, state):
+    group.deliveries.columns["state"][105] = state
+
+
+def change_identity(group, _):
+    group.deliveries.columns["seq"][105] += 1000
+
+
+def join_again(group, generations):
+    """A commit while the generation was 2: the generation of its member before and after the call."""
+    group.commits.columns["generation"][3], group.commits.columns["generation_after"][3] = generations
+
+
+def commit_old(group, decision):
+    group.plant_zombie(3)
+    group.log.extra[-1]["decision"] = decision
+
+
+def double_input(group, copies):
+    """Record 105 was produced twice, and its last offset has its identity."""
+    row = group.final.row(105)
+    last = group.final.row(group.records - 1)
+    group.final.there[group.records - 1] = False
+    group.final.extra.append({**last, **{name: row[name] for name in ("producer", "seq")}})
+    group.deliveries.columns["producer"][group.records - 1] = row["producer"]
+    group.deliveries.columns["seq"][group.records - 1] = row["seq"]
+    group.copies.columns["producer"][group.records - 1] = row["producer"]
+    group.copies.columns["seq"][group.records - 1] = row["seq"]
+    group.plant_doubled(0, 105, copies)
+
+
+@pytest.mark.parametrize(
+    ("plant", "value", "expected"),
+    [
+        (change_state, 0, {"undelivered": 1}),
+        (change_state, 2, {"undelivered": 1}),
+        (change_state, 3, {}),
+        (change_identity, 0, {"undelivered": 1}),
+        (join_again, (1, 2), {}),
+        (join_again, (2, 1), {}),
+        (join_again, (1, 1), {"zombie-commit": 1}),
+        (commit_old, 1, {"lost-commit": 1}),
+        (commit_old, 2, {}),
+        (double_input, 0, {}),
+        (double_input, 1, {"doubled-output": 1}),
+    ],
+)
+def test_what_a_definition_counts(tmp_path, plant, value, expected):
+    group = PlantedGroups(output=True)
+    plant(group, value)
+    assert +Counter(agree(group.write(tmp_path / "run").path).groups[0].counts) == expected
+
+
+def test_ownerships_overlap_at_their_ends():
+    first, second = group_records._Ownership(0, 5, 1), group_records._Ownership(5, 9, 2)
+    assert list(group_records._find_overlapping([first, second])) == [(first, second)]
 
 
 @pytest.mark.parametrize("column", ["generation", "generation_after"])

@@ -171,23 +171,23 @@ def _find_regressions(of: GroupPartition, rows: Rows, accepted: Rows, log: Group
     """Return each time that the offset went back. `rows`: all commits of the partition."""
     sources, place = of.sources, of.place
     resets = [(event.t_ns, event.position) for event in of.events if event.event == MembershipEvent.RESET]
-    told: list[_Observation] = []
+    observed: list[_Observation] = []
     if sources.plan.commit != "transaction" or sources.plan.isolation == "read_committed":
-        told += _list_observations(of.events)
+        observed += _list_observations(of.events)
     if sources.committed is not None:
-        told.append(_Observation(GREATEST, GREATEST, sources.committed.get(place, NO_OFFSET), -1))
+        observed.append(_Observation(GREATEST, GREATEST, sources.committed.get(place, NO_OFFSET), -1))
     if sources.history >= 0:
-        return _find_by_log(accepted, log.effective(place), told, resets)
+        return _find_by_log(accepted, log.effective(place), observed, resets)
     unknown = rows.take(rows["result"] == CommitResult.UNKNOWN)
     others = log.rows(place)
     others = others.take(find_commits(accepted, others) < 0)
     offsets = np.concatenate([unknown.ints("offset"), others.ints("offset")])
     begun = np.concatenate([unknown.ints("begun_ns"), np.zeros(len(others), np.int64)])
-    return list(_find_by_time(accepted, told, resets, (begun, offsets)))
+    return list(_find_by_time(accepted, observed, resets, (begun, offsets)))
 
 
 def _list_observations(events: Sequence[Event]) -> Iterator[_Observation]:
-    """Yield what members were told of the committed offset. Each asked after its last assignment."""
+    """Yield the committed offsets that members were told. Each asked after its last assignment."""
     assigned: dict[int, int] = {}
     for event in events:
         if event.event == MembershipEvent.ASSIGNED:
@@ -197,7 +197,7 @@ def _list_observations(events: Sequence[Event]) -> Iterator[_Observation]:
 
 
 def _find_by_log(
-    accepted: Rows, log: Rows, told: Sequence[_Observation], resets: Sequence[tuple[int, int]]
+    accepted: Rows, log: Rows, observed: Sequence[_Observation], resets: Sequence[tuple[int, int]]
 ) -> list[Regression]:
     """Return each time that the offset went back. `log`: records in force, in order."""
     commit, first, offset = _order_commits(accepted, log)
@@ -206,11 +206,11 @@ def _find_by_log(
     begun, done = (accepted.ints(name)[commit] for name in ("begun_ns", "done_ns"))
     begun = np.where(commit >= 0, begun, LEAST)
     answered = np.flatnonzero(first)
-    asked = np.array([answer.begun_ns for answer in told], np.int64)
+    asked = np.array([answer.begun_ns for answer in observed], np.int64)
     found: list[Regression] = []
     lowest = offset.copy()
     """The lowest offset that was in force, or told, before the next commit."""
-    for answer, after in zip(told, _last_before(done[answered], answered, asked).tolist(), strict=True):
+    for answer, after in zip(observed, _last_before(done[answered], answered, asked).tolist(), strict=True):
         if after < 0 or answer.offset >= lowest[after]:
             continue
         later = (offset[after + 1 :] == answer.offset) & (begun[after + 1 :] <= answer.done_ns)
@@ -222,7 +222,7 @@ def _find_by_log(
     back = first[1:] & (commit[:-1] >= 0) & (offset[1:] < lowest[:-1]) & ~together
     for at in np.flatnonzero(back).tolist():
         if not _is_explained(resets, offset[at + 1], begun[at], begun[at + 1]):
-            how = f"member {member[at + 1]} committed {offset[at + 1]} behind it in the log"
+            how = f"member {member[at + 1]} committed {offset[at + 1]} after it in the log"
             found.append((int(commit[at]), how))
     return found
 
@@ -262,14 +262,17 @@ def _last_before(done: Ints, position: Ints, times: Ints) -> Ints:
 
 
 def _find_by_time(
-    accepted: Rows, told: Sequence[_Observation], resets: Sequence[tuple[int, int]], others: tuple[Ints, Ints]
+    accepted: Rows,
+    observed: Sequence[_Observation],
+    resets: Sequence[tuple[int, int]],
+    others: tuple[Ints, Ints],
 ) -> Iterator[Regression]:
     """Yield each time that the offset went back, where the log is no whole history.
 
     `others`: begin and offset of commits that may be in the log at any time from their begin on.
     """
     count = len(accepted)
-    answers = np.array([answer[:3] for answer in told], np.int64).reshape(-1, 3)
+    answers = np.array([answer[:3] for answer in observed], np.int64).reshape(-1, 3)
     begun, done, offset = (
         np.concatenate([accepted.ints(name), answers[:, column]])
         for column, name in enumerate(("begun_ns", "done_ns", "offset"))
@@ -291,7 +294,7 @@ def _find_by_time(
             how = f"member {accepted['member'][at]} committed {offset[at]} after it"
         else:
             explained = bool((possible == offset[at]).any())
-            how = str(told[at - count])
+            how = str(observed[at - count])
         if low >= count:  # somebody was told this: name the last commit that is not below it
             known = np.flatnonzero((accepted["done_ns"] < begun[at]) & (accepted["offset"] >= offset[low]))
             low = int(known[np.argmax(accepted["done_ns"][known])]) if len(known) else -1

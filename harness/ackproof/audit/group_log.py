@@ -30,8 +30,8 @@ _NO_ROWS: Final = empty_rows(_OFFSETS)
 
 
 class MemberEpoch(NamedTuple):
-    """From `position` in the log on, a member of a KIP-848 group has the epoch `epoch`, and owns the partitions
-    `assigned`, each since an assignment epoch."""
+    """Epoch of a member of a KIP-848 group from `position` in the log on. `assigned`: its partitions, each with its
+    assignment epoch."""
 
     position: int
     epoch: int

@@ -81,7 +81,7 @@ class Event(NamedTuple):
 
 @dataclass(frozen=True)
 class GroupSources:
-    """What the audit knows of one group before it reads rows.
+    """Files and facts of one group, known before its rows are read.
 
     `number`: position among the groups of the run, which names files. `committed`: offsets at rest; None: no answer.
     `history`: node whose log of `__consumer_offsets` is a whole history; -1: none. `counted`: classes that can be

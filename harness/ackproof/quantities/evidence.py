@@ -226,7 +226,7 @@ class Evidence:
 
     @cached_property
     def groups(self) -> GroupsFile | None:
-        """What became of consumer groups and their members; None in a run without groups. Raises `BadInput`."""
+        """Ends of consumer groups and of their members; None in a run without groups. Raises `BadInput`."""
         from ackproof.rundir.groups import GroupsFile
 
         return GroupsFile.load(self.run.groups) if self.run.groups.exists() else None

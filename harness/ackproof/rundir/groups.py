@@ -246,8 +246,8 @@ class GroupsFile(Document):
 
 
 class GroupPlan(Document):
-    """What the audit must know of a group. `commit`: its mode, as in an experiment file. `isolation`: of its members.
-    `topics`: its input. `output`: topic of its output; '' without one."""
+    """Facts of a group that the audit must know. `commit`: its mode, as in an experiment file. `isolation`: of its
+    members. `topics`: its input. `output`: topic of its output; '' without one."""
 
     group: str
     topics: tuple[str, ...]
