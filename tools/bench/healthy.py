@@ -107,6 +107,7 @@ COMMITS = (
     "commit: auto, commit_every: 500ms",
     "commit: after, static: true",
 )
+PACE = "batch: 50, record_time: 2ms, settle: 90s"
 AT_LEAST_OR_AT_MOST_ONCE = {"undelivered", "redelivered"}
 
 
@@ -120,9 +121,7 @@ def groups_experiment(number: int) -> str:
     ):
         protocol = protocols[(number + at) % len(protocols)]
         commit = COMMITS[(number // 2 + at * 2) % len(COMMITS)].format(name=name)
-        groups.append(
-            f"    {name}: {{client: {client}, members: 2, {protocol}, {commit}, batch: 50, record_time: 2ms, settle: 90s}}"
-        )
+        groups.append(f"    {name}: {{client: {client}, members: 2, {protocol}, {commit}, {PACE}}}")
     kind = GROUP_KINDS[number % len(GROUP_KINDS)]
     return GROUPS_EXPERIMENT.format(
         name=f"{kind}-{number}", kafka=kafka, groups="\n".join(groups), fault=GROUP_FAULTS[kind]
