@@ -1,9 +1,9 @@
-"""How far a consumer group has come, once its input does not grow any more."""
+"""Progress of consumer groups and share groups once their input does not grow any more."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Final, Self
 
@@ -13,6 +13,7 @@ from ackproof.clients.command.output import await_ends, read_output
 from ackproof.cluster.protocol import Cluster
 from ackproof.experiment.experiment import ExperimentSpec
 from ackproof.experiment.group import GroupSpec
+from ackproof.experiment.share_group import ShareGroupSpec
 from ackproof.observe.committed import ask_coordinator
 from ackproof.rundir.anomalies import Anomaly
 from ackproof.rundir.observed import Unrecovered
@@ -20,7 +21,8 @@ from ackproof.rundir.partition import TopicPartition
 
 ASK_S: Final = 2.0
 """Seconds that a look may wait for the group's coordinator."""
-_GOAL_S: Final = 15.0
+GOAL_S: Final = 15.0
+"""Seconds that a topic may take to come to rest."""
 
 
 @dataclass
@@ -50,7 +52,7 @@ class GroupProgress:
         """Begin to watch a group; wait until its input is at rest. `hidden`: library settings with secrets."""
         group, goal = spec.workload.groups[name], dict[TopicPartition, int]()
         for topic in spec.input_of(name):
-            goal |= await_ends(cluster, topic, spec.topics[topic].partitions, _GOAL_S)[0]
+            goal |= await_ends(cluster, topic, spec.topics[topic].partitions, GOAL_S)[0]
         bound_s = spec.evidence.recovery.get("stalled", group.stalled_after)
         transactions = spec.workload.producers.transaction_size is not None
         now = time.monotonic()
@@ -121,3 +123,35 @@ class GroupProgress:
             )
             for place, end in sorted(self._behind().items())
         ]
+
+
+@dataclass
+class ShareProgress:
+    """Progress of one share group. `printed_bytes`: size of what its members have printed. Times as in `GroupProgress`.
+    `rested`: a member ran, and none was handed a record for so long that no lock was held."""
+
+    name: str
+    group: ShareGroupSpec
+    printed_bytes: Callable[[], int]
+    size: int = -1
+    began_s: float = field(default_factory=time.monotonic)
+    moved_s: float = 0.0
+    over_s: float = -1.0
+    rested: bool = False
+
+    @property
+    def over(self) -> bool:
+        """True once the wait for the group is over."""
+        return self.over_s >= 0
+
+    def look(self, runs: bool) -> None:
+        """Look whether the members print events, unless the wait is over. It is over once the group is at rest, had its
+        `settle`, or has no members: `runs` False."""
+        if self.over:
+            return
+        now, size = time.monotonic(), self.printed_bytes()
+        if size != self.size:
+            self.size, self.moved_s = size, now
+        self.rested = runs and now - self.moved_s >= self.group.rest_s
+        if self.rested or now - self.began_s >= self.group.settle or not runs:
+            self.over_s = now

@@ -24,9 +24,8 @@ from ackproof.clients.command.service import Service, start_service
 from ackproof.clients.contract import WHOLE
 from ackproof.clients.final_read import ends_of, final_read
 from ackproof.clients.final_readers import FinalReadOrder
-from ackproof.clients.groups import Groups, all_joined, start_groups
+from ackproof.clients.groups import Groups
 from ackproof.clients.settings import describe_clients
-from ackproof.clients.share_groups import ShareGroups, start_share_groups
 from ackproof.clients.workload import Workload
 from ackproof.cluster.backends.choice import make_cluster
 from ackproof.cluster.metadata import write_metadata_log
@@ -100,7 +99,6 @@ class CaseRun:
         self.workload: Workload | None = None
         self.service: Service | None = None
         self.groups: Groups | None = None
-        self.share_groups: ShareGroups | None = None
         self.clients: ClientWatch | None = None
         self.sampler: Sampler | None = None
         self.pulse: PulseRecorder | None = None
@@ -139,7 +137,7 @@ class CaseRun:
         self._phase(Phase.START)
         cluster = make_cluster(
             self.spec.backend,
-            self.spec.cluster_of_share_groups,
+            self.spec.cluster,
             self.run.nodes,
             self.tag,
             to_timeline(self.timeline),
@@ -204,9 +202,9 @@ class CaseRun:
             rotation=WHOLE if self.soak is None else self.soak.rotation,
         )
         self.service = start_service(self.spec, self.run, self.tag, cluster.bootstrap)
-        of_groups = (self.spec, self.run, self.tag, cluster, self.timeline, self._hidden)
-        self.groups = start_groups(*of_groups)
-        self.share_groups = start_share_groups(*of_groups)
+        if self.spec.workload.groups or self.spec.workload.share_groups:
+            self.groups = Groups(self.spec, self.run, self.tag, cluster, self.timeline, self._hidden)
+            self.groups.start()
         self.workload.start()
         self.clients = ClientWatch(self.workload, cluster, self.spec, recovery_bounds(self.spec))
         self._save_case(self.workload.clients)
@@ -244,9 +242,13 @@ class CaseRun:
         """
         if not self.spec.faults:
             return
+        members = self.groups
         try:
             self._watch(
-                lambda: all(workload.acked(*place) for place in workload.written) and all_joined(self.groups),
+                lambda: (
+                    all(workload.acked(*place) for place in workload.written)
+                    and (members is None or all(map(members.at_work, members.running())))
+                ),
                 FIRST_ACKS_BOUND_S,
                 "a first acknowledgement on every partition, and an assignment of every member",
             )
@@ -285,8 +287,6 @@ class CaseRun:
         except ClientDied as error:
             self.timeline.add(Note(note=str(error)))
         self._stuck = (*self._stuck, *(() if self.groups is None else self.groups.finish()))
-        if self.share_groups is not None:
-            self.share_groups.finish()
         self._save_case(workload.clients)
 
     def _watch(self, done: Callable[[], bool], bound_s: float, what: str = "the end of the load") -> None:
@@ -391,7 +391,7 @@ class CaseRun:
         for watching in (self.pulse, *self.askers, self.soak, self.sampler):
             if watching is not None:
                 watching.stop()
-        for load in (self.workload, self.groups, self.share_groups):
+        for load in (self.workload, self.groups):
             if load is not None:
                 load.abort()
         if self.cluster is not None:

@@ -55,7 +55,8 @@ def check_share_groups(facts: Facts) -> Iterator[Opinion]:
         except (OSError, pa.ArrowException) as error:
             yield lacks(f"share group {name}: its ledger cannot be read: {error}", subject=name)
             continue
-        yield from _judge(facts, name, spec, ends[name], counts)
+        killed = any(one.killed and one.group == name for one in file.members)
+        yield from _judge(facts, name, spec, ends[name], counts, killed=killed)
 
 
 def _members(facts: Facts, file: SharesFile) -> Iterator[Opinion]:
@@ -87,17 +88,18 @@ def _there(facts: Facts, spec: ShareGroupSpec) -> list[tuple[TopicPartition, np.
 
 
 def _judge(
-    facts: Facts, name: str, spec: ShareGroupSpec, end: ShareGroupEnd, counts: ShareCounts
+    facts: Facts, name: str, spec: ShareGroupSpec, end: ShareGroupEnd, counts: ShareCounts, *, killed: bool
 ) -> Iterator[Opinion]:
     who = f"share group {name}"
     input_, state = _why_input(facts, spec), _why_state(facts)
+    hidden = input_ or state or ("A killed member may not have written down a delivery" if killed else "")
     rules = (
-        ("undelivered", counts.undelivered, "were delivered to nobody", input_ or state, end.rested),
+        ("undelivered", counts.undelivered, "were delivered to nobody", hidden, end.rested),
         (
             "vanished",
             counts.vanished,
             f"were neither accepted, rejected, nor delivered {spec.delivery_limit} times, and are not delivered again",
-            input_ or state,
+            hidden,
             end.rested,
         ),
         (
