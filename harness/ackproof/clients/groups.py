@@ -19,7 +19,6 @@ from ackproof.base.errors import WaitTimeout
 from ackproof.base.processes import RunTag
 from ackproof.base.wait import wait_until
 from ackproof.clients.command.events import LINES
-from ackproof.clients.command.output import identity_of, read_back, write_output
 from ackproof.clients.contract import (
     SETTINGS,
     ConfigValue,
@@ -29,7 +28,7 @@ from ackproof.clients.contract import (
     client_adapter,
 )
 from ackproof.clients.group_ledgers import convert, convert_shares
-from ackproof.clients.group_progress import ASK_S, GOAL_S, GroupProgress, ShareProgress
+from ackproof.clients.group_progress import ASK_S, GroupProgress, ShareProgress
 from ackproof.clients.instances import Instance, Instances
 from ackproof.clients.java import adapter as java
 from ackproof.clients.launch import verify_config
@@ -38,13 +37,11 @@ from ackproof.experiment.client import COMMAND
 from ackproof.experiment.experiment import ExperimentSpec
 from ackproof.experiment.group import GroupProtocol, GroupSpec
 from ackproof.experiment.share_group import ShareGroupSpec
-from ackproof.observe.committed import ask_coordinator
 from ackproof.rundir.documents import Client
-from ackproof.rundir.groups import GroupEnd, GroupsFile, MemberEnd
+from ackproof.rundir.groups import GroupsFile, MemberEnd
 from ackproof.rundir.layout import CaseDir
 from ackproof.rundir.observed import Unrecovered
-from ackproof.rundir.partition import TopicPartition
-from ackproof.rundir.shares import ShareGroupEnd, SharesFile
+from ackproof.rundir.shares import SharesFile
 from ackproof.rundir.timeline import ClientDied, ClientEnded, ClientStarted, Note, Timeline
 
 _STOP_S: Final = 25.0
@@ -283,12 +280,11 @@ class Groups(Instances):
         """
         self._timeline.add(Note(note="waiting until groups have caught up"))
         workload = self.spec.workload
-        progress = [
-            GroupProgress.start(self._cluster, self.spec, name, self._hidden) for name in workload.groups
-        ]
+        known = self._cluster, self.spec
+        progress = [GroupProgress(*known, name, self._hidden) for name in workload.groups]
         shares = [
-            ShareProgress(name, group, partial(self._printed_bytes, name))
-            for name, group in workload.share_groups.items()
+            ShareProgress(*known, name, self._hidden, printed_bytes=partial(self._printed_bytes, name))
+            for name in workload.share_groups
         ]
         self._settle((*progress, *shares))
         dead = {self.group_of(one.id) for one in self.dead()}  # the timeline has the deaths
@@ -299,19 +295,23 @@ class Groups(Instances):
             for one in found.stalled()
         ]
         self.stop()
-        ends = tuple(map(self._end_of, progress))
-        share_ends = tuple(map(self._end_of_share_group, shares))
+        ends = tuple(one.end(self._run, self._tag.run_id) for one in progress)
+        share_ends = [one.end() for one in shares]
+        for _, problem in share_ends:
+            if problem:
+                self._timeline.add(Note(note=problem))
         self._convert()
-        members = tuple(map(self._member_end, self.instances))
-        for file, path in (
-            (
-                GroupsFile(groups=ends, members=_of(members, progress), breaches=tuple(self._breaches)),
-                self._run.groups,
-            ),
-            (SharesFile(groups=share_ends, members=_of(members, shares)), self._run.shares),
-        ):
-            if file.groups:
-                file.save(path)
+        members = {
+            kind: tuple(self._member_end(one) for one in self.instances if one.id.startswith(kind))
+            for kind in ("g", "h")
+        }
+        if ends:
+            file = GroupsFile(groups=ends, members=members["g"], breaches=tuple(self._breaches))
+            file.save(self._run.groups)
+        if share_ends:
+            SharesFile(groups=tuple(end for end, _ in share_ends), members=members["h"]).save(
+                self._run.shares
+            )
         return stalled
 
     def _printed_bytes(self, group: str) -> int:
@@ -386,48 +386,3 @@ class Groups(Instances):
             instance=settings.instance,
             last_words=one.last_words,
         )
-
-    def _end_of(self, found: GroupProgress) -> GroupEnd:
-        """Ask for the committed offsets of a group without members, and read its output back."""
-        name, group = found.name, found.group
-        reached: dict[TopicPartition, int] = {}
-        problem = ""
-        if group.output is not None:
-            partitions = self.spec.topics[self.spec.input_of(name)[0]].partitions
-            identify = partial(identity_of, where="value", run_id=self._tag.run_id)
-            rows, reached, problem = read_back(
-                self._cluster, group.output, partitions, group.settle, identify, self._hidden
-            )
-            write_output(self._run.group_output(name), rows)
-        return GroupEnd(
-            group=name,
-            committed=ask_coordinator(self._cluster, name),
-            ends=tuple((*place, end) for place, end in sorted(found.goal.items())),
-            caught_up=found.caught_up,
-            waited_s=round(found.over_s - found.began_s, 3),
-            idle_s=round(found.over_s - found.moved_s, 3),
-            output_ends=tuple((*place, end) for place, end in sorted(reached.items())),
-            problem=problem,
-        )
-
-    def _end_of_share_group(self, found: ShareProgress) -> ShareGroupEnd:
-        """Count the records in the dead-letter topic of a share group."""
-        topic, count = found.group.dead_letters, -1
-        if topic is not None:
-            partitions = self.spec.topics[self.spec.input_of(found.name)[0]].partitions
-            rows, _, problem = read_back(
-                self._cluster, topic, partitions, GOAL_S, lambda _: (0, 0), self._hidden
-            )
-            if problem:
-                self._timeline.add(Note(note=f"share group {found.name}: {topic}: {problem}"))
-            else:
-                count = len(rows)
-        waited_s = round(found.over_s - found.began_s, 3)
-        return ShareGroupEnd(group=found.name, rested=found.rested, waited_s=waited_s, dead_letters=count)
-
-
-def _of(
-    members: Sequence[MemberEnd], groups: Sequence[GroupProgress | ShareProgress]
-) -> tuple[MemberEnd, ...]:
-    names = {one.name for one in groups}
-    return tuple(one for one in members if one.group in names)
