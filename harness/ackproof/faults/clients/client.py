@@ -334,12 +334,8 @@ class _KillClientInjection(ClientInjection[KillClient]):
 
     def confirm_healed(self) -> str:
         seen = [f"{self.await_work(name)} is at work" for name in self._others]
-        witness = (
-            "its process and output"
-            if self.fault.client.kind in ("service", "member")
-            else "counters in shared memory"
-        )
-        return f"{witness}: {', '.join(seen)}"
+        prints = self.fault.client.kind in ("service", "member")
+        return f"{'its process and output' if prints else 'counters in shared memory'}: {', '.join(seen)}"
 
 
 @injects(PauseClient)
