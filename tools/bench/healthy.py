@@ -1,13 +1,16 @@
 """Healthy runs: nothing that Kafka forbids happens, so that every verdict must be PASS, and no finding made.
 
-    python tools/bench/healthy.py [--runs 300] [--batch 10] [--at-most N] [--backend both] [--out runs/healthy]
+    python tools/bench/healthy.py [--groups] [--runs 300] [--batch 10] [--at-most N] [--backend both] [--out DIR]
 
 What is done to brokers and topics in the course of their lives, and faults that time-outs bear: kills, restarts,
 pauses, planned work, delays; in every line of releases, with KRaft and ZooKeeper, with and without transactions, on
-processes (`both`: every third batch in containers); always acks=all on two replicas. Prints each run that is not PASS
-with its reasons, then the numbers. What was run is kept in `figures.jsonl` of the folder, a line per run, and the next
-call goes on from there: --at-most N runs no more than N in this call. The exit code is 0 when all so far passed without
-a finding.
+processes (`both`: every third batch in containers); always acks=all on two replicas. With `--groups` three consumer
+groups read in each run, over protocols, commit modes, client libraries and releases. What members that are killed or
+thrown out leave out (commits before processing) or process again (commits after) is no finding there.
+
+Prints each run that is not PASS with its reasons, then the numbers. What was run is kept in `figures.jsonl` of the
+folder, a line per run, and the next call goes on from there: --at-most N runs no more than N in this call. The exit
+code is 0 when all so far passed without a finding.
 """
 
 from __future__ import annotations
@@ -64,11 +67,80 @@ FIGURES = {"produced", "acked", "failed", "indeterminate", "consumed_live", "con
 """Counts of a case that are no findings; an indeterminate attempt may surface."""
 
 
-def findings(number: int, case: BatchCase) -> dict[str, int]:
+GROUPS_EXPERIMENT = """\
+name: {name}
+cluster: {{kafka: "{kafka}", brokers: 3}}
+topics:
+  orders: {{partitions: 4, replication_factor: 3, config: {{min.insync.replicas: 2}}}}
+workload:
+  producers: {{acks: all, idempotence: true, rate: 200/s}}
+  groups:
+{groups}
+  duration: 8s
+faults: [{fault}]
+"""
+GROUP_FAULTS = {
+    "calm": "",
+    "member-kill": "{kill_client: {client: 'owner(billing, orders/0)'}, at: 2s, restart_after: 1s}",
+    "members-kill": "{kill_client: {client: members(stock)}, at: 2s, restart_after: 500ms}",
+    "short-pause": "{pause_client: {client: 'owner(billing, orders/1)'}, at: 2s, for: 2s}",
+    "zombie": "{pause_client: {client: 'owner(billing, orders/0)'}, at: 1s, for: 8s}",
+    "bounce": "{bounce_members: {group: billing}, at: 2s}",
+    "join": "{join_group: {group: billing, count: 2}, at: 2s, for: 3s}",
+    "leave": "{leave_group: {group: stock, count: 1}, at: 2s, for: 2s}",
+    "coordinator-kill": "{kill: {target: coordinator(billing)}, at: 2s, restart_after: 2s}",
+    "leader-kill": "{kill: {target: leader(orders/0)}, at: 2s, restart_after: 2s}",
+    "coordinator-pause": "{pause: {target: coordinator(stock)}, at: 2s, for: 4s}",
+    "rolling-restart": "{rolling_restart: {target: brokers}, at: 1s}",
+}
+GROUP_KINDS = tuple(GROUP_FAULTS)
+PROTOCOLS = (
+    "protocol: classic, assignor: range",
+    "protocol: classic, assignor: cooperative-sticky",
+    "protocol: consumer",
+)
+COMMITS = (
+    "commit: after",
+    "commit: transaction, output: copies-{name}",
+    "commit: before",
+    "commit: timed, commit_every: 500ms",
+    "commit: auto, commit_every: 500ms",
+    "commit: after, static: true",
+)
+AT_LEAST_OR_AT_MOST_ONCE = {"undelivered", "redelivered"}
+
+
+def groups_experiment(number: int) -> str:
+    """The file of a run with three groups: two of librdkafka, one of the Java client."""
+    kafka = KRAFT[(number // len(GROUP_KINDS) + number) % len(KRAFT)]
+    protocols = PROTOCOLS if kafka != "3.9.2" else PROTOCOLS[:2]
+    groups = []
+    for at, (name, client) in enumerate(
+        {"billing": "librdkafka", "stock": "java", "audit": "librdkafka"}.items()
+    ):
+        protocol = protocols[(number + at) % len(protocols)]
+        commit = COMMITS[(number // 2 + at * 2) % len(COMMITS)].format(name=name)
+        groups.append(
+            f"    {name}: {{client: {client}, members: 2, {protocol}, {commit}, batch: 50, record_time: 2ms, settle: 90s}}"
+        )
+    kind = GROUP_KINDS[number % len(GROUP_KINDS)]
+    return GROUPS_EXPERIMENT.format(
+        name=f"{kind}-{number}", kafka=kafka, groups="\n".join(groups), fault=GROUP_FAULTS[kind]
+    )
+
+
+def kind_of(number: int, *, groups: bool) -> str:
+    """What is done in this run."""
+    kinds = GROUP_KINDS if groups else KINDS
+    return kinds[number % len(kinds)]
+
+
+def findings(kind: str, case: BatchCase) -> dict[str, int]:
     """What was found in a run that should not have been."""
-    if KINDS[number % len(KINDS)] in DELETES:
+    if kind in DELETES:
         return {}
-    return {name: count for name, count in case.counts.items() if count and name not in FIGURES}
+    figures = FIGURES | AT_LEAST_OR_AT_MOST_ONCE  # classes of groups, which other runs do not count
+    return {name: count for name, count in case.counts.items() if count and name not in figures}
 
 
 @dataclass
@@ -79,9 +151,9 @@ class Tally:
     found: Counter[str] = field(default_factory=Counter)
     records: Counter[str] = field(default_factory=Counter)
 
-    def add(self, number: int, case: BatchCase) -> None:
+    def add(self, kind: str, case: BatchCase) -> None:
         self.verdicts[str(case.verdict or "no verdict")] += 1
-        found = findings(number, case)
+        found = findings(kind, case)
         self.found.update(found)
         self.records.update({name: count for name, count in case.counts.items() if name not in found})
 
@@ -108,18 +180,18 @@ def experiment(number: int) -> str:
     )
 
 
-def files_of(numbers: Sequence[int], folder: Path) -> Iterator[Path]:
+def files_of(numbers: Sequence[int], folder: Path, *, groups: bool) -> Iterator[Path]:
     """One experiment file for each."""
     folder.mkdir(parents=True, exist_ok=True)
     for number in numbers:
         file = folder / f"{number:03d}.yaml"
-        file.write_text(experiment(number), encoding="utf-8")
+        file.write_text((groups_experiment if groups else experiment)(number), encoding="utf-8")
         yield file
 
 
-def run_batch(numbers: Sequence[int], backend: str, own: Path) -> BatchFile:
+def run_batch(numbers: Sequence[int], backend: str, own: Path, *, groups: bool = False) -> BatchFile:
     """Run these as one batch by the command."""
-    files = list(files_of(numbers, own / "files"))
+    files = list(files_of(numbers, own / "files", groups=groups))
     seed = str(numbers[0])
     done = subprocess.run(
         [ACKPROOF, "run", *files, "--out", own / "runs", "--seed", seed, "--backend", backend, "--json"],
@@ -140,13 +212,14 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--backend", choices=("process", "docker", "both"), default="process")
     parser.add_argument("--batch", type=int, default=10)
     parser.add_argument("--at-most", type=int, default=10_000)
+    parser.add_argument("--groups", action="store_true")
     parser.add_argument("--out", type=Path, default=Path("runs/healthy"))
     given = parser.parse_args(arguments)
     given.out.mkdir(parents=True, exist_ok=True)
     tally, began, figures = Tally(), time.monotonic(), given.out / "figures.jsonl"
     if figures.exists():
         for number, line in enumerate(figures.read_text(encoding="utf-8").splitlines()):
-            tally.add(number, BatchCase.model_validate_json(line))
+            tally.add(kind_of(number, groups=given.groups), BatchCase.model_validate_json(line))
     done = tally.verdicts.total()
     for first in range(done, min(given.runs, done + given.at_most), given.batch):
         numbers = range(first, min(first + given.batch, given.runs))
@@ -154,14 +227,16 @@ def main(arguments: Sequence[str]) -> int:
         if backend == "both":
             backend = "docker" if first // given.batch % 3 == 2 else "process"
         own = given.out / f"{first:03d}-{time.strftime('%H%M%S')}"
-        for number, case in zip(numbers, run_batch(numbers, backend, own).cases, strict=True):
-            tally.add(number, case)
+        batch = run_batch(numbers, backend, own, groups=given.groups)
+        for number, case in zip(numbers, batch.cases, strict=True):
+            kind = kind_of(number, groups=given.groups)
+            tally.add(kind, case)
             with figures.open("a", encoding="utf-8") as file:
                 file.write(case.model_dump_json() + "\n")
-            found = findings(number, case)
+            found = findings(kind, case)
             if str(case.verdict) != "PASS" or found:
                 print(
-                    f"run {number} ({KINDS[number % len(KINDS)]}), {case.run}:",
+                    f"run {number} ({kind}), {case.run}:",
                     f"{case.verdict} {found} {case.error or ''}",
                     *case.reasons,
                     sep="\n    ",

@@ -14,7 +14,7 @@ from ackproof.judge.facts import Facts, partitions_of
 from ackproof.judge.liveness import blocked
 from ackproof.judge.opinion import Opinion, lacks
 from ackproof.rundir import storage
-from ackproof.rundir.anomalies import LIVENESS, REMOVED, Anomaly
+from ackproof.rundir.anomalies import GROUP_CLASSES, LIVENESS, REMOVED, Anomaly
 from ackproof.rundir.layout import CaseDir
 from ackproof.rundir.ledger import ledger_rows
 from ackproof.rundir.outcome import Outcome
@@ -32,7 +32,8 @@ def check_audit(facts: Facts) -> Iterator[Opinion]:
     if audit.unledgered:
         # A row is in the journal before its record is sent, and the journal outlives its client.
         yield lacks(f"{audit.unledgered:,} records were read whose producers' ledgers do not have them")
-    needless = REMOVED if facts.recovery is not None else (*REMOVED, *LIVENESS)
+    # `checks.groups` says of each group which of its classes were not counted.
+    needless = (*REMOVED, *GROUP_CLASSES, Anomaly.STALLED, *(LIVENESS if facts.recovery is None else ()))
     if uncounted := [anomaly for anomaly in Anomaly if anomaly not in {*needless, *audit.counts}]:
         yield lacks(f"the audit did not look for {', '.join(uncounted)}")
     produced = audit.audited.produced
