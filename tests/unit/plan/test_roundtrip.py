@@ -121,7 +121,8 @@ def faults(draw: st.DrawFn, number: int, cluster: ClusterSpec, made: dict[str, T
     name = draw(st.sampled_from(sorted(made)))
     partition = draw(st.integers(0, made[name].partitions - 1))
     lonely = made[name].replication_factor < 2
-    nobody = {RoleKind.FOLLOWER, RoleKind.FOLLOWERS} if lonely else set()
+    nobody = {RoleKind.COORDINATOR}  # the experiments have no groups
+    nobody |= {RoleKind.FOLLOWER, RoleKind.FOLLOWERS} if lonely else set()
     nobody |= {RoleKind.MINORITY} if brokers < 3 else set()
     nobody |= {RoleKind.ZOOKEEPER} if cluster.mode == "kraft" else {RoleKind.CONTROLLERS}
     nobody |= set() if cluster.racks else {RoleKind.RACK}
