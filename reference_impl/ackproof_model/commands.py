@@ -190,16 +190,14 @@ def _groups(console: Console, told: Sequence[tuple[str, PredictionFile]]) -> Non
     for title, one in told:
         for group in dict.fromkeys(answer.group for answer in one.groups):
             answers = [answer for answer in one.groups if answer.group == group]
-            console.line("")
-            console.line(f"{title}: group {group}")
+            console.lines(["", f"{title}: group {group}"])
             for answer in answers:
                 if answer.chance is not answer.chance.IMPOSSIBLE:
                     text = f"  {answer.chance}: {answer.anomaly}: {answer.why}"
                     console.lines(wrap(text, console.rich.width, subsequent_indent="    "))
             never = [answer.anomaly for answer in answers if answer.chance is answer.chance.IMPOSSIBLE]
-            if never:
-                text = f"  impossible: {', '.join(never)}"
-                console.lines(wrap(text, console.rich.width, subsequent_indent="    "))
+            text = f"  impossible: {', '.join(never)}" if never else ""
+            console.lines(wrap(text, console.rich.width, subsequent_indent="    "))
 
 
 def _stories(console: Console, told: Sequence[tuple[str, PredictionFile]], wanted: Sequence[str]) -> None:
@@ -226,10 +224,8 @@ def _group_stories(console: Console, told: Sequence[tuple[str, PredictionFile]],
     for title, one in told:
         for answer in one.groups:
             if answer.anomaly == anomaly:
-                console.line("")
-                console.line(
-                    f"{anomaly} is {answer.chance} in group {answer.group} with {title}: {answer.why}"
-                )
+                text = f"{anomaly} is {answer.chance} in group {answer.group} with {title}: {answer.why}"
+                console.lines(["", text])
                 console.lines(f"    {number:3}. {step}" for number, step in enumerate(answer.steps, 1))
 
 

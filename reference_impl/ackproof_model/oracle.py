@@ -13,8 +13,8 @@ from ackproof_model.predict.answers import USUAL_STATES, remembered
 from ackproof_model.predict.prediction import SearchOptions, predict_case, predict_run, scopes_of
 from ackproof_model.replay.metadata import conform
 
-QUICK_GROUP_STATES: Final = 4_000
-"""Like `QUICK_STATES`, for the world of a consumer group."""
+QUICK_GROUP_STATES: Final = 3_000
+"""Like `QUICK_STATES`, for the worlds of a consumer group."""
 QUICK_STATES: Final = 20_000
 """Distinct states per world: a quarter of a second on an idle core. Cached results of `ackproof predict` are used too.
 """

@@ -36,7 +36,7 @@ class Phase(IntEnum):
 
 
 class Entry(NamedTuple):
-    """What the coordinator knows of a member. `epoch`, `since`: member epoch, and the epoch at which the partition was
+    """A member in the coordinator's memory. `epoch`, `since`: member epoch, and the epoch at which the partition was
     assigned to it (KIP-848). `holds`: it has the partition assigned (KIP-848), or said so in its JoinGroup (classic).
     `joined`: it has joined the generation that is being prepared. `stored`: the log has it as a member."""
 
@@ -207,8 +207,8 @@ class OffsetsLog(NamedTuple):
 
 
 class LoadedOffsets(NamedTuple):
-    """What a coordinator reads from the log. `committed` -1: no offset. `pending`: producers with an offset in a
-    transaction without marker."""
+    """Offsets that a coordinator loads from the log. `committed` -1: no offset. `pending`: producers with an offset
+    in a transaction without marker."""
 
     committed: int = -1
     pending: tuple[int, ...] = ()
@@ -220,11 +220,6 @@ def append_offset(log: OffsetsLog, record: OffsetRecord, *, replicated: bool = T
     return OffsetsLog(records, len(records) if replicated else log.replicated)
 
 
-def replicate(log: OffsetsLog) -> OffsetsLog:
-    """Return the log once all in-sync replicas have its records."""
-    return log._replace(replicated=len(log.records))
-
-
 def elect(log: OffsetsLog, kept: int) -> OffsetsLog:
     """Return the log of a new leader that has the first `kept` records, at least the replicated ones."""
     return OffsetsLog(log.records[:kept], kept)
@@ -232,45 +227,40 @@ def elect(log: OffsetsLog, kept: int) -> OffsetsLog:
 
 @cache
 def load_offsets(log: OffsetsLog) -> LoadedOffsets:
-    """Read the log (`GroupCoordinatorLoader`, `OffsetMetadataManager.replay`).
+    """Read the log (`GroupCoordinatorLoader`, `OffsetMetadataManager.replay`)."""
+    place, pending = _replay(log.records)
+    committed = log.records[place].offset if place >= 0 else -1
+    return LoadedOffsets(committed, tuple(sorted(pending)))
+
+
+def _replay(records: tuple[OffsetRecord, ...]) -> tuple[int, dict[int, int]]:
+    """Return the index of the record that counts, -1 for none, and that of the pending one of each producer.
 
     An offset of a transaction counts at its commit marker, unless a later record of the key counts already. A tombstone
     does not count: nothing is left to compare with.
     """
-    committed, at = -1, -1
-    pending: dict[int, tuple[int, int]] = {}
-    for place, record in enumerate(log.records):
+    counted = -1
+    pending: dict[int, int] = {}
+    for place, record in enumerate(records):
         if record.marker is not None:
-            found = pending.pop(record.producer, None)
-            if record.marker and found is not None and found[0] > at:
-                at, committed = found
+            ended = pending.pop(record.producer, -1)
+            if record.marker:
+                counted = max(counted, ended)
         elif record.producer != NOBODY:
-            pending[record.producer] = (place, record.offset)
+            pending[record.producer] = place
         else:
-            committed, at = record.offset, place if record.offset >= 0 else -1
-    return LoadedOffsets(committed, tuple(sorted(pending)))
+            counted = place if record.offset >= 0 else -1
+    return counted, pending
 
 
 @cache
 def compact(log: OffsetsLog) -> OffsetsLog:
     """Remove the replicated records that no reader of the log needs: the log cleaner. Offsets of open transactions
     stay, and so does the order of what is left."""
-    whole = log.records[: log.replicated]
-    loaded = load_offsets(OffsetsLog(whole, len(whole)))
-    needed: dict[int, OffsetRecord] = {}
-    counted = -1
-    pending: dict[int, int] = {}
-    for place, record in enumerate(whole):
-        if record.marker is not None:
-            found = pending.pop(record.producer, -1)
-            if record.marker and found > counted:
-                counted = found
-        elif record.producer != NOBODY:
-            pending[record.producer] = place
-        else:
-            counted = place if record.offset >= 0 else -1
-    if counted >= 0:
-        needed[counted] = OffsetRecord(loaded.committed, acked=whole[counted].acked)
-    needed |= {place: whole[place] for place in pending.values()}
-    kept = tuple(needed[place] for place in sorted(needed))
+    counted, pending = _replay(log.records[: log.replicated])
+    places = sorted({counted, *pending.values()} - {-1})
+    kept = tuple(
+        log.records[place]._replace(producer=NOBODY) if place == counted else log.records[place]
+        for place in places
+    )
     return OffsetsLog((*kept, *log.records[log.replicated :]), len(kept))

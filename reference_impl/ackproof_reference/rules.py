@@ -203,11 +203,8 @@ _GROUPS_39 = replace(_GROUPS_40, protocol=GroupProtocol.EAGER, epoch_per_transac
 
 GROUP_VERSIONS: Mapping[str, GroupRules] = {
     "3.9": _GROUPS_39,
-    "4.0": _GROUPS_40,
-    "4.1": _GROUPS_40,
-    "4.2": _GROUPS_40,
-    "4.3": _GROUPS_43,
-    "4.4": _GROUPS_43,
+    **dict.fromkeys(("4.0", "4.1", "4.2"), _GROUPS_40),
+    **dict.fromkeys(("4.3", "4.4"), _GROUPS_43),
 }
 """Rules of consumer groups by release line. Those of 3.9 hold for classic groups of every older release since 2.5."""
 

@@ -115,10 +115,10 @@ def circumstances(faults: Sequence[FaultLife]) -> str:
 
 
 def _phrase(who: str, many: bool, done: str, kind: str, group: Sequence[FaultLife]) -> str:
-    nodes = {node for fault in group for node in fault.nodes}
-    if who.startswith("a ") and " of " not in who and len(nodes) > 1:
-        who, many = f"{len(nodes)} {who.removeprefix('a ')}s", True
-        times = len(group) if len(group) > len(nodes) else 1
+    struck = {name for fault in group for name in (*fault.nodes, *fault.clients)}
+    if who.startswith("a ") and " of " not in who and len(struck) > 1:
+        who, many = f"{len(struck)} {who.removeprefix('a ')}s", True
+        times = len(group) if len(group) > len(struck) else 1
     else:
         times = len(group)
     often = {1: "", 2: " twice"}.get(times, f" {times} times")
@@ -147,6 +147,9 @@ _ROLES: Final = {
     "brokers": ("the brokers", True),
     "producer": ("a producer", False),
     "reader": ("a live reader", False),
+    "member": ("a member", False),
+    "owner": ("the owner of a partition", False),
+    "coordinator": ("the group coordinator", False),
     "minority": ("a minority of the brokers", False),
 }
 """By role of an experiment file: the role in words, and True if it stands for several nodes."""

@@ -61,9 +61,8 @@ class GroupStories:
         file = GroupsFile.load(run.groups) if run.groups.exists() else GroupsFile()
         self.ends = file.groups
         self._life = cache(lambda member: MemberLife(run, lines, f"g{member}"))
-        which = pc.field("producer").isin([who[0] for who in whom]) & pc.field("seq").isin(
-            [who[1] for who in whom]
-        )
+        producers, seqs = ([who[at] for who in whom] for at in (0, 1))
+        which = pc.field("producer").isin(producers) & pc.field("seq").isin(seqs)
         self.deliveries = _by_record(read_matching(parts(run.deliveries), DELIVERIES, which))
         self.copies = {
             one.group: _by_record(read_matching([path], OUTPUT, which))
@@ -74,19 +73,18 @@ class GroupStories:
 
     def moments(self, who: Record) -> Iterator[tuple[int, str]]:
         """Yield (ns since the run's start, text) of each delivery, processing and covering commit of a record."""
-        covered: dict[tuple[str, str, int, int], None] = {}
+        covered: dict[tuple[str, TopicPartition, int], None] = {}
         for row in self.deliveries.get(who, ()):
             member = _member(row)
-            yield (
-                row["delivered_ns"],
-                f"handed to {member}: {_place(row)}, batch {row['batch']}, generation {row['generation']}",
-            )
+            where = f"{row['topic']}/{row['partition']} offset {number(row['offset'])}"
+            text = f"handed to {member}: {where}, batch {row['batch']}, generation {row['generation']}"
+            yield row["delivered_ns"], text
             if row["processed_ns"] >= 0:
                 state = _STATES.get(ProcessingState(row["state"]), "")
                 yield row["processed_ns"], f"processed by {member}, batch {row['batch']}{state}"
-            covered[row["group"], row["topic"], row["partition"], row["offset"]] = None
-        for group, topic, partition, offset in covered:
-            if (commit := self._commit_past(group, TopicPartition(topic, partition), offset)) is not None:
+            covered[row["group"], TopicPartition(row["topic"], row["partition"]), row["offset"]] = None
+        for group, place, offset in covered:
+            if (commit := self._commit_past(group, place, offset)) is not None:
                 yield commit["done_ns"], f"group {group}: {_commit(commit)} covers it"
 
     def facts(self, who: Record, spots: Sequence[tuple[str, int, int]]) -> Iterator[str]:
@@ -96,11 +94,8 @@ class GroupStories:
             of_group = [row for row in self.deliveries.get(who, ()) if row["group"] == end.group]
             input_places = {(topic, partition) for topic, partition, _ in end.ends}
             for topic, partition, offset in spots:
-                rows = [
-                    row
-                    for row in of_group
-                    if (row["topic"], row["partition"], row["offset"]) == (topic, partition, offset)
-                ]
+                at = (topic, partition, offset)
+                rows = [row for row in of_group if (row["topic"], row["partition"], row["offset"]) == at]
                 if rows or (topic, partition) in input_places:
                     yield self._fate(end, TopicPartition(topic, partition), offset, rows)
             if end.group in self.copies:
@@ -112,15 +107,14 @@ class GroupStories:
                 yield f"the output of group {end.group} has {told}"
 
     def _fate(self, end: GroupEnd, place: TopicPartition, offset: int, rows: Sequence[Row]) -> str:
-        done = [
-            row
-            for row in rows
-            if ProcessingState(row["state"]) in (ProcessingState.EFFECTIVE, ProcessingState.UNKNOWN)
-        ]
+        effects = (ProcessingState.EFFECTIVE, ProcessingState.UNKNOWN)
+        done = [row for row in rows if row["state"] in effects]
         committed = end.committed.of_partition.get(place, -1)
         past = committed > offset
         commit = self._commit_past(end.group, place, offset)
-        told = [f"group {end.group} " + _done(done, len(rows))]
+        by = joined([f"{_member(row)} at {seconds(row['processed_ns'])}" for row in done])
+        times = f"processed it {'once' if len(done) == 1 else f'{len(done)} times'}: {by}"
+        told = [f"group {end.group} {times if done else 'never processed it'}"]
         if not done or len(done) > 1:
             told += [self._tell_delivery(row) for row in rows] or ["no member was handed it"]
             told += list(self._resets(end.group, place, offset))
@@ -133,9 +127,8 @@ class GroupStories:
         elif committed < 0:
             told.append("at the end it has no committed offset there")
         else:
-            told.append(
-                f"at the end its committed offset is {number(committed)}, {'' if past else 'not '}past it"
-            )
+            by_then = "past it" if past else "not past it"
+            told.append(f"at the end its committed offset is {number(committed)}, {by_then}")
         return "; ".join(told)
 
     def _tell_delivery(self, row: Row) -> str:
@@ -148,47 +141,31 @@ class GroupStories:
 
     def _resets(self, group: str, place: TopicPartition, offset: int) -> Iterator[str]:
         for row in self._of_partition(place)[1]:
-            if (
-                row["group"] == group
-                and row["event"] == MembershipEvent.RESET
-                and row["from_offset"] <= offset < row["offset"]
-            ):
+            passes = row["event"] == MembershipEvent.RESET and row["from_offset"] <= offset < row["offset"]
+            if passes and row["group"] == group:
                 yield f"{_member(row)} passed over it at {seconds(row['t_ns'])}: reset {reset_text(row)}"
 
     def _commit_past(self, group: str, place: TopicPartition, offset: int) -> Row | None:
         """Return the first accepted commit of a group behind this offset of a partition; None without one."""
-        return next(
-            (
-                row
-                for row in self._of_partition(place)[0]
-                if row["group"] == group and row["offset"] > offset and row["result"] == CommitResult.ACCEPTED
-            ),
-            None,
-        )
+        for row in self._of_partition(place)[0]:
+            if row["group"] == group and row["offset"] > offset and row["result"] == CommitResult.ACCEPTED:
+                return row
+        return None
 
     def _read_partition(self, place: TopicPartition) -> tuple[list[Row], list[Row]]:
         """Return the commits and the membership events of a partition over all members, each in order of time."""
-        here = (pc.field("topic") == place.topic) & (pc.field("partition") == place.partition)
-        commits = read_matching(parts(self.run.commits_ledger), COMMITS, here).to_pylist()
-        events = read_matching(parts(self.run.membership), MEMBERSHIP, here).to_pylist()
-        return sorted(commits, key=lambda row: max(row["done_ns"], row["begun_ns"])), sorted(
-            events, key=lambda row: row["t_ns"]
-        )
+        commits = read_matching(parts(self.run.commits_ledger), COMMITS, _in_partition(place)).to_pylist()
+        events = read_matching(parts(self.run.membership), MEMBERSHIP, _in_partition(place)).to_pylist()
+        commits.sort(key=lambda row: max(row["done_ns"], row["begun_ns"]))
+        return commits, sorted(events, key=lambda row: row["t_ns"])
 
 
-def _done(done: Sequence[Row], handed: int) -> str:
-    if not done:
-        return "never processed it"
-    by = joined([f"{_member(row)} at {seconds(row['processed_ns'])}" for row in done])
-    return f"processed it {'once' if len(done) == 1 else f'{len(done)} times'}: {by}"
+def _in_partition(place: TopicPartition) -> pc.Expression:
+    return (pc.field("topic") == place.topic) & (pc.field("partition") == place.partition)
 
 
 def _member(row: Row) -> str:
     return f"g{row['member']}"
-
-
-def _place(row: Row) -> str:
-    return f"{row['topic']}/{row['partition']} offset {number(row['offset'])}"
 
 
 def _commit(row: Row) -> str:
@@ -218,27 +195,25 @@ def tell_commit(run: CaseDir, anomaly: str) -> Iterator[str]:
     place, group = TopicPartition(first["topic"], first["partition"]), first["group"]
     of_member = "" if first["member"] < 0 else f", g{first['member']}"
     yield f"{anomaly} ({TABLE[anomaly].short}): group {group}{of_member}, {place} to offset {number(first['offset'])}"
-    here = (pc.field("topic") == place.topic) & (pc.field("partition") == place.partition)
-    of_group = here & (pc.field("group") == group)
-    told = [
+    of_group = _in_partition(place) & (pc.field("group") == group)
+    moments = [
         (max(row["done_ns"], row["begun_ns"]), _commit(row), row)
         for row in read_matching(parts(run.commits_ledger), COMMITS, of_group).to_pylist()
     ]
-    told += [
+    moments += [
         (row["t_ns"], f"{_member(row)}: {_event(row)}", {})
         for row in read_matching(parts(run.membership), MEMBERSHIP, of_group).to_pylist()
     ]
-    told.sort(key=lambda one: one[0])
-    meant = [
-        at
-        for at, (_, _, row) in enumerate(told)
-        if row and row["offset"] == first["offset"] and first["member"] in (-1, row["member"])
-    ]
-    at = meant[0] if meant else 0
+    moments.sort(key=lambda one: one[0])
+    at = 0
+    for position, (_, _, row) in enumerate(moments):
+        if row and row["offset"] == first["offset"] and first["member"] in (-1, row["member"]):
+            at = position
+            break
     numbers = []
-    for t_ns, text, row in told[max(0, at - _NEAR_COMMITS) : at + _NEAR_COMMITS + 1]:
+    for t_ns, text, row in moments[max(0, at - _NEAR_COMMITS) : at + _NEAR_COMMITS + 1]:
         yield f"{t_ns / 1e9:9.3f} s  {text}"
-        numbers += [(row["member"], row["number"])] if row and row is told[at][2] else []
+        numbers += [(row["member"], row["number"])] if row and row is moments[at][2] else []
     if first["detail"]:
         yield f"  {first['detail']}"
     for member, its_number in numbers:
@@ -249,7 +224,7 @@ def tell_commit(run: CaseDir, anomaly: str) -> Iterator[str]:
 def _event(row: Row) -> str:
     match row["event"]:
         case MembershipEvent.POSITION:
-            return f"was told the committed offset {number(row['offset'])}"
+            return f"was moments the committed offset {number(row['offset'])}"
         case MembershipEvent.RESET:
             return f"reset {reset_text(row)}"
     return f"{row['event']}, generation {row['generation']}"

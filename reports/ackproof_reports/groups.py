@@ -176,9 +176,8 @@ def last_activity(case: CaseView, absent: list[str]) -> int:
     try:
         for folder, column in ((case.run.commits_ledger, "done_ns"), (case.run.membership, "t_ns")):
             for path in parts(folder):
-                last = max(
-                    last, pc.max(storage.read_table(path, columns=[column]).column(column)).as_py() or 0
-                )
+                times = storage.read_table(path, columns=[column]).column(column)
+                last = max(last, pc.max(times).as_py() or 0)
     except (OSError, pa.ArrowException) as error:
         absent.append(f"ledgers of group members: cannot be read: {one_line(str(error), 200)}")
     return last
@@ -258,10 +257,8 @@ class _Member(MemberLife):
     def _signs(self) -> Iterator[Sign]:
         places: dict[tuple[float, str], list[Incident]] = {}
         for one in self.incidents:
-            if (
-                one.kind not in ("paused", "slowed", "over", "fault")
-                and self.span.begin <= one.t_ns <= self.span.end
-            ):
+            drawn = one.kind not in ("paused", "slowed", "over", "fault")
+            if drawn and self.span.begin <= one.t_ns <= self.span.end:
                 places.setdefault((round(self.span.x(one.t_ns) / 4) * 4, one.kind), []).append(one)
         for (x, kind), found in places.items():
             yield Sign(x, kind, "; ".join(f"{one.t_ns / 1e9:.3f} s {one}" for one in found[:5]))

@@ -8,6 +8,7 @@ from itertools import groupby
 from typing import Final
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from ackproof.rundir.groups import COMMITS, MEMBERSHIP, CommitResult, MembershipEvent
 from ackproof.rundir.layout import CaseDir, client_folder
@@ -76,14 +77,10 @@ class MemberLife:
             elif row["event"] == MembershipEvent.RESET and (row["from_offset"], row["offset"]) != (-1, 0):
                 # Not to the beginning because nothing was committed: so every group starts.
                 yield Incident(row["t_ns"], name, "reset", f"reset {place} {reset_text(row)}")
-        columns = (
-            self.commits.column(column).to_pylist() for column in ("result", "begun_ns", "done_ns", "error")
-        )
-        for result, begun, done, error in zip(*columns, strict=True):
-            if result != CommitResult.ACCEPTED:
-                kind = CommitResult(result).name.lower()
-                text = f"commit {kind}: {error or 'no answer'}"
-                yield Incident(max(begun, done), name, kind, text)
+        for row in self.commits.filter(pc.field("result") != CommitResult.ACCEPTED.value).to_pylist():
+            kind = CommitResult(row["result"]).name.lower()
+            text = f"commit {kind}: {row['error'] or 'no answer'}"
+            yield Incident(max(row["begun_ns"], row["done_ns"]), name, kind, text)
 
 
 def reset_text(row: Row) -> str:

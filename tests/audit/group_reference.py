@@ -358,6 +358,7 @@ class _Group:
                 row.begun_ns
                 for row in self.commits
                 if (row.topic, row.partition, row.member, row.result) == (*place, member, 0)
+                and min(row.generation, row.generation_after) >= 0
                 and begin <= row.begun_ns <= end
             ]
             if begun:

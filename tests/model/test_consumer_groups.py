@@ -303,7 +303,7 @@ def test_members_that_are_alike_are_taken_together_without_loss(mode: CommitMode
     scope = GroupScope(rules, ANY if mode is CommitMode.AFTER else PAUSE)
     reduced = Search(consumer_group(scope), frozenset(CLASSES))
     model = consumer_group(scope)
-    world = _World(scope, model.initial)
+    world = _World(scope)
     cells = tuple(range(len(model.initial)))
     whole = replace(
         model, groups=[Group("steps", cells, world.moves, world.at_rest), model.groups[1]], retold=None

@@ -28,8 +28,16 @@ NOT_SIMULATED: Final = {
     "flip_bits": "protocol does not say",
     **dict.fromkeys((*REQUESTS, "script"), "has no proxy"),
 }
+NO_GROUPS: Final = "has no groups"
 NOT_PREDICTED: Final = {
     "command": "is unknown",
+}
+OF_GROUPS: Final = {
+    **dict.fromkeys(("join_group", "leave_group"), "{group: billing, count: 1}"),
+    "bounce_members": "{group: billing}",
+    "migrate_group": "{group: billing, to: consumer}",
+    "reset_offsets": "{group: billing, to: earliest, stop_members: true}",
+    "slow_member": "{client: member(billing), record_time: 1s}",
 }
 LINK: Final = "link: follower(t/0) -> leader(t/0)"
 ONE_OF_EACH: Final = {
@@ -76,6 +84,7 @@ ONE_OF_EACH: Final = {
     "at_code": "{point: leader-appended, do: halt, target: leader(t/0)}",
     "script": "{steps: [{kill: 1}, {end_session: 1}]}",
     "storm": "{count: 2, menu: {pause: 1, kill: 1}}",
+    **OF_GROUPS,
 }
 FILE: Final = """\
 name: every
@@ -84,7 +93,7 @@ topics:
   t: {{assignment: [[1, 2, 3]], config: {{min.insync.replicas: 2}}}}
 workload:
   producers: {{acks: all, rate: 100/s, count: 2{producers}}}
-  duration: 2s
+{groups}  duration: 2s
 faults:
 {before}  - {kind}: {body}
     {when}
@@ -107,6 +116,7 @@ def text_of(kind: str) -> str:
         if zookeeper
         else f"controllers: {1 if kind == 'script' else 3}, log_dirs: {2 if kind == 'move_log_dir' else 1}",
         producers=", idempotence: true, transaction_size: 20" if kind == "fence_producer" else "",
+        groups="  groups: {billing: {members: 2}}\n" if kind in OF_GROUPS else "",
         before=before,
         kind=kind,
         body=ONE_OF_EACH[kind],
@@ -138,6 +148,11 @@ def test_prediction_takes_it_or_says_why_not(tmp_path: Path, kind: str) -> None:
 
 @pytest.mark.parametrize("kind", sorted(fault_kinds()))
 def test_the_model_does_it_or_says_why_not(tmp_path: Path, kind: str) -> None:
+    if kind in OF_GROUPS:
+        assert NO_GROUPS in str(fault_kinds()[kind].not_on("model"))
+        with pytest.raises(InvalidExperiment, match=NO_GROUPS):
+            case_of(tmp_path, kind, "model")
+        return
     if kind in NOT_SIMULATED:
         assert NOT_SIMULATED[kind] in str(fault_kinds()[kind].not_on("model"))
         with pytest.raises(InvalidExperiment, match=NOT_SIMULATED[kind]):

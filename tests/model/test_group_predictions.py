@@ -143,7 +143,6 @@ def test_an_input_that_loses_what_was_read_leaves_processing_unknown() -> None:
     ("group", "fault", "cluster", "word"),
     [
         ("{commit: after}", "command: {inject: [ls], check: [ls], heal: [ls]}", "", "fault 1"),
-        ("{commit: after, config: {isolation.level: read_uncommitted}}", "", "", "isolation.level"),
         ("{commit: after, client: {command: [./member]}}", "", "", "programs"),
         ("{commit: after}", "", "config: {offsets.retention.minutes: 1}", "offsets.retention.minutes"),
         ("{commit: after}", "recreate: {topic: orders}", "", "deleted"),

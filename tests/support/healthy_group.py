@@ -28,8 +28,7 @@ from ackproof.rundir.layout import CaseDir
 from ackproof.rundir.outcome import ReadPhase
 from ackproof.rundir.schema import CONSUMED
 from ackproof.rundir.service import OUTPUT
-
-from .written_group import LOG_PARTITION, MS, START, TOPIC, WALL_MS, write_group
+from written_group import LOG_PARTITION, MS, START, TOPIC, WALL_MS, write_group
 
 
 class Table:

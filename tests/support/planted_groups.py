@@ -11,9 +11,8 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from ackproof.rundir.groups import MembershipEvent, OffsetsRecord
-
-from .healthy_group import HealthyGroup
-from .written_group import TOPIC
+from healthy_group import HealthyGroup
+from written_group import TOPIC
 
 
 @dataclass

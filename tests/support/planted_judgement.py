@@ -10,8 +10,6 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from tests.support.planted_groups import PlantedGroups
-from tests.support.written_group import LOG_PARTITION, TOPIC
 
 from ackproof.experiment.backends import Ability
 from ackproof.faults.groups.offsets import ResetOffsets
@@ -26,6 +24,8 @@ from ackproof.rundir.metadata import LogEnded, PartitionChanged
 from ackproof.rundir.model import Chance, ConformanceFile, PredictionFile
 from ackproof.rundir.parts import mark_end
 from ackproof.rundir.schema import GROUP_FINDINGS
+from planted_groups import PlantedGroups
+from written_group import LOG_PARTITION, TOPIC
 
 
 def leaders(*leaders: tuple[int, tuple[int, ...]], replicas: tuple[int, ...] = (1, 2, 3)) -> MetadataLog:

@@ -19,7 +19,7 @@ from ackproof.rundir.parts import mark_end
 from ackproof.rundir.schema import CONSUMED, PRODUCED, TRANSACTIONS
 
 if TYPE_CHECKING:
-    from .healthy_group import HealthyGroup
+    from healthy_group import HealthyGroup
 
 TOPIC, OUTPUT_TOPIC = "orders", "copies"
 MS = 1_000_000

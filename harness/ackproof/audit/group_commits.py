@@ -1,227 +1,130 @@
-"""Commits of a group for one partition: lost-commit, regressed-commit, zombie-commit."""
+"""Commits of a group for one partition: lost-commit, regressed-commit, zombie-commit.
+
+A committed offset goes back in the order of a log that is a whole history. Without one, times order the commits: those
+that were in flight together may have any order, and one without an answer may have reached the log at any time.
+"""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Final, NamedTuple
 
 import numpy as np
 
-from ackproof.audit.group_log import GroupLog, commit_keys
-from ackproof.audit.group_regress import Observation, Regression, find_by_log, find_by_time
-from ackproof.audit.group_sources import NO_OFFSET, Event, GroupSources
-from ackproof.audit.outputs import FindingsWriter
+from ackproof.audit.group_log import GroupLog, find_commits, value_before
+from ackproof.audit.group_sources import NO_OFFSET, Event, GroupPartition
+from ackproof.audit.planning import GREATEST, LEAST
 from ackproof.ledgers.rows import Bools, Ints, Rows
 from ackproof.rundir.anomalies import Anomaly
-from ackproof.rundir.arrow import text_array
 from ackproof.rundir.groups import CommitResult, LogDecision, MembershipEvent
 from ackproof.rundir.partition import TopicPartition
 
-COMMITTED: Mapping[str, str] = {
-    "member": "i4",
-    "number": "i8",
-    "generation": "i4",
-    "generation_after": "i4",
-    "offset": "i8",
-    "begun_ns": "i8",
-    "done_ns": "i8",
-    "result": "i1",
-    "transaction": "?",
-}
-_FOREVER = int(np.iinfo(np.int64).max)
+COMMITTED: Final[Mapping[str, str]] = {
+    "member": "i4", "number": "i8", "generation": "i4", "generation_after": "i4", "offset": "i8",
+    "begun_ns": "i8", "done_ns": "i8", "result": "i1", "transaction": "?",
+}  # fmt: skip
+_LEFT: Final = -1
 
 
 def audit_commits(
-    sources: GroupSources,
-    place: TopicPartition,
-    rows: Rows,
-    events: Sequence[Event],
-    every_event: Sequence[Event],
-    log: GroupLog,
-    findings: FindingsWriter,
+    of: GroupPartition, rows: Rows, every_event: Sequence[Event], log: GroupLog
 ) -> Counter[str]:
     """Find commits that the coordinator lost, or accepted wrongly. Return numbers of `GroupCounts` by name.
 
-    `rows`: commits of the partition (`COMMITTED`). `events`: of the partition; `every_event`: of all of them. Raises
-    OSError.
+    `rows`: commits of the partition (`COMMITTED`). `every_event`: of all partitions. Raises OSError.
     """
-    accepted = rows.take(np.flatnonzero(rows["result"] == CommitResult.ACCEPTED))
-    if Anomaly.LOST_COMMIT in sources.counted:
-        _find_lost(place, accepted, log.rows(place), findings)
-    if Anomaly.REGRESSED_COMMIT in sources.counted:
-        _find_regressed(sources, place, rows, accepted, events, log, findings)
-    if Anomaly.ZOMBIE_COMMIT in sources.counted:
-        _find_zombies(sources, place, rows, every_event, log, findings)
-    results = [(rows["result"] == result).sum() for result in CommitResult]
-    return Counter(dict(zip(("accepted", "refused", "unknown"), map(int, results), strict=True)))
+    accepted = rows.take(rows["result"] == CommitResult.ACCEPTED)
+    if of.counts(Anomaly.LOST_COMMIT):
+        lost = _find_lost(accepted, log.rows(of.place))
+        _report(of, Anomaly.LOST_COMMIT, accepted, [(commit, ", and no log has it") for commit in lost])
+    if of.counts(Anomaly.REGRESSED_COMMIT):
+        found = _find_regressions(of, rows, accepted, log)
+        _report(of, Anomaly.REGRESSED_COMMIT, accepted, [(commit, f", and {how}") for commit, how in found])
+    if of.counts(Anomaly.ZOMBIE_COMMIT):
+        zombies = dict(_find_zombies(of, rows, every_event, log))
+        _report(of, Anomaly.ZOMBIE_COMMIT, rows, list(zombies.items()))
+    return Counter({result.name.lower(): int((rows["result"] == result).sum()) for result in CommitResult})
 
 
-def _find_lost(place: TopicPartition, accepted: Rows, log: Rows, findings: FindingsWriter) -> None:
-    kept = log.take(np.flatnonzero(~log.flags("removed") & (log["decision"] != LogDecision.ABORTED)))
-    named = kept["member"] >= 0
-    there = _are_in(commit_keys(accepted), commit_keys(kept)[named])
-    there |= _are_in(
-        accepted.ints("offset"), kept.ints("offset")[~named]
-    )  # a commit without metadata may be this one
-    lost = np.flatnonzero(~there)
+def _report(of: GroupPartition, anomaly: Anomaly, rows: Rows, found: Sequence[tuple[int, str]]) -> None:
+    """Add findings about commits. `found`: index in `rows`, and the end of a sentence."""
+    which = np.array([commit for commit, _ in found], np.int64)
     detail = [
-        f"commit {number} of member {member} was accepted, and no log has it"
-        for number, member in zip(
-            accepted["number"][lost].tolist(), accepted["member"][lost].tolist(), strict=True
-        )
+        f"commit {rows['number'][at]} of member {rows['member'][at]} was accepted{end}" for at, end in found
     ]
-    findings.add(place, Anomaly.LOST_COMMIT, accepted, lost, detail=text_array(detail))
+    of.report(anomaly, rows, which, detail)
 
 
-def _find_regressed(
-    sources: GroupSources,
-    place: TopicPartition,
-    rows: Rows,
-    accepted: Rows,
-    events: Sequence[Event],
-    log: GroupLog,
-    findings: FindingsWriter,
-) -> None:
-    told = _list_observations(events) if sources.stable_positions else []
-    if sources.committed is not None:
-        told.append(Observation(_FOREVER, _FOREVER, sources.committed.get(place, NO_OFFSET), -1))
-    resets = [(event.t_ns, event.position) for event in events if event.event == MembershipEvent.RESET]
-    found: list[Regression]
-    if sources.history >= 0:
-        found = find_by_log(accepted, log.effective(place), told, resets)
-    else:
-        unknown = rows.take(np.flatnonzero(rows["result"] == CommitResult.UNKNOWN))
-        others = log.rows(place)
-        others = others.take(np.flatnonzero(~_are_in(commit_keys(others), commit_keys(accepted))))
-        values = np.concatenate([unknown.ints("offset"), _values(others)])
-        begun = np.concatenate([unknown.ints("begun_ns"), np.zeros(len(others), np.int64)])
-        found = find_by_time(accepted, told, resets, (begun, values))
-    if not found:
-        return
-    at = np.array([entry.commit for entry in found], np.int64)
-    members, numbers = accepted["member"][at].tolist(), accepted["number"][at].tolist()
-    detail = [
-        f"commit {number} of member {member} was accepted, and {entry.how}"
-        for entry, member, number in zip(found, members, numbers, strict=True)
-    ]
-    findings.add(place, Anomaly.REGRESSED_COMMIT, accepted, at, detail=text_array(detail))
-
-
-def _are_in(values: Ints, others: Ints) -> Bools:
-    return np.isin(values, others, kind="sort")
-
-
-def _values(log: Rows) -> Ints:
-    values: Ints = np.where(log.flags("removed"), NO_OFFSET, log.ints("offset"))
-    return values
-
-
-def _list_observations(events: Sequence[Event]) -> list[Observation]:
-    """Return what members were told of the committed offset. Each asked after its last assignment."""
-    found: list[Observation] = []
-    assigned: dict[int, int] = {}
-    for event in events:
-        if event.event == MembershipEvent.ASSIGNED:
-            assigned[event.member] = event.t_ns
-        elif event.event == MembershipEvent.POSITION and event.member in assigned:
-            found.append(Observation(assigned[event.member], event.t_ns, event.position, event.member))
-    return found
-
-
-@dataclass(frozen=True)
-class _Accepted:
-    """Commits that the log has, with the generation that each was sent with. `row`: in the ledger."""
-
-    row: Ints
-    position: Ints
-    generation: Ints
+def _find_lost(accepted: Rows, log: Rows) -> list[int]:
+    kept = log.take(log["decision"] != LogDecision.ABORTED)
+    # A commit without metadata may be any commit of its offset.
+    there = np.isin(accepted["offset"], kept["offset"][kept["member"] < 0], kind="sort")
+    writer = find_commits(accepted, kept)
+    there[writer[writer >= 0]] = True
+    lost: list[int] = np.flatnonzero(~there).tolist()
+    return lost
 
 
 def _find_zombies(
-    sources: GroupSources,
-    place: TopicPartition,
-    rows: Rows,
-    events: Sequence[Event],
-    log: GroupLog,
-    findings: FindingsWriter,
-) -> None:
-    found = _join_log(rows, log.effective(place))
-    newest, there = _latest(log.generations, found.position)
-    alive, any_alive = _latest(log.living, found.position)
-    by_members = np.full(len(found.row), sources.consumer_protocol) | (any_alive & (alive > 0))
-    over: dict[int, str] = {}
-    for at in np.flatnonzero(~by_members & there & (found.generation < newest)).tolist():
-        over.setdefault(int(found.row[at]), f"generation {newest[at]} had begun")
-    if by_members.any():
-        _compare_epochs(sources, place, rows, events, log, found, by_members, over)
-    which = np.array(sorted(over), np.int64)
-    generation = dict(zip(found.row.tolist(), found.generation.tolist(), strict=True))
-    detail = [
-        f"commit {number} of member {member} in generation {generation[at]} was accepted after {over[at]}"
-        for at, number, member in zip(
-            which.tolist(), rows["number"][which].tolist(), rows["member"][which].tolist(), strict=True
-        )
-    ]
-    findings.add(place, Anomaly.ZOMBIE_COMMIT, rows, which, detail=text_array(detail))
-
-
-def _join_log(rows: Rows, log: Rows) -> _Accepted:
-    """Return the records of the log that commits in the ledger wrote, where the sent generation is known.
+    of: GroupPartition, rows: Rows, events: Sequence[Event], log: GroupLog
+) -> Iterator[tuple[int, str]]:
+    """Yield commits that the coordinator's rules refuse. `events`: of all partitions.
 
     A plain commit has the newest generation that its member can have sent. A member that joined again during the call
     has a lower one, and shows nothing.
     """
-    log = log.take(np.flatnonzero((log["member"] >= 0) & ~log.flags("removed")))
-    keys = commit_keys(rows)
-    order = np.argsort(keys, kind="stable")
-    at = np.searchsorted(keys[order], wanted := commit_keys(log))
-    at = order[np.minimum(at, len(order) - 1)] if len(order) else np.zeros(len(log), np.int64)
+    records = log.effective(of.place)
+    row = find_commits(rows, records)
     before, after = rows.ints("generation"), rows.ints("generation_after")
-    sent = np.where(rows.flags("transaction"), before, np.where(after >= before, after, -1))
-    kept = (keys[at] == wanted) & (sent[at] >= 0) if len(rows) else np.zeros(len(log), np.bool_)
-    return _Accepted(at[kept], log.ints("log_offset")[kept], sent[at[kept]])
+    sent = np.where(rows.flags("transaction"), before, np.where(after >= before, after, -1))[row]
+    known = (row >= 0) & (sent >= 0)
+    row, sent, position = row[known], sent[known], records.ints("log_offset")[known]
+    newest, living = (value_before(history, position) for history in (log.generations, log.living))
+    # A group may migrate between both protocols.
+    by_epochs = np.full(len(row), of.sources.plan.protocol == "consumer") | (living > 0)
+    found = [
+        (at, f"generation {newest[at]} had begun") for at in np.flatnonzero(~by_epochs & (sent < newest))
+    ]
+    which = np.flatnonzero(by_epochs)
+    over = _find_epochs_over(of, rows, events, log, (row[which], sent[which], position[which]))
+    for at, why in (*found, *((which[at], why) for at, why in over)):
+        yield int(row[at]), f" in generation {sent[at]}, after {why}"
 
 
-def _latest(history: tuple[Ints, Ints], position: Ints) -> tuple[Ints, Bools]:
-    """Return the value before each position, and whether there is one."""
-    at = np.searchsorted(history[0], position) - 1
-    there: Bools = at >= 0
-    if not len(history[0]):
-        return np.zeros(len(position), np.int64), there
-    return history[1][np.maximum(at, 0)], there
-
-
-def _compare_epochs(
-    sources: GroupSources,
-    place: TopicPartition,
+def _find_epochs_over(
+    of: GroupPartition,
     rows: Rows,
     events: Sequence[Event],
     log: GroupLog,
-    found: _Accepted,
-    which: Bools,
-    over: dict[int, str],
-) -> None:
-    """Add commits whose member epoch was over to `over`. `which`: those of groups by KIP-848."""
-    names, name = _name_committers(rows, events)
-    for number, who in enumerate(names):
-        if (epochs := log.members.get(who)) is None:
-            continue
-        own = np.flatnonzero(which & (name[found.row] == number))
-        at = np.searchsorted(np.array(epochs.positions), found.position[own]) - 1
-        epoch = np.array(epochs.epochs)[at]
-        for entry in np.flatnonzero(
-            (at >= 0) & ((epoch == _LEFT) | (found.generation[own] < epoch))
-        ).tolist():
-            row, position = int(found.row[own[entry]]), int(found.position[own[entry]])
-            sent, last = int(found.generation[own[entry]]), int(at[entry])
-            if epochs.epochs[last] == _LEFT:
-                over.setdefault(row, "its member had left")
-            elif not (sources.assignment_epochs and _may_commit(place, who, log, last, position, sent)):
-                over.setdefault(row, f"its member had epoch {epochs.epochs[last]}")
+    sent_commits: tuple[Ints, Ints, Ints],
+) -> Iterator[tuple[int, str]]:
+    """Yield commits whose member epoch was over. A commit counts if its member had one member id during the call.
 
-
-_LEFT = -1
+    `sent_commits`: index in `rows`, epoch, and position in the log."""
+    row, sent, position = sent_commits
+    for member in np.unique(rows["member"][row]).tolist():
+        named = [event for event in events if event.member == member and event.member_id]
+        times, names = [event.t_ns for event in named], ["", *(event.member_id for event in named)]
+        own = np.flatnonzero((rows["member"][row] == member) & (rows["done_ns"][row] >= 0))
+        begin, end = (
+            np.array(names)[np.searchsorted(times, rows[name][row[own]], "right")]
+            for name in ("begun_ns", "done_ns")
+        )
+        for name in sorted(set(names) & log.members.keys()):
+            epochs = log.members[name]
+            mine = own[(begin == name) & (end == name)]
+            last = np.searchsorted([epoch.position for epoch in epochs], position[mine]) - 1
+            epoch = np.array([*(epoch.epoch for epoch in epochs), _LEFT - 1])[last]
+            for which in np.flatnonzero((epoch == _LEFT) | (sent[mine] < epoch)).tolist():
+                at = int(mine[which])
+                if epoch[which] == _LEFT:
+                    yield at, "its member had left"
+                elif not (
+                    of.sources.plan.assignment_epochs
+                    and _may_commit(of.place, name, log, int(last[which]), int(position[at]), int(sent[at]))
+                ):
+                    yield at, f"its member had epoch {epoch[which]}"
 
 
 def _may_commit(
@@ -230,37 +133,170 @@ def _may_commit(
     """Return True if Kafka 4.3 accepts an older epoch: it is not older than the assignment of the partition.
 
     The log does not show partitions that a member has yet to revoke: a partition that it does not have any more counts
-    as its own until another member has it.
+    as its own until another member has it. `number`: of its last record before `position`.
     """
     epochs = log.members[name]
-    if (since := epochs.assigned[number].get(place)) is not None:
-        return since <= sent
-    last = next((at for at in range(number, -1, -1) if place in epochs.assigned[at]), None)
-    if last is None or epochs.assigned[last][place] > sent:
+    last = next((epoch for epoch in epochs[number::-1] if place in epoch.assigned), None)
+    if last is None or last.assigned[place] > sent:
         return False
-    for other, its in log.members.items():
-        if other != name and any(
-            epochs.positions[last] < at < position and place in owned
-            for at, owned in zip(its.positions, its.assigned, strict=True)
-        ):
-            return False
-    return True
+    return last is epochs[number] or not any(
+        last.position < epoch.position < position and place in epoch.assigned
+        for other, its in log.members.items()
+        if other != name
+        for epoch in its
+    )
 
 
-def _name_committers(rows: Rows, events: Sequence[Event]) -> tuple[list[str], Ints]:
-    """Return member ids, and for each commit the number of the id with which it was sent; -1 if the id may have changed
-    meanwhile."""
-    names = sorted({event.member_id for event in events if event.member_id})
-    code = {name: number for number, name in enumerate(names)}
-    found = np.full(len(rows), -1, np.int64)
-    for member in sorted({event.member for event in events}):
-        named = [event for event in events if event.member == member and event.member_id]
-        times = np.array([event.t_ns for event in named], np.int64)
-        codes = np.array([code[event.member_id] for event in named], np.int64)
-        own = np.flatnonzero((rows["member"] == member) & (rows["done_ns"] >= 0))
-        first = np.searchsorted(times, rows["begun_ns"][own], "right") - 1
-        last = np.searchsorted(times, rows["done_ns"][own], "right") - 1
-        known = first >= 0
-        own, first, last = own[known], first[known], last[known]
-        found[own] = np.where(codes[first] == codes[last], codes[first], -1) if len(own) else -1
-    return names, found
+# -- regressed-commit ------------------------------------------------------------------------------------------------
+
+Regression = tuple[int, str]
+"""The index of the accepted commit behind which the offset went back, and how it did."""
+
+
+class _Observation(NamedTuple):
+    """A committed offset as the coordinator answered it at `done_ns`. `begun_ns`: not asked earlier than this.
+    `member`: -1 for the last OffsetFetch."""
+
+    begun_ns: int
+    done_ns: int
+    offset: int
+    member: int
+
+    def __str__(self) -> str:
+        offset = "no offset" if self.offset == NO_OFFSET else str(self.offset)
+        return f"{'the last OffsetFetch' if self.member < 0 else f'member {self.member}'} was told {offset}"
+
+
+def _find_regressions(of: GroupPartition, rows: Rows, accepted: Rows, log: GroupLog) -> list[Regression]:
+    """Return each time that the offset went back. `rows`: all commits of the partition."""
+    sources, place = of.sources, of.place
+    resets = [(event.t_ns, event.position) for event in of.events if event.event == MembershipEvent.RESET]
+    observed: list[_Observation] = []
+    if sources.plan.commit != "transaction" or sources.plan.isolation == "read_committed":
+        observed += _list_observations(of.events)
+    if sources.committed is not None:
+        observed.append(_Observation(GREATEST, GREATEST, sources.committed.get(place, NO_OFFSET), -1))
+    if sources.history >= 0:
+        return _find_by_log(accepted, log.effective(place), observed, resets)
+    unknown = rows.take(rows["result"] == CommitResult.UNKNOWN)
+    others = log.rows(place)
+    others = others.take(find_commits(accepted, others) < 0)
+    offsets = np.concatenate([unknown.ints("offset"), others.ints("offset")])
+    begun = np.concatenate([unknown.ints("begun_ns"), np.zeros(len(others), np.int64)])
+    return list(_find_by_time(accepted, observed, resets, (begun, offsets)))
+
+
+def _list_observations(events: Sequence[Event]) -> Iterator[_Observation]:
+    """Yield the committed offsets that members were told. Each asked after its last assignment."""
+    assigned: dict[int, int] = {}
+    for event in events:
+        if event.event == MembershipEvent.ASSIGNED:
+            assigned[event.member] = event.t_ns
+        elif event.event == MembershipEvent.POSITION and event.member in assigned:
+            yield _Observation(assigned[event.member], event.t_ns, event.position, event.member)
+
+
+def _find_by_log(
+    accepted: Rows, log: Rows, observed: Sequence[_Observation], resets: Sequence[tuple[int, int]]
+) -> list[Regression]:
+    """Return each time that the offset went back. `log`: records in force, in order."""
+    commit, first, offset = _order_commits(accepted, log)
+    if not first.any():
+        return []
+    begun, done = (accepted.ints(name)[commit] for name in ("begun_ns", "done_ns"))
+    begun = np.where(commit >= 0, begun, LEAST)
+    answered = np.flatnonzero(first)
+    asked = np.array([answer.begun_ns for answer in observed], np.int64)
+    found: list[Regression] = []
+    lowest = offset.copy()
+    """The lowest offset that was in force, or told, before the next commit."""
+    for answer, after in zip(observed, _last_before(done[answered], answered, asked).tolist(), strict=True):
+        if after < 0 or answer.offset >= lowest[after]:
+            continue
+        later = (offset[after + 1 :] == answer.offset) & (begun[after + 1 :] <= answer.done_ns)
+        if not later.any():
+            lowest[after] = answer.offset
+            found.append((int(commit[after]), str(answer)))
+    member = accepted["member"][commit]
+    together = (member[1:] == member[:-1]) & (begun[:-1] <= done[1:]) & (begun[1:] <= done[:-1])
+    back = first[1:] & (commit[:-1] >= 0) & (offset[1:] < lowest[:-1]) & ~together
+    for at in np.flatnonzero(back).tolist():
+        if not _is_explained(resets, offset[at + 1], begun[at], begun[at + 1]):
+            how = f"member {member[at + 1]} committed {offset[at + 1]} after it in the log"
+            found.append((int(commit[at]), how))
+    return found
+
+
+def _is_explained(resets: Sequence[tuple[int, int]], offset: int, since: int, until: int) -> bool:
+    return any(since <= t_ns <= until and position <= offset for t_ns, position in resets)
+
+
+def _order_commits(accepted: Rows, log: Rows) -> tuple[Ints, Bools, Ints]:
+    """Return the records in the order of the log: index of the accepted commit (-1 for others); whether it is the first
+    record of that; offset.
+
+    An accepted commit that the log does not have stands behind the last one that had been answered when it began.
+    """
+    commit = find_commits(accepted, log)
+    known = np.flatnonzero(commit >= 0)
+    there, at = np.unique(commit[known], return_index=True)
+    first = np.zeros(len(log), np.bool_)
+    first[known[at]] = True
+    begun, done, offset = (accepted.ints(name) for name in ("begun_ns", "done_ns", "offset"))
+    missing = np.setdiff1d(np.arange(len(accepted)), there)
+    missing = missing[np.argsort(done[missing], kind="stable")]
+    behind = 1 + _last_before(done[there], known[at], begun[missing])
+    return (
+        np.insert(commit, behind, missing),
+        np.insert(first, behind, True),
+        np.insert(log.ints("offset"), behind, offset[missing]),
+    )
+
+
+def _last_before(done: Ints, position: Ints, times: Ints) -> Ints:
+    """Return for each time the greatest position of what was done before; -1 for none."""
+    order = np.argsort(done, kind="stable")
+    greatest = np.concatenate([[-1], np.maximum.accumulate(position[order])])
+    last: Ints = greatest[np.searchsorted(done[order], times)]
+    return last
+
+
+def _find_by_time(
+    accepted: Rows,
+    observed: Sequence[_Observation],
+    resets: Sequence[tuple[int, int]],
+    others: tuple[Ints, Ints],
+) -> Iterator[Regression]:
+    """Yield each time that the offset went back, where the log is no whole history.
+
+    `others`: begin and offset of commits that may be in the log at any time from their begin on.
+    """
+    count = len(accepted)
+    answers = np.array([answer[:3] for answer in observed], np.int64).reshape(-1, 3)
+    begun, done, offset = (
+        np.concatenate([accepted.ints(name), answers[:, column]])
+        for column, name in enumerate(("begun_ns", "done_ns", "offset"))
+    )
+    order = np.argsort(done, kind="stable")
+    by_done, latest = done[order], np.maximum.accumulate(begun[order])
+    before = np.searchsorted(by_done, begun)
+    for at in np.flatnonzero((before > 0) & (offset < offset[order[before - 1]])).tolist():
+        last = order[np.searchsorted(by_done, latest[before[at] - 1]) : before[at]]
+        low = int(last[np.argmin(offset[last])])
+        if offset[low] <= offset[at]:
+            continue
+        together = (begun <= done[at]) & (done >= begun[at])
+        together[[at, *range(count, len(begun))]] = False
+        possible = np.concatenate([offset[together], others[1][others[0] <= done[at]]])
+        if at < count:
+            explained = bool((possible <= offset[at]).any())
+            explained = explained or _is_explained(resets, offset[at], begun[low], begun[at])
+            how = f"member {accepted['member'][at]} committed {offset[at]} after it"
+        else:
+            explained = bool((possible == offset[at]).any())
+            how = str(observed[at - count])
+        if low >= count:  # somebody was told this: name the last commit that is not below it
+            known = np.flatnonzero((accepted["done_ns"] < begun[at]) & (accepted["offset"] >= offset[low]))
+            low = int(known[np.argmax(accepted["done_ns"][known])]) if len(known) else -1
+        if not explained and low >= 0:
+            yield low, how

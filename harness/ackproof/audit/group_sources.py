@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Final, NamedTuple
+from zlib import crc32
 
 import numpy as np
 import pyarrow as pa
 
+from ackproof.audit.outputs import FindingsWriter
+from ackproof.audit.planning import GREATEST, LEAST
 from ackproof.audit.units import AuditTarget
 from ackproof.ledgers.directory import Rejected, RowGroup, describe_unreadable
 from ackproof.ledgers.load import (
@@ -19,19 +23,18 @@ from ackproof.ledgers.load import (
     read_piece,
     split_by_place,
 )
-from ackproof.ledgers.rows import Array, Bools, Ints, Rows, concat_rows
+from ackproof.ledgers.rows import Array, Bools, Ints, Rows, concat_rows, group_starts
 from ackproof.rundir import storage
-from ackproof.rundir.arrow import to_numpy
+from ackproof.rundir.anomalies import Anomaly
+from ackproof.rundir.arrow import text_array, to_arrow, to_numpy
+from ackproof.rundir.groups import GroupPlan, MembershipEvent
 from ackproof.rundir.partition import TopicPartition
 
-NO_OFFSET = -1
-EVERY_SEQ = int(np.iinfo(np.int64).min), int(np.iinfo(np.int64).max)
-
-
-def overlaps(group: RowGroup, key: str, span: tuple[int, int]) -> bool:
-    """Return False if the footer of a row group shows that no value of `key` is in the span, both ends included."""
-    found = group.spans.get(key)
-    return found is None or (found[0] <= span[1] and found[1] >= span[0])
+NO_OFFSET: Final = -1
+EVERY_SEQ: Final = LEAST, GREATEST
+RECORD: Final = {"offset": "i8", "producer": "i4", "seq": "i8"}
+COPY: Final = {**RECORD, "partition": "i4"}
+_TEXTS: Final = frozenset({"group", "topic", "event", "member_id", "why", "record", "error"})
 
 
 @dataclass(frozen=True)
@@ -42,56 +45,53 @@ class GroupPart:
     path: str
     groups: tuple[RowGroup, ...]
 
-    @property
-    def rows(self) -> int:
-        return sum(group.rows for group in self.groups)
-
 
 @dataclass(frozen=True)
 class PlaceSet:
-    """Partitions of one unit. One that no unit of the group knows from footers belongs to the unit with `others`."""
+    """Set `number` of `count` disjoint sets of partitions, which together have all."""
 
-    own: frozenset[TopicPartition]
-    known: frozenset[TopicPartition]
-    others: bool
+    number: int = 0
+    count: int = 1
 
     def __contains__(self, place: TopicPartition) -> bool:
-        return place in self.own or (self.others and place not in self.known)
+        return (crc32(place.topic.encode()) + place.partition) % self.count == self.number
 
     def may_have(self, group: RowGroup) -> bool:
         """Return False if the footer of a row group shows that it has none of these partitions."""
         span = group.spans.get("partition") if group.partition is None else (group.partition, group.partition)
-        if group.topic is None or span is None or span[1] - span[0] >= WIDEST:
+        if group.topic is None or span is None or span[1] - span[0] >= self.count:
             return True
         return any(TopicPartition(group.topic, number) in self for number in range(span[0], span[1] + 1))
 
 
-WIDEST = 10_000
-"""Most partitions of a row group that are looked at one by one."""
-ALL_PLACES = PlaceSet(frozenset(), frozenset(), others=True)
+ALL_PLACES: Final = PlaceSet()
+
+
+class Event(NamedTuple):
+    """A row of the membership ledger. `position`: as the column `offset`."""
+
+    t_ns: int
+    member: int
+    event: str
+    member_id: str
+    place: TopicPartition
+    from_offset: int
+    position: int
 
 
 @dataclass(frozen=True)
 class GroupSources:
-    """What the audit knows of one group before it reads rows.
+    """Files and facts of one group, known before its rows are read.
 
-    `committed`: offsets at rest; None: no answer. `history`: node whose log of `__consumer_offsets` is a whole
-    history; -1: none. `counted`: classes that can be counted.
+    `number`: position among the groups of the run, which names files. `committed`: offsets at rest; None: no answer.
+    `history`: node whose log of `__consumer_offsets` is a whole history; -1: none. `counted`: classes that can be
+    counted. `finals`: row groups of the final read of its input.
     """
 
     target: AuditTarget
-    group: str
+    plan: GroupPlan
     number: int
-    """Position among the groups of the run, which names files."""
-    counted: frozenset[str]
-    topics: frozenset[str] = frozenset()
-    committed_read: bool = False
-    transactional: bool = False
-    output_topic: str = ""
-    stable_positions: bool = True
-    """False if members may be told offsets that an ended transaction has just replaced."""
-    consumer_protocol: bool = False
-    assignment_epochs: bool = False
+    counted: frozenset[str] = frozenset()
     committed: Mapping[TopicPartition, int] | None = None
     history: int = -1
     deliveries: tuple[GroupPart, ...] = ()
@@ -100,46 +100,33 @@ class GroupSources:
     log: tuple[GroupPart, ...] = ()
     output: tuple[GroupPart, ...] = ()
     finals: tuple[Piece, ...] = ()
-    """Row groups of the final read of its input."""
 
     def final_rows(
         self, places: PlaceSet = ALL_PLACES, seqs: tuple[int, int] = EVERY_SEQ
     ) -> dict[TopicPartition, Rows]:
-        """Return the records that are there, ascending by offset: producer, seq and offset by partition. `seqs`: least
-        and greatest. Raises `UnreadablePart`, `UntrustedStatistics` and `Rejected`."""
-        wanted = "committed" if self.committed_read else "final"
+        """Return the records that are there, by partition: `RECORD`, one row per offset, ascending. `seqs`: least and
+        greatest. Raises `UnreadablePart`, `UntrustedStatistics` and `Rejected`."""
+        wanted = "committed" if self.plan.committed_read else "final"
         found: dict[TopicPartition, list[Rows]] = defaultdict(list)
         for piece in self.finals:
             groups = tuple(
-                group for group in piece.groups if places.may_have(group) and overlaps(group, "seq", seqs)
+                group for group in piece.groups if places.may_have(group) and _overlaps(group, seqs)
             )
-            for stream, place, rows in read_piece(replace(piece, groups=groups), _NEEDED):
-                if stream == wanted and place.topic in self.topics and place in places:
-                    kept = rows.flags("intact")
-                    if seqs != EVERY_SEQ:
-                        kept = kept & (rows["seq"] >= seqs[0]) & (rows["seq"] <= seqs[1])
-                    few = rows.select(_RECORD)
-                    found[place].append(few if kept.all() else few.take(kept))
-        return {place: _distinct_offsets(concat_rows(pieces, _RECORD)) for place, pieces in found.items()}
+            for stream, place, rows in read_piece(replace(piece, groups=groups), {*RECORD, "intact"}):
+                if stream == wanted and place.topic in self.plan.topics and place in places:
+                    kept = rows.flags("intact") & _are_within(rows, seqs)
+                    found[place].append(rows.select(RECORD, None if kept.all() else kept))
+        return {place: _distinct_offsets(concat_rows(pieces, RECORD)) for place, pieces in found.items()}
 
-    def output_rows(self, columns: Mapping[str, str], seqs: tuple[int, int]) -> dict[TopicPartition, Rows]:
-        """Return the output by partition. `columns`: numpy type of each. `seqs`: least and greatest. Raises as
-        `final_rows` does."""
-        found: dict[TopicPartition, list[Rows]] = defaultdict(list)
+    def output_rows(self, seqs: tuple[int, int]) -> Rows:
+        """Return the output: `COPY`. `seqs`: least and greatest. Raises as `final_rows` does."""
+        found: list[Rows] = []
         for part in self.output:
-            kept = tuple(group for group in part.groups if overlaps(group, "seq", seqs))
-            for _, batch in read_part(replace(part, groups=kept), ["partition", *columns]):
-                numbers = {name: to_numpy(batch[name]).astype(type_) for name, type_ in columns.items()}
-                which = (numbers["seq"] >= seqs[0]) & (numbers["seq"] <= seqs[1])
-                if not which.any():
-                    continue
-                numbers = {name: column[which] for name, column in numbers.items()}
-                partition = to_numpy(batch["partition"])[which]
-                for place, rows in split_by_place(
-                    numbers, [self.output_topic], np.zeros(len(partition), np.int64), partition
-                ):
-                    found[place].append(rows)
-        return {place: concat_rows(pieces, columns) for place, pieces in found.items()}
+            kept = tuple(group for group in part.groups if _overlaps(group, seqs))
+            for _, batch in _read_part(replace(part, groups=kept), list(COPY)):
+                rows = Rows(_to_columns(batch, COPY), len(batch))
+                found.append(rows.take(_are_within(rows, seqs)))
+        return concat_rows(found, COPY)
 
     def rows_by_place(
         self, parts: Sequence[GroupPart], columns: Mapping[str, str], places: PlaceSet
@@ -147,42 +134,74 @@ class GroupSources:
         """Return rows of the group by partition, in the order of the parts. `columns`: numpy type of each. Raises
         `UnreadablePart`, `UntrustedStatistics` and `Rejected`."""
         found: dict[TopicPartition, list[Rows]] = defaultdict(list)
-        for table in self.tables(parts, columns, places):
-            topics, topic = distinct_strings(table["topic"])
-            partition = to_numpy(table["partition"])
-            numbers = {
-                name: to_numpy(table[name]).astype(type_, copy=False) for name, type_ in columns.items()
-            }
-            for place, rows in split_by_place(numbers, topics, topic, partition):
-                if place in places:
-                    found[place].append(rows)
+        for batch in self.batches(parts, columns, places):
+            for place, rows in split_rows(batch, columns, places):
+                found[place].append(rows)
         return {place: concat_rows(pieces, columns) for place, pieces in found.items()}
 
-    def tables(
-        self, parts: Sequence[GroupPart], columns: Sequence[str] | Mapping[str, str], places: PlaceSet
+    def batches(
+        self, parts: Sequence[GroupPart], columns: Iterable[str], places: PlaceSet = ALL_PLACES
     ) -> Iterator[pa.RecordBatch]:
         """Yield the rows of the group in row groups that may be of these partitions: `columns`, topic and partition.
         No batch is empty. Raises `UnreadablePart`, `UntrustedStatistics` and `Rejected`."""
         names = list(dict.fromkeys(["group", "topic", "partition", *columns]))
         for part in parts:
-            for group, batch in read_part(part, names, places):
-                words, code = distinct_strings(batch["group"])
-                mine = code == (words.index(self.group) if self.group in words else -1)
-                if not mine.any():
-                    continue
-                kept = batch if mine.all() else pick(batch, mine)
-                span, partition = group.spans.get("partition"), to_numpy(kept["partition"])
-                topics, topic = distinct_strings(kept["topic"])
-                if span and (partition.min() < span[0] or partition.max() > span[1]):
-                    raise UntrustedStatistics(part.path)
-                if group.topic is not None and any(
-                    word != group.topic and (topic == number).any() for number, word in enumerate(topics)
+            for group, batch in _read_part(part, names, places):
+                span, partition = group.spans.get("partition"), to_numpy(batch["partition"])
+                if (span and (partition.min() < span[0] or partition.max() > span[1])) or (
+                    group.topic is not None and batch["topic"].unique().to_pylist() != [group.topic]
                 ):
                     raise UntrustedStatistics(part.path)
-                yield kept
+                mine = are_text(batch["group"], self.plan.group)
+                if mine.any():
+                    yield pick(batch, mine)
+
+    def read_events(self) -> list[Event]:
+        """Return the rows of the membership ledger, by time. Raises as `batches` does."""
+        names = ("t_ns", "member", "event", "member_id", "topic", "partition", "from_offset", "offset")
+        found = [
+            Event(t_ns, member, event, member_id, TopicPartition(topic, partition), from_offset, offset)
+            for batch in self.batches(self.membership, names)
+            for t_ns, member, event, member_id, topic, partition, from_offset, offset in zip(
+                *(batch[name].to_pylist() for name in names), strict=True
+            )
+        ]
+        return sorted(found, key=lambda event: event.t_ns)
 
 
-def read_part(
+@dataclass(frozen=True)
+class GroupPartition:
+    """A partition of the input or output of a group under audit. `events`: of the partition, and those without one, by
+    time."""
+
+    sources: GroupSources
+    place: TopicPartition
+    events: Sequence[Event]
+    findings: FindingsWriter
+
+    @property
+    def committed(self) -> int:
+        """Committed offset of the group at rest; 0 without one."""
+        return (self.sources.committed or {}).get(self.place, 0)
+
+    def counts(self, anomaly: Anomaly) -> bool:
+        return anomaly in self.sources.counted
+
+    def report(self, anomaly: Anomaly, rows: Rows, which: Ints, detail: list[str] | pa.Array | str) -> None:
+        """Add findings: the rows at the indices `which`. `detail`: a text for all, or one for each. Raises OSError."""
+        texts = text_array(detail) if isinstance(detail, list) else detail
+        self.findings.add(self.place, anomaly, rows, which, detail=texts)
+
+    def find_passed(self, offset: Ints) -> Bools:
+        """Return True for each offset that a reset passed over."""
+        passed = np.zeros(len(offset), np.bool_)
+        for event in self.events:
+            if event.event == MembershipEvent.RESET:
+                passed |= (offset >= event.from_offset) & (offset < event.position)
+        return passed
+
+
+def _read_part(
     part: GroupPart, names: Sequence[str], places: PlaceSet = ALL_PLACES
 ) -> Iterator[tuple[RowGroup, pa.RecordBatch]]:
     """Yield row groups that may be of these partitions, each with its rows as one batch that is not empty. Texts are
@@ -195,89 +214,73 @@ def read_part(
         with storage.open_parquet(part.path, read_dictionary=texts, pre_buffer=False) as file:
             for group in wanted:
                 table = file.read_row_group(group.number, columns=list(names), use_threads=False)
-                for name in table.column_names:
-                    if table[name].null_count:
-                        raise Rejected(f"{part.path}: column {name} has a null")
+                if nulls := [name for name in table.column_names if table[name].null_count]:
+                    raise Rejected(f"{part.path}: column {nulls[0]} has a null")
                 (batch,) = table.unify_dictionaries().combine_chunks().to_batches()
                 yield group, batch
     except (OSError, KeyError, pa.ArrowException) as error:
         raise UnreadablePart(part.path, describe_unreadable(error)) from error
 
 
+def split_rows(
+    batch: pa.RecordBatch, columns: Mapping[str, str], places: PlaceSet
+) -> Iterator[tuple[TopicPartition, Rows]]:
+    """Yield the rows of each of these partitions. `columns`: numpy type of each."""
+    if len(batch):
+        topics, topic = distinct_strings(batch["topic"])
+        found = split_by_place(_to_columns(batch, columns), topics, topic, to_numpy(batch["partition"]))
+        yield from ((place, rows) for place, rows in found if place in places)
+
+
 def pick(batch: pa.RecordBatch, which: Bools) -> pa.RecordBatch:
     """Return the rows where `which` is True."""
-    return batch.filter(pa.Array.from_buffers(
-        pa.bool_(), len(which), [None, pa.py_buffer(np.packbits(which, bitorder="little"))]
-    ))  # fmt: skip
+    return batch if which.all() else batch.filter(to_arrow(which))
 
 
-_TEXTS = frozenset({"group", "topic", "event", "member_id", "why", "record", "error"})
-_RECORD = {"offset": "i8", "producer": "i4", "seq": "i8"}
-_NEEDED = frozenset({*_RECORD, "intact"})
+def are_text(column: pa.Array, wanted: str) -> Bools:
+    """Return True for each row whose text is `wanted`."""
+    words, code = distinct_strings(column)
+    same: Bools = code == (words.index(wanted) if wanted in words else -1)
+    return same
+
+
+def find_values(ascending: Ints, wanted: Ints) -> tuple[Ints, Bools]:
+    """Return for each wanted value its position, and whether it is there. `ascending`: distinct values. The position
+    of a value that is not there is any."""
+    length = len(ascending)
+    if not length:
+        return np.zeros(len(wanted), np.int64), np.zeros(len(wanted), np.bool_)
+    first = int(ascending[0])
+    if int(ascending[-1]) - first + 1 == length:  # no gap
+        at = wanted - first
+        there: Bools = (at >= 0) & (at < length)
+        return np.where(there, at, 0), there
+    at = np.minimum(np.searchsorted(ascending, wanted), length - 1).astype(np.int64)
+    there = ascending[at] == wanted
+    return at, there
+
+
+def join_keys(rows: Rows, first: str, second: str) -> Ints:
+    """Return one number for each pair of the columns: below 2^23, and from -1 to 2^40 - 2."""
+    return (rows.ints(first) << 40) | (rows.ints(second) & ((1 << 40) - 1))
+
+
+def _to_columns(batch: pa.RecordBatch, columns: Mapping[str, str]) -> dict[str, Array]:
+    return {name: to_numpy(batch[name]).astype(type_, copy=False) for name, type_ in columns.items()}
+
+
+def _overlaps(group: RowGroup, seqs: tuple[int, int]) -> bool:
+    least, greatest = group.spans.get("seq", EVERY_SEQ)
+    return least <= seqs[1] and greatest >= seqs[0]
+
+
+def _are_within(rows: Rows, seqs: tuple[int, int]) -> Bools:
+    within: Bools = (rows["seq"] >= seqs[0]) & (rows["seq"] <= seqs[1])
+    return within
 
 
 def _distinct_offsets(rows: Rows) -> Rows:
     """Return one row per offset, ascending. A reader that starts again reads the same records."""
     rows = rows.sorted_by("offset")
-    offset = rows["offset"]
-    if len(rows) < 2 or bool((offset[1:] > offset[:-1]).all()):
-        return rows
-    return rows.take(np.concatenate(([True], offset[1:] != offset[:-1])))
-
-
-@dataclass(frozen=True)
-class Places:
-    """Positions of offsets among those of records, ascending and distinct."""
-
-    offset: Ints
-
-    def find(self, offset: Ints) -> tuple[Ints, Bools]:
-        """Return for each offset its position, and whether it is there. Where it is not, the position is any."""
-        length = len(self.offset)
-        if not length:
-            return np.zeros(len(offset), np.int64), np.zeros(len(offset), np.bool_)
-        first = int(self.offset[0])
-        if int(self.offset[-1]) - first + 1 == length:  # no gap
-            at = offset - first
-            there: Bools = (at >= 0) & (at < length)
-            return np.where(there, at, 0), there
-        at = np.minimum(np.searchsorted(self.offset, offset), length - 1).astype(np.int64)
-        same: Bools = self.offset[at] == offset
-        return at, same
-
-
-@dataclass(frozen=True)
-class Event:
-    """A row of the membership ledger. `position`: as the column `offset`."""
-
-    member: int
-    event: str
-    member_id: str
-    place: TopicPartition
-    from_offset: int
-    position: int
-    t_ns: int
-
-
-_EVENT = ("member", "event", "member_id", "from_offset", "offset", "t_ns")
-
-
-def read_events(sources: GroupSources, places: PlaceSet) -> list[Event]:
-    """Return the membership rows of these partitions and those without a partition, by time. Raises as
-    `GroupSources.tables` does."""
-    found: list[Event] = []
-    for batch in sources.tables(sources.membership, _EVENT, ALL_PLACES):
-        columns = [batch[name].to_pylist() for name in ("topic", "partition", *_EVENT)]
-        for topic, partition, member, event, member_id, from_offset, offset, t_ns in zip(
-            *columns, strict=True
-        ):
-            place = TopicPartition(topic, partition)
-            if partition < 0 or place in places:
-                found.append(Event(member, event, member_id, place, from_offset, offset, t_ns))
-    return sorted(found, key=lambda event: event.t_ns)
-
-
-def number_words(words: Sequence[str], wanted: str, code: Array) -> Bools:
-    """Return True for each row whose text is `wanted`. `words`, `code`: of `distinct_strings`."""
-    result: Bools = code == (words.index(wanted) if wanted in words else -1)
-    return result
+    first = group_starts([rows["offset"]])
+    return rows if len(first) == len(rows) else rows.take(first)

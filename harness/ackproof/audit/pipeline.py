@@ -355,7 +355,10 @@ def _conclude(planned: _PlannedDirectory) -> None:
         counts = tuple(group.count(planned.counted) for group in planned.groups)
         for of_group in counts:
             planned.counted.counts.update(of_group.counts)
-        file = results.build_audit_file(planned.counted, reasons, planned.ledger.digests)
+        digests = dict(planned.ledger.digests)
+        for group in planned.groups:
+            digests |= group.digests
+        file = results.build_audit_file(planned.counted, reasons, digests)
         sums = sum_windows(planned.windows, planned.ledger, planned.counted.counts[SPARED])
         file = results.publish(
             job.outputs, planned.counted, file.model_copy(update={"deleted": sums, "groups": counts})

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
-from typing import Final
+from functools import cached_property, partial
+from pathlib import Path
+from typing import Any, Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -28,14 +29,16 @@ from ackproof.judge.checks.committed import (
 )
 from ackproof.judge.checks.service import why_unread
 from ackproof.judge.facts import Facts
-from ackproof.judge.opinion import Opinion, breaks, stays_open
+from ackproof.judge.opinion import Opinion, Says
 from ackproof.rundir import storage
 from ackproof.rundir.anomalies import TABLE, Anomaly, count_text
+from ackproof.rundir.arrow import group_rows
 from ackproof.rundir.committed import OFFSETS_TOPIC
 from ackproof.rundir.documents import ClassJudgement, GroupCounts
 from ackproof.rundir.groups import (
     COMMITS,
     MEMBERSHIP,
+    OFFSETS_LOG,
     CommitResult,
     GroupEnd,
     LogDecision,
@@ -48,6 +51,7 @@ from ackproof.rundir.partition import TopicPartition
 from ackproof.rundir.schema import GROUP_FINDINGS
 
 _SAMPLES: Final = 3
+_EVERY: Final = pc.scalar(True)
 _FORGERS: Final = frozenset({"answer_request"})
 """Kinds of faults that answer requests in the place of a broker: an accepted commit may never have reached one."""
 _FORBIDDEN: Final = {Chance.IMPOSSIBLE: True, Chance.POSSIBLE: False, Chance.UNKNOWN: None}
@@ -71,18 +75,12 @@ class GroupFacts:
         return tuple(topic for topic in found if topic in known) or tuple(known)
 
     @cached_property
-    def run_ns(self) -> int:
-        return max((event.t_ns for event in self.facts.events), default=0)
-
-    @cached_property
     def conditions(self) -> Mapping[Condition, str]:
         """Conditions that hold for all classes, each with its cause in words; '' if that needs no words.
 
         Raises OSError or ArrowException if a ledger cannot be read.
         """
         case = self.facts.case
-        release = self.spec.client.release_for(case.experiment.cluster.kafka)
-        found = conditions_of(self.spec, release)
         members = self.facts.groups.members if self.facts.groups is not None else ()
         killed = [one.client for one in members if one.group == self.name and one.killed]
         offsets, unsure = self._durability()
@@ -94,7 +92,7 @@ class GroupFacts:
             Condition.OFFSETS: offsets,
             Condition.UNSURE: unsure,
         }
-        return found | {condition: why for condition, why in causes.items() if why}
+        return conditions_of(self.spec) | {condition: why for condition, why in causes.items() if why}
 
     def conditions_for(self, anomaly: str) -> Mapping[Condition, str]:
         """Return the conditions that hold for a class with findings: those of `conditions`, and those that the
@@ -103,37 +101,42 @@ class GroupFacts:
         if outsiders := self._outsiders:
             member, number = min(outsiders)
             more[Condition.OUTSIDER] = f"commit {number} of member g{member}"
-        resets = self.resets
-        if anomaly in (Anomaly.REDELIVERED, Anomaly.DOUBLED_OUTPUT):
-            back = resets.filter(pc.field("offset") < pc.field("from_offset"))
-            if len(back):
-                more[Condition.RESET] = _describe_reset(back)
+        resets = self.events(MembershipEvent.RESET).to_pylist()
+        back = [row for row in resets if row["offset"] < row["from_offset"]]
+        if back and anomaly in (Anomaly.REDELIVERED, Anomaly.DOUBLED_OUTPUT):
+            more[Condition.RESET] = _describe_reset(back[0])
         if anomaly == Anomaly.SKIPPED_BY_RESET and Condition.INPUT not in self.conditions:
-            forward = resets.filter(pc.field("offset") > pc.field("from_offset"))
-            within = [row for row in forward.to_pylist() if self._is_in_log(row)]
-            if within:
-                more[Condition.IN_LOG] = _describe_reset(pa.Table.from_pylist(within, schema=MEMBERSHIP))
+            forward = [row for row in resets if row["offset"] > row["from_offset"] and self._is_in_log(row)]
+            if forward:
+                more[Condition.IN_LOG] = _describe_reset(forward[0])
         if anomaly == Anomaly.REGRESSED_COMMIT:
             more |= self._explained_regressions()
         return {**self.conditions, **more}
 
     def find_samples(self, anomaly: str) -> pa.Table:
         """Return the findings of a class in this group, as `GROUP_FINDINGS`. Raises OSError, ArrowException."""
-        wanted = (pc.field("class") == anomaly) & (pc.field("group") == self.name)
-        paths = self.facts.run.finding_parts
-        return storage.read_rows(paths, GROUP_FINDINGS.names, wanted, GROUP_FINDINGS)
+        return self._read(self.facts.run.finding_parts, GROUP_FINDINGS, pc.field("class") == anomaly)
 
-    @cached_property
-    def resets(self) -> pa.Table:
-        """Resets of members' positions, as `MEMBERSHIP`."""
-        wanted = (pc.field("event") == MembershipEvent.RESET.value) & (pc.field("group") == self.name)
-        return storage.read_rows(parts(self.facts.run.membership), MEMBERSHIP.names, wanted, MEMBERSHIP)
+    def events(self, event: MembershipEvent) -> pa.Table:
+        """Return the events of one kind, as `MEMBERSHIP`. Raises OSError or ArrowException."""
+        return self._read(parts(self.facts.run.membership), MEMBERSHIP, pc.field("event") == event.value)
 
     @cached_property
     def commits(self) -> pa.Table:
         """Commits of members, as `COMMITS`. Raises OSError or ArrowException."""
-        wanted = pc.field("group") == self.name
-        return storage.read_rows(parts(self.facts.run.commits_ledger), COMMITS.names, wanted, COMMITS)
+        return self._read(parts(self.facts.run.commits_ledger), COMMITS)
+
+    def read_log(self, wanted: pc.Expression = _EVERY) -> pa.Table:
+        """Return the offsets in force in the logs of `__consumer_offsets`, as `OFFSETS_LOG`, by node and log offset;
+        none without the file. Raises OSError or ArrowException."""
+        path = self.facts.run.offsets_log
+        kinds = [OffsetsRecord.COMMIT.value, OffsetsRecord.REMOVED.value]
+        wanted &= pc.field("record").isin(kinds) & (pc.field("decision") == int(LogDecision.IN_FORCE))
+        rows = self._read([path] if path.exists() else [], OFFSETS_LOG, wanted)
+        return rows.sort_by([("node", "ascending"), ("log_offset", "ascending")])
+
+    def _read(self, paths: Sequence[Path], schema: pa.Schema, wanted: pc.Expression = _EVERY) -> pa.Table:
+        return storage.read_rows(paths, schema.names, wanted & (pc.field("group") == self.name), schema)
 
     @cached_property
     def _outsiders(self) -> set[tuple[int, int]]:
@@ -142,10 +145,10 @@ class GroupFacts:
         A library that was thrown out forgets member and generation before it tells the application, and sends neither
         (librdkafka: rd_kafka_cgrp_set_member_id).
         """
-        result, before, after = (pc.field(name) for name in ("result", "generation", "generation_after"))
-        accepted = result == int(CommitResult.ACCEPTED)
-        sent = (before < 0) & (result != int(CommitResult.REFUSED))
-        return _committers(self.commits.filter(sent | (accepted & (after < 0))))
+        result = pc.field("result")
+        sent = (pc.field("generation") < 0) & (result != int(CommitResult.REFUSED))
+        answered = (pc.field("generation_after") < 0) & (result == int(CommitResult.ACCEPTED))
+        return _committers(self.commits.filter(sent | answered))
 
     def _operator(self) -> str:
         for fault in self.facts.case.faults:
@@ -170,22 +173,23 @@ class GroupFacts:
     def _durability(self) -> tuple[str, str]:
         """Return why the offsets topic may lose commits, and why it is not known whether it may."""
         case, partition = self.facts.case, self.end.committed.partition
-        if why := why_losable_by_settings(self.facts, partition) or why_expired(case, self.run_ns):
+        run_ns = max((event.t_ns for event in self.facts.events), default=0)
+        if why := why_losable_by_settings(self.facts, partition) or why_expired(case, run_ns):
             return why, ""
         if forger := next((fault for fault in case.faults if fault.kind in _FORGERS), None):
             return "", f"fault {forger.number} ({forger.kind}) answers requests"
-        touched = why_logs_touched(case, self.run_ns)
+        touched = why_logs_touched(case, run_ns)
         lives = self.facts.metadata_log.states.get(TopicPartition(OFFSETS_TOPIC, partition))
         if touched and lives and len(lives[-1][-1].replicas) == 1:
             return f"{touched}, and {OFFSETS_TOPIC}/{partition} has one replica", ""
         return "", touched or why_elections_unknown(self.facts, partition)
 
-    def _is_in_log(self, row: Mapping[str, object]) -> bool:
+    def _is_in_log(self, row: Mapping[str, Any]) -> bool:
         reads = self.facts.final_read.partitions if self.facts.final_read is not None else ()
-        old, place = row["from_offset"], (row["topic"], row["partition"])
-        assert isinstance(old, int)
-        return old >= 0 and any(
-            (read.topic, read.partition) == place and read.start <= old < read.end for read in reads
+        return any(
+            (read.topic, read.partition) == (row["topic"], row["partition"])
+            and max(read.start, 0) <= row["from_offset"] < read.end
+            for read in reads
         )
 
     def _explained_regressions(self) -> dict[Condition, str]:
@@ -194,56 +198,40 @@ class GroupFacts:
         A client library repeats a commit whose answer it did not get, and OffsetCommit has no sequence number: the
         first copy, or a commit without an answer, may be applied after later ones (shown: coordinator paused 3 s).
         """
-        found = self.find_samples(Anomaly.REGRESSED_COMMIT)
-        places = {
-            TopicPartition(topic, partition)
-            for topic, partition in zip(
-                found["topic"].to_pylist(), found["partition"].to_pylist(), strict=True
-            )
-        }
-        loose, lowered = self._lowered(places)
-        moved = why_stale(self.facts, self.end.committed.partition) if self._has_log else ""
-        if places and all(place in loose or (moved and place not in lowered) for place in places):
-            if loose:
-                place = min(loose)
-                return {Condition.REPEATED: f"{place}: offset {loose[place]} was applied late"}
-            return {Condition.STALE: moved}
-        return {}
+        found = self.find_samples(Anomaly.REGRESSED_COMMIT).group_by(["topic", "partition"]).aggregate([])
+        places = {TopicPartition(row["topic"], row["partition"]) for row in found.to_pylist()}
+        late, lowered = self._find_lowered()
+        partition = TopicPartition(OFFSETS_TOPIC, self.end.committed.partition)
+        moved = ""
+        if partition in self.facts.metadata_log.states and self.facts.run.offsets_log.exists():
+            moved = why_stale(self.facts, partition.partition)
+        if not all(place in late or (moved and place not in lowered) for place in places):
+            return {}
+        if explained := sorted(places & late.keys()):
+            place = explained[0]
+            return {Condition.REPEATED: f"{place}: offset {late[place]} was applied late"}
+        return {Condition.STALE: moved} if places else {}
 
-    @property
-    def _has_log(self) -> bool:
-        place = TopicPartition(OFFSETS_TOPIC, self.end.committed.partition)
-        return place in self.facts.metadata_log.states and self.facts.run.offsets_log.exists()
-
-    def _lowered(self, places: set[TopicPartition]) -> tuple[dict[TopicPartition, int], set[TopicPartition]]:
+    def _find_lowered(self) -> tuple[dict[TopicPartition, int], set[TopicPartition]]:
         """Return the partitions where a commit that nothing fences lowered the offset in the log, with that offset,
         and those where anything did."""
-        loose: dict[TopicPartition, int] = {}
+        late: dict[TopicPartition, int] = {}
         lowered: set[TopicPartition] = set()
-        if not self.facts.run.offsets_log.exists():
-            return loose, lowered
-        unknown = self.commits.filter(pc.field("result") == int(CommitResult.UNKNOWN))
-        unfenced = _committers(unknown) | self._outsiders
-        columns = ["node", "log_offset", "record", "topic", "partition", "offset", "member", "number"]
-        wanted = (pc.field("group") == self.name) & (pc.field("decision") == int(LogDecision.IN_FORCE))
-        rows = storage.read_rows([self.facts.run.offsets_log], columns, wanted)
-        last: dict[tuple[int, TopicPartition], int] = {}
-        seen: set[tuple[int, TopicPartition, int, int]] = set()
-        for row in rows.sort_by([("node", "ascending"), ("log_offset", "ascending")]).to_pylist():
-            place, node = TopicPartition(row["topic"], row["partition"]), row["node"]
-            if place not in places:
-                continue
-            if row["record"] != OffsetsRecord.COMMIT:
-                last.pop((node, place), None)
-                continue
-            who = (node, place, row["member"], row["number"])
-            if row["offset"] < last.get((node, place), -1):
-                lowered.add(place)
-                if row["member"] >= 0 and (who in seen or who[2:] in unfenced):
-                    loose[place] = row["offset"]
-            last[node, place] = row["offset"]
-            seen.add(who)
-        return loose, lowered
+        unfenced = self._outsiders | _committers(
+            self.commits.filter(pc.field("result") == int(CommitResult.UNKNOWN))
+        )
+        key = ["node", "topic", "partition"]
+        for (_, topic, partition), rows in group_rows(self.read_log(), key).items():
+            place, last, seen = TopicPartition(str(topic), int(str(partition))), -1, set()
+            columns = (rows[name].to_pylist() for name in ("offset", "member", "number"))
+            for offset, member, number in zip(*columns, strict=True):
+                if 0 <= offset < last:
+                    lowered.add(place)
+                    if member >= 0 and ((member, number) in seen or (member, number) in unfenced):
+                        late[place] = offset
+                last = offset
+                seen.add((member, number))
+        return late, lowered
 
 
 def read_groups(facts: Facts) -> list[GroupFacts]:
@@ -334,30 +322,25 @@ def combine(anomaly: str, count: int, judged: Sequence[GroupJudgement]) -> Class
         chance = Chance.UNKNOWN if count else ""
         return ClassJudgement(anomaly=anomaly, count=count, forbidden=None, why=why, predicted=chance)
     worst = max(mine, key=lambda one: GRAVEST_FIRST.index(one.ruling.chance)).ruling
-    forbidden = _FORBIDDEN[worst.chance]
-    predicted = worst.predicted or ""
+    forbidden, predicted = _FORBIDDEN[worst.chance], worst.predicted or ""
     if count > sum(one.count for one in judged) and forbidden is not True:
         forbidden, predicted = None, Chance.UNKNOWN
-    words = [
-        f"{one.text}: {one.ruling.why}" if one.count else f"group {one.group}: {one.ruling.why}"
-        for one in mine
-    ]
-    return ClassJudgement(
-        anomaly=anomaly, count=count, forbidden=forbidden, why="; ".join(words), predicted=predicted
-    )
+    why = "; ".join(f"{one.text if one.count else f'group {one.group}'}: {one.ruling.why}" for one in mine)
+    return ClassJudgement(anomaly=anomaly, count=count, forbidden=forbidden, why=why, predicted=predicted)
 
 
 def opinions_on_groups(judged: Iterable[GroupJudgement]) -> Iterator[Opinion]:
     """Yield an opinion of kind `breaks` for each group and class with findings that is forbidden, and of kind `open`
     for each that is neither forbidden nor allowed."""
     for one in judged:
-        numbers = {"count": one.count}
-        if one.count and one.ruling.chance is Chance.IMPOSSIBLE:
+        if not one.count:
+            continue
+        how = partial(Opinion, subject=one.anomaly, numbers={"count": one.count})
+        if one.ruling.chance is Chance.IMPOSSIBLE:
             text, proven = f"{one.text}. Forbidden: {one.ruling.why}", TABLE[one.anomaly].proves
-            yield breaks(text, proven=proven, subject=one.anomaly, numbers=numbers)
-        elif one.count and one.ruling.chance is Chance.UNKNOWN:
-            text = f"{one.text}. Neither forbidden nor allowed: {one.ruling.why}"
-            yield stays_open(text, subject=one.anomaly, numbers=numbers)
+            yield how(Says.BREAKS, text, proven=proven)
+        elif one.ruling.chance is Chance.UNKNOWN:
+            yield how(Says.OPEN, f"{one.text}. Neither forbidden nor allowed: {one.ruling.why}")
 
 
 def _committers(rows: pa.Table) -> set[tuple[int, int]]:
@@ -374,9 +357,6 @@ def _describe_samples(found: pa.Table) -> str:
     return ", ".join([*names, *(["…"] if len(found) > _SAMPLES else [])])
 
 
-def _describe_reset(rows: pa.Table) -> str:
-    row = rows.slice(0, 1).to_pylist()[0]
-    return (
-        f"g{row['member']} went from {row['from_offset']} to {row['offset']} of {row['topic']}/{row['partition']}"
-        f" ({row['why']})"
-    )
+def _describe_reset(row: Mapping[str, object]) -> str:
+    where = f"{row['topic']}/{row['partition']}"
+    return f"g{row['member']} went from {row['from_offset']} to {row['offset']} of {where} ({row['why']})"

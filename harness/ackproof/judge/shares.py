@@ -17,10 +17,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ackproof.rundir.partition import TopicPartition
-from ackproof.rundir.shares import Acknowledgement, ShareResult
+from ackproof.rundir.shares import SHARES, Acknowledgement, ShareResult
 
-_NEVER: Final = np.iinfo(np.int64).max
-Numbers = npt.NDArray[np.int64]
+_RECORD: Final = ["topic", "partition", "offset"]
+_INPUT: Final = pa.schema([SHARES.field(name) for name in _RECORD])
 Position = tuple[TopicPartition, int]
 
 
@@ -48,69 +48,66 @@ class ShareCounts:
 
 
 def count_shares(
-    shares: pa.Table, there: Sequence[tuple[TopicPartition, Numbers]], limit: int
+    shares: pa.Table, there: Sequence[tuple[TopicPartition, npt.NDArray[np.int64]]], limit: int
 ) -> ShareCounts:
     """Count the fate of records. `shares`: rows of one group, as `SHARES`. `there`: offsets of the intact records of
     each partition in the final read, each once. `limit`: delivery limit of the group."""
-    accepted = rejected = limited = 0
-    undelivered: list[Position] = []
-    vanished: list[Position] = []
-    redelivered: list[Position] = []
-    for place, offsets in there:
-        own = shares.filter(
-            pc.and_(pc.equal(shares["topic"], place.topic), pc.equal(shares["partition"], place.partition))
-        )
-        column = {
-            name: own[name].to_numpy()
-            for name in ("offset", "delivery_count", "acquired_ns", "answered_ns", "result")
-        }
-        ack = np.asarray(own["ack"].to_numpy(zero_copy_only=False), dtype=np.str_)
-        keys = np.unique(np.concatenate([offsets, column["offset"]]).astype(np.int64))
-        row = np.searchsorted(keys, column["offset"])
-        counts = column["result"] != ShareResult.REFUSED
-        accepts, rejects = ack == Acknowledgement.ACCEPT.value, ack == Acknowledgement.REJECT.value
-        handed, done, gone = (
-            _any(row, mask, len(keys))
-            for mask in (np.ones(len(row), bool), accepts & counts, rejects & counts)
-        )
-        most = np.zeros(len(keys), np.int64)
-        np.maximum.at(most, row, column["delivery_count"])
-        # the earliest acknowledged accept of each record
-        sure = accepts & (column["result"] == ShareResult.ACKNOWLEDGED)
-        answered = np.full(len(keys), _NEVER, np.int64)
-        np.minimum.at(answered, row[sure], column["answered_ns"][sure])
-        again = column["acquired_ns"] > answered[row]
-        is_there = np.isin(keys, offsets)
-        left = is_there & ~done & ~gone
-        accepted += int((is_there & done).sum())
-        rejected += int((is_there & ~done & gone).sum())
-        limited += int((left & (most >= limit)).sum())
-        undelivered += [(place, int(offset)) for offset in keys[is_there & ~handed]]
-        vanished += [(place, int(offset)) for offset in keys[left & handed & (most < limit)]]
-        redelivered += [(place, int(offset)) for offset in column["offset"][again]]
-    renewals = pc.and_(
-        pc.equal(shares["ack"], Acknowledgement.RENEW.value),
-        pc.equal(shares["result"], int(ShareResult.ACKNOWLEDGED)),
+    refused, acknowledged = (
+        pc.equal(shares["result"], int(result)) for result in (ShareResult.REFUSED, ShareResult.ACKNOWLEDGED)
     )
+    accept, reject, renew = (
+        pc.equal(shares["ack"], ack.value)
+        for ack in (Acknowledgement.ACCEPT, Acknowledgement.REJECT, Acknowledgement.RENEW)
+    )
+    rows = shares.select([*_RECORD, "delivery_count", "acquired_ns"])
+    for name, column in (
+        ("accepted", pc.and_not(accept, refused)),
+        ("rejected", pc.and_not(reject, refused)),
+        ("answered_ns", pc.if_else(pc.and_(accept, acknowledged), shares["answered_ns"], None)),
+    ):
+        rows = rows.append_column(name, column)
+    fates = rows.group_by(_RECORD).aggregate(
+        [("accepted", "any"), ("rejected", "any"), ("delivery_count", "max"), ("answered_ns", "min")]
+    )
+    records = pa.concat_tables(
+        pa.table(
+            [
+                pa.repeat(place.topic, len(offsets)),
+                pa.repeat(pa.scalar(place.partition, pa.int32()), len(offsets)),
+                offsets,
+            ],
+            _INPUT,
+        )
+        for place, offsets in there
+    )
+    found = records.join(fates, _RECORD)
+    accepted, rejected = (pc.fill_null(found[name], False) for name in ("accepted_any", "rejected_any"))
+    left, rejected = pc.invert(pc.or_(accepted, rejected)), pc.and_not(rejected, accepted)
+    most = found["delivery_count_max"]
+    again = rows.join(fates.select([*_RECORD, "answered_ns_min"]), _RECORD)
     return ShareCounts(
-        records=sum(len(offsets) for _, offsets in there),
-        accepted=accepted,
-        rejected=rejected,
-        limited=limited,
-        undelivered=tuple(undelivered),
-        vanished=tuple(vanished),
-        redelivered=tuple(redelivered),
+        records=len(records),
+        accepted=_count(accepted),
+        rejected=_count(rejected),
+        limited=_count(pc.and_(left, pc.greater_equal(most, limit))),
+        undelivered=_list_positions(found, pc.is_null(most)),
+        vanished=_list_positions(found, pc.and_(left, pc.less(most, limit))),
+        redelivered=_list_positions(again, pc.greater(again["acquired_ns"], again["answered_ns_min"])),
         deliveries=len(shares),
-        renewed=_sum(renewals),
-        refused=_sum(pc.equal(shares["result"], int(ShareResult.REFUSED))),
+        renewed=_count(pc.and_(renew, acknowledged)),
+        refused=_count(refused),
     )
 
 
-def _any(row: Numbers, mask: npt.NDArray[np.bool_], length: int) -> npt.NDArray[np.bool_]:
-    found = np.zeros(length, np.bool_)
-    found[row[mask]] = True
-    return found
-
-
-def _sum(mask: pa.ChunkedArray) -> int:
+def _count(mask: pa.ChunkedArray) -> int:
     return int(pc.sum(mask).as_py() or 0)
+
+
+def _list_positions(rows: pa.Table, mask: pa.ChunkedArray) -> tuple[Position, ...]:
+    columns = (rows.filter(mask)[name].to_pylist() for name in _RECORD)
+    return tuple(
+        sorted(
+            (TopicPartition(topic, partition), offset)
+            for topic, partition, offset in zip(*columns, strict=True)
+        )
+    )

@@ -100,13 +100,14 @@ def _check_lines(path: Path, understood: int) -> None:
 
 def _beside_the_seal(run: CaseDir, audit: AuditFile) -> Iterator[str]:
     seal = SealFile.load(run.seal)
+    parts = {name: file for name, file in seal.files.items() if name.startswith("ledger/") and file.rows >= 0}
     ledgers = {
-        name: written
-        for name, written in seal.files.items()
-        if name.startswith(("ledger/produced/", "ledger/consumed/")) and written.rows >= 0
+        name: file
+        for name, file in parts.items()
+        if name.startswith(("ledger/produced/", "ledger/consumed/"))
     }
     counted = audit.counted
-    strange = sorted(n for n, sha256 in counted.items() if n not in ledgers or ledgers[n].sha256 != sha256)
+    strange = sorted(n for n, sha256 in counted.items() if n not in parts or parts[n].sha256 != sha256)
     uncounted = sorted(ledgers.keys() - counted.keys())
     if strange:
         yield f"audit.json counted other files than those of this run: {', '.join(strange[:3])}"

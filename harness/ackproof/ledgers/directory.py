@@ -296,19 +296,25 @@ def _producers_in(ledger: Ledger, client: str) -> set[int]:
 
 def _footer(path: Path, kind: LedgerKind, client: str, directory: Path) -> Part:
     with storage.open_parquet(path) as file:
-        metadata = file.metadata
-        found = file.schema_arrow
-    required = SCHEMAS[kind]
+        metadata, unsure = file.metadata, check_columns(file, SCHEMAS[kind], _relative(path, directory))
+    groups = tuple(_row_group(at, footer, kind) for at, footer in enumerate(Footer.read_all(metadata)))
+    return Part(str(path), kind, client, groups, unsure, numbers_of_part(metadata))
+
+
+def check_columns(file: pq.ParquetFile, required: pa.Schema, path: str) -> tuple[str, ...]:
+    """Return the required columns that may have nulls according to the footer. Raises `Rejected` for a column that is
+    not there once, has another type, or has nulls. `path`: the file's name in messages."""
+    metadata, found = file.metadata, file.schema_arrow
     leaves = {metadata.schema.column(i).path: i for i in range(metadata.num_columns)}
     unsure: list[str] = []
     for name, type_ in zip(required.names, required.types, strict=True):
         here = [i for i, other in enumerate(found.names) if other == name]
-        where = f"{_relative(path, directory)}: column {name}"
+        where = f"{path}: column {name}"
         if not here:
             raise Rejected(f"{where} is missing")
         if len(here) > 1:
             raise Rejected(f"{where} is there {len(here)} times")
-        if not same_type(found.types[here[0]], type_):
+        if not _is_same_type(found.types[here[0]], type_):
             raise Rejected(f"{where} is {found.types[here[0]]}, not {type_}")
         leaf = leaves[name]
         if metadata.schema.column(leaf).max_definition_level == 0:
@@ -318,11 +324,10 @@ def _footer(path: Path, kind: LedgerKind, client: str, directory: Path) -> Part:
             unsure.append(name)
         elif nulls:
             raise Rejected(f"{where} has {nulls} null" + ("s" if nulls > 1 else ""))
-    groups = tuple(_row_group(at, footer, kind) for at, footer in enumerate(Footer.read_all(metadata)))
-    return Part(str(path), kind, client, groups, tuple(unsure), numbers_of_part(metadata))
+    return tuple(unsure)
 
 
-def same_type(found: pa.DataType, wanted: pa.DataType) -> bool:
+def _is_same_type(found: pa.DataType, wanted: pa.DataType) -> bool:
     """Return True if two Arrow types are the same Parquet type: Arrow has several types for strings, Parquet
     one.
     """

@@ -10,7 +10,8 @@ from __future__ import annotations
 import json
 import re
 import struct
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
+from functools import cache
 from pathlib import Path
 from typing import Any, Final, TypeAlias
 from uuid import UUID
@@ -42,8 +43,6 @@ Schema: TypeAlias = Mapping[str, Any]
 """A schema, or a field of one, as in its JSON file."""
 Fields: TypeAlias = dict[str, Any]
 """Decoded fields by name. A tagged field that was not written is missing."""
-_Reader: TypeAlias = Callable[[bytes, int], tuple[Any, int]]
-"""Returns the value at a position, and the position after it. Raises ValueError and `struct.error`."""
 
 
 class CoordinatorRecords:
@@ -52,16 +51,18 @@ class CoordinatorRecords:
     def __init__(self, schemas: Iterable[Schema]) -> None:
         """`schemas`: of keys and values. A later one replaces an earlier one of the same name."""
         self._schemas = {str(schema["name"]): schema for schema in schemas}
-        self._keys: dict[int, tuple[str, _Reader]] = {}
-        self._values: dict[tuple[str, int], _Reader] = {}
-        for name, schema in self._schemas.items():
-            if (kind := name.removesuffix("Key")) == name:
-                continue
+        self._kinds: dict[int, tuple[str, int]] = {}
+        """Kind and version of a key, by the number that it begins with."""
+        for name in [name for name in self._schemas if name.endswith("Key")]:
+            kind, schema = name.removesuffix("Key"), self._schemas[name]
             if "apiKey" in schema:
-                self._keys[schema["apiKey"]] = kind, _compile(schema, 0)
-                continue
-            first, last = _span(schema["validVersions"])  # before Kafka 4.0 the version of a key is its kind
-            self._keys |= {number: (kind, _compile(schema, number)) for number in range(first, last + 1)}
+                self._kinds[schema["apiKey"]] = kind, 0
+            else:  # before Kafka 4.0 the version of a key is its kind
+                first, last = _span(schema["validVersions"])
+                self._kinds |= {number: (kind, number) for number in range(first, last + 1)}
+        self.key = cache(self._key)
+        """`key(data)`: kind and fields of a key, which are not to be changed; None for kinds that are left out.
+        Raises ValueError and `struct.error` for invalid bytes."""
 
     @classmethod
     def load(cls, jars: Iterable[Path]) -> CoordinatorRecords:
@@ -84,39 +85,24 @@ class CoordinatorRecords:
             raise ValueError("no jar of this Kafka has the schemas of its records (kafka-group-coordinator)")
         return cls(schemas)
 
-    def key(self, data: bytes) -> tuple[str, Fields] | None:
-        """Return the kind and the fields of a key; None for kinds that are left out. Raises ValueError and
-        `struct.error` for invalid bytes."""
-        kind, reader = self._keys.get(int.from_bytes(data[:2], "big"), ("", None))
-        return None if reader is None else (kind, _whole(kind, reader, data))
+    def _key(self, data: bytes) -> tuple[str, Fields] | None:
+        kind, version = self._kinds.get(int.from_bytes(data[:2], "big"), ("", 0))
+        return (kind, _read(self._schemas[f"{kind}Key"], version, data)) if kind else None
 
     def value(self, kind: str, data: bytes) -> Fields:
         """Return the fields of a value of this kind. Raises ValueError and `struct.error` for invalid bytes, and
         ValueError for a version that the release does not have."""
-        version = int.from_bytes(data[:2], "big", signed=True)
-        reader = self._values.get((kind, version))
-        if reader is None:
-            schema = self._schemas[f"{kind}Value"]
-            if not _covers(schema["validVersions"], version):
-                raise ValueError(f"the schemas of this Kafka have no version {version} of {kind}")
-            reader = self._values[kind, version] = _compile(schema, version)
-        return _whole(kind, reader, data)
+        schema, version = self._schemas[f"{kind}Value"], int.from_bytes(data[:2], "big", signed=True)
+        if not _covers(schema["validVersions"], version):
+            raise ValueError(f"the schemas of this Kafka have no version {version} of {kind}")
+        return _read(schema, version, data)
 
 
 def _release(jar: Path) -> list[int]:
     return [int(number) for number in re.findall(r"\d+", jar.stem)]
 
 
-def _whole(kind: str, reader: _Reader, data: bytes) -> Fields:
-    fields, end = reader(data, 2)
-    if end != len(data):
-        raise ValueError(f"{kind}: {len(data) - end} bytes behind its last field")
-    return fields  # type: ignore[no-any-return]
-
-
-# -- readers --------------------------------------------------------------------------------------------------------
-
-
+@cache
 def _span(versions: str | None) -> tuple[int, int]:
     """Return the first and the last version of a range in a schema: `3+`, `0-4`, `2`, `none`."""
     if versions is None or versions == "none":
@@ -130,124 +116,81 @@ def _covers(versions: str | None, version: int) -> bool:
     return first <= version <= last
 
 
-def _compile(schema: Schema, version: int) -> _Reader:
-    """Return a reader of a message in this version, so that no record needs a look into the schema."""
-    structs = {common["name"]: common["fields"] for common in schema.get("commonStructs", ())}
-    flexible = _covers(schema["flexibleVersions"], version)
-    return _struct(schema["fields"], version, flexible, structs)
-
-
-def _struct(
-    fields: Sequence[Schema], version: int, flexible: bool, structs: Mapping[str, Sequence[Schema]]
-) -> _Reader:
-    plain: list[tuple[str, _Reader]] = []
-    tags: dict[int, tuple[str, _Reader]] = {}
-    for field in fields:
-        if not _covers(field["versions"], version):
-            continue
-        tagged = _covers(field.get("taggedVersions"), version)
-        reader = _field(field, version, flexible, structs, tagged)
-        if tagged:
-            tags[field["tag"]] = field["name"], reader
-        else:
-            plain.append((field["name"], reader))
-
-    def read(data: bytes, at: int) -> tuple[Fields, int]:
-        found: Fields = {}
-        for name, reader in plain:
-            found[name], at = reader(data, at)
-        if not flexible:
-            return found, at
-        count, at = unsigned_varint(data, at)
-        for _ in range(count):
-            tag, at = unsigned_varint(data, at)
-            size, at = unsigned_varint(data, at)
-            if tag in tags:  # others are of a newer release
-                name, reader = tags[tag]
-                found[name], _ = reader(data, at)
-            at += size
-        return found, at
-
-    return read
-
-
-def _field(
-    field: Schema, version: int, flexible: bool, structs: Mapping[str, Sequence[Schema]], tagged: bool
-) -> _Reader:
-    kind: str = field["type"]
-    if kind.startswith("[]"):
-        element = _field(
-            {**field, "type": kind[2:], "nullableVersions": None}, version, flexible, structs, False
+def _read(schema: Schema, version: int, data: bytes) -> Fields:
+    message = _Message(schema, version, data)
+    fields = message.read_struct(schema["fields"])
+    if message.at != len(data):
+        raise ValueError(
+            f"{schema['name'].removesuffix('Value')}: {len(data) - message.at} bytes behind its last field"
         )
-        return _array(element, flexible)
-    if kind in _NUMBERS:
-        return _number(struct.Struct(f">{_NUMBERS[kind]}"))
-    if kind == "uuid":
-        return lambda data, at: (UUID(bytes=data[at : at + 16]), at + 16)
-    if kind in ("string", "bytes"):
-        return _bytes(flexible, "h" if kind == "string" else "i", text=kind == "string")
-    reader = _struct(field.get("fields") or structs[kind], version, flexible, structs)
-    if _covers(field.get("nullableVersions"), version):
-        return _nullable(reader, tagged)
-    return reader
+    return fields
 
 
-def _number(form: struct.Struct) -> _Reader:
-    unpack, size = form.unpack_from, form.size
-    return lambda data, at: (unpack(data, at)[0], at + size)
+class _Message:
+    """A message that is read from its third byte on. Its methods read on at `at`, and raise ValueError and
+    `struct.error` for invalid bytes."""
 
+    def __init__(self, schema: Schema, version: int, data: bytes) -> None:
+        self.version, self.data, self.at = version, data, 2
+        self.flexible = _covers(schema["flexibleVersions"], version)
+        self.structs = {common["name"]: common["fields"] for common in schema.get("commonStructs", ())}
 
-def _size(flexible: bool, letter: str) -> _Reader:
-    """Return a reader of a size, -1 for null."""
-    if not flexible:
-        return _number(struct.Struct(f">{letter}"))
+    def read_struct(self, fields: Iterable[Schema]) -> Fields:
+        found: Fields = {}
+        tags: dict[int, Schema] = {}
+        for field in fields:
+            if _covers(field.get("taggedVersions"), self.version):
+                tags[field["tag"]] = field
+            elif _covers(field["versions"], self.version):
+                found[field["name"]] = self._read_field(field, field["type"])
+        for _ in range(self._read_varint() if self.flexible else 0):
+            tag, size = self._read_varint(), self._read_varint()
+            end = self.at + size
+            if (tagged := tags.get(tag)) is not None:  # others are of a newer release
+                found[tagged["name"]] = self._read_field(tagged, tagged["type"], tagged=True)
+            self.at = end
+        return found
 
-    def read(data: bytes, at: int) -> tuple[int, int]:
-        size, at = unsigned_varint(data, at)
-        return size - 1, at
+    def _read_field(self, field: Schema, kind: str, *, element: bool = False, tagged: bool = False) -> object:
+        if kind.startswith("[]"):
+            size = self._read_size("i")
+            return (
+                None if size < 0 else [self._read_field(field, kind[2:], element=True) for _ in range(size)]
+            )
+        if kind in _NUMBERS:
+            return self._read_number(_NUMBERS[kind])
+        if kind == "uuid":
+            return UUID(bytes=self._read_bytes(16))
+        if kind in ("string", "bytes"):
+            if (size := self._read_size("h" if kind == "string" else "i")) < 0:
+                return None
+            return self._read_bytes(size).decode() if kind == "string" else self._read_bytes(size)
+        # A struct that may be null has a mark before it: an int8, or a varint if it is tagged.
+        if not element and _covers(field.get("nullableVersions"), self.version):
+            there = self._read_varint() if tagged else self._read_number("b") == 1
+            if not there:
+                return None
+        return self.read_struct(field.get("fields") or self.structs[kind])
 
-    return read
+    def _read_number(self, letter: str) -> int:
+        form = f">{letter}"
+        (number,) = struct.unpack_from(form, self.data, self.at)
+        self.at += struct.calcsize(form)
+        return number  # type: ignore[no-any-return]
 
+    def _read_varint(self) -> int:
+        number, self.at = unsigned_varint(self.data, self.at)
+        return number
 
-def _bytes(flexible: bool, letter: str, *, text: bool) -> _Reader:
-    read_size = _size(flexible, letter)
-
-    def read(data: bytes, at: int) -> tuple[str | bytes | None, int]:
-        size, at = read_size(data, at)
-        end = at + max(size, 0)
-        if end > len(data):
+    def _read_size(self, letter: str) -> int:
+        """Read the size of an array or of bytes; -1 for null."""
+        size = self._read_varint() - 1 if self.flexible else self._read_number(letter)
+        if size > len(self.data):
             raise ValueError("a field reaches beyond its record")
-        found = data[at:end]
-        return (None if size < 0 else found.decode() if text else found), end
+        return size
 
-    return read
-
-
-def _array(element: _Reader, flexible: bool) -> _Reader:
-    read_size = _size(flexible, "i")
-
-    def read(data: bytes, at: int) -> tuple[list[Any] | None, int]:
-        size, at = read_size(data, at)
-        if size < 0:
-            return None, at
-        if size > len(data):
-            raise ValueError("an array reaches beyond its record")
-        found = []
-        for _ in range(size):
-            value, at = element(data, at)
-            found.append(value)
-        return found, at
-
-    return read
-
-
-def _nullable(reader: _Reader, tagged: bool) -> _Reader:
-    """Return a reader of a struct that may be null: an int8 is before it, or a varint before a tagged one."""
-
-    def read(data: bytes, at: int) -> tuple[Fields | None, int]:
-        if tagged:
-            mark, at = unsigned_varint(data, at)
-            return reader(data, at) if mark else (None, at)
-        return reader(data, at + 1) if data[at] == 1 else (None, at + 1)
-
-    return read
+    def _read_bytes(self, size: int) -> bytes:
+        begin, self.at = self.at, self.at + size
+        if self.at > len(self.data):
+            raise ValueError("a field reaches beyond its record")
+        return self.data[begin : self.at]

@@ -188,34 +188,31 @@ class _Rows:
 
     def __init__(self) -> None:
         self.rows: list[_Row] = []
-        self._decided: dict[int, tuple[LogDecision, int]] = {}
-        """Decision and offset of the marker, by position of a row of a transaction."""
+        self._decided: list[tuple[LogDecision, int]] = []
+        """Decision on each row, and offset of the marker."""
         self._pending: dict[int, list[int]] = {}
         """Positions of the rows of the open transaction, by producer id."""
 
     def add(self, rows: Iterable[_Row]) -> None:
-        begin = len(self.rows)
-        self.rows += rows
-        if begin < len(self.rows) and (producer_id := self.rows[begin].producer_id) >= 0:
-            added = range(begin, len(self.rows))
-            self._pending.setdefault(producer_id, []).extend(added)
-            self._decided |= dict.fromkeys(added, (LogDecision.PENDING, -1))
+        for row in rows:
+            transactional = row.producer_id >= 0
+            if transactional:
+                self._pending.setdefault(row.producer_id, []).append(len(self.rows))
+            self.rows.append(row)
+            self._decided.append((LogDecision.PENDING if transactional else LogDecision.IN_FORCE, -1))
 
     def decide(self, producer_id: int, commit: bool, offset: int) -> None:
         """Let the marker at `offset` end the producer's transaction."""
-        decision = LogDecision.IN_FORCE if commit else LogDecision.ABORTED
-        self._decided |= dict.fromkeys(self._pending.pop(producer_id, ()), (decision, offset))
+        for position in self._pending.pop(producer_id, ()):
+            self._decided[position] = LogDecision.IN_FORCE if commit else LogDecision.ABORTED, offset
 
     def table(self, node: int, log_partition: int) -> pa.Table:
         count = len(self.rows)
-        plain = (LogDecision.IN_FORCE, -1)
-        decided = [self._decided.get(number, plain) for number in range(count)]
         columns = {
             "node": [node] * count,
             "log_partition": [log_partition] * count,
             **dict(zip(_Row._fields, zip(*self.rows, strict=True), strict=False)),
-            "decision": [decision for decision, _ in decided],
-            "decided_at": [offset for _, offset in decided],
+            **dict(zip(("decision", "decided_at"), zip(*self._decided, strict=True), strict=False)),
         }
         return pa.table({name: columns.get(name, ()) for name in OFFSETS_LOG.names}, schema=OFFSETS_LOG)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Self
@@ -226,7 +226,7 @@ class Evidence:
 
     @cached_property
     def groups(self) -> GroupsFile | None:
-        """What became of consumer groups and their members; None in a run without groups. Raises `BadInput`."""
+        """Ends of consumer groups and of their members; None in a run without groups. Raises `BadInput`."""
         from ackproof.rundir.groups import GroupsFile
 
         return GroupsFile.load(self.run.groups) if self.run.groups.exists() else None
@@ -278,7 +278,7 @@ class Evidence:
         lives = [
             (life.asked, self.load_ends if life.over is None else life.over) for life in self.faults.values()
         ]
-        among = _united([(asked, over) for asked, over in lives if asked < over])
+        among = unite_spans([(asked, over) for asked, over in lives if asked < over])
         if window.span is Span.DURING_FAULTS:
             if not among:
                 raise Unknown("no fault was at work")
@@ -352,7 +352,8 @@ def _resolved(file: CaseFile, *path: str) -> object:
     return data
 
 
-def _united(spans: Sequence[tuple[float, float]]) -> Spans:
+def unite_spans(spans: Iterable[tuple[float, float]]) -> Spans:
+    """Return the spans, ascending, with those that overlap or touch as one."""
     found: list[tuple[float, float]] = []
     for begin, end in sorted(spans):
         if found and begin <= found[-1][1]:

@@ -8,10 +8,10 @@ from collections.abc import Iterator
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from ackproof.quantities.evidence import Evidence
+from ackproof.quantities.evidence import Evidence, unite_spans
 from ackproof.quantities.quantity import Argument, Ask, Quantity, Unknown, Value, Witness, quantile_share
 from ackproof.rundir.bounds import Unit, Window
-from ackproof.rundir.lifelines import Spans
+from ackproof.rundir.lifelines import ALWAYS, Spans
 from ackproof.rundir.outcome import Outcome
 from ackproof.rundir.partition import TopicPartition
 
@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     import numpy.typing as npt
     import pyarrow as pa
     import pyarrow.compute as pc
+
+    from ackproof.rundir.groups import GroupEnd
 
 _ASSIGNED: Final = "assigned"
 _OVER: Final = ("revoked", "lost", "closed")
@@ -36,16 +38,20 @@ def _rows(folder: Path, columns: list[str], wanted: pc.Expression) -> pa.Table:
     return ledger_rows(folder, columns, wanted)
 
 
+def _ends(evidence: Evidence, ask: Ask) -> list[GroupEnd]:
+    found = evidence.groups.groups if evidence.groups else ()
+    return [end for end in found if end.group == ask.group]
+
+
 def _first_processed(evidence: Evidence, ask: Ask) -> pa.Table:
-    """Return (producer, seq, processed_ns): when each record's processing first had an effect."""
+    """Return (producer, seq, processed_ns_min): when each record's processing first had an effect."""
     import pyarrow.compute as pc
 
     from ackproof.rundir.groups import ProcessingState
 
     wanted = (pc.field("group") == ask.group) & (pc.field("state") == int(ProcessingState.EFFECTIVE))
     rows = _rows(evidence.run.deliveries, ["producer", "seq", "processed_ns"], wanted)
-    found = rows.group_by(["producer", "seq"]).aggregate([("processed_ns", "min")])
-    return found.rename_columns(["producer", "seq", "processed_ns"])
+    return rows.group_by(["producer", "seq"]).aggregate([("processed_ns", "min")])
 
 
 def _waits(evidence: Evidence, ask: Ask) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
@@ -54,14 +60,8 @@ def _waits(evidence: Evidence, ask: Ask) -> tuple[npt.NDArray[np.int64], npt.NDA
     import numpy as np
     import pyarrow.compute as pc
 
-    topics = {
-        topic
-        for end in (evidence.groups.groups if evidence.groups else ())
-        for topic, _, _ in end.ends
-        if end.group == ask.group
-    }
     wanted = (pc.field("outcome") == int(Outcome.ACKED)) & (pc.field("done_ns") < evidence.load_ends)
-    wanted &= pc.field("topic").isin(sorted(topics))
+    wanted &= pc.field("topic").isin([topic for end in _ends(evidence, ask) for topic, _, _ in end.ends])
     if ask.place is not None:
         wanted &= (pc.field("topic") == ask.place.topic) & (pc.field("partition") == ask.place.partition)
     acked = _rows(evidence.run.produced, ["producer", "seq", "done_ns"], wanted)
@@ -69,7 +69,7 @@ def _waits(evidence: Evidence, ask: Ask) -> tuple[npt.NDArray[np.int64], npt.NDA
     if not len(joined):
         raise Unknown("nothing of its input was acknowledged under load")
     over = evidence.load_ends
-    processed = pc.min_element_wise(pc.fill_null(joined["processed_ns"], over), over)
+    processed = pc.min_element_wise(pc.fill_null(joined["processed_ns_min"], over), over)
     return joined["done_ns"].to_numpy(), np.asarray(processed, np.int64)
 
 
@@ -97,13 +97,13 @@ def _end_to_end(evidence: Evidence, ask: Ask, _: Window) -> Value:
     joined = sent.join(_first_processed(evidence, ask), ["producer", "seq"], join_type="inner")
     if not len(joined):
         raise Unknown("its members processed nothing")
-    times = np.sort(joined["processed_ns"].to_numpy() - joined["sent_ns"].to_numpy())
+    times = np.sort(joined["processed_ns_min"].to_numpy() - joined["sent_ns"].to_numpy())
     share = quantile_share(ask.quantity.variant)
     at = len(times) - 1 if share is None else max(0, math.ceil(share * len(times)) - 1)
     return Value.exactly(int(times[at]) / 1e9)
 
 
-def _commits(variant: str, evidence: Evidence, ask: Ask, spans: Spans) -> int:
+def _count(variant: str, evidence: Evidence, ask: Ask, spans: Spans = ALWAYS) -> int:
     import pyarrow.compute as pc
 
     from ackproof.rundir.groups import CommitResult
@@ -116,7 +116,7 @@ def _commits(variant: str, evidence: Evidence, ask: Ask, spans: Spans) -> int:
 
 
 def _count_commits(variant: str, evidence: Evidence, ask: Ask, _: Window) -> Value:
-    return Value.exactly(_commits(variant, evidence, ask, ((-math.inf, math.inf),)))
+    return Value.exactly(_count(variant, evidence, ask))
 
 
 def _commit_rate(evidence: Evidence, ask: Ask, window: Window) -> Value:
@@ -124,7 +124,7 @@ def _commit_rate(evidence: Evidence, ask: Ask, window: Window) -> Value:
     length = math.fsum(end - begin for begin, end in load) / 1e9
     if not length:
         raise Unknown("there was no load then")
-    return Value.exactly(_commits("accepted", evidence, ask, load) / length)
+    return Value.exactly(_count("accepted", evidence, ask, load) / length)
 
 
 # -- rebalances -----------------------------------------------------------------------------------------------------
@@ -158,19 +158,13 @@ def _interruptions(evidence: Evidence, ask: Ask) -> Iterator[tuple[int, float]]:
     import numpy as np
     import pyarrow.compute as pc
 
+    from ackproof.rundir.arrow import group_rows
+
     wanted = (pc.field("group") == ask.group) & (pc.field("processed_ns") >= 0)
     columns = ["member", "topic", "partition", "processed_ns"]
-    rows = _rows(evidence.run.deliveries, columns, wanted)
-    times: dict[tuple[int, TopicPartition], npt.NDArray[np.int64]] = {}
-    grouped = rows.group_by(["member", "topic", "partition"]).aggregate([("processed_ns", "list")])
-    for row in grouped.to_pylist():
-        place = TopicPartition(row["topic"], row["partition"])
-        times[row["member"], place] = np.sort(np.array(row["processed_ns_list"], np.int64))
-    done = (
-        any(end.caught_up for end in evidence.groups.groups if end.group == ask.group)
-        if evidence.groups
-        else False
-    )
+    rows = _rows(evidence.run.deliveries, columns, wanted).sort_by("processed_ns")
+    times = {key: own["processed_ns"].to_numpy() for key, own in group_rows(rows, columns[:3]).items()}
+    done = any(end.caught_up for end in _ends(evidence, ask))
     for place, events in _membership(evidence, ask).items():
         begin: int | None = None
         owned = False
@@ -182,8 +176,8 @@ def _interruptions(evidence: Evidence, ask: Ask) -> Iterator[tuple[int, float]]:
             owned = True
             if began is None or began >= evidence.load_ends:
                 continue
-            own = times.get((member, place), np.zeros(0, np.int64))
-            until = min((later for later, _, _ in events[at + 1 :]), default=math.inf)
+            own = times.get((member, *place), np.zeros(0, np.int64))
+            until = events[at + 1][0] if at + 1 < len(events) else math.inf
             first = own[np.searchsorted(own, t_ns) :]
             if len(first) and first[0] < until:
                 yield began, float(first[0])
@@ -193,18 +187,8 @@ def _interruptions(evidence: Evidence, ask: Ask) -> Iterator[tuple[int, float]]:
                 yield began, math.inf
 
 
-def _united(spans: list[tuple[int, float]]) -> list[tuple[int, float]]:
-    found: list[tuple[int, float]] = []
-    for begin, end in sorted(spans):
-        if found and begin <= found[-1][1]:
-            found[-1] = found[-1][0], max(found[-1][1], end)
-        else:
-            found.append((begin, end))
-    return found
-
-
 def _rebalance_time(evidence: Evidence, ask: Ask, _: Window) -> Value:
-    spans = _united(list(_interruptions(evidence, ask)))
+    spans = unite_spans(_interruptions(evidence, ask))
     if not spans:
         raise Unknown("no partition changed hands under load")
     longest = max((end - begin for begin, end in spans if end < math.inf), default=0) / 1e9
@@ -228,7 +212,7 @@ def _stop_the_world(evidence: Evidence, ask: Ask, _: Window) -> Value:
             elif member in since:
                 owned.append((since.pop(member), t_ns))
         owned += [(begin, ends.get(member, math.inf)) for member, begin in since.items()]
-    spans = _united([span for span in owned if span[0] < span[1]])
+    spans = unite_spans(span for span in owned if span[0] < span[1])
     begin, end = max(evidence.load_begins, spans[0][0]), evidence.load_ends
     if begin >= end:
         raise Unknown("no partition was assigned under load")

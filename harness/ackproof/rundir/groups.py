@@ -246,7 +246,7 @@ class GroupsFile(Document):
 
 
 class GroupPlan(Document):
-    """What the audit must know of a group. `commit`: its mode, as in an experiment file. `isolation`: of its members.
+    """Facts that the audit needs of a group. `commit`: its mode, as in an experiment file. `isolation`: of its members.
     `topics`: its input. `output`: topic of its output; '' without one."""
 
     group: str

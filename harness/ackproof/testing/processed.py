@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Final, Literal, TypeAlias
 
 from ackproof.base.errors import BadInput
@@ -16,12 +15,8 @@ Promise: TypeAlias = Literal["at least once", "at most once", "exactly once"]
 _MOST: Final = 10
 
 
-@dataclass(frozen=True)
-class Record:
-    """An acknowledged record that is in the log. `attempt`: the produce call that made it."""
-
-    place: Place
-    attempt: Attempt
+Record: TypeAlias = tuple[Place, Attempt]
+"""An acknowledged record that is in the log: its place, and the produce call that made it."""
 
 
 def acknowledged_records(book: Book, final: Sequence[Read]) -> list[Record]:
@@ -31,8 +26,8 @@ def acknowledged_records(book: Book, final: Sequence[Read]) -> list[Record]:
     for read in final:
         attempt = book.find_attempt(read.identity.producer, read.identity.seq)
         if attempt is not None and attempt.outcome is Outcome.ACKED and not attempt.given_up:
-            found.append(Record(Place(read.topic, read.partition, read.offset), attempt))
-    return sorted(found, key=lambda one: one.place)
+            found.append((Place(read.topic, read.partition, read.offset), attempt))
+    return sorted(found, key=lambda record: record[0])
 
 
 def place_of(message: Any) -> Place:  # noqa: ANN401 — a message of any client library
@@ -88,30 +83,23 @@ def judge_group(
     past: list[Record] = []
     ahead: list[Record] = []
     for record in records:
-        topic, partition, offset = record.place
+        topic, partition, offset = record[0]
         if (end := committed.get(TopicPartition(topic, partition))) is not None:
             (past if offset < end else ahead).append(record)
-    lists: list[tuple[str, list[Record]]] = []
-    if promise != "at most once":
-        missing = [one for one in past if not done[one.place]]
-        lists.append(("committed past, never handed over", [one for one in missing if not handed[one.place]]))
-        lists.append(
-            ("committed past, handed over, not processed", [one for one in missing if handed[one.place]])
-        )
-    if promise != "at least once":
-        lists.append(("processed more than once", [one for one in past + ahead if done[one.place] > 1]))
-    if caught_up:
-        lists.append(("not committed past", ahead))
-    lines = [
-        line
-        for what, found in lists
-        if found
-        for line in [
-            f"{what}: {len(found)}",
-            *(f"  {one.place}: {tell(one.attempt)}" for one in found[:_MOST]),
-            *([f"  … and {len(found) - _MOST} more"] if len(found) > _MOST else []),
-        ]
-    ]
+    at_least, at_most = promise != "at most once", promise != "at least once"
+    missing = [record for record in past if at_least and not done[record[0]]]
+    faults = {
+        "committed past, never handed over": [one for one in missing if not handed[one[0]]],
+        "committed past, handed over, not processed": [one for one in missing if handed[one[0]]],
+        "processed more than once": [one for one in past + ahead if at_most and done[one[0]] > 1],
+        "not committed past": ahead if caught_up else [],
+    }
+    lines = []
+    for what, found in faults.items():
+        if found:
+            lines.append(f"{what}: {len(found)}")
+            lines += [f"  {place}: {tell(attempt)}" for place, attempt in found[:_MOST]]
+            lines += [f"  … and {len(found) - _MOST} more"] if len(found) > _MOST else []
     offsets = ", ".join(f"{place} {offset}" for place, offset in sorted(committed.items()))
     begin = f"group {group} did not process every record {promise} (committed offsets: {offsets})."
     return [begin, *lines] if lines else []

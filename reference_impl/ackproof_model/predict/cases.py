@@ -25,12 +25,6 @@ from ackproof_reference.rules import CommitMode, GroupProtocol, GroupRules, Rule
 
 ACKS: Final = {"0": 0, "1": 1, "all": -1}
 MOST_BROKERS: Final = 3
-_MODES: Final = {
-    "before": CommitMode.BEFORE,
-    "after": CommitMode.AFTER,
-    "timed": CommitMode.TIMED,
-    "transaction": CommitMode.TRANSACTION,
-}
 MOST_RECORDS: Final = 2
 
 
@@ -181,11 +175,13 @@ def rules_for_group(case: Case, spec: GroupSpec) -> GroupRules:
     release = numbers(client.release_for(cluster.kafka))[:1] if java else ()
     early = java and protocol is GroupProtocol.CONSUMER and release < (4,)
     # kafka-clients commits in poll() what earlier polls returned; librdkafka what it has handed over.
-    automatic = CommitMode.TIMED if java and not early else CommitMode.AT_DELIVERY
+    mode = CommitMode.TIMED if java and not early else CommitMode.AT_DELIVERY
+    if spec.commit != "auto":
+        mode = CommitMode[spec.commit.upper()]
     return replace(
         rules,
         protocol=protocol,
-        commit=_MODES.get(spec.commit, automatic),
+        commit=mode,
         group_metadata=spec.group_metadata,
         static=spec.static,
         stable_fetch=java or spec.isolation == "read_committed",

@@ -11,6 +11,7 @@ import contextlib
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Final
 
 from ackproof.experiment.case import Case
@@ -42,8 +43,10 @@ FOLLOWS: Final = {
     "vanished": "conflict",
 }
 """Anomaly classes that the search does not cover, by the searched class that decides them."""
-GROUP_STATES: Final = 60_000
-"""Distinct states of a consumer group's world: a state takes about four times as long as one of a partition's."""
+GROUP_STATES: Final = 8_000
+"""Distinct states of a consumer group's worlds that a prediction of a run visits: up to a second of a core."""
+FURTHER_GROUP_STATES: Final = 60_000
+"""Like `GROUP_STATES`, for a prediction of a case, and for a run that shows a class that stays unknown."""
 _UNACKNOWLEDGED = (
     "acks=0 counts as acknowledged what was handed to the connection; when that breaks, or the broker behind it is "
     "gone, nobody tells the producer"
@@ -57,8 +60,8 @@ class SearchOptions:
 
     max_states: int = USUAL_STATES
     reductions: Reductions = ALL
-    group_states: int = GROUP_STATES
-    """Limit for each search of a consumer group's world."""
+    group_states: int = FURTHER_GROUP_STATES
+    """Limit for the searches of a consumer group's worlds."""
 
     def answer(self, scope: Scope) -> Answers:
         return answers(self.reduce(scope), max_states=self.max_states)
@@ -96,15 +99,12 @@ def predict_run(
         file = explore(case, run, FURTHER_STATES)
     if case.experiment.workload.groups:
         events, decided = _evidence(run)
-        file = predict_groups(
-            case,
-            file,
-            SearchOptions().answer,
-            max_states=GROUP_STATES,
-            run=run,
-            events=events,
-            decided=decided,
+        of_run = partial(
+            predict_groups, case, file, SearchOptions().answer, run=run, events=events, decided=decided
         )
+        file = of_run(max_states=GROUP_STATES)
+        if any(one.chance is Chance.UNKNOWN and one.anomaly in seen for one in file.groups):
+            file = of_run(max_states=FURTHER_GROUP_STATES)
     return add_settings(case, file)
 
 

@@ -14,24 +14,21 @@ from dataclasses import replace
 from ackproof_reference.explore.group_coordinators import CoordinatorSteps, Step, regress
 from ackproof_reference.explore.group_states import (
     DOUBLED,
-    FINDING,
     REDELIVERED,
     TORN,
     TWO_OWNERS,
     UNDELIVERED,
     ZOMBIE,
+    Finding,
     GroupScope,
     LateCommit,
     Member,
     Stage,
     WorldState,
-    epochs_of,
     numbered,
     ranked,
-    row_of,
-    state_of,
 )
-from ackproof_reference.explore.model import Action, Group, Model, Move, Row, StoryLine
+from ackproof_reference.explore.model import Action, Group, Model, Row, StoryLine
 from ackproof_reference.group_coordinator import (
     NO_EPOCH,
     CommitError,
@@ -46,20 +43,20 @@ from ackproof_reference.group_coordinator import (
 )
 from ackproof_reference.rules import CommitMode, GroupProtocol, GroupRules
 
+Move = tuple[Action, tuple[WorldState, Finding | None]]
+
 
 def consumer_group(scope: GroupScope) -> Model:
     """Return the model of a consumer group whose members have not started. Classes of findings: `CLASSES`."""
-    first = WorldState(GroupState((None, None)), OffsetsLog(), (Member(), Member()), (False,) * scope.records)
-    world = _World(scope, row_of(first))
-    cells = tuple(range(len(world.first)))
+    world = _World(scope)
     return Model(
-        ("coordinator", "offsets log", "member 0", "member 1", "processed", "late commit", "finding"),
-        world.first,
+        ("state", "finding"),
+        (world.first, None),
         [
-            Group("steps", cells, world.alike, world.at_rest),
-            Group("finding", cells[FINDING:], check=lambda found: (found,) if found else ()),
+            Group("steps", (0, 1), world.alike, world.at_rest),
+            Group("finding", (1,), check=lambda found: (found,) if found else ()),
         ],
-        widths=(14, 10, 10, 10, 4, 7, 5),
+        widths=(20, 5),
         retold=world.retold,
     )
 
@@ -67,40 +64,40 @@ def consumer_group(scope: GroupScope) -> Model:
 class _World(CoordinatorSteps):
     """Steps and invariants of one scope."""
 
-    def __init__(self, scope: GroupScope, first: Row) -> None:
+    def __init__(self, scope: GroupScope) -> None:
         super().__init__(scope)
-        self.first = first
+        self.first = WorldState(
+            GroupState((None, None)), OffsetsLog(), (Member(), Member()), (False,) * scope.records
+        )
         self._strict = replace(scope.rules, check_generation=True)
 
-    def moves(self, *row: object) -> Iterator[Move]:
+    def moves(self, state: WorldState, finding: Finding | None) -> Iterator[Move]:
         """Yield each step with the state after it; a step with a finding also leads to a state of its own, from which
         nothing goes on."""
-        if row[FINDING] is not None:
+        if finding is not None:
             return
-        before = state_of(row)
-        for actor, text, after, findings in self._steps(before):
+        for actor, text, after, findings in self._steps(state):
             action = Action(actor, text, "" if actor == "coordinator" else "coordinator")
-            for finding in findings:
-                yield action, (*self.first[:FINDING], finding)
-            after = self._settled(after)
-            if epochs_of(after) != epochs_of(before):
-                after = ranked(after)
-            if after != before:
-                yield action, row_of(after)
+            for one in findings:
+                yield action, (self.first, one)
+            after = ranked(self._settled(after))
+            if after != state:
+                yield action, (after, None)
 
-    def alike(self, *row: object) -> Iterator[Move]:
+    def alike(self, state: WorldState, finding: Finding | None) -> Iterator[Move]:
         """Yield the steps of `moves` with one state for all that differ in the members' numbers only."""
-        for action, after in self.moves(*row):
-            yield action, numbered(after)
+        for action, (after, one) in self.moves(state, finding):
+            yield action, (numbered(after), one)
 
     def retold(self, way: Sequence[Row]) -> list[StoryLine]:
         """Return the steps of a way of `alike`, with each member under one number from first to last."""
         lines: list[StoryLine] = []
-        row = self.first
+        state = self.first
         for target in way[1:]:
-            action, after = next(step for step in self.moves(*row) if numbered(step[1]) == target)
+            action, (state, _) = next(
+                step for step in self.moves(state, None) if (numbered(step[1][0]), step[1][1]) == target
+            )
             lines.append(StoryLine(action, ()))
-            row = after
         return lines
 
     def _steps(self, state: WorldState) -> Iterator[Step]:
@@ -124,12 +121,8 @@ class _World(CoordinatorSteps):
             yield from self._with_target(self._joined(started, number), who, "starts and joins the group")
         elif self.rules.static:
             # Its new member id fences what is left of the old one.
-            yield (
-                who,
-                "starts and takes over its static membership",
-                state.put(number, alive=True)._replace(late=None),
-                (),
-            )
+            started = state.put(number, alive=True)._replace(late=None)
+            yield who, "starts and takes over its static membership", started, ()
 
     def _group_steps(self, state: WorldState, number: int, member: Member) -> Iterator[Step]:
         """Yield what a member does when it hears from the coordinator. Callbacks are called between two batches."""
@@ -176,7 +169,7 @@ class _World(CoordinatorSteps):
     ) -> Iterator[Step]:
         who = f"member {number}"
         if owner and not member.owns:
-            if (given := self._given(state, number, epoch)) is not None:
+            if (given := self._assign_to(state, number, epoch)) is not None:
                 text = f"is assigned the partition, and begins at offset {given.members[number].position}"
                 yield who, text, given, ()
         elif member.owns and not owner:
@@ -190,8 +183,7 @@ class _World(CoordinatorSteps):
 
     def _without(self, state: WorldState, number: int, epoch: int = NO_EPOCH) -> WorldState:
         """Return the state in which a member has no partition."""
-        cleared = Member(alive=True, epoch=epoch)
-        return state.put(number, **cleared._asdict())
+        return state.put(number, **Member(alive=True, epoch=epoch)._asdict())
 
     def _killed(self, state: WorldState, number: int) -> WorldState:
         log = state.log
@@ -271,9 +263,7 @@ class _World(CoordinatorSteps):
                 told = f"{text}: the request stays under way, and the member gives up"
                 yield who, told, state.put(number, **unknown)._replace(late=late), ()
 
-    def _accept(
-        self, state: WorldState, number: int, offset: int
-    ) -> tuple[WorldState, tuple[tuple[str, str], ...]]:
+    def _accept(self, state: WorldState, number: int, offset: int) -> tuple[WorldState, tuple[Finding, ...]]:
         """Return the state in which a commit counts for who owned the partition, and what it shows."""
         member, findings = state.members[number], []
         error = self._check(state, number, self._strict)
@@ -295,8 +285,7 @@ class _World(CoordinatorSteps):
         who, text = f"member {number}", f"copies record {at} and sends offset {at + 1} in a transaction"
         error = self._check(state, number, self.rules)
         if error is not CommitError.NONE:
-            if (back := self._back(state, number)) is not None:
-                yield who, f"{text}: {error.name}, so it aborts", back, ()
+            yield who, f"{text}: {error.name}, so it aborts", self._back(state, number), ()
             return
         worked = state.put(number, stage=Stage.PENDING, position=at + 1)
         taken, findings = self._accept(worked, number, at + 1)
@@ -311,7 +300,7 @@ class _World(CoordinatorSteps):
         who, record = f"member {number}", member.position - 1
         marked = self._append(state.log, OffsetRecord(-1, number, marker=True, acked=True))
         after = _processed(state.put(number, stage=Stage.IDLE)._replace(log=marked), record)
-        findings: tuple[tuple[str, str], ...] = ()
+        findings: tuple[Finding, ...] = ()
         if state.processed[record]:
             twice = f"record {record} is in the output twice"
             findings = ((DOUBLED, twice), (REDELIVERED, f"record {record} was processed before"))
@@ -320,35 +309,30 @@ class _World(CoordinatorSteps):
         if self.incidents.lost_answers or self.incidents.expiries:
             log = self._append(state.log, OffsetRecord(-1, number, marker=False))
             aborted = state.put(number, stage=Stage.IDLE)._replace(log=log)
-            if (back := self._back(aborted, number)) is not None:
-                yield who, "cannot commit the transaction in time, which is aborted", back, ()
+            text = "cannot commit the transaction in time, which is aborted"
+            yield who, text, self._back(aborted, number), ()
 
-    def _back(self, state: WorldState, number: int) -> WorldState | None:
-        """Return the state in which a member goes on at the committed offset; None while it has to wait for it."""
+    def _back(self, state: WorldState, number: int) -> WorldState:
+        """Return the state in which a member goes on at the committed offset; at the end of the log while it has to
+        wait for that offset."""
         loaded = load_offsets(state.log)
-        if self.rules.stable_fetch and loaded.pending:
-            return state.put(
-                number, position=self.records
-            )  # until it learns more: it has nothing to go on from
-        return state.put(number, position=max(loaded.committed, 0))
+        waits = self.rules.stable_fetch and loaded.pending
+        return state.put(number, position=self.records if waits else max(loaded.committed, 0))
 
     # -- what must hold at rest ------------------------------------------------------------------------------------
 
-    def at_rest(self, *row: object) -> Iterator[tuple[str, str]]:
+    def at_rest(self, state: WorldState, finding: Finding | None) -> Iterator[Finding]:
         """Check what no later step of a member will mend: records that nobody has and nobody will process, and outputs
         of input that is not committed."""
-        if row[FINDING] is not None:
+        if finding is not None:
             return
-        state = state_of(row)
         committed = state.committed
         for record in range(max(committed, 0)):
             if not state.processed[record] and not any(_will_process(one, record) for one in state.members):
-                yield (
-                    UNDELIVERED,
-                    f"the group has committed past record {record}, and no member will process it",
-                )
+                past = f"the group has committed past record {record}"
+                yield UNDELIVERED, f"{past}, and no member will process it"
                 if self.rules.commit is CommitMode.TRANSACTION:
-                    yield TORN, f"the group has committed past record {record}, which is not in the output"
+                    yield TORN, f"{past}, which is not in the output"
         if self.rules.commit is not CommitMode.TRANSACTION or not any(state.processed[max(committed, 0) :]):
             return
         owners = [number for number, one in enumerate(state.members) if one.alive and one.owns]

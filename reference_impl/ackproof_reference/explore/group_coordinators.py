@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from ackproof_reference.explore.group_states import (
     LOST_COMMIT,
     REGRESSED,
+    Finding,
     GroupScope,
     LateCommit,
     Stage,
@@ -31,11 +32,10 @@ from ackproof_reference.group_coordinator import (
     leave,
     load_group,
     load_offsets,
-    replicate,
 )
 from ackproof_reference.rules import CommitMode, GroupProtocol
 
-Step = tuple[str, str, WorldState, tuple[tuple[str, str], ...]]
+Step = tuple[str, str, WorldState, tuple[Finding, ...]]
 """Actor, sentence, state after it, and findings of the step, each as (class, sentence)."""
 
 
@@ -85,7 +85,8 @@ class CoordinatorSteps:
         if self.incidents.moves:
             yield from self._move(state)
         if len(state.log.records) > state.log.replicated:
-            yield who, "has its log on all replicas", state._replace(log=replicate(state.log)), ()
+            replicated = state.log._replace(replicated=len(state.log.records))
+            yield who, "has its log on all replicas", state._replace(log=replicated), ()
         if state.late is not None:
             yield from self._late(state, state.late)
 
@@ -96,19 +97,13 @@ class CoordinatorSteps:
                 yield "coordinator", f"{text}: nobody has the partition yet", given, ()
             elif given.members[owner].owns:
                 yield "coordinator", f"{text}: member {owner} keeps the partition", given, ()
-            elif (
-                given.members[owner].alive
-                and (after := self._given(given, owner, given.group.epoch)) is not None
-            ):
-                at = after.members[owner].position
-                yield (
-                    "coordinator",
-                    f"{text}: member {owner} has the partition, and begins at offset {at}",
-                    after,
-                    (),
-                )
             else:
-                yield "coordinator", f"{text}: member {owner} has the partition", given, ()
+                told, after = f"{text}: member {owner} has the partition", None
+                if given.members[owner].alive:
+                    after = self._assign_to(given, owner, given.group.epoch)
+                if after is not None:
+                    told = f"{told}, and begins at offset {after.members[owner].position}"
+                yield "coordinator", told, after or given, ()
 
     def _heartbeat(self, state: WorldState, number: int) -> Iterator[Step]:
         after = heartbeat(state.group, number)
@@ -117,13 +112,13 @@ class CoordinatorSteps:
             return
         answered = state._replace(group=after)
         if entry.holds and not member.owns:
-            if (given := self._given(answered, number, entry.epoch)) is not None:
+            if (given := self._assign_to(answered, number, entry.epoch)) is not None:
                 text = f"gives member {number} the partition, which begins at offset {given.members[number].position}"
                 yield "coordinator", text, given, ()
         elif member.owns:
             yield "coordinator", f"gives member {number} a new epoch", answered, ()
 
-    def _given(self, state: WorldState, number: int, epoch: int) -> WorldState | None:
+    def _assign_to(self, state: WorldState, number: int, epoch: int) -> WorldState | None:
         """Return the state in which a member has the partition and knows the committed offset; None while that waits
         for a marker."""
         loaded = load_offsets(state.log)
@@ -134,9 +129,8 @@ class CoordinatorSteps:
 
     def _removed(self, state: WorldState, number: int, who: str, text: str) -> Iterator[Step]:
         late = None if state.late is not None and state.late.member == number else state.late
-        yield from self._with_target(
-            state._replace(group=leave(state.group, number, self.rules), late=late), who, text
-        )
+        left = state._replace(group=leave(state.group, number, self.rules), late=late)
+        yield from self._with_target(left, who, text)
 
     def _with_target(self, state: WorldState, who: str, text: str) -> Iterator[Step]:
         """Let the assignor of KIP-848 choose, which it does whenever members come or go."""
@@ -151,24 +145,19 @@ class CoordinatorSteps:
         group = load_group(state.group, self.rules)
         for kept in range(state.log.replicated, len(state.log.records) + 1):
             log = elect(state.log, kept)
-            gone = any(record.acked for record in state.log.records[kept:])
-            findings: list[tuple[str, str]] = []
+            findings: list[Finding] = []
             if not self.rules.load_offsets:
                 log = OffsetsLog()
             elif self.rules.load_shift and (held := load_offsets(log).committed) >= 0:
                 shifted = min(self.records, max(0, held + self.rules.load_shift))
                 log = append_offset(log, OffsetRecord(shifted))
-            if gone:
+            if any(record.acked for record in state.log.records[kept:]):
                 findings.append((LOST_COMMIT, "a commit that was acknowledged is in no log"))
             if load_offsets(log).committed < state.committed:
                 findings.append((REGRESSED, "the new coordinator has a lower offset"))
             less = " and lacks the newest commits" if kept < len(state.log.records) else ""
-            yield (
-                "coordinator",
-                f"is another broker now{less}",
-                state._replace(group=group, log=log),
-                tuple(findings),
-            )
+            after = state._replace(group=group, log=log)
+            yield "coordinator", f"is another broker now{less}", after, tuple(findings)
 
     def _late(self, state: WorldState, late: LateCommit) -> Iterator[Step]:
         transactional = self.rules.commit is CommitMode.TRANSACTION
@@ -177,23 +166,17 @@ class CoordinatorSteps:
         if error is not CommitError.NONE:
             return
         text = f"takes a commit of offset {late.offset} by member {late.member} that was under way"
-        if transactional:
-            if state.members[late.member].stage is Stage.PENDING and not self.rules.epoch_per_transaction:
-                log = self._append(state.log, OffsetRecord(late.offset, late.member))
-                yield (
-                    "coordinator",
-                    f"{text}, into its present transaction",
-                    state._replace(log=log, late=None),
-                    (),
-                )
-            return
-        log = self._append(state.log, OffsetRecord(late.offset))
-        yield "coordinator", text, state._replace(log=log, late=None), regress(state.committed, late.offset)
+        if not transactional:
+            log = self._append(state.log, OffsetRecord(late.offset))
+            findings = regress(state.committed, late.offset)
+            yield "coordinator", text, state._replace(log=log, late=None), findings
+        elif state.members[late.member].stage is Stage.PENDING and not self.rules.epoch_per_transaction:
+            log = self._append(state.log, OffsetRecord(late.offset, late.member))
+            text += ", into its present transaction"
+            yield "coordinator", text, state._replace(log=log, late=None), ()
 
     def _joined(self, state: WorldState, number: int) -> WorldState:
-        member = state.members[number]
-        group = join(state.group, number, self.rules, holds=member.owns)
-        return state._replace(group=group)
+        return state._replace(group=join(state.group, number, self.rules, holds=state.members[number].owns))
 
     def _append(self, log: OffsetsLog, record: OffsetRecord) -> OffsetsLog:
         """Append a record. In a log that may lose some, only the newest ones are in danger."""
@@ -204,7 +187,7 @@ class CoordinatorSteps:
         return longer._replace(replicated=max(longer.replicated, len(longer.records) - endangered))
 
 
-def regress(before: int, after: int) -> tuple[tuple[str, str], ...]:
+def regress(before: int, after: int) -> tuple[Finding, ...]:
     """Return the finding of a committed offset that goes from `before` to `after`; () if that is no lower."""
     if after >= before:
         return ()

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import NamedTuple, cast
+from typing import NamedTuple, TypeAlias
 
-from ackproof_reference.explore.model import Row
 from ackproof_reference.group_coordinator import NO_EPOCH, NOBODY, GroupState, OffsetsLog, load_offsets
 from ackproof_reference.rules import GroupRules
 
@@ -21,10 +19,12 @@ ZOMBIE = "zombie-commit"
 TWO_OWNERS = "two-owners"
 CLASSES = (UNDELIVERED, REDELIVERED, TORN, DOUBLED, REGRESSED, LOST_COMMIT, ZOMBIE, TWO_OWNERS)
 """Classes of findings, as docs/groups.md defines them."""
+Finding: TypeAlias = tuple[str, str]
+"""Class and sentence."""
 
 
 class GroupIncidents(NamedTuple):
-    """What may go wrong, any number of times."""
+    """Kinds of incidents, each of which may happen any number of times."""
 
     kills: bool = False
     """A member is killed."""
@@ -41,7 +41,7 @@ class GroupIncidents(NamedTuple):
 
 
 class Stage(IntEnum):
-    """What a member is doing."""
+    """Activity of a member."""
 
     IDLE = 0
     HANDED = 1
@@ -105,32 +105,8 @@ class GroupScope:
     records: int = 2
 
 
-def row_of(state: WorldState, finding: tuple[str, str] | None = None) -> Row:
-    """Return the cells of a state. `finding`: class and sentence, of a state from which nothing goes on."""
-    return (state.group, state.log, *state.members, state.processed, state.late, finding)
-
-
-def state_of(row: Sequence[object]) -> WorldState:
-    """Return the state with these cells."""
-    group, log, *members = row[:-3]
-    return WorldState(
-        cast("GroupState", group),
-        cast("OffsetsLog", log),
-        tuple(cast("list[Member]", members)),
-        cast("tuple[bool, ...]", row[-3]),
-        cast("LateCommit | None", row[-2]),
-    )
-
-
-FINDING = -1
-"""Index of the cell with a finding."""
-
-
-def numbered(row: Row) -> Row:
-    """Return the row of two members, or the one with their numbers exchanged: the same one for both."""
-    if row[FINDING] is not None:
-        return row
-    state = state_of(row)
+def numbered(state: WorldState) -> WorldState:
+    """Return the state of two members, or the one with their numbers exchanged: the same one for both."""
     group, log, (first, second), processed, late = state
     keys = [
         (
@@ -143,40 +119,33 @@ def numbered(row: Row) -> Row:
         for number, (entry, member) in enumerate(zip(group.entries, state.members, strict=True))
     ]
     if keys[0] >= keys[1]:
-        return row
+        return state
     other = {0: 1, 1: 0, NOBODY: NOBODY}
     records = tuple(record._replace(producer=other[record.producer]) for record in log.records)
-    return (
+    return WorldState(
         group._replace(entries=group.entries[::-1], owner=other[group.owner]),
         log._replace(records=records),
-        second,
-        first,
+        (second, first),
         processed,
         late and late._replace(member=other[late.member]),
-        None,
     )
-
-
-def epochs_of(state: WorldState) -> tuple[object, ...]:
-    """Return all that `ranked` depends on."""
-    group = state.group
-    entries = [(entry.epoch, entry.since) if entry else None for entry in group.entries]
-    return (group.epoch, group.stored_epoch, *entries, *(one.epoch for one in state.members), state.late)
 
 
 def ranked(state: WorldState) -> WorldState:
     """Return the state with its epochs numbered by their order. Only their order is ever compared."""
     group, late = state.group, state.late
-    epochs = {group.epoch, group.stored_epoch, *(member.epoch for member in state.members)}
-    epochs |= {epoch for entry in group.entries if entry for epoch in (entry.epoch, entry.since)}
-    epochs |= {late.epoch} if late else set()
-    rank = {epoch: number for number, epoch in enumerate(sorted(epochs - {NO_EPOCH}))}
-    rank[NO_EPOCH] = NO_EPOCH
-    if all(epoch == number for epoch, number in rank.items()):
+    epochs = {NO_EPOCH, group.epoch, group.stored_epoch, *(member.epoch for member in state.members)}
+    for entry in group.entries:
+        if entry is not None:
+            epochs |= {entry.epoch, entry.since}
+    if late is not None:
+        epochs.add(late.epoch)
+    if max(epochs) == len(epochs) - 2:
         return state
+    rank = {epoch: number for number, epoch in enumerate(sorted(epochs), NO_EPOCH)}
     entries = tuple(
         entry and entry._replace(epoch=rank[entry.epoch], since=rank[entry.since]) for entry in group.entries
     )
-    ranked = group._replace(epoch=rank[group.epoch], stored_epoch=rank[group.stored_epoch], entries=entries)
+    group = group._replace(epoch=rank[group.epoch], stored_epoch=rank[group.stored_epoch], entries=entries)
     members = tuple(member._replace(epoch=rank[member.epoch]) for member in state.members)
-    return state._replace(group=ranked, members=members, late=late and late._replace(epoch=rank[late.epoch]))
+    return state._replace(group=group, members=members, late=late and late._replace(epoch=rank[late.epoch]))

@@ -137,10 +137,10 @@ class Search:
         return `progress`.
 
         `max_states`: states found in all. `max_bytes`: memory. `max_seconds`: time of this call. The limits are
-        checked after each slice of 8192 states, when `watch` is called with the progress, too.
+        checked after each slice of at most 8192 states, when `watch` is called with the progress, too.
         """
-        began = time.perf_counter()
-        before = self.progress.seconds
+        slice_ = min(_SLICE, max(1, max_states // 8)) if max_states is not None else _SLICE
+        began, before = time.perf_counter(), self.progress.seconds
         with _no_collector():
             while not self.exhausted and not self.satisfied:
                 spent = time.perf_counter() - began
@@ -158,7 +158,7 @@ class Search:
                         if state not in self.seen and self._admission.admits(state, self.seen):
                             self.seen[state] = parent
                             self.level.append(state)
-                self._look_at(min(self.place + _SLICE, len(self.level)))
+                self._look_at(min(self.place + slice_, len(self.level)))
                 self.progress.states = len(self.seen)
                 self.progress.seconds = before + time.perf_counter() - began
                 if watch is not None:

@@ -8,15 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.support.planted_groups import PlantedGroups
-from tests.support.planted_judgement import (
-    RESET,
-    Run,
-    fault,
-    leaders,
-    planted_group,
-)
-from tests.support.written_group import START, TOPIC
 
 from ackproof.experiment.backends import Ability
 from ackproof.experiment.group_promises import (
@@ -36,6 +27,15 @@ from ackproof.rundir.anomalies import GROUP_CLASSES, Anomaly
 from ackproof.rundir.documents import GroupCounts
 from ackproof.rundir.groups import CommitResult, GroupsFile, MembershipEvent
 from ackproof.rundir.observed import RecoveryFile, Unrecovered
+from planted_groups import PlantedGroups
+from planted_judgement import (
+    RESET,
+    Run,
+    fault,
+    leaders,
+    planted_group,
+)
+from written_group import START, TOPIC
 
 # -- evidence -------------------------------------------------------------------------------------------------------
 

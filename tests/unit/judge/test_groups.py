@@ -7,18 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.support.planted_groups import PlantedGroups
-from tests.support.planted_judgement import (
-    MOVED,
-    RESET,
-    UNCLEAN,
-    Run,
-    fault,
-    leaders,
-    planted_group,
-    ruled,
-)
-from tests.support.written_group import START
 
 from ackproof.experiment.backends import Ability
 from ackproof.experiment.group_promises import (
@@ -30,6 +18,18 @@ from ackproof.quantities.metadata_log import MetadataLog
 from ackproof.rundir.anomalies import Anomaly
 from ackproof.rundir.groups import CommitResult, MembershipEvent
 from ackproof.rundir.model import Chance, PredictedClass, PredictedGroupClass, PredictionFile
+from planted_groups import PlantedGroups
+from planted_judgement import (
+    MOVED,
+    RESET,
+    UNCLEAN,
+    Run,
+    fault,
+    leaders,
+    planted_group,
+    ruled,
+)
+from written_group import START
 
 DOCS = Path(__file__).parents[3] / "docs" / "group-promises.md"
 
@@ -38,7 +38,6 @@ AT: Sequence[tuple[int, int]] = ((0, 13),)
 FORBIDDEN, ALLOWED, OPEN = Chance.IMPOSSIBLE, Chance.POSSIBLE, Chance.UNKNOWN
 COMMAND = "client: {command: [x]}"
 JAVA = "client: java"
-EARLY = 'client: {java: "3.9.2"}'
 
 
 def test_the_page_is_that_of_the_table() -> None:
@@ -65,8 +64,6 @@ def test_a_finding_is_told_with_group_count_samples_promise_and_source(tmp_path:
         (Anomaly.UNDELIVERED, {"commit": "timed"}, FORBIDDEN),
         (Anomaly.UNDELIVERED, {"commit": "auto"}, FORBIDDEN),
         (Anomaly.UNDELIVERED, {"commit": "auto", "spec": JAVA}, FORBIDDEN),
-        (Anomaly.UNDELIVERED, {"commit": "auto", "spec": EARLY}, FORBIDDEN),
-        (Anomaly.UNDELIVERED, {"commit": "auto", "spec": EARLY, "protocol": "consumer"}, ALLOWED),
         (Anomaly.UNDELIVERED, {"commit": "auto", "spec": COMMAND}, OPEN),
         (Anomaly.UNDELIVERED, {"commit": "after", "spec": COMMAND}, FORBIDDEN),
         (Anomaly.UNDELIVERED, {"commit": "transaction"}, FORBIDDEN),
@@ -232,7 +229,6 @@ OUTSIDER = {
     Anomaly.TORN_OUTPUT: OPEN,
     Anomaly.DOUBLED_OUTPUT: OPEN,
     Anomaly.REGRESSED_COMMIT: FORBIDDEN,
-    Anomaly.TWO_OWNERS: OPEN,
 }
 
 

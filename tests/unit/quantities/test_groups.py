@@ -9,8 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.support.planted_groups import PlantedGroups
-from tests.support.written_group import MS, START
 
 from ackproof.plan.cases import cases, load
 from ackproof.quantities.answer import measured, rows
@@ -24,6 +22,8 @@ from ackproof.rundir.groups import CommitResult, GroupsFile, MembershipEvent, Pr
 from ackproof.rundir.ledger import parts, read_parts
 from ackproof.rundir.schema import PRODUCED
 from ackproof.rundir.timeline import PhaseBegan, Timeline
+from planted_groups import PlantedGroups
+from written_group import MS, START
 
 Rows = list[dict[str, Any]]
 LOAD_ENDS = START + 10**9

@@ -210,9 +210,11 @@ def struck(kind: str, done: str = "", role: str = "", nodes: tuple[int, ...] = (
         ("rack(a) from all", "rack a was killed"),
         ("rack(leader(orders/0))", "the rack of the leader was killed"),
         ("[broker(1), broker(4)]", "nodes 1 and 4 were killed"),
+        ("member(0)", "2 members were killed"),
+        ("coordinator(billing)", "the group coordinator was killed"),
     ],
 )
-def test_a_rack_and_a_list_are_named(role: str, said: str) -> None:
+def test_roles_are_named(role: str, said: str) -> None:
     assert circumstances([struck("kill", "killed", role, (1, 4))]) == said
 
 

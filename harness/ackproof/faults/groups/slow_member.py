@@ -42,6 +42,7 @@ class SlowMember(ClientFault):
     HEALING = "process at the usual pace"
     HOLD_KEY = "for"
     SHORT = ("client",)
+    NOT_SIMULATED = "it has no groups"
     IN_FORCE_S = 60.0
 
     record_time: Duration = Field(ge=0.1, le=60, description="Time for each record.")

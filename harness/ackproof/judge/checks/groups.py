@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Final
 
 import pyarrow as pa
@@ -15,18 +16,10 @@ from ackproof.judge.checks.committed import deleted_topics, differing, in_sync_l
 from ackproof.judge.facts import Facts
 from ackproof.judge.groups import GroupFacts, read_groups
 from ackproof.judge.opinion import Opinion, agrees, breaks, lacks, not_judged
-from ackproof.rundir import storage
 from ackproof.rundir.anomalies import GROUP_CLASSES, Anomaly
 from ackproof.rundir.committed import OFFSETS_TOPIC, OffsetsLog
-from ackproof.rundir.groups import (
-    MEMBERSHIP,
-    CommitResult,
-    LogDecision,
-    MembershipEvent,
-    OffsetsRecord,
-)
+from ackproof.rundir.groups import CommitResult, MemberEnd, MembershipEvent
 from ackproof.rundir.layout import client_folder
-from ackproof.rundir.ledger import parts
 from ackproof.rundir.partition import TopicPartition
 from ackproof.rundir.parts import has_end
 
@@ -46,8 +39,7 @@ def check_groups(facts: Facts) -> Iterator[Opinion]:
         return
     for name in sorted(specs.keys() - {end.group for end in file.groups}):
         yield lacks(f"group {name}: the run does not say what became of it", subject=f"group {name}")
-    for text, client in _members(facts):
-        yield lacks(text, subject=client)
+    yield from check_members(file.members, facts.run.deliveries)
     for client, breach in file.breaches:
         yield lacks(f"member {client} breaks the contract of docs/clients.md: {breach}", subject=client)
     for group in read_groups(facts):
@@ -55,20 +47,22 @@ def check_groups(facts: Facts) -> Iterator[Opinion]:
         yield from _uncounted(group)
 
 
-def _members(facts: Facts) -> Iterator[tuple[str, str]]:
-    """Yield what is missing of each member, as a sentence, with the client's id."""
-    assert facts.groups is not None
-    for one in facts.groups.members:
+def check_members(members: Sequence[MemberEnd], ledger: Path) -> Iterator[Opinion]:
+    """Yield an opinion of kind `lacks` for each member that died, or did not close its folder in the ledger. Members
+    that a fault killed are left out."""
+    for one in members:
         name = f"member {one.client} of group {one.group}"
         words = f": {one.last_words.splitlines()[-1]}" if one.last_words.strip() else ""
         if one.killed:
             continue
         if not one.asked:
-            yield f"{name} ended by itself with status {one.status}{words}", one.client
+            yield lacks(f"{name} ended by itself with status {one.status}{words}", subject=one.client)
         elif one.status:
-            yield f"{name} was asked to stop and ended with status {one.status}{words}", one.client
-        elif not has_end(facts.run.deliveries / client_folder(one.client)):
-            yield f"{name} was not killed, and its ledger does not say that it closed", one.client
+            text = f"{name} was asked to stop and ended with status {one.status}{words}"
+            yield lacks(text, subject=one.client)
+        elif not has_end(ledger / client_folder(one.client)):
+            text = f"{name} was not killed, and its ledger does not say that it closed"
+            yield lacks(text, subject=one.client)
 
 
 def _ends(group: GroupFacts) -> Iterator[str]:
@@ -92,17 +86,13 @@ def _ends(group: GroupFacts) -> Iterator[str]:
 
 
 def _uncounted(group: GroupFacts) -> Iterator[Opinion]:
-    counts, subject = group.counts, f"group {group.name}"
-    if counts is None:
-        yield lacks(
-            f"group {group.name}: the audit did not count it; write it again: ackproof audit", subject=subject
-        )
+    subject = f"group {group.name}"
+    if group.counts is None:
+        yield lacks(f"{subject}: the audit did not count it; write it again: ackproof audit", subject=subject)
         return
-    missing = [name for name in GROUP_CLASSES if name not in counts.counts]
-    for reason in counts.reasons:
-        yield not_judged(f"group {group.name}: {reason}", subject=subject)
-    if missing and not counts.reasons:
-        yield not_judged(f"group {group.name}: {', '.join(missing)}: not counted", subject=subject)
+    missing = [name for name in GROUP_CLASSES if name not in group.counts.counts]
+    for reason in group.counts.reasons or ([f"{', '.join(missing)}: not counted"] if missing else []):
+        yield not_judged(f"{subject}: {reason}", subject=subject)
 
 
 # -- witnesses of committed offsets ---------------------------------------------------------------------------------
@@ -119,21 +109,19 @@ def check_group_offsets(facts: Facts) -> Iterator[Opinion]:
     """
     confirmed = 0
     for group in read_groups(facts):
-        answer, subject = group.end.committed, f"group {group.name}"
-        conditions = group.conditions
-        why = conditions.get(Condition.OUTSIDE) or conditions.get(Condition.UNSURE, "")
+        answer, subject, conditions = group.end.committed, f"group {group.name}", group.conditions
+        if why := conditions.get(Condition.OUTSIDE) or conditions.get(Condition.UNSURE, ""):
+            yield not_judged(f"group {group.name}: witnesses of its offsets: {why}", subject=subject)
         if answer.reason or why:
-            if why:
-                yield not_judged(f"group {group.name}: witnesses of its offsets: {why}", subject=subject)
             continue
         gone = deleted_topics(facts)
-        unanswered = _unanswered(group)
+        unanswered = _find_offsets(group.commits.filter(pc.field("result") == int(CommitResult.UNKNOWN)))
         logs = _last_offsets(facts, group)
         places = {place for log in logs for place in log.of_group(group.name)} | answer.of_partition.keys()
         loose = {place: unanswered[place] for place in places if place.topic not in gone}
         found = dict(differing(answer, loose, logs))
         if not found and Condition.OPERATOR not in conditions:
-            found = dict(_strange(group, gone))
+            found = dict(_find_strange(group, gone))
         if found:
             more = f" ({len(found)} partitions)" if len(found) > 1 else ""
             yield breaks(found[min(found)] + more, subject=subject, numbers={"partitions": len(found)})
@@ -145,15 +133,6 @@ def check_group_offsets(facts: Facts) -> Iterator[Opinion]:
         )
 
 
-def _unanswered(group: GroupFacts) -> Mapping[TopicPartition, set[int]]:
-    """Return the offsets of commits without an answer, by partition."""
-    found: dict[TopicPartition, set[int]] = defaultdict(set)
-    rows = group.commits.filter(pc.field("result") == int(CommitResult.UNKNOWN))
-    for topic, partition, offset in _positions(rows):
-        found[TopicPartition(topic, partition)].add(offset)
-    return found
-
-
 def _last_offsets(facts: Facts, group: GroupFacts) -> list[OffsetsLog]:
     """Return the last offsets of a group in each replica's log of its partition of `__consumer_offsets`.
 
@@ -161,20 +140,12 @@ def _last_offsets(facts: Facts, group: GroupFacts) -> list[OffsetsLog]:
     (OffsetMetadataManager.replayEndTransactionMarker). A tombstone removes an offset.
     """
     assert facts.groups is not None
-    if not facts.run.offsets_log.exists():
-        return []
-    partition = group.end.committed.partition
-    wanted = (pc.field("group") == group.name) & (pc.field("log_partition") == partition)
-    wanted &= pc.field("decision") == int(LogDecision.IN_FORCE)
-    wanted &= pc.field("record").isin([OffsetsRecord.COMMIT.value, OffsetsRecord.REMOVED.value])
-    columns = ["node", "log_offset", "record", "topic", "partition", "offset"]
-    rows = storage.read_rows([facts.run.offsets_log], columns, wanted)
-    key = ["node", "topic", "partition"]
-    last = rows.group_by(key).aggregate([("log_offset", "max")]).rename_columns([*key, "log_offset"])
+    partition, key = group.end.committed.partition, ["node", "topic", "partition"]
+    rows = group.read_log(pc.field("log_partition") == partition)
     offsets: dict[int, list[tuple[str, str, int, int]]] = defaultdict(list)
-    for row in rows.join(last, [*key, "log_offset"], join_type="left semi").to_pylist():
-        if row["record"] == OffsetsRecord.COMMIT:
-            offsets[row["node"]].append((group.name, row["topic"], row["partition"], row["offset"]))
+    for row in rows.group_by(key, use_threads=False).aggregate([("offset", "last")]).to_pylist():
+        if row["offset_last"] != _NONE:
+            offsets[row["node"]].append((group.name, row["topic"], row["partition"], row["offset_last"]))
     return [
         OffsetsLog(
             node=one.node,
@@ -183,12 +154,12 @@ def _last_offsets(facts: Facts, group: GroupFacts) -> list[OffsetsLog]:
             offsets=tuple(sorted(offsets[one.node])),
             reason=one.reason,
         )
-        for one in facts.groups.histories
+        for one in (facts.groups.histories if facts.run.offsets_log.exists() else ())
         if one.partition == partition
     ]
 
 
-def _strange(group: GroupFacts, gone: set[str]) -> Iterator[tuple[TopicPartition, str]]:
+def _find_strange(group: GroupFacts, gone: set[str]) -> Iterator[tuple[TopicPartition, str]]:
     """Yield each partition for which the coordinator told an offset that no member asked for, with a sentence.
 
     A member writes each commit down just before it asks for it, so that a killed one has written its last, too.
@@ -196,28 +167,25 @@ def _strange(group: GroupFacts, gone: set[str]) -> Iterator[tuple[TopicPartition
     foreign = group.facts.case.experiment.ground.foreign  # an earlier run may have left offsets there
     if foreign or group.spec.library == COMMAND or group.spec.commit == "auto":
         return
-    asked: dict[TopicPartition, set[int]] = defaultdict(set)
-    for topic, partition, offset in _positions(group.commits):
-        asked[TopicPartition(topic, partition)].add(offset)
-    for place, offset in sorted(group.end.committed.of_partition.items()):
+    asked = _find_offsets(group.commits)
+    told = [
+        (place, offset, f"OffsetFetch answered {offset} at rest, which")
+        for place, offset in sorted(group.end.committed.of_partition.items())
+    ]
+    for row in group.events(MembershipEvent.POSITION).to_pylist():
+        place, offset = TopicPartition(row["topic"], row["partition"]), row["offset"]
+        if offset != _NONE:
+            words = f"the coordinator told g{row['member']} the committed offset {offset}, which"
+            told.append((place, offset, words))
+    for place, offset, words in told:
         if place.topic not in gone and offset not in asked[place]:
-            yield (
-                place,
-                f"group {group.name}, {place}: OffsetFetch answered {offset} at rest, which no member asked for",
-            )
-    wanted = (pc.field("event") == MembershipEvent.POSITION.value) & (pc.field("group") == group.name)
-    rows = storage.read_rows(parts(group.facts.run.membership), MEMBERSHIP.names, wanted, MEMBERSHIP)
-    for member, topic, partition, offset in zip(
-        *(rows[name].to_pylist() for name in ("member", "topic", "partition", "offset")), strict=True
-    ):
-        place = TopicPartition(topic, partition)
-        if offset != _NONE and topic not in gone and offset not in asked[place]:
-            text = f"the coordinator told g{member} the committed offset {offset}, which no member asked for"
-            yield place, f"group {group.name}, {place}: {text}"
+            yield place, f"group {group.name}, {place}: {words} no member asked for"
 
 
-def _positions(rows: pa.Table) -> Iterator[tuple[str, int, int]]:
-    """Yield (topic, partition, offset) of each distinct row."""
+def _find_offsets(commits: pa.Table) -> Mapping[TopicPartition, set[int]]:
+    """Return the offsets of commits by partition."""
+    found: dict[TopicPartition, set[int]] = defaultdict(set)
     key = ["topic", "partition", "offset"]
-    distinct = rows.select(key).group_by(key).aggregate([])
-    yield from zip(*(distinct[name].to_pylist() for name in key), strict=True)
+    for row in commits.group_by(key).aggregate([]).to_pylist():
+        found[TopicPartition(row["topic"], row["partition"])].add(row["offset"])
+    return found

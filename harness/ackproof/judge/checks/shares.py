@@ -11,18 +11,20 @@ import pyarrow.compute as pc
 
 from ackproof.experiment.promises import Promises
 from ackproof.experiment.share_group import ShareGroupSpec
+from ackproof.judge.checks.groups import check_members
 from ackproof.judge.facts import Facts
 from ackproof.judge.opinion import Opinion, agrees, breaks, lacks, not_judged, stays_open
 from ackproof.judge.shares import Position, ShareCounts, count_shares
 from ackproof.rundir.anomalies import Anomaly
-from ackproof.rundir.layout import client_folder
 from ackproof.rundir.ledger import FinalRows, read_parts
 from ackproof.rundir.model import Chance
 from ackproof.rundir.partition import TopicPartition
-from ackproof.rundir.parts import has_end
 from ackproof.rundir.shares import SHARES, ShareGroupEnd, SharesFile
 
 _SAMPLES: Final = 3
+_PROMISE: Final = (
+    "KIP-932 delivers each record until it is accepted, rejected or at its limit, and none after that"
+)
 _STATE: Final = ("share.coordinator.state.topic.replication.factor", "share.coordinator.state.topic.min.isr")
 
 
@@ -41,7 +43,7 @@ def check_share_groups(facts: Facts) -> Iterator[Opinion]:
         yield lacks("the run has no file of what became of its share groups: observed/shares.json")
         return
     file = SharesFile.load(facts.run.shares)
-    yield from _members(facts, file)
+    yield from check_members(file.members, facts.run.shares_ledger)
     ends = {end.group: end for end in file.groups}
     for name, spec in specs.items():
         if name not in ends:
@@ -57,22 +59,6 @@ def check_share_groups(facts: Facts) -> Iterator[Opinion]:
             continue
         killed = any(one.killed and one.group == name for one in file.members)
         yield from _judge(facts, name, spec, ends[name], counts, killed=killed)
-
-
-def _members(facts: Facts, file: SharesFile) -> Iterator[Opinion]:
-    for one in file.members:
-        if one.killed:
-            continue
-        folder = facts.run.shares_ledger / client_folder(one.client)
-        if not one.asked:
-            text = (
-                f"share group {one.group}: {one.client} ended by itself with {one.status}: {one.last_words}"
-            )
-            yield lacks(text, subject=one.group)
-        elif one.status or not has_end(folder):
-            yield lacks(
-                f"share group {one.group}: the ledger of {one.client} is not complete", subject=one.group
-            )
 
 
 def _there(facts: Facts, spec: ShareGroupSpec) -> list[tuple[TopicPartition, np.ndarray]]:
@@ -91,48 +77,35 @@ def _judge(
     facts: Facts, name: str, spec: ShareGroupSpec, end: ShareGroupEnd, counts: ShareCounts, *, killed: bool
 ) -> Iterator[Opinion]:
     who = f"share group {name}"
-    input_, state = _why_input(facts, spec), _why_state(facts)
-    hidden = input_ or state or ("A killed member may not have written down a delivery" if killed else "")
-    rules = (
-        ("undelivered", counts.undelivered, "were delivered to nobody", hidden, end.rested),
-        (
-            "vanished",
-            counts.vanished,
-            f"were neither accepted, rejected, nor delivered {spec.delivery_limit} times, and are not delivered again",
-            hidden,
-            end.rested,
-        ),
-        (
-            "redelivered",
-            counts.redelivered,
-            "were delivered again after a broker had acknowledged their accept",
-            input_ or state,
-            True,
-        ),
-    )
+    why = _why_input(facts, spec) or _why_state(facts)
     if not end.rested:
         yield lacks(f"{who}: it was not at rest after {end.waited_s:g} s", subject=name)
-    for kind, found, words, why, sure in rules:
-        if not found:
-            continue
+    limit = spec.delivery_limit
+    for kind, words in (
+        ("undelivered", "were delivered to nobody"),
+        (
+            "vanished",
+            f"were neither accepted, rejected, nor delivered {limit} times, and are not delivered again",
+        ),
+        ("redelivered", "were delivered again after a broker had acknowledged their accept"),
+    ):
+        found: tuple[Position, ...] = getattr(counts, kind)
+        proven = kind == "redelivered"
+        open_ = why or (
+            "" if proven or not killed else "A killed member may not have written down a delivery"
+        )
         text = f"{who}: {len(found):,} records {words}: {_samples(found)}"
         numbers = {kind: len(found)}
-        if why or not sure:
-            yield stays_open(f"{text}. {why or 'It was not at rest'}", subject=name, numbers=numbers)
-        else:
-            yield breaks(
-                f"{text}. Forbidden: KIP-932 delivers each record until it is accepted, rejected or at its limit, and "
-                "none after that",
-                proven=kind == "redelivered",
-                subject=name,
-                numbers=numbers,
-            )
+        if found and (open_ or not (end.rested or proven)):
+            yield stays_open(f"{text}. {open_ or 'It was not at rest'}", subject=name, numbers=numbers)
+        elif found:
+            yield breaks(f"{text}. Forbidden: {_PROMISE}", proven=proven, subject=name, numbers=numbers)
     if given_up := counts.rejected + counts.limited:
         parts = f"{counts.rejected:,} rejected, {counts.limited:,} at the limit"
         text = f"{who}: {given_up:,} records were given up: {parts}"
         dead = f"; its dead-letter topic has {end.dead_letters:,} records" if end.dead_letters >= 0 else ""
         numbers = {"rejected": counts.rejected, "limited": counts.limited, "dead letters": end.dead_letters}
-        yield not_judged(f"{text} of {spec.delivery_limit} deliveries{dead}", subject=name, numbers=numbers)
+        yield not_judged(f"{text} of {limit} deliveries{dead}", subject=name, numbers=numbers)
         if spec.dead_letters is not None and 0 <= end.dead_letters < given_up:
             yield stays_open(f"{who}: {given_up - end.dead_letters:,} of these are not there", subject=name)
     numbers = {"accepted": counts.accepted, "records": counts.records, "deliveries": counts.deliveries}
@@ -158,13 +131,9 @@ def _why_input(facts: Facts, spec: ShareGroupSpec) -> str:
 
 def _why_state(facts: Facts) -> str:
     """Return why brokers may forget what the group has finished, '' if they may not."""
-    config = facts.case.experiment.cluster.config
-    if facts.case.experiment.cluster.brokers < 2 or any(config.get(name) == "1" for name in _STATE):
-        return (
-            "The topic __share_group_state has one replica, or may commit with one"
-            if facts.case.faults
-            else ""
-        )
+    cluster = facts.case.experiment.cluster
+    if facts.case.faults and (cluster.brokers < 2 or any(cluster.config.get(name) == "1" for name in _STATE)):
+        return "The topic __share_group_state has one replica, or may commit with one"
     return ""
 
 

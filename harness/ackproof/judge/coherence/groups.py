@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -21,47 +21,23 @@ from ackproof.rundir.timeline import seconds
 
 _LATE_NS: Final = 1_000_000_000
 """Tolerance for rows later than the recorded end of their member: it ends before the harness sees that."""
-_ACCEPTED: Final = int(CommitResult.ACCEPTED)
-_NOT_PROCESSED: Final = int(ProcessingState.NOT_PROCESSED)
 
 
-class _LedgerRule(NamedTuple):
-    """A property that no row of a member's ledger may have. `broken`: mask of the rows that have it."""
-
-    words: str
-    broken: Callable[[pa.Table], pa.ChunkedArray]
-
-
-_DELIVERY_RULES: Final = (
-    _LedgerRule(
-        "were processed before they were delivered",
-        lambda rows: pc.and_(
-            pc.greater_equal(rows["processed_ns"], 0), pc.less(rows["processed_ns"], rows["delivered_ns"])
-        ),
-    ),
-    _LedgerRule(
-        "were processed at no time, or not processed at some time",
-        lambda rows: pc.not_equal(
-            pc.greater_equal(rows["processed_ns"], 0), pc.not_equal(rows["state"], _NOT_PROCESSED)
-        ),
-    ),
-    _LedgerRule("have an offset below 0", lambda rows: pc.less(rows["offset"], 0)),
-)
-_COMMIT_RULES: Final = (
-    _LedgerRule(
-        "were answered before they began",
-        lambda rows: pc.and_(
-            pc.greater_equal(rows["done_ns"], 0), pc.less(rows["done_ns"], rows["begun_ns"])
-        ),
-    ),
-    _LedgerRule(
-        "were accepted without an answer, or with an error",
-        lambda rows: pc.and_(
-            pc.equal(rows["result"], _ACCEPTED),
-            pc.or_(pc.less(rows["done_ns"], 0), pc.not_equal(rows["error"], "")),
-        ),
-    ),
-)
+_PROCESSED: Final = pc.field("processed_ns") >= 0
+_UNPROCESSED: Final = pc.field("state") == int(ProcessingState.NOT_PROCESSED)
+_DELIVERY_RULES: Final = {
+    "were processed before they were delivered": _PROCESSED
+    & (pc.field("processed_ns") < pc.field("delivered_ns")),
+    "were processed at no time, or not processed at some time": _UNPROCESSED == _PROCESSED,
+    "have an offset below 0": pc.field("offset") < 0,
+}
+"""Properties that no row of a member's ledger may have, by their words in a sentence. `_COMMIT_RULES` likewise."""
+_COMMIT_RULES: Final = {
+    "were answered before they began": (pc.field("done_ns") >= 0)
+    & (pc.field("done_ns") < pc.field("begun_ns")),
+    "were accepted without an answer, or with an error": (pc.field("result") == int(CommitResult.ACCEPTED))
+    & ((pc.field("done_ns") < 0) | (pc.field("error") != "")),
+}
 
 
 def check_groups(facts: Facts) -> Iterator[Opinion]:
@@ -91,10 +67,10 @@ def check_groups(facts: Facts) -> Iterator[Opinion]:
 def _of_member(facts: Facts, member: MemberEnd) -> Iterator[str]:
     """Yield contradictions in the ledgers of a member. The audit reports parts that cannot be read."""
     name, folder = f"member {member.client}", client_folder(member.client)
-    ledgers = (
+    ledgers: tuple[tuple[Path, pa.Schema, tuple[str, ...], Mapping[str, pc.Expression]], ...] = (
         (facts.run.deliveries, DELIVERIES, ("delivered_ns", "processed_ns"), _DELIVERY_RULES),
         (facts.run.commits_ledger, COMMITS, ("begun_ns", "done_ns"), _COMMIT_RULES),
-        (facts.run.membership, MEMBERSHIP, ("t_ns",), ()),
+        (facts.run.membership, MEMBERSHIP, ("t_ns",), {}),
     )
     life = facts.lifelines.client(member.client)
     began = min((event.t_ns for event in life.starts), default=0)
@@ -106,14 +82,13 @@ def _of_member(facts: Facts, member: MemberEnd) -> Iterator[str]:
         others = set(zip(*(pc.unique(rows[key]).to_pylist() for key in ("group", "member")), strict=False))
         if others != {(member.group, member.member)}:
             yield f"{name} is number {member.member} of {member.group}, and {ledger.name} has rows of {sorted(others)}"
-        for rule in rules:
-            if count := int(pc.sum(broken := rule.broken(rows)).as_py() or 0):
-                row = rows.slice(pc.index(broken, True).as_py(), 1).to_pylist()[0]
+        for words, rule in rules.items():
+            if len(broken := rows.filter(rule)):
+                (row,) = broken.slice(0, 1).to_pylist()
                 where = f"{row['topic']}/{row['partition']} at {row['offset']}"
-                yield f"{name}: {count:,} rows of {ledger.name} {rule.words}, such as {where}"
+                yield f"{name}: {len(broken):,} rows of {ledger.name} {words}, such as {where}"
         for column in times:
-            known = rows[column].filter(pc.greater_equal(rows[column], 0))
-            first, last = (pc.min_max(known)[key].as_py() for key in ("min", "max"))
+            first, last = pc.min_max(rows.filter(pc.field(column) >= 0)[column]).as_py().values()
             if first is not None and first < began:
                 yield f"{name} began at {seconds(began)}, and {column} in {ledger.name} is {seconds(first)}"
             if last is not None and ended is not None and last > ended + _LATE_NS:

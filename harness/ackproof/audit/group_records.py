@@ -1,0 +1,222 @@
+"""Records of a group: undelivered, skipped-by-reset, redelivered, two-owners; torn-output, doubled-output."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Final, NamedTuple
+
+import numpy as np
+
+from ackproof.audit.group_sources import Event, GroupPartition, GroupSources, find_values, join_keys
+from ackproof.audit.outputs import FindingsWriter
+from ackproof.audit.planning import GREATEST
+from ackproof.ledgers.rows import Bools, Ints, Rows, group_starts
+from ackproof.rundir.anomalies import Anomaly
+from ackproof.rundir.arrow import text_array, to_arrow
+from ackproof.rundir.groups import CommitResult, MembershipEvent, ProcessingState
+from ackproof.rundir.partition import TopicPartition
+
+DELIVERED: Final[Mapping[str, str]] = {
+    "member": "i4", "generation": "i4", "offset": "i8", "producer": "i4", "seq": "i8", "processed_ns": "i8",
+    "state": "i1",
+}  # fmt: skip
+_WHY: Final = (
+    "no member was handed it",
+    "a member was handed it, and did not process it",
+    "members processed it in aborted transactions only",
+)
+
+
+def audit_deliveries(of: GroupPartition, there: Rows, rows: Rows, commits: Rows) -> Counter[str]:
+    """Find what members did not process, or processed more than once. Return numbers of `GroupCounts` by name.
+
+    `there`: records of the final read, by offset. `rows`: deliveries (`DELIVERED`). `commits`: of the partition. Raises
+    OSError.
+    """
+    effective = rows["state"] == ProcessingState.EFFECTIVE
+    processed = effective | (rows["state"] == ProcessingState.UNKNOWN)
+    if of.counts(Anomaly.UNDELIVERED):
+        _find_unprocessed(of, there, rows, processed)
+    if of.counts(Anomaly.REDELIVERED):
+        _find_repeated(of, rows, effective)
+    if of.counts(Anomaly.TWO_OWNERS):
+        _find_two_owners(of, rows, processed, _find_owners(of.events, commits))
+    return Counter(input=len(there), delivered=len(rows), processed=int(np.count_nonzero(processed)))
+
+
+def _find_unprocessed(of: GroupPartition, there: Rows, rows: Rows, processed: Bools) -> None:
+    offset = there.ints("offset")
+    at, found = find_values(offset, rows.ints("offset"))
+    if len(there):
+        found &= (there["seq"][at] == rows["seq"]) & (there["producer"][at] == rows["producer"])
+    done = np.zeros(len(there), np.bool_)
+    done[at[found & processed]] = True
+    missing = np.flatnonzero(~done & (offset < of.committed))
+    if not len(missing):
+        return
+    last = np.full(len(there), -1, np.int64)
+    last[at[found]] = np.flatnonzero(found)
+    row = last[missing]
+    member, why = np.full(len(missing), -1), np.zeros(len(missing), np.int64)
+    if len(rows):
+        member = np.where(row >= 0, rows["member"][row], -1)
+        why = np.where(row >= 0, 1 + (rows["state"][row] == ProcessingState.ABORTED), 0)
+    passed = of.find_passed(offset[missing])
+    for anomaly, which, prefix in (
+        (Anomaly.UNDELIVERED, ~passed, ""),
+        (Anomaly.SKIPPED_BY_RESET, passed, "a reset passed over it; "),
+    ):
+        words = text_array([f"{prefix}{text}; the group committed {of.committed}" for text in _WHY])
+        known = Rows({**there.take(missing).columns, "member": member}, len(missing))
+        of.report(anomaly, known, np.flatnonzero(which), words.take(to_arrow(why[which])))
+
+
+def _find_repeated(of: GroupPartition, rows: Rows, effective: Bools) -> None:
+    at = np.flatnonzero(effective)
+    offset = rows["offset"][at]
+    if not len(at) or bool((offset[1:] > offset[:-1]).all()):
+        return
+    order = np.argsort(offset, kind="stable")
+    same = np.diff(offset[order]) == 0
+    repeated = order[np.append(same, False) | np.insert(same, 0, False)]
+    few = rows.take(at[repeated]).sorted_by("offset", "producer", "seq", "processed_ns", "member")
+    starts = group_starts([few["offset"], few["producer"], few["seq"]])
+    first = np.repeat(starts, np.diff(starts, append=len(few)))
+    further = np.flatnonzero(first != np.arange(len(few)))
+    member, generation = few["member"].tolist(), few["generation"].tolist()
+    detail = [
+        f"processed again by member {member[at]} in generation {generation[at]}, "
+        f"first by member {member[begin]} in generation {generation[begin]}"
+        for at, begin in zip(further.tolist(), first[further].tolist(), strict=True)
+    ]
+    of.report(Anomaly.REDELIVERED, few, further, detail)
+
+
+class _Ownership(NamedTuple):
+    """A time in which a member owned a partition: from its assignment to the begin of its last accepted commit."""
+
+    begin: int
+    end: int
+    member: int
+
+
+def _find_owners(events: Sequence[Event], commits: Rows) -> list[_Ownership]:
+    """Return the ownerships of a partition, by begin. `events`: of the partition, and those without one, by time.
+
+    A commit without a generation is no member's: the coordinator accepts it from anybody while the group is empty, and
+    in a transaction.
+    """
+    kept = (commits["result"] == CommitResult.ACCEPTED) & (commits["generation"] >= 0)
+    accepted = commits.take(kept & (commits["generation_after"] >= 0))
+    assigned: dict[int, int] = {}
+    spans: list[_Ownership] = []
+    for event in events:
+        here = event.place.partition >= 0
+        over = here and event.event in (
+            MembershipEvent.REVOKED, MembershipEvent.LOST, MembershipEvent.ASSIGNED,
+        )  # fmt: skip
+        if event.member in assigned and (over or event.event == MembershipEvent.CLOSED):
+            spans.append(_Ownership(assigned.pop(event.member), event.t_ns, event.member))
+        if here and event.event == MembershipEvent.ASSIGNED:
+            assigned[event.member] = event.t_ns
+    spans += [_Ownership(begin, GREATEST, member) for member, begin in assigned.items()]
+    begun = {
+        member: np.sort(accepted["begun_ns"][accepted["member"] == member])
+        for member in {span.member for span in spans}
+    }
+    found = []
+    for begin, end, member in sorted(spans):
+        before = begun[member][: np.searchsorted(begun[member], end, "right")]
+        if len(before) and before[-1] >= begin:
+            found.append(_Ownership(begin, int(before[-1]), member))
+    return found
+
+
+def _find_two_owners(of: GroupPartition, rows: Rows, processed: Bools, owners: Sequence[_Ownership]) -> None:
+    time, other = rows["processed_ns"], np.full(len(rows), -1, np.int64)
+    for one, two in _find_overlapping(owners):
+        both = processed & (time >= two.begin) & (time <= min(one.end, two.end))
+        mine, theirs = both & (rows["member"] == one.member), both & (rows["member"] == two.member)
+        if mine.any() and theirs.any():
+            other[mine], other[theirs] = two.member, one.member
+    found = np.flatnonzero(other >= 0)
+    few = Rows({**rows.take(found).columns, "other": other[found]}, len(found))
+    few = few.sorted_by("offset", "producer", "seq", "processed_ns", "member")
+    first = group_starts([few["offset"], few["producer"], few["seq"]])
+    members = zip(few["member"][first].tolist(), few["other"][first].tolist(), strict=True)
+    detail = [f"processed by member {one} while member {two} owned {of.place} too" for one, two in members]
+    of.report(Anomaly.TWO_OWNERS, few, first, detail)
+
+
+def _find_overlapping(owners: Sequence[_Ownership]) -> Iterator[tuple[_Ownership, _Ownership]]:
+    """Yield each two ownerships of different members that overlap, the earlier first."""
+    for number, one in enumerate(owners):
+        for two in owners[number + 1 :]:
+            if two.begin > one.end:
+                break
+            if two.member != one.member:
+                yield one, two
+
+
+# -- output ----------------------------------------------------------------------------------------------------------
+
+
+def audit_output(
+    sources: GroupSources,
+    there: Mapping[TopicPartition, Rows],
+    copies: Rows,
+    events: Mapping[TopicPartition, Sequence[Event]],
+    findings: FindingsWriter,
+) -> None:
+    """Compare records of the input with their copies. Copies without an identity are left out. Raises OSError.
+
+    `there`: the input by partition; `copies`: the output (`COPY`); both with all rows of each of their identities.
+    """
+    copies = copies.take((copies["producer"] >= 0) & (copies["seq"] >= 0)).sorted_by("partition", "offset")
+    inputs = {place: join_keys(rows, "producer", "seq") for place, rows in there.items()}
+    keys = join_keys(copies, "producer", "seq")
+    order = np.argsort(keys, kind="stable")
+    starts = group_starts([keys[order]])
+    if Anomaly.TORN_OUTPUT in sources.counted and sources.plan.commit == "transaction":
+        for place, rows in there.items():
+            of = GroupPartition(sources, place, events.get(place, ()), findings)
+            _find_torn(of, rows, find_values(keys[order[starts]], inputs[place])[1])
+    if Anomaly.DOUBLED_OUTPUT in sources.counted:
+        output = GroupPartition(sources, TopicPartition(sources.plan.output, 0), (), findings)
+        _find_doubled(output, copies, keys, (order, starts), list(inputs.values()))
+
+
+def _find_torn(of: GroupPartition, rows: Rows, copied: Bools) -> None:
+    past = rows["offset"] < of.committed
+    without = past & ~copied & ~of.find_passed(rows.ints("offset"))
+    text = f"the group committed {of.committed}, and its output does not have it"
+    of.report(Anomaly.TORN_OUTPUT, rows, np.flatnonzero(without), text)
+    text = f"its output has it, and the group committed {of.committed}"
+    of.report(Anomaly.TORN_OUTPUT, rows, np.flatnonzero(~past & copied), text)
+
+
+def _find_doubled(
+    output: GroupPartition, copies: Rows, keys: Ints, grouped: tuple[Ints, Ints], inputs: Sequence[Ints]
+) -> None:
+    """Report copies beyond those of the input, the last ones of the output, in order of partition and offset.
+
+    `keys`: of the identities. `grouped`: order of the copies by key, and where in it each key begins."""
+    order, starts = grouped
+    number = np.arange(len(order)) - np.repeat(starts, np.diff(starts, append=len(order)))
+    further = np.flatnonzero(number)
+    if not len(further):
+        return
+    at, number = order[further], number[further]
+    repeated = np.unique(keys[at])
+    of_input = np.concatenate([key[find_values(repeated, key)[1]] for key in inputs] or [keys[:0]])
+    of_input.sort()
+    allowed = np.searchsorted(of_input, keys[at], "right") - np.searchsorted(of_input, keys[at])
+    allowed = np.maximum(allowed, 1)
+    late, partition = number >= allowed, copies["partition"][at]
+    for one in np.unique(partition[late]).tolist():
+        here = np.flatnonzero(late & (partition == one))
+        detail = [f"copy {number[row] + 1} in the output, and the input has {allowed[row]}" for row in here]
+        of = replace(output, place=output.place._replace(partition=one))
+        of.report(Anomaly.DOUBLED_OUTPUT, copies, at[here], detail)
