@@ -110,7 +110,7 @@ class ClientAdapter(Protocol):
         that only the harness may set.
         """
 
-    def member_command(self, settings: MemberSettings, path: Path) -> list[str]:
+    def member_command(self, settings: GroupSettings, path: Path) -> list[str]:
         """Return the command line of a group member with these settings, which are in the file `path`. It prints the
         events of docs/clients.md on standard output, and takes `stop` on standard input."""
 
@@ -304,33 +304,35 @@ class ReaderSettings(ClientSettings):
 
 
 @dataclass(frozen=True, kw_only=True)
-class ShareSettings(ClientSettings):
-    """Settings of one member of a share group (`experiment.share_group.ShareGroupSpec`). `places` is empty."""
+class GroupSettings(ClientSettings):
+    """Settings of one member of a group, which assigns partitions: `places` is empty. `config` is its consumer's."""
 
     group: str
     member: int
-    """Number N of the client `hN`."""
+    """Number N of the client `gN` or `hN`."""
     topics: Sequence[str]
+    record_s: float
+    """Seconds that it takes for each record."""
+    instance: str = ""
+    """Its group.instance.id; '' for a dynamic member."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ShareSettings(GroupSettings):
+    """Settings of one member of a share group (`experiment.share_group.ShareGroupSpec`)."""
+
     release_every: int
     releases: int
     reject_every: int
     renew_every: int
-    record_s: float
-    """Seconds that it takes for each record."""
     group_config: dict[str, str]
     """Settings of the group, which it makes before it joins."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class MemberSettings(ClientSettings):
-    """Settings of one member of a consumer group (`experiment.group.GroupSpec`). `places` is empty: the group assigns
-    partitions. `config` is its consumer's.
-    """
+class MemberSettings(GroupSettings):
+    """Settings of one member of a consumer group (`experiment.group.GroupSpec`)."""
 
-    group: str
-    member: int
-    """Number N of the client `gN`."""
-    topics: Sequence[str]
     cooperative: bool
     """True if the protocol changes assignments incrementally: KIP-848, or a cooperative assignor."""
     commit: str
@@ -348,7 +350,3 @@ class MemberSettings(ClientSettings):
     reset: str
     """Where it goes on if its position is not in the log: earliest, latest, or error (it fails)."""
     batch: int
-    record_s: float
-    """Seconds that it takes for each record."""
-    instance: str
-    """Its group.instance.id; '' for a dynamic member."""

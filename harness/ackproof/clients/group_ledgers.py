@@ -1,10 +1,11 @@
-"""Ledgers of a group member, made of the lines that it printed (docs/clients.md, `rundir.groups`)."""
+"""Ledgers of a group member, made of the lines that it printed (docs/clients.md, `rundir.groups`, `rundir.shares`)."""
 
 from __future__ import annotations
 
 import json
+from collections import defaultdict, deque
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, TypeAlias
 
@@ -15,7 +16,7 @@ import pyarrow.compute as pc
 import pyarrow.json as pj
 
 from ackproof.clients.command.events import LINES, Breach, BreachKind, EventName, ProgramLines
-from ackproof.clients.contract import EXIT_CLEAN, MemberSettings
+from ackproof.clients.contract import EXIT_CLEAN, GroupSettings, MemberSettings, ShareSettings
 from ackproof.rundir import storage
 from ackproof.rundir.groups import (
     COMMITS,
@@ -27,6 +28,7 @@ from ackproof.rundir.groups import (
 )
 from ackproof.rundir.layout import CaseDir, client_folder
 from ackproof.rundir.parts import mark_end
+from ackproof.rundir.shares import SHARES, ShareResult
 
 PART: Final = "part-000000.parquet"
 REFUSED: Final = frozenset(
@@ -52,65 +54,39 @@ REFUSED: Final = frozenset(
 GroupCoordinatorService.commitOffsets), by their names in Kafka. NOT_COORDINATOR is none: a coordinator that resigns
 fails commits with it that wait for replication (CoordinatorRuntime). COMMIT_FAILED is the Java consumer's
 CommitFailedException, which stands for those of member and generation."""
+_SHARE_REFUSED: Final = frozenset(
+    {
+        "INVALID_RECORD_STATE",
+        "INVALID_REQUEST",
+        "INVALID_SHARE_SESSION_EPOCH",
+        "SHARE_SESSION_NOT_FOUND",
+        "SHARE_SESSION_LIMIT_REACHED",
+        "UNKNOWN_MEMBER_ID",
+        "UNKNOWN_TOPIC_ID",
+        "UNKNOWN_TOPIC_OR_PARTITION",
+        "NOT_LEADER_OR_FOLLOWER",
+        "FENCED_LEADER_EPOCH",
+        "GROUP_ID_NOT_FOUND",
+        "GROUP_AUTHORIZATION_FAILED",
+        "TOPIC_AUTHORIZATION_FAILED",
+    }
+)
+"""Errors of an acknowledgement that a broker returns before it changes the record's state (SharePartition.acknowledge,
+SharePartitionManager)."""
 _ROWS: Final = pa.schema(
     [
-        ("e", pa.string()),
-        ("t", pa.int64()),
-        ("g", pa.int64()),
-        ("topic", pa.string()),
-        ("p", pa.int64()),
-        ("o", pa.int64()),
-        ("batch", pa.int64()),
+        *((name, pa.string()) for name in ("e", "topic")),
+        *((name, pa.int64()) for name in ("t", "g", "p", "o", "batch")),
         ("id", pa.list_(pa.int64())),
     ]
 )
 """Fields of the events that come once for each record. The others are parsed one by one."""
 _BLOCK: Final = 1 << 24
 """Bytes that Arrow parses at once; a line must fit in."""
+_MEMBERSHIP: Final = frozenset(MembershipEvent)
 _Numbers: TypeAlias = npt.NDArray[np.int64]
 _Event: TypeAlias = Mapping[str, Any]
-_Row: TypeAlias = tuple[object, ...]
-
-
-def convert(run: CaseDir, settings: MemberSettings, started_ns: int, status: int) -> list[Breach]:
-    """Write the three ledgers of a member that has ended, each with `_END` if it said `closed` and ended with 0.
-
-    `started_ns`: its start on CLOCK_MONOTONIC. `status`: its exit status. A torn last line is left out. Return the
-    breaches of the contract; lines that break it are left out, too. Raises OSError.
-    """
-    path = run.clients / settings.client / LINES
-    lines, breaches = _lines(path, settings, started_ns, status)
-    ledger = _MemberLedger(settings, lines)
-    if ledger.stray:
-        text = f"{ledger.stray} records were processed twice, or without being delivered before"
-        breaches.append(Breach(BreachKind.UNDELIVERED, 0, text))
-    tables = {
-        run.deliveries: ledger.deliveries,
-        run.commits_ledger: ledger.commits(),
-        run.membership: ledger.membership(),
-    }
-    for folder, table in tables.items():
-        own = folder / client_folder(settings.client)
-        own.mkdir(parents=True, exist_ok=True)
-        with storage.create_parquet(own / PART, table.schema) as file:
-            file.write_table(table)
-        if ledger.closed and status == EXIT_CLEAN:
-            mark_end(own)
-    return breaches
-
-
-def _lines(
-    path: Path, settings: MemberSettings, started_ns: int, status: int
-) -> tuple[list[bytes], list[Breach]]:
-    """Return the whole lines of a member, and breaches. Only programs of the user are held against the contract."""
-    raw = path.read_bytes()
-    lines = raw[: raw.rfind(b"\n") + 1].splitlines()
-    if not settings.command:
-        return lines, []
-    program = ProgramLines(path, started_ns, live=False)
-    kept = [lines[event.line - 1] for event in program.take()]
-    program.end(status)
-    return kept, program.breaches
+_Row: TypeAlias = dict[str, object]
 
 
 @dataclass
@@ -123,177 +99,189 @@ class _Transaction:
     state: ProcessingState = ProcessingState.UNKNOWN
 
 
-@dataclass
-class _MemberLedger:
-    """The lines of a member, as rows. `stray`: number of processed records without a delivery of their own."""
+def convert(run: CaseDir, settings: MemberSettings, started_ns: int, status: int) -> list[Breach]:
+    """Write the three ledgers of a member that has ended, each with `_END` if it said `closed` and ended with 0.
 
-    settings: MemberSettings
-    lines: Sequence[bytes]
-    stray: int = 0
-    closed: bool = False
-    deliveries: pa.Table = field(init=False)
+    `started_ns`: its start on CLOCK_MONOTONIC. `status`: its exit status. A torn last line is left out. Return the
+    breaches of the contract, against which only programs of the user are held; lines that break it are left out, too.
+    Raises OSError.
+    """
+    lines, breaches = _whole_lines(run, settings), []
+    if settings.command:
+        program = ProgramLines(run.clients / settings.client / LINES, started_ns, live=False)
+        lines = [lines[event.line - 1] for event in program.take()]
+        program.end(status)
+        breaches = program.breaches
+    rows = _ROWS.empty_table()
+    if lines:
+        rows = pj.read_json(
+            pa.BufferReader(b"\n".join(lines)),
+            read_options=pj.ReadOptions(block_size=_BLOCK),
+            parse_options=pj.ParseOptions(explicit_schema=_ROWS, unexpected_field_behavior="ignore"),
+        ).combine_chunks()
+    delivered, processed = (
+        np.flatnonzero(pc.fill_null(pc.equal(rows["e"], name.value), False).to_numpy())
+        for name in (EventName.DELIVERED, EventName.PROCESSED)
+    )
+    others = np.setdiff1d(np.arange(len(lines)), np.union1d(delivered, processed), True)
+    events: dict[int, _Event] = {at: json.loads(lines[at]) for at in others.tolist()}
+    transactions = list(_read_transactions(events, len(lines)))
+    deliveries, stray = _deliver(rows, delivered, processed, transactions, settings)
+    if stray:
+        text = f"{stray} records were processed twice, or without being delivered before"
+        breaches.append(Breach(BreachKind.UNDELIVERED, 0, text))
+    tables: Mapping[Path, tuple[pa.Schema, _Row | list[_Row]]] = {
+        run.deliveries: (DELIVERIES, deliveries),
+        run.commits_ledger: (COMMITS, list(_commits(events.values(), transactions, settings))),
+        run.membership: (MEMBERSHIP, list(_memberships(events.values(), settings))),
+    }
+    closed = status == EXIT_CLEAN and any(event["e"] == EventName.CLOSED for event in events.values())
+    for ledger, (schema, found) in tables.items():
+        _write(ledger, settings, schema, found, whole=closed)
+    return breaches
 
-    def __post_init__(self) -> None:
-        if self.lines:
-            options = pj.ParseOptions(explicit_schema=_ROWS, unexpected_field_behavior="ignore")
-            rows = pj.read_json(
-                pa.BufferReader(b"\n".join(self.lines)),
-                read_options=pj.ReadOptions(block_size=_BLOCK),
-                parse_options=options,
-            ).combine_chunks()
-        else:
-            rows = _ROWS.empty_table()
-        delivered = _where(pc.equal(rows["e"], EventName.DELIVERED.value))
-        processed = _where(pc.equal(rows["e"], EventName.PROCESSED.value))
-        others = np.setdiff1d(np.arange(len(self.lines)), np.union1d(delivered, processed), True)
-        self._events: list[tuple[int, _Event]] = [(at, json.loads(self.lines[at])) for at in others.tolist()]
-        self.closed = any(event["e"] == EventName.CLOSED for _, event in self._events)
-        self._answers = {
-            event["n"]: event
-            for _, event in self._events
-            if event["e"] in (EventName.COMMITTED, EventName.ENDED)
-        }
-        self._transactions = list(self._read_transactions())
-        self.deliveries = self._deliver(rows, delivered, processed)
 
-    def _read_transactions(self) -> Iterable[_Transaction]:
-        open_ = None
-        for at, event in self._events:
-            if event["e"] == EventName.BEGIN:
-                if open_ is not None:
-                    yield open_
-                open_ = _Transaction(event["n"], at, len(self.lines))
-            elif event["e"] == EventName.ENDED and open_ is not None:
-                open_.end = at
-                if not event.get("x"):
-                    open_.state = ProcessingState.EFFECTIVE
-                elif event.get("aborted"):
-                    open_.state = ProcessingState.ABORTED
-                yield open_
-                open_ = None
-        if open_ is not None:
-            yield open_
+def _whole_lines(run: CaseDir, settings: GroupSettings) -> list[bytes]:
+    raw = (run.clients / settings.client / LINES).read_bytes()
+    return raw[: raw.rfind(b"\n") + 1].splitlines()
 
-    def _time(self, event: _Event) -> int:
-        return int(event["t"]) - self.settings.origin_ns
 
-    # -- deliveries -------------------------------------------------------------------------------------------------
+def _write(
+    ledger: Path, settings: GroupSettings, schema: pa.Schema, rows: _Row | list[_Row], *, whole: bool
+) -> None:
+    """Write the part of a member, given as columns or as rows; with `_END` if it is `whole`."""
+    schema = schema.with_metadata(settings.client_library.metadata())
+    make = pa.Table.from_pydict if isinstance(rows, dict) else pa.Table.from_pylist
+    folder = ledger / client_folder(settings.client)
+    folder.mkdir(parents=True, exist_ok=True)
+    with storage.create_parquet(folder / PART, schema) as file:
+        file.write_table(make(rows, schema=schema))
+    if whole:
+        mark_end(folder)
 
-    def _deliver(self, rows: pa.Table, delivered: _Numbers, processed: _Numbers) -> pa.Table:
-        """Return the rows of `DELIVERIES`. A processed record belongs to the last delivery of its offset before it."""
-        topic = rows["topic"].combine_chunks().dictionary_encode()
-        codes = _filled(topic.indices)
-        places, offsets, times = _filled(rows["p"]), _filled(rows["o"]), _filled(rows["t"])
-        both = np.concatenate([delivered, processed])
-        order = both[np.lexsort((both, offsets[both], places[both], codes[both]))]
-        is_delivered = np.zeros(len(rows), np.bool_)
-        is_delivered[delivered] = True
-        before, after = order[:-1], order[1:]
-        same = (
-            (codes[before] == codes[after])
-            & (places[before] == places[after])
-            & (offsets[before] == offsets[after])
+
+def _read_transactions(events: Mapping[int, _Event], end: int) -> Iterable[_Transaction]:
+    current = None
+    for at, event in events.items():
+        if event["e"] == EventName.BEGIN:
+            if current is not None:
+                yield current
+            current = _Transaction(event["n"], at, end)
+        elif event["e"] == EventName.ENDED and current is not None:
+            current.end = at
+            if not event.get("x"):
+                current.state = ProcessingState.EFFECTIVE
+            elif event.get("aborted"):
+                current.state = ProcessingState.ABORTED
+            yield current
+            current = None
+    if current is not None:
+        yield current
+
+
+def _deliver(
+    rows: pa.Table,
+    delivered: _Numbers,
+    processed: _Numbers,
+    transactions: Sequence[_Transaction],
+    settings: MemberSettings,
+) -> tuple[_Row, int]:
+    """Return the columns of `DELIVERIES`, and the number of processed records without a delivery of their own. A
+    processed record belongs to the last delivery of its offset before it."""
+    topic = rows["topic"].combine_chunks().dictionary_encode()
+    codes = _filled(topic.indices)
+    places, offsets, times = _filled(rows["p"]), _filled(rows["o"]), _filled(rows["t"])
+    both = np.concatenate([delivered, processed])
+    order = both[np.lexsort((both, offsets[both], places[both], codes[both]))]
+    before, after = order[:-1], order[1:]
+    pairs = np.isin(before, delivered) & np.isin(after, processed)
+    for column in (codes, places, offsets):
+        pairs &= column[before] == column[after]
+    done = np.full(len(rows), -1, np.int64)
+    done[before[pairs]] = after[pairs]
+    by = done[delivered]
+    state = np.where(by >= 0, ProcessingState.EFFECTIVE, ProcessingState.NOT_PROCESSED).astype(np.int64)
+    number = np.full(len(by), -1, np.int64)
+    if transactions:
+        begins, ends, numbers, states = (
+            np.array(column, np.int64)
+            for column in zip(
+                *((one.begin, one.end, one.number, one.state) for one in transactions), strict=True
+            )
         )
-        pairs = same & is_delivered[before] & ~is_delivered[after]
-        done = np.full(len(rows), -1, np.int64)
-        done[before[pairs]] = after[pairs]
-        self.stray = len(processed) - int(pairs.sum())
-        by = done[delivered]
-        processed_ns = np.where(by >= 0, times[by] - self.settings.origin_ns, -1)
-        state, number = self._decide(by)
-        identity = _identities(rows["id"].combine_chunks())
-        columns: dict[str, Any] = {
-            "group": pa.repeat(self.settings.group, len(delivered)),
-            "member": np.full(len(delivered), self.settings.member),
-            "generation": _filled(rows["g"])[delivered],
-            "batch": _filled(rows["batch"])[delivered],
-            "topic": topic.dictionary.take(pa.array(codes[delivered])) if len(delivered) else [],
-            "partition": places[delivered],
-            "offset": offsets[delivered],
-            "producer": identity[delivered, 0],
-            "seq": identity[delivered, 1],
-            "delivered_ns": times[delivered] - self.settings.origin_ns,
-            "processed_ns": processed_ns,
-            "state": state,
-            "commit": number,
-        }
-        arrays = [_cast(columns[column.name], column.type) for column in DELIVERIES]
-        return pa.Table.from_arrays(arrays, schema=self._schema(DELIVERIES))
-
-    def _decide(self, by: _Numbers) -> tuple[_Numbers, _Numbers]:
-        """Return the `ProcessingState` of deliveries, and the number of the transaction that processed each (-1).
-        `by`: number of the line that says that it was processed, -1 for none."""
-        state = np.where(by >= 0, ProcessingState.EFFECTIVE, ProcessingState.NOT_PROCESSED).astype(np.int64)
-        number = np.full(len(by), -1, np.int64)
-        if self._transactions:
-            begins = np.array([one.begin for one in self._transactions])
-            ends = np.array([one.end for one in self._transactions])
-            at = np.searchsorted(begins, by) - 1
-            inside = (by >= 0) & (at >= 0) & (by < ends[at])
-            state[inside] = np.array([one.state for one in self._transactions], np.int64)[at[inside]]
-            number[inside] = np.array([one.number for one in self._transactions], np.int64)[at[inside]]
-        return state, number
-
-    # -- commits and membership -------------------------------------------------------------------------------------
-
-    def commits(self) -> pa.Table:
-        """Return the rows of `COMMITS`."""
-        transactions = {one.number: one for one in self._transactions}
-        rows: list[_Row] = []
-        for _, event in self._events:
-            if event["e"] != EventName.COMMIT:
-                continue
-            number, answer = event["n"], self._answers.get(event["n"])
-            error = "" if answer is None else answer.get("x", "")
-            if answer is None:
-                result = CommitResult.UNKNOWN
-            elif not error:
-                result = CommitResult.ACCEPTED
-            elif number in transactions:
-                aborted = transactions[number].state is ProcessingState.ABORTED
-                result = CommitResult.REFUSED if aborted else CommitResult.UNKNOWN
-            else:
-                result = CommitResult.REFUSED if error in REFUSED else CommitResult.UNKNOWN
-            head = self.settings.group, self.settings.member, number, event.get("g", -1)
-            after = -1 if answer is None else answer.get("g", -1)
-            begun, ended = self._time(event), -1 if answer is None else self._time(answer)
-            tail = begun, ended, result.value, error, number in transactions
-            rows += [(*head, after, topic, place, offset, *tail) for topic, place, offset in event["os"]]
-        return self._table(COMMITS, rows)
-
-    def membership(self) -> pa.Table:
-        """Return the rows of `MEMBERSHIP`."""
-        rows: list[_Row] = []
-        member_id, generation = "", -1
-        for _, event in self._events:
-            if event["e"] not in _MEMBERSHIP:
-                continue
-            member_id, generation = event.get("m") or member_id, event.get("g", generation)
-            head = self.settings.group, self.settings.member, event["e"], member_id, generation
-            match event["e"]:
-                case EventName.POSITION:
-                    cells = [(topic, place, -1, offset, "") for topic, place, offset in event["os"]]
-                case EventName.RESET:
-                    cells = [(event["topic"], event["p"], event["from"], event["to"], event.get("why", ""))]
-                case _:
-                    cells = [(topic, place, -1, -1, "") for topic, place in event.get("ps", ())]
-            rows += [(*head, *cell, self._time(event)) for cell in cells or [("", -1, -1, -1, "")]]
-        return self._table(MEMBERSHIP, rows)
-
-    def _schema(self, schema: pa.Schema) -> pa.Schema:
-        return schema.with_metadata(self.settings.client_library.metadata())
-
-    def _table(self, schema: pa.Schema, rows: Sequence[_Row]) -> pa.Table:
-        columns = list(zip(*rows, strict=True)) or [()] * len(schema)
-        arrays = [pa.array(column, type_) for column, type_ in zip(columns, schema.types, strict=True)]
-        return pa.Table.from_arrays(arrays, schema=self._schema(schema))
+        at = np.searchsorted(begins, by) - 1
+        inside = (by >= 0) & (at >= 0) & (by < ends[at])
+        state[inside], number[inside] = states[at[inside]], numbers[at[inside]]
+    identity = np.full((len(rows), 2), -1, np.int64)
+    known = np.flatnonzero(_filled(pc.list_value_length(rows["id"])) == 2)
+    identity[known] = rows["id"].take(known).combine_chunks().flatten().to_numpy().reshape(-1, 2)
+    return {
+        "group": pa.repeat(settings.group, len(delivered)),
+        "member": np.full(len(delivered), settings.member),
+        "generation": _filled(rows["g"])[delivered],
+        "batch": _filled(rows["batch"])[delivered],
+        "topic": topic.dictionary.take(pa.array(codes[delivered])) if len(delivered) else [],
+        "partition": places[delivered],
+        "offset": offsets[delivered],
+        "producer": identity[delivered, 0],
+        "seq": identity[delivered, 1],
+        "delivered_ns": times[delivered] - settings.origin_ns,
+        "processed_ns": np.where(by >= 0, times[by] - settings.origin_ns, -1),
+        "state": state,
+        "commit": number,
+    }, len(processed) - int(pairs.sum())
 
 
-_MEMBERSHIP: Final = frozenset(MembershipEvent)
+def _commits(
+    events: Iterable[_Event], transactions: Sequence[_Transaction], settings: MemberSettings
+) -> Iterable[_Row]:
+    """Yield the rows of `COMMITS`."""
+    answered = (EventName.COMMITTED, EventName.ENDED)
+    answers = {event["n"]: event for event in events if event["e"] in answered}
+    states = {one.number: one.state for one in transactions}
+    for event in events:
+        if event["e"] != EventName.COMMIT:
+            continue
+        number, answer = event["n"], answers.get(event["n"], {})
+        error = answer.get("x", "")
+        refused = error in REFUSED if number not in states else states[number] is ProcessingState.ABORTED
+        result = CommitResult.REFUSED if error and refused else CommitResult.UNKNOWN
+        for topic, partition, offset in event["os"]:
+            yield {
+                "group": settings.group,
+                "member": settings.member,
+                "number": number,
+                "generation": event.get("g", -1),
+                "generation_after": answer.get("g", -1),
+                "topic": topic,
+                "partition": partition,
+                "offset": offset,
+                "begun_ns": event["t"] - settings.origin_ns,
+                "done_ns": answer["t"] - settings.origin_ns if answer else -1,
+                "result": CommitResult.ACCEPTED if answer and not error else result,
+                "error": error,
+                "transaction": number in states,
+            }
 
 
-def _where(mask: pa.ChunkedArray) -> _Numbers:
-    return np.flatnonzero(pc.fill_null(mask, False).to_numpy(zero_copy_only=False))
+def _memberships(events: Iterable[_Event], settings: MemberSettings) -> Iterable[_Row]:
+    """Yield the rows of `MEMBERSHIP`."""
+    member_id, generation = "", -1
+    for event in events:
+        if event["e"] not in _MEMBERSHIP:
+            continue
+        member_id, generation = event.get("m") or member_id, event.get("g", generation)
+        match event["e"]:
+            case EventName.POSITION:
+                cells = [(topic, place, -1, offset, "") for topic, place, offset in event["os"]]
+            case EventName.RESET:
+                cells = [(event["topic"], event["p"], event["from"], event["to"], event.get("why", ""))]
+            case _:
+                cells = [(topic, place, -1, -1, "") for topic, place in event.get("ps", ())]
+        head = settings.group, settings.member, event["e"], member_id, generation
+        for cell in cells or [("", -1, -1, -1, "")]:
+            row = (*head, *cell, event["t"] - settings.origin_ns)
+            yield dict(zip(MEMBERSHIP.names, row, strict=True))
 
 
 def _filled(column: pa.Array | pa.ChunkedArray) -> _Numbers:
@@ -301,14 +289,45 @@ def _filled(column: pa.Array | pa.ChunkedArray) -> _Numbers:
     return np.asarray(pc.fill_null(column, -1).to_numpy(zero_copy_only=False), np.int64)
 
 
-def _cast(values: object, type_: pa.DataType) -> pa.Array:
-    return values.cast(type_) if isinstance(values, pa.Array) else pa.array(values).cast(type_)
+def convert_shares(run: CaseDir, settings: ShareSettings, status: int) -> None:
+    """Write the ledger of a share group member that has ended, with `_END` if it said `closed` and ended with 0.
 
-
-def _identities(column: pa.ListArray) -> _Numbers:
-    """Return producer and seq of each row, as an array (rows, 2); -1 where there are none."""
-    found = np.full((len(column), 2), -1, np.int64)
-    pairs = pc.fill_null(pc.equal(pc.list_value_length(column), 2), False)
-    values = column.filter(pairs).flatten().to_numpy(zero_copy_only=False)
-    found[pairs.to_numpy(zero_copy_only=False)] = values.reshape(-1, 2)
-    return found
+    A torn last line is left out. An answer belongs to the oldest acknowledgement of its record that has none. Raises
+    OSError.
+    """
+    rows: list[_Row] = []
+    handed: dict[tuple[str, int, int], _Row] = {}
+    waiting: defaultdict[tuple[str, int, int], deque[_Row]] = defaultdict(deque)
+    closed = False
+    for line in _whole_lines(run, settings):
+        event = json.loads(line)
+        t_ns = event["t"] - settings.origin_ns
+        match event["e"]:
+            case "delivered":
+                place = event["topic"], event["p"], event["o"]
+                producer, seq = event.get("id", (-1, -1))
+                values = (settings.group, settings.member, event["batch"], *place, producer, seq, event["d"])
+                times = event["q"] - settings.origin_ns, t_ns
+                rest = "", -1, -1, ShareResult.UNKNOWN.value, ""
+                handed[place] = dict(zip(SHARES.names, (*values, *times, *rest), strict=True))
+                rows.append(handed[place])
+            case "acknowledge":
+                row = handed[event["topic"], event["p"], event["o"]]
+                row |= {"ack": event["how"], "ack_ns": t_ns}
+                waiting[event["topic"], event["p"], event["o"]].append(row)
+            case "answered":
+                error = event.get("x", "")
+                result = (
+                    ShareResult.ACKNOWLEDGED
+                    if not error
+                    else ShareResult.REFUSED
+                    if error in _SHARE_REFUSED
+                    else ShareResult.UNKNOWN
+                )
+                for topic, partition, offset in event["os"]:
+                    if waiting[topic, partition, offset]:
+                        row = waiting[topic, partition, offset].popleft()
+                        row |= {"answered_ns": t_ns, "result": result.value, "error": error}
+            case "closed":
+                closed = True
+    _write(run.shares_ledger, settings, SHARES, rows, whole=closed and status == EXIT_CLEAN)

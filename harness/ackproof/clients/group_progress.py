@@ -1,65 +1,83 @@
-"""How far a consumer group has come, once its input does not grow any more."""
+"""Progress of consumer groups and share groups once their input does not grow any more, and how they ended."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Final, Self
+from functools import partial
+from typing import Final
 
 from confluent_kafka import KafkaException
 
-from ackproof.clients.command.output import await_ends, read_output
+from ackproof.clients.command.output import await_ends, identity_of, read_back, read_output, write_output
 from ackproof.cluster.protocol import Cluster
 from ackproof.experiment.experiment import ExperimentSpec
 from ackproof.experiment.group import GroupSpec
+from ackproof.experiment.share_group import ShareGroupSpec
 from ackproof.observe.committed import ask_coordinator
 from ackproof.rundir.anomalies import Anomaly
+from ackproof.rundir.groups import GroupEnd
+from ackproof.rundir.layout import CaseDir
 from ackproof.rundir.observed import Unrecovered
 from ackproof.rundir.partition import TopicPartition
+from ackproof.rundir.shares import ShareGroupEnd
 
 ASK_S: Final = 2.0
 """Seconds that a look may wait for the group's coordinator."""
 _GOAL_S: Final = 15.0
+"""Seconds that a topic may take to come to rest."""
 
 
 @dataclass
-class GroupProgress:
-    """Progress of one group. `goal`: high watermarks of its input. `offsets`: its committed offsets at the last look.
+class _Progress:
+    """Progress of a group. `hidden`: library settings with secrets.
 
-    Times are seconds on a monotonic clock. `moved_s`: when its committed offsets last changed. `over_s`: when the wait
-    for it was over, -1 before. `bound_s`: without progress for so long it counts as stalled.
+    Times are seconds on a monotonic clock. `moved_s`: when it last did something. `over_s`: when the wait for it was
+    over, -1 before.
     """
 
     cluster: Cluster
+    spec: ExperimentSpec
     name: str
-    group: GroupSpec
     hidden: Mapping[str, str]
-    transactions: bool
-    """True if producers write transactions: a partition then ends in a control record, which nobody commits past."""
-    bound_s: float
-    goal: dict[TopicPartition, int]
-    began_s: float
-    moved_s: float
+    began_s: float = field(default_factory=time.monotonic)
+    moved_s: float = field(default_factory=time.monotonic)
     over_s: float = -1.0
-    caught_up: bool = False
-    offsets: dict[TopicPartition, int] = field(default_factory=dict)
-
-    @classmethod
-    def start(cls, cluster: Cluster, spec: ExperimentSpec, name: str, hidden: Mapping[str, str]) -> Self:
-        """Begin to watch a group; wait until its input is at rest. `hidden`: library settings with secrets."""
-        group, goal = spec.workload.groups[name], dict[TopicPartition, int]()
-        for topic in spec.input_of(name):
-            goal |= await_ends(cluster, topic, spec.topics[topic].partitions, _GOAL_S)[0]
-        bound_s = spec.evidence.recovery.get("stalled", group.stalled_after)
-        transactions = spec.workload.producers.transaction_size is not None
-        now = time.monotonic()
-        return cls(cluster, name, group, hidden, transactions, bound_s, goal, now, now)
 
     @property
     def over(self) -> bool:
         """True once the wait for the group is over."""
         return self.over_s >= 0
+
+    @property
+    def waited_s(self) -> float:
+        """Seconds for which the run waited for it."""
+        return round(self.over_s - self.began_s, 3)
+
+    @property
+    def partitions(self) -> int:
+        """Number of the partitions of its first input topic, and of its output."""
+        return self.spec.topics[self.spec.input_of(self.name)[0]].partitions
+
+
+@dataclass
+class GroupProgress(_Progress):
+    """Progress of a consumer group. `goal`: high watermarks of its input, which is at rest. `offsets`: its committed
+    offsets at the last look."""
+
+    caught_up: bool = False
+    offsets: dict[TopicPartition, int] = field(default_factory=dict)
+    goal: dict[TopicPartition, int] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        for topic in self.spec.input_of(self.name):
+            self.goal |= await_ends(self.cluster, topic, self.spec.topics[topic].partitions, _GOAL_S)[0]
+        self.began_s = self.moved_s = time.monotonic()
+
+    @property
+    def group(self) -> GroupSpec:
+        return self.spec.workload.groups[self.name]
 
     def look(self, runs: bool) -> None:
         """Ask for the committed offsets, unless the wait is over. It is over once the group has caught up, had its
@@ -85,7 +103,8 @@ class GroupProgress:
             for place, end in self.goal.items()
             if self.offsets.get(place, end if latest else 0) < end
         }
-        if not left or not self.transactions:
+        # A partition of transactional producers ends in a control record, which nobody commits past.
+        if not left or self.spec.workload.producers.transaction_size is None:
             return left
         starts = {place: self.offsets.get(place, 0) for place in left}
         try:
@@ -104,9 +123,11 @@ class GroupProgress:
         return left if problem else {place: end for place, end in left.items() if place.partition in behind}
 
     def stalled(self) -> list[Unrecovered]:
-        """Return an entry for each partition in which the group did not advance for `bound_s` and is behind."""
+        """Return an entry for each partition in which the group is behind, if it made no progress for so long that it
+        counts as stalled."""
         idle_s = self.over_s - self.moved_s
-        if self.caught_up or idle_s < self.bound_s:
+        bound_s = self.spec.evidence.recovery.get("stalled", self.group.stalled_after)
+        if self.caught_up or idle_s < bound_s:
             return []
         return [
             Unrecovered(
@@ -121,3 +142,62 @@ class GroupProgress:
             )
             for place, end in sorted(self._behind().items())
         ]
+
+    def end(self, run: CaseDir, run_id: str) -> GroupEnd:
+        """Ask for the committed offsets of the group, which has no members any more, and read its output back."""
+        reached: dict[TopicPartition, int] = {}
+        problem = ""
+        if (output := self.group.output) is not None:
+            identify = partial(identity_of, where="value", run_id=run_id)
+            rows, reached, problem = read_back(
+                self.cluster, output, self.partitions, self.group.settle, identify, self.hidden
+            )
+            write_output(run.group_output(self.name), rows)
+        return GroupEnd(
+            group=self.name,
+            committed=ask_coordinator(self.cluster, self.name),
+            ends=tuple((*place, end) for place, end in sorted(self.goal.items())),
+            caught_up=self.caught_up,
+            waited_s=self.waited_s,
+            idle_s=round(self.over_s - self.moved_s, 3),
+            output_ends=tuple((*place, end) for place, end in sorted(reached.items())),
+            problem=problem,
+        )
+
+
+@dataclass(kw_only=True)
+class ShareProgress(_Progress):
+    """Progress of a share group. `printed_bytes`: returns the size of what its members have printed. `rested`: a member
+    ran, and none was handed a record for so long that no lock was held."""
+
+    printed_bytes: Callable[[], int]
+    size: int = -1
+    rested: bool = False
+
+    @property
+    def group(self) -> ShareGroupSpec:
+        return self.spec.workload.share_groups[self.name]
+
+    def look(self, runs: bool) -> None:
+        """Look whether the members print events, unless the wait is over. It is over once the group is at rest, had its
+        `settle`, or has no members: `runs` False."""
+        if self.over:
+            return
+        now, size = time.monotonic(), self.printed_bytes()
+        if size != self.size:
+            self.size, self.moved_s = size, now
+        self.rested = runs and now - self.moved_s >= self.group.rest_s
+        if self.rested or now - self.began_s >= self.group.settle or not runs:
+            self.over_s = now
+
+    def end(self) -> tuple[ShareGroupEnd, str]:
+        """Count the records in the dead-letter topic of the group, which has no members any more. Return also why they
+        could not be read; '' if they could."""
+        topic, count, problem = self.group.dead_letters, -1, ""
+        if topic is not None:
+            rows, _, problem = read_back(
+                self.cluster, topic, self.partitions, _GOAL_S, lambda _: (0, 0), self.hidden
+            )
+            count = -1 if problem else len(rows)
+        end = ShareGroupEnd(group=self.name, rested=self.rested, waited_s=self.waited_s, dead_letters=count)
+        return end, f"share group {self.name}: {topic}: {problem}" if problem else ""

@@ -1,7 +1,7 @@
-"""Consumer groups of a run: their members, the wait until they have caught up, and what is left of them.
+"""Members of the consumer groups and share groups of a run: started, watched, stopped, and what is left of them.
 
-Members are `g0`, `g1`, … in the order of their start, over all groups. One that takes another's place takes over its
-group.instance.id (static membership) and its transactional id.
+Members are `g0`, `g1`, … in the order of their start, over all consumer groups, and `h0`, `h1`, … over all share
+groups. A member that replaces another takes over its group.instance.id (static membership) and its transactional id.
 """
 
 from __future__ import annotations
@@ -13,30 +13,35 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Final
-
-from confluent_kafka import KafkaException
+from typing import Any, Final
 
 from ackproof.base.errors import WaitTimeout
 from ackproof.base.processes import RunTag
 from ackproof.base.wait import wait_until
 from ackproof.clients.command.events import LINES
-from ackproof.clients.command.output import OutputRow, await_ends, identity_of, read_output, write_output
-from ackproof.clients.contract import SETTINGS, MemberSettings, client_adapter
-from ackproof.clients.group_ledgers import convert
-from ackproof.clients.group_progress import ASK_S, GroupProgress
+from ackproof.clients.contract import (
+    SETTINGS,
+    ConfigValue,
+    GroupSettings,
+    MemberSettings,
+    ShareSettings,
+    client_adapter,
+)
+from ackproof.clients.group_ledgers import convert, convert_shares
+from ackproof.clients.group_progress import ASK_S, GroupProgress, ShareProgress
 from ackproof.clients.instances import Instance, Instances
+from ackproof.clients.java import adapter as java
 from ackproof.clients.launch import verify_config
 from ackproof.cluster.protocol import Cluster
 from ackproof.experiment.client import COMMAND
 from ackproof.experiment.experiment import ExperimentSpec
 from ackproof.experiment.group import GroupProtocol, GroupSpec
-from ackproof.observe.committed import ask_coordinator
+from ackproof.experiment.share_group import ShareGroupSpec
 from ackproof.rundir.documents import Client
-from ackproof.rundir.groups import GroupEnd, GroupsFile, MemberEnd
+from ackproof.rundir.groups import GroupsFile, MemberEnd
 from ackproof.rundir.layout import CaseDir
 from ackproof.rundir.observed import Unrecovered
-from ackproof.rundir.partition import TopicPartition
+from ackproof.rundir.shares import SharesFile
 from ackproof.rundir.timeline import ClientDied, ClientEnded, ClientStarted, Note, Timeline
 
 _STOP_S: Final = 25.0
@@ -51,11 +56,9 @@ _ASSIGNED: Final = b'"assigned"'
 class _Member:
     """A member besides its process. `slot`: number of the first member whose place it has."""
 
-    group: str
-    number: int
     slot: int
+    settings: GroupSettings
     client: Client
-    settings: MemberSettings
     ended: bool = False
     """True once its end is in the timeline."""
 
@@ -74,14 +77,15 @@ class Groups(Instances):
     ) -> None:
         super().__init__(tag)
         self.spec = spec
+        self._specs: dict[str, GroupSpec | ShareGroupSpec] = {
+            **spec.workload.groups,
+            **spec.workload.share_groups,
+        }
         self._run = run
         self._cluster = cluster
-        self._bootstrap = cluster.bootstrap
         self._timeline = timeline
         self._hidden = dict(hidden)
         self._members: dict[str, _Member] = {}
-        self._protocols: dict[str, GroupProtocol] = {}
-        """By group: the protocol of members that start from now on, if a fault changed it."""
         self._breaches: list[tuple[str, str]] = []
         self._converted = False
         self._over = threading.Event()
@@ -90,13 +94,21 @@ class Groups(Instances):
     def start(self) -> None:
         """Start the members that each group begins with. Raises `BadInput` for settings that a library refuses, and for
         a program that cannot be started."""
-        for name, group in self.spec.workload.groups.items():
-            config = client_adapter(group.library).member_config(group, self._bootstrap, "g0", name)
-            verify_config(group.library, "consumer", config, self._hidden)
-        for name, group in self.spec.workload.groups.items():
+        for name, group in self._specs.items():
+            config = self._consumer_config(group, "g0", name)
+            verify_config(group.client.library, "consumer", config, self._hidden)
+        for name, group in self._specs.items():
             for _ in range(group.members):
                 self.start_member(name)
         self._watcher.start()
+
+    def _consumer_config(
+        self, group: GroupSpec | ShareGroupSpec, client: str, name: str, instance: str = ""
+    ) -> dict[str, ConfigValue]:
+        if isinstance(group, ShareGroupSpec):
+            return java.share_config(group, self._cluster.bootstrap, client, name)
+        adapter = client_adapter(group.library)
+        return adapter.member_config(group, self._cluster.bootstrap, client, name, instance)
 
     def _watch(self) -> None:
         while not self._over.wait(_WATCH_EVERY_S):
@@ -113,95 +125,109 @@ class Groups(Instances):
 
     def group_of(self, client_id: str) -> str:
         """Return the group of a member."""
-        return self._members[client_id].group
+        return self._members[client_id].settings.group
 
     def tell(self, client_id: str, line: str) -> None:
         """Write a line to a member's standard input. Raises OSError if it has ended."""
         os.write(self.find(client_id).control, f"{line}\n".encode())
 
     def use_protocol(self, group: str, protocol: GroupProtocol) -> None:
-        """Let members of a group that start from now on use this rebalance protocol, with its default assignor."""
-        self._protocols[group] = protocol
+        """Let members of a consumer group that start from now on use this rebalance protocol; if it is not that of the
+        experiment, with its default assignor."""
+        spec = self.spec.workload.groups[group]
+        same = protocol == spec.protocol
+        self._specs[group] = (
+            spec if same else spec.model_copy(update={"protocol": protocol, "assignor": None})
+        )
 
     def output(self, client_id: str) -> Path:
         """Return the file to which a member prints its events."""
         return self.find(client_id).folder / LINES
 
-    def _spec_of(self, name: str) -> GroupSpec:
-        group = self.spec.workload.groups[name]
-        if self._protocols.get(name, group.protocol) == group.protocol:
-            return group
-        return group.model_copy(update={"protocol": self._protocols[name], "assignor": None})
-
     def start_instance(self, after: Instance | None = None) -> Instance:
         if after is None:
             raise KeyError("a member needs a group")
         before = self._members[after.id]
-        return self._start(before.group, before.slot)
+        return self._start(before.settings.group, before.slot)
 
     def _start(self, name: str, slot: int | None = None) -> Instance:
-        group, number = self._spec_of(name), len(self.instances)
-        client = f"g{number}"
-        slot = number if slot is None else slot
-        settings = self._settings(name, group, client, number, slot)
+        group = self._specs[name]
+        letter = "h" if isinstance(group, ShareGroupSpec) else "g"
+        number = sum(client.startswith(letter) for client in self._members)
+        client, slot = f"{letter}{number}", number if slot is None else slot
+        adapter = client_adapter(group.client.library)
+        settings = self._settings(name, client, number, slot)
         folder = self._run.clients / client
         folder.mkdir(parents=True)
         path = folder / SETTINGS
         settings.write(path)
-        adapter = client_adapter(group.library)
-        cwd = Path() if settings.command else folder
-        hidden = adapter.security_text(self._hidden) if self._hidden else None
-        command = adapter.member_command(settings, path)
+        section = "share_groups" if isinstance(group, ShareGroupSpec) else "groups"
         instance = self.launch(
-            client, command, folder, cwd, tells=True, of=f"workload.groups.{name}", hidden=hidden
+            client,
+            adapter.member_command(settings, path),
+            folder,
+            Path() if settings.command else folder,
+            tells=True,
+            of=f"workload.{section}.{name}",
+            hidden=adapter.security_text(self._hidden) if self._hidden else None,
         )
         known = Client(
             id=client,
             kind="member",
             group=name,
             topics=tuple(settings.topics),
-            isolation=group.isolation,
+            isolation="read_committed" if isinstance(group, ShareGroupSpec) else group.isolation,
             library=settings.library,
             library_version=settings.library_version,
         )
-        self._members[client] = _Member(name, number, slot, known, settings)
+        self._members[client] = _Member(slot, settings, known)
         self._timeline.add(ClientStarted(pid=instance.child.pid), client=client)
         return instance
 
-    def _settings(self, name: str, group: GroupSpec, client: str, number: int, slot: int) -> MemberSettings:
-        adapter = client_adapter(group.library)
+    def _settings(self, name: str, client: str, number: int, slot: int) -> GroupSettings:
+        group = self._specs[name]
+        adapter = client_adapter(group.client.library)
         library = adapter.installed_library(group.client.release_for(self.spec.cluster.kafka))
-        instance = f"ackproof-{name}-{slot}" if group.static else ""
-        transactional_id = (
-            f"ackproof-{self._tag.run_id}-{name}-{slot}" if group.commit == "transaction" else ""
-        )
+        instance = f"ackproof-{name}-{slot}" if isinstance(group, GroupSpec) and group.static else ""
+        common: dict[str, Any] = {
+            "client": client,
+            "run_id": self._tag.run_id,
+            "case_dir": str(self._run.path.absolute()),
+            "places": (),
+            "origin_ns": self._timeline.clock.origin_ns,
+            "config": self._consumer_config(group, client, name, instance),
+            "library": library.name,
+            "library_version": library.version,
+            "command": group.client.command,
+            "group": name,
+            "member": number,
+            "topics": self.spec.input_of(name),
+            "record_s": group.record_time,
+        }
+        if isinstance(group, ShareGroupSpec):
+            return ShareSettings(
+                **common,
+                release_every=group.release_every,
+                releases=group.releases,
+                reject_every=group.reject_every,
+                renew_every=group.renew_every,
+                group_config=group.group_settings,
+            )
+        output_config: dict[str, ConfigValue] = {}
+        if group.output is not None:
+            own = f"ackproof-{self._tag.run_id}-{name}-{slot}" if group.commit == "transaction" else ""
+            output_config = adapter.output_config(self._cluster.bootstrap, client, own)
         return MemberSettings(
-            client=client,
-            run_id=self._tag.run_id,
-            case_dir=str(self._run.path.absolute()),
-            places=(),
-            origin_ns=self._timeline.clock.origin_ns,
-            config=adapter.member_config(group, self._bootstrap, client, name, instance),
-            library=library.name,
-            library_version=library.version,
-            command=group.client.command,
-            group=name,
-            member=number,
-            topics=self.spec.input_of(name),
+            **common,
             cooperative=group.protocol == "consumer" or group.assignor == "cooperative-sticky",
             commit=group.commit,
             commit_s=group.commit_every,
             group_metadata=group.group_metadata,
             output=group.output or "",
-            output_config=(
-                {}
-                if group.output is None
-                else adapter.output_config(self._bootstrap, client, transactional_id)
-            ),
+            output_config=output_config,
             start=group.start,
             reset=group.resolved_reset,
             batch=group.batch,
-            record_s=group.record_time,
             instance=instance,
         )
 
@@ -235,25 +261,32 @@ class Groups(Instances):
             self._note_ends()
 
     def at_work(self, client_id: str) -> bool:
-        """Return True if a member runs, and was assigned partitions or none; or if it was asked to leave."""
+        """Return True if a member was asked to leave, or if it runs and was assigned partitions or none; one of a share
+        group, whose library does not say that, if it has started."""
         instance = self.find(client_id)
         if instance.asked:
             return True
+        if isinstance(self._members[client_id].settings, ShareSettings):
+            return super().at_work(client_id)
         with (instance.folder / LINES).open("rb") as lines:
             return instance.child.poll() is None and _ASSIGNED in lines.read(_HEAD)
 
     # -- the end of a run -------------------------------------------------------------------------------------------
 
     def finish(self) -> list[Unrecovered]:
-        """Wait until the groups have caught up; then stop their members, ask for the committed offsets, read outputs
-        back, convert the ledgers and write `observed/groups.json`. Return the partitions of groups that stalled.
+        """Wait until consumer groups have caught up and share groups are at rest. Stop their members, ask for the
+        committed offsets, read outputs back, convert the ledgers, and write `observed/groups.json` and
+        `observed/shares.json`. Return the partitions of consumer groups that stalled.
         """
-        self._timeline.add(Note(note="waiting until consumer groups have caught up"))
-        progress = [
-            GroupProgress.start(self._cluster, self.spec, name, self._hidden)
-            for name in self.spec.workload.groups
+        self._timeline.add(Note(note="waiting until groups have caught up"))
+        workload = self.spec.workload
+        known = self._cluster, self.spec
+        progress = [GroupProgress(*known, name, self._hidden) for name in workload.groups]
+        shares = [
+            ShareProgress(*known, name, self._hidden, printed_bytes=partial(self._printed_bytes, name))
+            for name in workload.share_groups
         ]
-        self._settle(progress)
+        self._settle((*progress, *shares))
         dead = {self.group_of(one.id) for one in self.dead()}  # the timeline has the deaths
         stalled = [
             one
@@ -262,14 +295,32 @@ class Groups(Instances):
             for one in found.stalled()
         ]
         self.stop()
-        ends = tuple(self._end_of(found) for found in progress)
-        members = tuple(self._member_end(one) for one in self.instances)
+        ends = tuple(one.end(self._run, self._tag.run_id) for one in progress)
+        share_ends = [one.end() for one in shares]
+        for _, problem in share_ends:
+            if problem:
+                self._timeline.add(Note(note=problem))
         self._convert()
-        GroupsFile(groups=ends, members=members, breaches=tuple(self._breaches)).save(self._run.groups)
+        members = {
+            kind: tuple(self._member_end(one) for one in self.instances if one.id.startswith(kind))
+            for kind in ("g", "h")
+        }
+        if ends:
+            file = GroupsFile(groups=ends, members=members["g"], breaches=tuple(self._breaches))
+            file.save(self._run.groups)
+        if share_ends:
+            SharesFile(groups=tuple(end for end, _ in share_ends), members=members["h"]).save(
+                self._run.shares
+            )
         return stalled
 
-    def _settle(self, progress: Sequence[GroupProgress]) -> None:
-        """Wait until each group has caught up, has no members left, or has had its `settle`."""
+    def _printed_bytes(self, group: str) -> int:
+        return sum(
+            (one.folder / LINES).stat().st_size for one in self.instances if self.group_of(one.id) == group
+        )
+
+    def _settle(self, progress: Sequence[GroupProgress | ShareProgress]) -> None:
+        """Wait until each group has caught up or is at rest, has no members left, or has had its `settle`."""
 
         def look() -> bool:
             for one in progress:
@@ -280,7 +331,7 @@ class Groups(Instances):
         with suppress(WaitTimeout):
             wait_until(
                 look,
-                what="consumer groups to catch up",
+                what="groups to catch up",
                 timeout_s=2 * longest + ASK_S * len(progress),
                 interval_s=_LOOK_EVERY_S,
             )
@@ -290,22 +341,19 @@ class Groups(Instances):
 
     def stop(self) -> None:
         """Ask all members to leave and close, and wait; SIGKILL those that do not."""
-        batch_s = max(one.batch * one.record_time for one in self.spec.workload.groups.values())
-        self.stop_all(_STOP_S + batch_s)
-        for one in self.instances:
-            one.end()
-        self._end_watch()
+        self.stop_all(_STOP_S + max(one.batch * one.record_time for one in self._specs.values()))
+        self._end()
 
     def abort(self) -> None:
         """End all members of a run that failed, and convert their ledgers."""
-        for one in self.instances:
-            if one.child.poll() is None:
-                self.kill(one.id)
-            one.end()
-        self._end_watch()
+        for name in self.running():
+            self.kill(name)
+        self._end()
         self._convert()
 
-    def _end_watch(self) -> None:
+    def _end(self) -> None:
+        for one in self.instances:
+            one.end()
         self._over.set()
         if self._watcher.is_alive():
             self._watcher.join()
@@ -316,70 +364,25 @@ class Groups(Instances):
             return
         self._converted = True
         for one in self.instances:
-            member = self._members[one.id]
-            found = convert(self._run, member.settings, one.started_ns, one.end())
-            if member.settings.library == COMMAND:
-                self._breaches += [(one.id, str(breach)) for breach in found]
+            settings = self._members[one.id].settings
+            if isinstance(settings, MemberSettings):
+                found = convert(self._run, settings, one.started_ns, one.end())
+                if settings.library == COMMAND:
+                    self._breaches += [(one.id, str(breach)) for breach in found]
+            elif isinstance(settings, ShareSettings):
+                convert_shares(self._run, settings, one.end())
 
     def _member_end(self, one: Instance) -> MemberEnd:
-        member = self._members[one.id]
+        settings = self._members[one.id].settings
         return MemberEnd(
             client=one.id,
-            group=member.group,
-            member=member.number,
+            group=settings.group,
+            member=settings.member,
             pid=one.child.pid,
             started_ns=one.started_ns,
             status=one.end(),
             asked=one.asked,
             killed=one.killed,
-            instance=member.settings.instance,
+            instance=settings.instance,
             last_words=one.last_words,
         )
-
-    def _end_of(self, found: GroupProgress) -> GroupEnd:
-        """Ask for the committed offsets of a group without members, and read its output back."""
-        name, group = found.name, found.group
-        reached: dict[TopicPartition, int] = {}
-        problem = ""
-        if group.output is not None:
-            partitions = self.spec.topics[self.spec.input_of(name)[0]].partitions
-            reached, unrest = await_ends(self._cluster, group.output, partitions, group.settle)
-            rows: list[OutputRow] = []
-            try:
-                identify = partial(identity_of, where="value", run_id=self._tag.run_id)
-                rows, problem = read_output(self._bootstrap, reached, identify, hidden=self._hidden)
-            except KafkaException as error:
-                problem = str(error)
-            problem = "; ".join(filter(None, (unrest, problem)))
-            write_output(self._run.group_output(name), rows)
-        return GroupEnd(
-            group=name,
-            committed=ask_coordinator(self._cluster, name),
-            ends=tuple((*place, end) for place, end in sorted(found.goal.items())),
-            caught_up=found.caught_up,
-            waited_s=round(found.over_s - found.began_s, 3),
-            idle_s=round(found.over_s - found.moved_s, 3),
-            output_ends=tuple((*place, end) for place, end in sorted(reached.items())),
-            problem=problem,
-        )
-
-
-def all_joined(groups: Groups | None) -> bool:
-    """Return True once each member that runs has had an assignment; also without groups."""
-    return groups is None or all(map(groups.at_work, groups.running()))
-
-
-def start_groups(
-    spec: ExperimentSpec,
-    run: CaseDir,
-    tag: RunTag,
-    cluster: Cluster,
-    timeline: Timeline,
-    hidden: Mapping[str, str],
-) -> Groups | None:
-    """Start the members of the experiment's groups; None without one. Raises as `Groups.start`."""
-    if not spec.workload.groups:
-        return None
-    groups = Groups(spec, run, tag, cluster, timeline, hidden)
-    groups.start()
-    return groups

@@ -339,7 +339,7 @@ class ExperimentSpec(Spec):
 
     @model_validator(mode="after")
     def _serve_groups(self) -> ExperimentSpec:
-        self.cluster.serve(self.workload.groups.values())
+        self.cluster.serve((*self.workload.groups.values(), *self.workload.share_groups.values()))
         return self
 
     @field_validator("name")
@@ -365,28 +365,22 @@ class ExperimentSpec(Spec):
         return self.workload.producers.topics or tuple(self.topics)
 
     def input_of(self, group: str) -> tuple[str, ...]:
-        """Return the topics that a consumer group subscribes to. Raises KeyError for an unknown group."""
-        return self.workload.groups[group].topics or self.topic_names()
-
-    @property
-    def cluster_of_share_groups(self) -> ClusterSpec:
-        """The cluster with the broker settings that share groups need; those of `cluster.config` override them."""
-        settings: dict[str, str] = {}
-        for group in self.workload.share_groups.values():
-            settings |= group.broker_settings
-        return self.cluster.model_copy(update={"config": {**settings, **self.cluster.config}})
+        """Return the topics that a group or share group subscribes to. Raises KeyError for an unknown group."""
+        spec = self.workload.groups.get(group) or self.workload.share_groups[group]
+        return spec.topics or self.topic_names()
 
     def output_topics(self) -> dict[str, TopicSpec]:
-        """Return the output topics of the service and of groups, each with the shape of its (first) input."""
+        """Return the output topics of the service and of groups, and dead-letter topics, each with the shape of its
+        (first) input."""
         service = self.workload.service
-        dead_letters: dict[str, TopicSpec] = {}
-        inputs = {} if service is None or service.output is None else {service.output: service.input}
+        outputs = {} if service is None or service.output is None else {service.output: service.input}
         for name, group in self.workload.groups.items():
             if group.output is not None:
-                inputs[group.output] = self.input_of(name)[0]
-        for share in self.workload.share_groups.values():
-            if share.dead_letters is not None:
-                topic = self.topics[(share.topics or self.topic_names())[0]]
-                dead = {**topic.config, "errors.deadletterqueue.group.enable": "true"}
-                dead_letters[share.dead_letters] = topic.model_copy(update={"config": dead})
-        return dead_letters | {output: self.topics[source] for output, source in inputs.items()}
+                outputs[group.output] = self.input_of(name)[0]
+        found = {output: self.topics[source] for output, source in outputs.items()}
+        for name, share_group in self.workload.share_groups.items():
+            if share_group.dead_letters is not None:
+                topic = self.topics[self.input_of(name)[0]]
+                config = {**topic.config, "errors.deadletterqueue.group.enable": "true"}
+                found[share_group.dead_letters] = topic.model_copy(update={"config": config})
+        return found

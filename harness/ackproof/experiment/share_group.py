@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Final, Literal
 
 from pydantic import Field, model_validator
 
 from ackproof.base.units import Duration, wrong
 from ackproof.experiment.base import Config, Spec, Text, Whole
 from ackproof.experiment.client import JAVA, ClientChoice, ClientField
+
+_SESSION_S: Final = 6.0
+"""Session time-out of members: the partitions of a killed one are assigned to others after it."""
+_HEARTBEAT_S: Final = 1.0
 
 
 class ShareGroupSpec(Spec):
@@ -80,8 +84,14 @@ class ShareGroupSpec(Spec):
     @property
     def broker_settings(self) -> dict[str, str]:
         """Settings of brokers that the group needs. Those of the group itself have bounds by release."""
-        lock_ms = round(self.lock * 1000)
+        lock_ms, session_ms, heartbeat_ms = (
+            round(seconds * 1000) for seconds in (self.lock, _SESSION_S, _HEARTBEAT_S)
+        )
         return {
+            "group.share.min.session.timeout.ms": str(session_ms),
+            "group.share.session.timeout.ms": str(session_ms),
+            "group.share.min.heartbeat.interval.ms": str(heartbeat_ms),
+            "group.share.heartbeat.interval.ms": str(heartbeat_ms),
             "group.share.min.record.lock.duration.ms": str(min(lock_ms, 15_000)),
             "group.share.max.record.lock.duration.ms": str(max(lock_ms, 60_000)),
             "group.share.record.lock.duration.ms": str(lock_ms),
@@ -91,5 +101,6 @@ class ShareGroupSpec(Spec):
 
     @property
     def rest_s(self) -> float:
-        """Seconds without a delivery after which a group is at rest: then no lock is held any more."""
-        return self.lock + 3.0
+        """Seconds without a delivery after which a group is at rest: then no lock is held any more, and no partition is
+        assigned to a member that was killed."""
+        return max(self.lock, _SESSION_S) + 3.0

@@ -167,10 +167,10 @@ class ClusterSpec(Spec):
 
     @property
     def of_groups(self) -> dict[str, str]:
-        """Settings of brokers that the experiment's consumer groups need; `config` overrides them."""
+        """Settings of brokers that the experiment's groups need; `config` overrides them."""
         return self._of_groups
 
-    def serve(self, groups: Iterable[GroupSpec]) -> None:
+    def serve(self, groups: Iterable[GroupSpec | ShareGroupSpec]) -> None:
         """Derive `of_groups` from the experiment's groups."""
         self._of_groups = {}
         for group in groups:

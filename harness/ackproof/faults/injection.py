@@ -12,7 +12,7 @@ from ackproof.base.wait import wait_until
 from ackproof.cluster.protocol import Node
 from ackproof.experiment.fault import FaultSpec
 from ackproof.experiment.roles import Role
-from ackproof.faults.context import FaultContext
+from ackproof.faults.context import FaultContext, Members
 from ackproof.faults.registry import import_all
 from ackproof.network.wire import WireError
 
@@ -87,6 +87,13 @@ class Injection(ABC, Generic[SpecT]):
         """Undo changes of the cluster's metadata; return what was done, '' for nothing. Called if healing
         failed, after all faults are over."""
         return ""
+
+    @property
+    def groups(self) -> Members:
+        """Members of groups. Raises `FaultNotConfirmed` if the run has none."""
+        if self.context.groups is None:
+            raise self.not_confirmed("no consumer group of ours runs here")
+        return self.context.groups
 
     def wait_for(
         self,

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Final
+from collections.abc import Iterator, Mapping
+from typing import Final, TypeAlias
 
 from ackproof.experiment.client import COMMAND, JAVA
 from ackproof.experiment.experiment import ExperimentSpec
+from ackproof.experiment.group import GroupSpec
 from ackproof.experiment.kafka import numbers
 from ackproof.experiment.problems import Path
+from ackproof.experiment.share_group import ShareGroupSpec
 from ackproof.plan.diagnostics import Problems
 from ackproof.rundir.guarantees import LIBRDKAFKA
 
@@ -75,106 +77,87 @@ def _beyond_programs(spec: ExperimentSpec, path: Path) -> Iterator[tuple[Path, s
 
 
 def check_groups(spec: ExperimentSpec, found: Problems) -> None:
-    """Report what consumer groups cannot do, or cannot be judged with."""
-    workload, taken = spec.workload, {}
-    if workload.service is not None:
-        taken = {
-            workload.service.output: "the output of the service",
-            workload.service.group: "the service's group",
-        }
-    sessions = {one.session_timeout for one in workload.groups.values() if one.protocol == "consumer"}
-    for name, group in workload.groups.items():
-        path: Path = ("workload", "groups", name)
-        if not found.sound_below(path):
-            continue
-        for index, topic in enumerate(group.topics or ()):
-            if topic not in spec.topics:
-                found.unknown_value((*path, "topics"), "the topic", topic, spec.topics, part=(index,))
-        unwritten = sorted({*spec.topics} & {*spec.input_of(name)} - {*spec.topic_names()})
-        release, client = spec.cluster.kafka.version, group.client.release_for(spec.cluster.kafka)
-        new = group.protocol == "consumer"
-        old_client = group.library == JAVA and numbers(client)[:1] < _CONSUMER_SINCE
-        program = group.library == COMMAND and workload.producers.tombstone_every is not None
-        rules = (
-            (spec.ground.simulated, "", "the model runs no consumer groups: use backend: process or docker"),
-            (spec.ground.foreign, "", "consumer groups run on a cluster that ackproof starts"),
-            (spec.soak is not None, "", "a soak audits windows, and groups are judged at the end"),
-            (bool(unwritten), "topics", f"no producer writes to {', '.join(unwritten)}"),
-            (name.startswith("ackproof-"), "", "ids that begin with ackproof- are those of the harness"),
-            (name in taken, "", f"{name} is the service's group: give it another id"),
-            (group.output in spec.topics, "output", "the harness creates the output: leave it out of topics"),
-            (
-                group.output in taken,
-                "output",
-                f"{group.output} is {taken.get(group.output)}: name another topic",
-            ),
-            (
-                new and numbers(release)[:1] < _CONSUMER_SINCE,
-                "protocol",
-                f"Kafka {release} has no protocol consumer: it came with 4.0",
-            ),
-            (
-                new and old_client,
-                "client",
-                f"the Java client {client} has no protocol consumer: it came with 4.0",
-            ),
-            (
-                new and len(sessions) > 1,
-                "session_timeout",
-                "brokers have one session time-out for all groups of protocol consumer: give them the same",
-            ),
-            (
-                workload.producers.tombstone_every is not None and group.output is not None,
-                "output",
-                "a tombstone has no value to copy",
-            ),
-            *(
-                (setting in group.config, "config", f"use the field {field} for {setting}")
-                for setting, field in _FIELDS.items()
-            ),
-            (program, "client", "a program tells a record by its value, which a tombstone lacks"),
-        )
-        for wrong, field, why in rules:
-            where: Path = (*path, field) if field else path
-            if wrong and found.sound(where):
-                node = found.node(where)
-                found.report(where if node is not None else path, why, key=not field or node is None)
-        if group.output is not None:
-            taken[group.output] = f"the output of group {name}"
+    """Report what consumer groups and share groups cannot do, or cannot be judged with."""
+    workload, release = spec.workload, spec.cluster.kafka.version
+    taken: dict[str | None, str] = {}
+    if (service := workload.service) is not None:
+        taken = {service.output: "the output of the service", service.group: "the service's group"}
+    for section, kind, groups in (
+        ("groups", "consumer groups", workload.groups),
+        ("share_groups", "share groups", workload.share_groups),
+    ):
+        for name, group in groups.items():
+            path: Path = ("workload", section, name)
+            if not found.sound_below(path):
+                continue
+            for index, topic in enumerate(group.topics or ()):
+                if topic not in spec.topics:
+                    found.unknown_value((*path, "topics"), "the topic", topic, spec.topics, part=(index,))
+            rules = (
+                (spec.ground.simulated, "", f"the model runs no {kind}: use backend: process or docker"),
+                (spec.ground.foreign, "", f"{kind} run on a cluster that ackproof starts"),
+                (spec.soak is not None, "", "a soak audits windows, and groups are judged at the end"),
+                *(
+                    _beyond_share_groups(spec, group, name, release)
+                    if isinstance(group, ShareGroupSpec)
+                    else _beyond_groups(spec, group, name, release, taken)
+                ),
+            )
+            for wrong, field, why in rules:
+                where: Path = (*path, field) if field else path
+                if wrong and found.sound(where):
+                    node = found.node(where)
+                    found.report(where if node is not None else path, why, key=not field or node is None)
+            if isinstance(group, GroupSpec) and group.output is not None:
+                taken[group.output] = f"the output of group {name}"
 
 
-def check_share_groups(spec: ExperimentSpec, found: Problems) -> None:
-    """Report what share groups cannot do, or cannot be judged with."""
-    for name, group in spec.workload.share_groups.items():
-        path: Path = ("workload", "share_groups", name)
-        if not found.sound_below(path):
-            continue
-        for index, topic in enumerate(group.topics or ()):
-            if topic not in spec.topics:
-                found.unknown_value((*path, "topics"), "the topic", topic, spec.topics, part=(index,))
-        release, client = spec.cluster.kafka.version, group.client.release_for(spec.cluster.kafka)
-        dead_letters = group.dead_letters is not None
-        kinds = {(one.lock, one.delivery_limit) for one in spec.workload.share_groups.values()}
-        rules = (
-            (spec.ground.simulated, "the model runs no share groups: use backend: process or docker"),
-            (spec.ground.foreign, "share groups run on a cluster that ackproof starts"),
-            (spec.soak is not None, "a soak audits windows, and groups are judged at the end"),
-            (name in spec.workload.groups, "a consumer group has this id"),
-            (
-                len(kinds) > 1,
-                "brokers have one lock and one delivery_limit for all share groups: give them the same",
-            ),
-            (numbers(release)[:2] < _SHARE_SINCE, f"Kafka {release} has no share groups: they came with 4.2"),
-            (numbers(client)[:2] < _SHARE_SINCE, f"the Java client {client} is too old: use 4.2 or later"),
-            (
-                dead_letters and numbers(release)[:2] < _DEAD_LETTERS_SINCE,
-                "dead_letters came with Kafka 4.4",
-            ),
-            (group.dead_letters in spec.topics, "the harness creates the dead-letter topic: leave it out"),
-        )
-        for wrong, why in rules:
-            if wrong and found.sound(path):
-                found.report(path, why, key=True)
+_Rule: TypeAlias = tuple[bool, str, str]
+"""Whether an experiment breaks a rule, the field that it breaks it with ('': the group), and the rule."""
+
+
+def _beyond_groups(
+    spec: ExperimentSpec, group: GroupSpec, name: str, release: str, taken: Mapping[str | None, str]
+) -> Iterator[_Rule]:
+    producers, output, new = spec.workload.producers, group.output, group.protocol == "consumer"
+    unwritten = sorted({*spec.topics} & {*spec.input_of(name)} - {*spec.topic_names()})
+    client = group.client.release_for(spec.cluster.kafka)
+    old_client = group.library == JAVA and numbers(client)[:1] < _CONSUMER_SINCE
+    sessions = {one.session_timeout for one in spec.workload.groups.values() if one.protocol == "consumer"}
+    since = "has no protocol consumer: it came with 4.0"
+    yield bool(unwritten), "topics", f"no producer writes to {', '.join(unwritten)}"
+    yield name.startswith("ackproof-"), "", "ids that begin with ackproof- are those of the harness"
+    yield name in taken, "", f"{name} is the service's group: give it another id"
+    yield output in spec.topics, "output", "the harness creates the output: leave it out of topics"
+    yield output in taken, "output", f"{output} is {taken.get(output)}: name another topic"
+    yield new and numbers(release)[:1] < _CONSUMER_SINCE, "protocol", f"Kafka {release} {since}"
+    yield new and old_client, "client", f"the Java client {client} {since}"
+    why = "brokers have one session time-out for all groups of protocol consumer: give them the same"
+    yield new and len(sessions) > 1, "session_timeout", why
+    if producers.tombstone_every is not None:
+        yield output is not None, "output", "a tombstone has no value to copy"
+    for setting, field in _FIELDS.items():
+        yield setting in group.config, "config", f"use the field {field} for {setting}"
+    if producers.tombstone_every is not None:
+        why = "a program tells a record by its value, which a tombstone lacks"
+        yield group.library == COMMAND, "client", why
+
+
+def _beyond_share_groups(
+    spec: ExperimentSpec, group: ShareGroupSpec, name: str, release: str
+) -> Iterator[_Rule]:
+    client = group.client.release_for(spec.cluster.kafka)
+    kinds = {(one.lock, one.delivery_limit) for one in spec.workload.share_groups.values()}
+    yield name in spec.workload.groups, "", "a consumer group has this id"
+    why = "brokers have one lock and one delivery_limit for all share groups: give them the same"
+    yield len(kinds) > 1, "", why
+    old = numbers(release)[:2] < _SHARE_SINCE
+    yield old, "", f"Kafka {release} has no share groups: they came with 4.2"
+    old_client = numbers(client)[:2] < _SHARE_SINCE
+    yield old_client, "", f"the Java client {client} is too old: use 4.2 or later"
+    if group.dead_letters is not None:
+        yield numbers(release)[:2] < _DEAD_LETTERS_SINCE, "", "dead_letters came with Kafka 4.4"
+    yield group.dead_letters in spec.topics, "", "the harness creates the dead-letter topic: leave it out"
 
 
 def check_service(spec: ExperimentSpec, found: Problems) -> None:

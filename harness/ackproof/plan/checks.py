@@ -28,7 +28,7 @@ from ackproof.experiment.problems import MapNode, Path, ScalarNode
 from ackproof.experiment.promises import may_compact
 from ackproof.experiment.settings import Scope, field_of, refusal, wrong_topic_setting
 from ackproof.experiment.spec import AUTO_CREATED, LONGEST_TOPIC, ProducerSpec, TopicSpec, attached_topic
-from ackproof.plan.check_clients import check_clients, check_groups, check_service, check_share_groups
+from ackproof.plan.check_clients import check_clients, check_groups, check_service
 from ackproof.plan.check_faults import check_fault, check_observed, check_on_model
 from ackproof.plan.diagnostics import Problems, describe
 from ackproof.plan.doubts import check_meetings, look_for_doubts
@@ -261,7 +261,6 @@ def _check_workload(spec: ExperimentSpec, found: Problems) -> None:
     check_clients(spec, found)
     check_service(spec, found)
     check_groups(spec, found)
-    check_share_groups(spec, found)
     # Settings that were refused above are not passed to the library.
     producers, readers = spec.workload.producers, spec.workload.consumers
     if found.sound_below(_PRODUCERS):

@@ -24,9 +24,8 @@ from ackproof.clients.command.service import Service, start_service
 from ackproof.clients.contract import WHOLE
 from ackproof.clients.final_read import ends_of, final_read
 from ackproof.clients.final_readers import FinalReadOrder
-from ackproof.clients.groups import Groups, all_joined, start_groups
+from ackproof.clients.groups import Groups
 from ackproof.clients.settings import describe_clients
-from ackproof.clients.share_groups import ShareGroups, start_share_groups
 from ackproof.clients.workload import Workload
 from ackproof.cluster.backends.choice import make_cluster
 from ackproof.cluster.metadata import write_metadata_log
@@ -100,7 +99,6 @@ class CaseRun:
         self.workload: Workload | None = None
         self.service: Service | None = None
         self.groups: Groups | None = None
-        self.share_groups: ShareGroups | None = None
         self.clients: ClientWatch | None = None
         self.sampler: Sampler | None = None
         self.pulse: PulseRecorder | None = None
@@ -137,9 +135,9 @@ class CaseRun:
         """Run the phase `start`: start a cluster and create its topics."""
         self._save_case(())
         self._phase(Phase.START)
-        cluster = make_cluster(
+        self.cluster = cluster = make_cluster(
             self.spec.backend,
-            self.spec.cluster_of_share_groups,
+            self.spec.cluster,
             self.run.nodes,
             self.tag,
             to_timeline(self.timeline),
@@ -147,7 +145,6 @@ class CaseRun:
             attachment=self.options.attachment,
             needs=self.case.needs,
         )
-        self.cluster = cluster
         cluster.start()
         cluster.create_topics({**self.spec.topics, **self.spec.output_topics()})
         self.environment = {**cluster.environment(), **describe_clients(self.spec)}
@@ -185,12 +182,12 @@ class CaseRun:
             hook(self)
 
     def _load(self, cluster: Cluster) -> tuple[Workload, FaultDriver, ClientWatch]:
-        self.sampler = Sampler(cluster, self.spec.topics, self.run.samples, self.timeline)
-        self.sampler.start()
+        self.sampler = sampler = Sampler(cluster, self.spec.topics, self.run.samples, self.timeline)
+        sampler.start()
         if self.spec.observe.brokers:
             self.askers.append(BrokerObserver(cluster, self.spec.topics, self.run.brokers, self.timeline))
             self.askers[-1].start()
-        self.workload = Workload(
+        self.workload = workload = Workload(
             self.spec.workload,
             self.spec.topics,
             cluster.bootstrap,
@@ -204,19 +201,16 @@ class CaseRun:
             rotation=WHOLE if self.soak is None else self.soak.rotation,
         )
         self.service = start_service(self.spec, self.run, self.tag, cluster.bootstrap)
-        of_groups = (self.spec, self.run, self.tag, cluster, self.timeline, self._hidden)
-        self.groups = start_groups(*of_groups)
-        self.share_groups = start_share_groups(*of_groups)
-        self.workload.start()
-        self.clients = ClientWatch(self.workload, cluster, self.spec, recovery_bounds(self.spec))
-        self._save_case(self.workload.clients)
-        context = FaultContext(
-            *(cluster, self.stop, self.case, self.workload, self.service, Holds(), self.tag, self.timeline),
-            groups=self.groups,
-        )
-        gauges = Gauges(self.workload, self.sampler, self.scraper)
-        self.driver = FaultDriver(self.case, context, gauges, self.timeline, self._resolve)
-        sampler, workload, driver = self.sampler, self.workload, self.driver
+        if self.spec.workload.groups or self.spec.workload.share_groups:
+            self.groups = Groups(self.spec, self.run, self.tag, cluster, self.timeline, self._hidden)
+            self.groups.start()
+        workload.start()
+        self.clients = ClientWatch(workload, cluster, self.spec, recovery_bounds(self.spec))
+        self._save_case(workload.clients)
+        surroundings = Holds(), self.tag, self.timeline, self.groups
+        context = FaultContext(cluster, self.stop, self.case, self.workload, self.service, *surroundings)
+        gauges = Gauges(workload, sampler, self.scraper)
+        self.driver = driver = FaultDriver(self.case, context, gauges, self.timeline, self._resolve)
         self.pulse = PulseRecorder(
             self.run.pulse, self.timeline, lambda: Counts(sampler.looks, workload.sent(), workload.acked())
         )
@@ -235,29 +229,28 @@ class CaseRun:
         self._watch(lambda: not driver.awaits_a_count or time.monotonic() >= patience, COUNT_WITHIN_S + 60.0)
         driver.no_more_states()
         self._watch(lambda: not driver.pending, 600.0)
-        return self.workload, self.driver, self.clients
+        return workload, driver, self.clients
 
     def _first_acks(self, workload: Workload) -> None:
-        """Wait until every partition has acknowledged something: that is `at: 0s` of the load.
-
-        On a busy machine clients take seconds to their first record; a fault before it would prove nothing.
-        """
+        """Wait until every partition has acknowledged something, and each member is at work: that is `at: 0s` of the
+        load. A fault before it would prove nothing: on a busy machine clients take seconds to their first record."""
         if not self.spec.faults:
             return
+        members = self.groups
+
+        def at_work() -> bool:
+            acked = all(workload.acked(*place) for place in workload.written)
+            return acked and (members is None or all(map(members.at_work, members.running())))
+
+        what = "a first acknowledgement on every partition, and an assignment of every member"
         try:
-            self._watch(
-                lambda: all(workload.acked(*place) for place in workload.written) and all_joined(self.groups),
-                FIRST_ACKS_BOUND_S,
-                "a first acknowledgement on every partition, and an assignment of every member",
-            )
+            self._watch(at_work, FIRST_ACKS_BOUND_S, what)
         except WaitTimeout as error:
             self.timeline.add(Note(note=f"before the first fault: {error}"))
 
     def _load_after_healing(self, workload: Workload) -> None:
-        """Let the load go on until every partition has acknowledged a record after the last healing.
-
-        A partition without one within the bound does not fail the run: the judge decides about it.
-        """
+        """Let the load go on until every partition has acknowledged a record after the last healing. The judge decides
+        about a partition without one within the bound."""
         if not self.spec.faults:
             return
         before: dict[TopicPartition, int] = {}
@@ -284,9 +277,8 @@ class CaseRun:
             workload.stop()
         except ClientDied as error:
             self.timeline.add(Note(note=str(error)))
-        self._stuck = (*self._stuck, *(() if self.groups is None else self.groups.finish()))
-        if self.share_groups is not None:
-            self.share_groups.finish()
+        if self.groups is not None:
+            self._stuck = (*self._stuck, *self.groups.finish())
         self._save_case(workload.clients)
 
     def _watch(self, done: Callable[[], bool], bound_s: float, what: str = "the end of the load") -> None:
@@ -391,16 +383,16 @@ class CaseRun:
         for watching in (self.pulse, *self.askers, self.soak, self.sampler):
             if watching is not None:
                 watching.stop()
-        for load in (self.workload, self.groups, self.share_groups):
+        for load in (self.workload, self.groups):
             if load is not None:
                 load.abort()
         if self.cluster is not None:
             self.cluster.stop()
-            if not self.options.keep_data:
-                try:
+            try:
+                if not self.options.keep_data:
                     self.cluster.remove_data()
-                except AckproofError as error:
-                    self.timeline.add(Note(note=f"not removed: {error}"))
+            except AckproofError as error:
+                self.timeline.add(Note(note=f"not removed: {error}"))
         # A service of a failed run, and an interrupt between a fork and its bookkeeping, leave marked processes.
         _, left = end_children(lambda child: child.run_id == self.run_id)
         for child, why in left:

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 from ackproof.clients.contract import ShareSettings
-from ackproof.clients.share_groups import convert_shares
+from ackproof.clients.group_ledgers import convert_shares
 from ackproof.judge.shares import ShareCounts, count_shares
 from ackproof.rundir.layout import CaseDir, client_folder
 from ackproof.rundir.ledger import read_parts

@@ -31,7 +31,7 @@ from ackproof.faults.storm import MenuEntry, Storm
 from ackproof.plan import ExperimentSpec, cases, load
 from ackproof.plan.cases import case_from_json, case_to_json
 from ackproof.plan.schema import experiment_schema
-from ackproof.rundir.anomalies import TABLE
+from ackproof.rundir.anomalies import GROUP_CLASSES, TABLE
 from ackproof.rundir.bounds import Bound
 
 SCHEMA = Draft202012Validator(experiment_schema())
@@ -121,7 +121,8 @@ def faults(draw: st.DrawFn, number: int, cluster: ClusterSpec, made: dict[str, T
     name = draw(st.sampled_from(sorted(made)))
     partition = draw(st.integers(0, made[name].partitions - 1))
     lonely = made[name].replication_factor < 2
-    nobody = {RoleKind.FOLLOWER, RoleKind.FOLLOWERS} if lonely else set()
+    nobody = {RoleKind.COORDINATOR}  # the experiments have no groups
+    nobody |= {RoleKind.FOLLOWER, RoleKind.FOLLOWERS} if lonely else set()
     nobody |= {RoleKind.MINORITY} if brokers < 3 else set()
     nobody |= {RoleKind.ZOOKEEPER} if cluster.mode == "kraft" else {RoleKind.CONTROLLERS}
     nobody |= set() if cluster.racks else {RoleKind.RACK}
@@ -179,7 +180,9 @@ def experiments(draw: st.DrawFn) -> ExperimentSpec:
         heap=draw(st.integers(64 << 20, 1 << 30)),
     )
     bounds = st.dictionaries(
-        st.sampled_from([name for name, row in TABLE.items() if not row.always_forbidden]),
+        st.sampled_from(
+            [name for name, row in TABLE.items() if not row.always_forbidden and name not in GROUP_CLASSES]
+        ),
         st.builds(Bound, st.sampled_from([">", ">=", "==", "<="]), st.integers(0, 9)),
         min_size=1,
         max_size=3,

@@ -11,6 +11,7 @@ from ackproof.cli.main import main_code
 from ackproof.clients.java.adapter import objection, share_config
 from ackproof.experiment.experiment import ExperimentSpec
 from ackproof.experiment.share_group import ShareGroupSpec
+from ackproof.experiment.timing import configured
 
 TEXT = """\
 name: shares
@@ -75,6 +76,6 @@ def test_the_clusters_own_settings_come_first() -> None:
             "workload": {"share_groups": {"jobs": {"lock": "2s", "delivery_limit": 3}}},
         }
     )
-    config = spec.cluster_of_share_groups.config
+    config = configured(spec.cluster, 1)
     assert config["group.share.delivery.count.limit"] == "9"
     assert config["group.share.record.lock.duration.ms"] == "2000"

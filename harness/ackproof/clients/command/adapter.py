@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING, Final, Literal
 
 from ackproof.base.errors import BadInput
 from ackproof.clients.contract import (
+    ClientSettings,
     ConfigValue,
+    GroupSettings,
     MemberSettings,
     ProducerSettings,
     ReaderSettings,
@@ -81,9 +83,11 @@ def reader_command(settings: ReaderSettings, path: Path) -> list[str]:
     return fill_in(settings.command, {**own, **_common(settings)})
 
 
-def member_command(settings: MemberSettings, path: Path) -> list[str]:
+def member_command(settings: GroupSettings, path: Path) -> list[str]:
     """Return the program's command line as a group member, with the settings that docs/clients.md lists. `path` is not
     used."""
+    if not isinstance(settings, MemberSettings):
+        raise BadInput("a program of yours is no member of a share group")
     own = {
         "role": "member",
         "member": settings.member,
@@ -101,7 +105,7 @@ def member_command(settings: MemberSettings, path: Path) -> list[str]:
     return fill_in(settings.command, {**own, **_common(settings)})
 
 
-def _common(settings: ProducerSettings | ReaderSettings | MemberSettings) -> dict[str, object]:
+def _common(settings: ClientSettings) -> dict[str, object]:
     """Return the settings that all of them share. Those of the library are under `config`, but for the two
     that every client needs.
     """

@@ -12,7 +12,7 @@ from typing import Final, TypeAlias
 
 import numpy as np
 import pyarrow as pa
-from confluent_kafka import Consumer, KafkaError, Message
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message
 from confluent_kafka import TopicPartition as ClientPartition
 
 from ackproof.base.errors import BadInput, WaitTimeout
@@ -115,6 +115,24 @@ def read_output(
         consumer.close()
     unread = ", ".join(f"{place} below {end}" for place, end in sorted(left.items()))
     return rows, f"not read: {unread}" if unread else ""
+
+
+def read_back(
+    cluster: Cluster,
+    topic: str,
+    partitions: int,
+    settle_s: float,
+    identify: Callable[[Message], Identity],
+    hidden: Mapping[str, str] | None = None,
+) -> tuple[list[OutputRow], dict[TopicPartition, int], str]:
+    """Wait until a topic is at rest, at most `settle_s` seconds, and read it as `read_output`. Return rows, high
+    watermarks, and why the read is not complete; '' if it is."""
+    reached, unrest = await_ends(cluster, topic, partitions, settle_s)
+    try:
+        rows, unread = read_output(cluster.bootstrap, reached, identify, hidden=hidden)
+    except KafkaException as error:
+        rows, unread = [], str(error)
+    return rows, reached, "; ".join(filter(None, (unrest, unread)))
 
 
 def write_output(path: Path, rows: Sequence[OutputRow]) -> None:

@@ -12,8 +12,6 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
-from confluent_kafka import KafkaException
-
 from ackproof.base.errors import BadInput, WaitTimeout
 from ackproof.base.processes import RunTag
 from ackproof.base.wait import wait_until
@@ -24,7 +22,7 @@ from ackproof.clients.command.output import (
     await_ends,
     ends,
     identity_of,
-    read_output,
+    read_back,
     write_output,
 )
 from ackproof.clients.instances import Instance, Instances
@@ -121,16 +119,14 @@ class Service(Instances):
         ended = self.stop()
         spec, problem, reached = self.spec, "", dict[TopicPartition, int]()
         rows: list[OutputRow] = []
-        try:
-            if spec.sink is not None:
+        if spec.sink is not None:
+            try:
                 rows = ask_sink(fill_in(spec.sink, self._settings("sink")))
-            elif spec.output is not None:
-                reached, unrest = await_ends(cluster, spec.output, self._partitions, spec.settle)
-                identify = partial(identity_of, where=spec.identity, run_id=run_id)
-                rows, problem = read_output(self._bootstrap, reached, identify)
-                problem = "; ".join(filter(None, (unrest, problem)))
-        except (BadInput, KafkaException) as error:
-            problem = str(error)
+            except BadInput as error:
+                problem = str(error)
+        elif spec.output is not None:
+            identify = partial(identity_of, where=spec.identity, run_id=run_id)
+            rows, reached, problem = read_back(cluster, spec.output, self._partitions, spec.settle, identify)
         write_output(self._run.service_output, rows)
         committed = ask_coordinator(cluster, spec.group)
         document = ServiceFile(

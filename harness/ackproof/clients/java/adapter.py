@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final, Literal
 from ackproof.base.errors import BadInput
 from ackproof.clients.contract import (
     ConfigValue,
+    GroupSettings,
     MemberSettings,
     ProducerSettings,
     ReaderSettings,
@@ -47,9 +48,10 @@ _ASSIGNORS: Final[Mapping[Assignor, str]] = {
 _CALL_MS: Final = 15_000
 """Longest time in ms for which a call of a member blocks: a commit without an answer is then unknown."""
 _TRANSACTION_MS: Final = 30_000
-_HEARTBEATS: Final = 6
-"""Heartbeats of a classic member within its session time-out."""
 _OWN: Final = "ackproof."
+_SHARE: Final = ("release_every", "releases", "reject_every", "renew_every")
+_MEMBER: Final = ("member", "commit", "group_metadata", "output", "start", "reset")
+"""Fields of settings that Java members read by the same name."""
 _WHOLE: Final = ("INT", "LONG", "SHORT")
 
 
@@ -119,45 +121,26 @@ def reader_command(settings: ReaderSettings, path: Path) -> list[str]:
     return client_command("reader", file, settings.library_version)
 
 
-def member_command(settings: MemberSettings, path: Path) -> list[str]:
-    """Write a group member's properties next to its settings file `path`; return its command line. Raises OSError."""
-    from ackproof.clients.java.runtime import client_command
-
-    own: dict[str, ConfigValue] = {
-        "run_id": settings.run_id,
-        "client": settings.client,
-        "member": settings.member,
-        "topics": " ".join(settings.topics),
-        "commit": settings.commit,
-        "commit_ns": round(settings.commit_s * 1e9),
-        "group_metadata": settings.group_metadata,
-        "output": settings.output,
-        "start": settings.start,
-        "reset": settings.reset,
-        "record_time_ns": round(settings.record_s * 1e9),
-        **{f"producer.{name}": value for name, value in settings.output_config.items()},
-    }
-    file = _write(path, own, settings.config)
-    return client_command("member", file, settings.library_version)
-
-
-def share_command(settings: ShareSettings, path: Path) -> list[str]:
-    """Write a share group member's properties next to its settings file `path`; return its command line. Raises
-    OSError."""
+def member_command(settings: GroupSettings, path: Path) -> list[str]:
+    """Write the properties of a member of a group or a share group next to its settings file `path`; return its command
+    line. Raises OSError."""
     from ackproof.clients.java.runtime import client_command
 
     own: dict[str, ConfigValue] = {
         "run_id": settings.run_id,
         "client": settings.client,
         "topics": " ".join(settings.topics),
-        "release_every": settings.release_every,
-        "releases": settings.releases,
-        "reject_every": settings.reject_every,
-        "renew_every": settings.renew_every,
         "record_time_ns": round(settings.record_s * 1e9),
-        **{f"group.{name}": value for name, value in settings.group_config.items()},
     }
-    return client_command("share", _write(path, own, settings.config), settings.library_version)
+    if isinstance(settings, ShareSettings):
+        own |= {name: getattr(settings, name) for name in _SHARE}
+        own |= {f"group.{name}": value for name, value in settings.group_config.items()}
+        return client_command("share", _write(path, own, settings.config), settings.library_version)
+    if isinstance(settings, MemberSettings):
+        own |= {name: getattr(settings, name) for name in _MEMBER}
+        own["commit_ns"] = round(settings.commit_s * 1e9)
+        own |= {f"producer.{name}": value for name, value in settings.output_config.items()}
+    return client_command("member", _write(path, own, settings.config), settings.library_version)
 
 
 def _common(settings: ProducerSettings | ReaderSettings, chunk_rows: int) -> dict[str, ConfigValue]:
@@ -305,9 +288,8 @@ def member_config(
     if spec.protocol == "consumer":
         config["group.remote.assignor"] = spec.resolved_assignor
     else:
-        session_ms = round(spec.session_timeout * 1000)
-        config["session.timeout.ms"] = session_ms
-        config["heartbeat.interval.ms"] = max(1, session_ms // _HEARTBEATS)
+        config["session.timeout.ms"] = round(spec.session_timeout * 1000)
+        config["heartbeat.interval.ms"] = round(spec.heartbeat * 1000)
         config["partition.assignment.strategy"] = (
             f"org.apache.kafka.clients.consumer.{_ASSIGNORS[spec.resolved_assignor]}"
         )

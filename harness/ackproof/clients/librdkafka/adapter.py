@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final, Literal
 
 from ackproof.clients.contract import (
     ConfigValue,
-    MemberSettings,
+    GroupSettings,
     ProducerSettings,
     ReaderSettings,
     allowed_settings,
@@ -73,7 +73,7 @@ def reader_command(settings: ReaderSettings, path: Path) -> list[str]:
     return _command(READER_MODULE, path)
 
 
-def member_command(settings: MemberSettings, path: Path) -> list[str]:
+def member_command(settings: GroupSettings, path: Path) -> list[str]:
     """Return the command line of a member process that reads the settings file `path`."""
     return _command(MEMBER_MODULE, path)
 

@@ -16,7 +16,7 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -53,14 +53,9 @@ _AGAIN_S: Final = 0.5
 
 @dataclass
 class Pace:
-    """Seconds that a member takes for each record now. `usual_s`: those of its settings; a fault may change it."""
+    """Time that a member takes for each record now, in seconds. A fault changes it."""
 
-    usual_s: float
     record_s: float
-
-    def change(self, seconds: str) -> None:
-        """Take this time from the next record on; '': the usual one."""
-        self.record_s = float(seconds) if seconds else self.usual_s
 
 
 class MemberProcess:
@@ -75,8 +70,6 @@ class MemberProcess:
         self.decode = BulkDecoder(settings.run_id, tuple(settings.topics))
         self.names = {topic: json.dumps(topic) for topic in settings.topics}
         self.batch = self.number = -1
-        self.processed: dict[Place, int] = {}
-        """Next offset to commit of partitions of which records were processed since the last timed commit."""
         self.commit_at = time.monotonic() + settings.commit_s
         self.failure = ""
         """Name of the error of a copy that was not acknowledged."""
@@ -98,6 +91,8 @@ class MemberProcess:
             self.group.resume()
             if records:
                 self._take(records)
+            elif self.settings.commit == "after":
+                self._commit_processed()  # what was refused while the group rebalanced
             self._commit_in_time()
         self._commit_processed()
         self.lines.add("stopping")
@@ -111,7 +106,7 @@ class MemberProcess:
         return EXIT_CLEAN
 
     def _join(self) -> Membership:
-        return Membership(self.settings, self.stop, self.lines, self._commit_processed)
+        return Membership(self.settings, self.stop, self.lines, self._on_revoking)
 
     def _join_again(self) -> None:
         """Join as a new consumer: the library stops for good at a fatal error."""
@@ -127,11 +122,8 @@ class MemberProcess:
         self.batch += 1
         found = identities(records, self.decode)
         told = f'"g":{self.group.generation},"batch":{self.batch}}}'
-        rows = zip(
-            map(place_of, records),
-            *map(_list, (offsets(records), found["producer"], found["seq"])),
-            strict=True,
-        )
+        columns = offsets(records).tolist(), found["producer"].tolist(), found["seq"].tolist()
+        rows = zip(map(place_of, records), *columns, strict=True)
         t_ns = time.monotonic_ns()
         for (topic, number), offset, producer, seq in rows:
             where = f'"topic":{self.names[topic]},"p":{number},"o":{offset}'
@@ -151,7 +143,7 @@ class MemberProcess:
                     self._go_back(begins)
             case "after":
                 self._process(records)
-                self._commit(ends)
+                self._commit_processed()
             case _:
                 self._process(records)
 
@@ -185,8 +177,8 @@ class MemberProcess:
 
     def _tell_processed(self, record: Message) -> None:
         (topic, number), offset = place_of(record), record.offset() or 0
-        if self.settings.commit == "timed" and (topic, number) in self.group.positions:
-            self.processed[topic, number] = offset + 1
+        if self.settings.commit in ("after", "timed") and (topic, number) in self.group.positions:
+            self.group.uncommitted[topic, number] = offset + 1
         where = f'"topic":{self.names[topic]},"p":{number},"o":{offset}'
         self.lines.add_text(f'{{"e":"processed","t":{time.monotonic_ns()},{where}}}')
 
@@ -242,19 +234,22 @@ class MemberProcess:
         return not error
 
     def _commit_in_time(self) -> None:
-        if self.processed and time.monotonic() >= self.commit_at:
+        if self.settings.commit == "timed" and time.monotonic() >= self.commit_at:
             self._commit_processed()
             self.commit_at = time.monotonic() + self.settings.commit_s
 
-    def _commit_processed(self, places: Iterable[Place] | None = None) -> None:
-        """Commit what was processed of these partitions (None: of all), if commits are timed."""
-        chosen = (
-            list(self.processed) if places is None else [place for place in places if place in self.processed]
-        )
-        ends = {place: self.processed.pop(place) for place in chosen}
-        if ends and not self._commit(ends):
-            kept = {place: end for place, end in ends.items() if place in self.group.positions}
-            self.processed = {**kept, **self.processed}
+    def _on_revoking(self, places: Collection[Place]) -> None:
+        if self.settings.commit == "timed":
+            self._commit_processed(places)
+
+    def _commit_processed(self, places: Collection[Place] | None = None) -> None:
+        """Commit what was processed of these partitions (None: of all). What is refused is committed later, as long as
+        the partition is assigned."""
+        due = self.group.uncommitted
+        ends = {place: end for place, end in due.items() if places is None or place in places}
+        if ends and self._commit(ends):
+            for place in ends:
+                due.pop(place, None)
 
     # -- transactions -----------------------------------------------------------------------------------------------
 
@@ -327,10 +322,6 @@ def _bounds(records: Iterable[Message]) -> tuple[dict[Place, int], dict[Place, i
     return begins, ends
 
 
-def _list(column: object) -> list[int]:
-    return column.tolist()  # type: ignore[attr-defined, no-any-return]
-
-
 def _ignore(error: KafkaError | None, record: Message) -> None:
     """Do nothing: the transaction decides about a copy."""
 
@@ -350,19 +341,20 @@ def _insist(call: Callable[[], None]) -> None:
 def _listen(stop: threading.Event, pace: Pace) -> None:
     """Follow standard input: `stop` sets `stop`; `record_time SECONDS` changes the pace, `record_time` alone undoes it.
     The end of input means that the harness is gone."""
+    usual_s = pace.record_s
     for line in sys.stdin:
         word, _, seconds = line.strip().partition(" ")
         if word == "stop":
             stop.set()
         elif word == "record_time":
-            pace.change(seconds)
+            pace.record_s = float(seconds) if seconds else usual_s
     os._exit(EXIT_ORPHAN)
 
 
 def main(arguments: list[str]) -> int:
     """Run a member; the one argument is its settings file."""
     settings = MemberSettings.read(Path(arguments[0]))
-    stop, pace = threading.Event(), Pace(settings.record_s, settings.record_s)
+    stop, pace = threading.Event(), Pace(settings.record_s)
     threading.Thread(target=_listen, args=(stop, pace), daemon=True).start()
     gc.disable()  # messages make no reference cycles
     try:

@@ -74,8 +74,9 @@ class Membership:
     """A consumer that has subscribed. Its callbacks run in the thread that polls.
 
     `generation`: generation or member epoch that it had last; `sent_generation`: what its next request has, which is
-    -1 as soon as the library lost its membership. `positions`: next offset of each assigned partition, -1 unknown.
-    `revoking` is called with partitions before they are given up.
+    -1 as soon as the library lost its membership. `positions`: next offset of each assigned partition; -1: none is
+    committed, `OFFSET_STORED`: not known. `uncommitted`: next offset to commit of assigned partitions. `revoking` is
+    called with partitions before they are given up.
     """
 
     def __init__(
@@ -94,6 +95,7 @@ class Membership:
         self.member_id = ""
         self.generation = self.sent_generation = -1
         self.positions: dict[Place, int] = {}
+        self.uncommitted: dict[Place, int] = {}
         self.client = Consumer({**settings.config, "error_cb": show_error})
         self.client.subscribe(
             list(settings.topics),
@@ -129,8 +131,8 @@ class Membership:
     def _on_assign(self, _: Consumer, parts: list[ClientPartition]) -> None:
         self._tell_change("assigned", parts)
         found = self.ask_committed(parts)
+        self.positions |= found
         for place, offset in found.items():
-            self.positions[place] = offset
             if offset == -1:
                 self._place(place, "_NO_OFFSET")
         self._assign(found)
@@ -146,8 +148,8 @@ class Membership:
 
     def _forget(self, parts: Iterable[ClientPartition]) -> None:
         for place in map(place_of, parts):
-            self.positions.pop(place, None)
-            self._resets.pop(place, None)
+            for known in (self.positions, self.uncommitted, self._resets):
+                known.pop(place, None)
 
     def ask_committed(self, parts: Sequence[ClientPartition]) -> dict[Place, int]:
         """Ask the coordinator for the group's committed offsets, and print them; -1: none. All `OFFSET_STORED`, which
@@ -179,9 +181,14 @@ class Membership:
             self.client.assign(parts)
 
     def _place(self, place: Place, why: str) -> bool:
-        """Set the position of a partition that has none in the log, and print it. Return False if its leader does not
-        answer. Raises `MemberFailed` if the settings say so."""
-        position = max(-1, self.positions[place])
+        """Set the position of a partition that has none in the log, and print it. Return False if that must wait: its
+        leader or the coordinator does not answer, or the member is stopping. Raises `MemberFailed` if the settings say
+        so."""
+        position = self.positions[place]
+        if position == OFFSET_STORED or self._stop.is_set():
+            return False
+        if position >= 0 and why == "_NO_OFFSET":
+            return True  # the library found no committed offset, and the coordinator has one by now
         policy = self._settings.start if position < 0 else self._settings.reset
         if policy in ("committed", "error"):
             raise MemberFailed(f"{place[0]}/{place[1]}: cannot go on from offset {position} ({why})")
@@ -193,6 +200,7 @@ class Membership:
         to = low if policy == "earliest" else high
         self.tell("reset", topic=place[0], p=place[1], **{"from": position}, to=to, why=why)
         self.positions[place] = to
+        self.uncommitted.pop(place, None)
         return True
 
     def take_errors(self, messages: Iterable[Message]) -> None:
@@ -212,7 +220,10 @@ class Membership:
                 show_error(error)
 
     def resume(self) -> None:
-        """Place the partitions whose position is not in the log, and assign them again once their leaders answer."""
+        """Place the partitions whose position is not in the log, and assign them again once their leaders answer. Where
+        the position is not known, the coordinator is asked first: a reset begins at no committed offset, or at one."""
+        unknown = [place for place in self._resets if self.positions[place] == OFFSET_STORED]
+        self.positions |= self.ask_committed([ClientPartition(*place) for place in unknown])
         placed = [place for place, why in self._resets.items() if self._place(place, why)]
         for place in placed:
             del self._resets[place]

@@ -2,9 +2,9 @@
 
 `client` selects them: `producer(0)`, `reader(1)`, `member(2)` or `service(0)` by the order of start; `producer`,
 `reader`, `member` or `service` for one that runs, drawn from the seed; `producers`, `readers`, `members` or `services`
-for all. One that replaces another gets the next free number. Members are counted over all groups: `member(billing)` and
-`members(billing)` are those of one group, `owner(orders/0)` and `owner(billing, orders/0)` the member that owns a
-partition now, as its coordinator says.
+for all. One that replaces another gets the next free number. Members are counted over all consumer groups.
+`member(billing)` and `members(billing)` are those of one consumer group or share group, `owner(orders/0)` and
+`owner(billing, orders/0)` the member that owns a partition now, as its coordinator says.
 
 The witness is the kernel: the process and those that it started have ended, or all their threads are stopped and not
 scheduled.
@@ -24,7 +24,7 @@ from typing import Annotated, Final, Literal, TypeAlias, TypeVar, cast
 
 from pydantic import Field, WithJsonSchema
 
-from ackproof.base.processes import ClientProcess, context_switches, process_state
+from ackproof.base.processes import ClientProcess, context_switches, is_alive, process_state
 from ackproof.base.wait import wait_until
 from ackproof.experiment.base import text_field
 from ackproof.experiment.experiment import ExperimentSpec
@@ -90,7 +90,7 @@ class ClientSelector:
     def among(self, running: Sequence[str], draw: int) -> tuple[str, ...]:
         """Return the selected ids of `running`, which is in order of start. `draw` (a random number ≥ 0) picks
         the id of a drawn client."""
-        own = [name for name in running if name.startswith(self.prefix)]
+        own = [name for name in running if self.group or name.startswith(self.prefix)]
         if self.number is not None:
             return tuple(name for name in own if name == f"{self.prefix}{self.number}")
         if self.every or not own:
@@ -142,10 +142,11 @@ class ClientFault(FaultSpec):
 
     def _check_member(self, spec: ExperimentSpec, say: Complaints) -> None:
         groups, group, place = spec.workload.groups, self.client.group, self.client.place
-        if not groups:
+        known = {**groups, **({} if place is not None else spec.workload.share_groups)}
+        if not known or not (groups or group):
             say.report(("client",), f"{self.client} does not exist: write workload.groups")
-        elif group and group not in groups:
-            say.unknown_value(("client",), "the consumer group", group, groups)
+        elif group and group not in known:
+            say.unknown_value(("client",), "the consumer group", group, known)
         elif place is not None:
             topic = spec.topics.get(place.topic)
             reading = [
@@ -228,8 +229,11 @@ class ClientInjection(Injection[ClientT]):
 
     def choose(self) -> list[ClientProcess]:
         """Return the clients to hit. Raises `FaultNotConfirmed` if none of them runs."""
+        group = self.fault.client.group
         running = {
-            name: client for name, client in self.processes.running().items() if self._is_in_group(name)
+            name: client
+            for name, client in self.processes.running().items()
+            if not group or self.groups.group_of(name) == group
         }
         if (place := self.fault.client.place) is not None:
             owners = self.wait_for(
@@ -246,17 +250,11 @@ class ClientInjection(Injection[ClientT]):
             )
         return [running[name] for name in names]
 
-    def _is_in_group(self, name: str) -> bool:
-        groups, group = self.context.groups, self.fault.client.group
-        return not group or groups is None or groups.group_of(name) == group
-
     def _owned(self, member: str) -> frozenset[TopicPartition]:
         """Return the partitions of a member, as its coordinator says now."""
-        groups = self.context.groups
-        described = None if groups is None else describe(self.context, groups.group_of(member))
-        return frozenset[TopicPartition]().union(
-            *(one.partitions for one in described.members if client_of(one) == member) if described else ()
-        )
+        described = describe(self.context, self.groups.group_of(member))
+        own = (one.partitions for one in described.members if client_of(one) == member) if described else ()
+        return frozenset[TopicPartition]().union(*own)
 
     @property
     def clients(self) -> tuple[str, ...]:
@@ -299,6 +297,11 @@ def is_gone(client: ClientProcess) -> bool:
     return process_state(client.pid, client.started) == "gone"
 
 
+def has_ended(client: ClientProcess) -> bool:
+    """Return True if the process has ended, reaped or not."""
+    return not is_alive(client.pid, client.started)
+
+
 @injects(KillClient)
 class _KillClientInjection(ClientInjection[KillClient]):
     """Kill clients with SIGKILL, and start a new client for each."""
@@ -331,12 +334,8 @@ class _KillClientInjection(ClientInjection[KillClient]):
 
     def confirm_healed(self) -> str:
         seen = [f"{self.await_work(name)} is at work" for name in self._others]
-        witness = (
-            "its process and output"
-            if self.fault.client.kind in ("service", "member")
-            else "counters in shared memory"
-        )
-        return f"{witness}: {', '.join(seen)}"
+        prints = self.fault.client.kind in ("service", "member")
+        return f"{'its process and output' if prints else 'counters in shared memory'}: {', '.join(seen)}"
 
 
 @injects(PauseClient)
@@ -378,8 +377,9 @@ class _PauseClientInjection(ClientInjection[PauseClient]):
             what = f"client {client.id} (pid {client.pid}) to run again"
             runs = partial(self._runs, client, self._switches.get(client.pid, -1))
             self.wait_for(runs, what, SEEN_WITHIN_S, to_the_end=True)
-            gone = process_state(client.pid, client.started) in ("gone", "zombie")
-            seen.append(f"pid {client.pid} " + ("has ended since" if gone else "is scheduled again"))
+            seen.append(
+                f"pid {client.pid} {'has ended since' if has_ended(client) else 'is scheduled again'}"
+            )
         return "/proc: " + ", ".join(seen)
 
     @staticmethod

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
-from typing import Annotated, Literal, TypeVar
+from contextlib import suppress
+from typing import Annotated, Literal
 
 from pydantic import Field
 
+from ackproof.base.errors import Interrupted, WaitTimeout
 from ackproof.base.units import Duration
+from ackproof.base.wait import wait_until
 from ackproof.experiment.base import Whole
 from ackproof.experiment.experiment import ExperimentSpec
 from ackproof.experiment.fault import Complaints, FaultSpec
@@ -63,21 +65,18 @@ class BounceMembers(GroupFault):
     rest: Duration = Field(0.0, le=600, description="Time for which each runs before the next one's turn.")
 
 
-class MigrateGroup(GroupFault):
+class MigrateGroup(BounceMembers):
     """A rolling replacement of members by members of the other rebalance protocol, while the group works.
 
     Brokers convert the group (group.consumer.migration.policy: bidirectional, their default).
     """
 
     KIND = "migrate_group"
-    DONE = "replaced one by one"
     SUMMARY = (
         "Replace the members of a group, one after the other, by members of the other rebalance protocol."
     )
-    IN_FORCE_S = 60.0
 
     to: GroupProtocol = Field(description="Protocol of the new members: classic, or consumer (KIP-848).")
-    rest: Duration = Field(0.0, le=600, description="Time for which each runs before the next one's turn.")
 
     def check(self, spec: ExperimentSpec, say: Complaints) -> None:
         super().check(spec, say)
@@ -100,121 +99,85 @@ class MigrateGroup(GroupFault):
 class _JoinInjection(GroupInjection[JoinGroup]):
     """Start members, and stop them."""
 
-    def __init__(self, fault: JoinGroup, aim: Aim, context: FaultContext) -> None:
-        super().__init__(fault, aim, context)
-        self._joined: list[str] = []
-        self._left: list[str] = []
-
     def inject(self) -> str:
         for _ in range(self.fault.count):
-            self._joined.append(self.groups.start_member(self.fault.group))
-        return f"started {', '.join(self._joined)}"
-
-    @property
-    def clients(self) -> Sequence[str]:
-        return self._joined
+            self.started.append(self.groups.start_member(self.fault.group))
+        return f"started {', '.join(self.started)}"
 
     def confirm(self) -> str:
-        return self.await_listed(there=self._joined)
+        return self.await_listed(self.started)
 
     def heal(self) -> str:
-        now = {self.groups.successor(name) for name in self._joined}
-        leaving = {name: process for name, process in self.running().items() if name in now}
-        self.stop(leaving)
-        self._left = list(leaving)
-        return f"stopped {', '.join(leaving) or 'none: they have ended'}"
+        now = {self.groups.successor(name) for name in self.started}
+        self.stop({name: process for name, process in self.running().items() if name in now})
+        return f"stopped {', '.join(self.stopped) or 'none: they have ended'}"
 
     def confirm_healed(self) -> str:
-        return f"/proc: {', '.join(self._left) or 'none'} ended; {self.await_listed(gone=self._left)}"
+        return self.await_listed(gone=self.stopped)
 
 
 @injects(LeaveGroup)
 class _LeaveInjection(GroupInjection[LeaveGroup]):
     """Stop members cleanly, and start others in their places."""
 
-    def __init__(self, fault: LeaveGroup, aim: Aim, context: FaultContext) -> None:
-        super().__init__(fault, aim, context)
-        self._left: list[str] = []
-        self._others: list[str] = []
-
     def inject(self) -> str:
-        running = self.running()
-        self.require_some(running)
+        running = self.running_or_fail()
         seed = 0 if self.context.case is None else self.context.case.seed
         order = random.Random(f"{seed}/leave/{self.fault.number}").sample(list(running), len(running))
         count = len(order) if self.fault.count == "all" else self.fault.count
-        leaving = {name: running[name] for name in order[:count]}
-        self._left = list(leaving)
-        self.stop(leaving)
-        return f"stopped {', '.join(leaving)} of {self.fault.group}"
-
-    @property
-    def clients(self) -> Sequence[str]:
-        return self._left
+        self.stop({name: running[name] for name in order[:count]})
+        return f"stopped {', '.join(self.stopped)} of {self.fault.group}"
 
     def confirm(self) -> str:
-        return f"/proc: {', '.join(self._left)} ended; {self.await_listed(gone=self._left)}"
+        return self.await_listed(gone=self.stopped)
 
     def heal(self) -> str:
-        alone = (name for name in self._left if self.groups.successor(name) in (None, name))
-        self._others = [self.groups.replace(name) for name in alone]
-        return f"started {', '.join(self._others) or 'none'}"
+        return self.replace_stopped()
 
     def confirm_healed(self) -> str:
-        return self.await_listed(there=self._others)
+        return self.await_listed(self.started)
 
 
-RollingT = TypeVar("RollingT", bound=BounceMembers | MigrateGroup)
-
-
-@injects(BounceMembers, MigrateGroup)
-class _RollingInjection(GroupInjection[RollingT]):
+@injects(BounceMembers)
+class _RollingInjection(GroupInjection[BounceMembers]):
     """Replace members one by one. The first one is the injection; the others are part of the healing."""
 
-    def __init__(self, fault: RollingT, aim: Aim, context: FaultContext) -> None:
+    def __init__(self, fault: BounceMembers, aim: Aim, context: FaultContext) -> None:
         super().__init__(fault, aim, context)
-        self._protocol = fault.to if isinstance(fault, MigrateGroup) else ""
-        self._replaced: dict[str, str] = {}
         self._order: list[str] = []
 
     def inject(self) -> str:
-        running = self.running()
-        self.require_some(running)
+        self._order = list(self.running_or_fail())
         if isinstance(self.fault, MigrateGroup):
             self.groups.use_protocol(self.fault.group, self.fault.to)
-        self._order = list(running)
         self._replace(self._order[0])
-        return f"stopped {self._order[0]} of {len(running)} members, and started {self._text}"
-
-    @property
-    def clients(self) -> Sequence[str]:
-        return [*self._replaced, *self._replaced.values()]
+        return f"stopped {self._order[0]} of {len(self._order)} members, and started {self._pairs}"
 
     def _replace(self, name: str) -> None:
         running = self.running()
         if name in running:  # else another fault has ended it, and starts its successor
             self.stop({name: running[name]})
-            self._replaced[name] = self.groups.replace(name)
+            self.started.append(self.groups.replace(name))
 
     @property
-    def _text(self) -> str:
-        return ", ".join(f"{new} for {old}" for old, new in self._replaced.items()) or "none"
+    def _pairs(self) -> str:
+        pairs = zip(self.started, self.stopped, strict=False)
+        return ", ".join(f"{new} for {old}" for new, old in pairs) or "none"
 
     def confirm(self) -> str:
-        return self._await_replaced()
+        protocol = self.fault.to if isinstance(self.fault, MigrateGroup) else ""
+        return self.await_listed(self.started, self.stopped, protocol=protocol)
 
     def heal(self) -> str:
         for name in self._order:
-            if name not in self._replaced:
-                self._await_replaced()
-                self.rest(self.fault.rest)
+            if name not in self.stopped:
+                self.confirm()
+                with suppress(WaitTimeout, Interrupted):
+                    wait_until(
+                        lambda: False, what="its rest", timeout_s=self.fault.rest, stop=self.context.stop
+                    )
                 self._replace(name)
-        return f"started {self._text}"
+        return f"started {self._pairs}"
 
     def confirm_healed(self) -> str:
-        return self._await_replaced()
-
-    def _await_replaced(self) -> str:
-        ended = ", ".join(self._replaced) or "none"
-        said = self.await_listed(self._replaced.values(), self._replaced, protocol=self._protocol)
-        return f"/proc: {ended} ended; {said}"
+        return self.confirm()

@@ -75,8 +75,6 @@ class _ResetInjection(GroupInjection[ResetOffsets]):
 
     def __init__(self, fault: ResetOffsets, aim: Aim, context: FaultContext) -> None:
         super().__init__(fault, aim, context)
-        self._stopped: list[str] = []
-        self._others: list[str] = []
         self._offsets: dict[TopicPartition, int] = {}
 
     def inject(self) -> str:
@@ -84,10 +82,8 @@ class _ResetInjection(GroupInjection[ResetOffsets]):
         if self.context.case is None or timeline is None:
             raise self.not_confirmed("no experiment of ours runs here")
         if self.fault.stop_members:
-            running = self.running()
-            self._stopped = list(running)
-            self.stop(running)
-            self.await_listed(gone=self._stopped)
+            self.stop(self.running())
+            self.await_listed(gone=self.stopped)
         self._offsets = self._find_targets(self.fault.topics(self.context.case.experiment))
         before, begun_ns = self._committed(), timeline.clock.now()
         try:
@@ -112,14 +108,8 @@ class _ResetInjection(GroupInjection[ResetOffsets]):
             f"the leaders of {', '.join(topics)} to answer",
         )
         to = self.fault.to
-        return {
-            place: end.start
-            if to == "earliest"
-            else end.high_watermark
-            if to == "latest"
-            else min(max(int(to), end.start), end.high_watermark)
-            for place, end in ends.items()
-        }
+        offset = 0 if to == "earliest" else 1 << 63 if to == "latest" else int(to)
+        return {place: min(max(offset, end.start), end.high_watermark) for place, end in ends.items()}
 
     def _commit(self) -> int | None:
         """Return the broker that took the offsets; None if none could be asked now. Raises `Refused` by a
@@ -150,9 +140,7 @@ class _ResetInjection(GroupInjection[ResetOffsets]):
         return f"OffsetFetch of {self.fault.group}: {said}"
 
     def heal(self) -> str:
-        alone = (name for name in self._stopped if self.groups.successor(name) in (None, name))
-        self._others = [self.groups.replace(name) for name in alone]
-        return f"started {', '.join(self._others)}" if self._others else "nothing to undo"
+        return self.replace_stopped() if self.stopped else "nothing to undo"
 
     def confirm_healed(self) -> str:
-        return self.await_listed(there=self._others)
+        return self.await_listed(self.started)

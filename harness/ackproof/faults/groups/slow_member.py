@@ -20,7 +20,7 @@ from ackproof.experiment.experiment import ExperimentSpec
 from ackproof.experiment.exposure import Draw
 from ackproof.experiment.fault import Complaints
 from ackproof.experiment.problems import Data
-from ackproof.faults.clients.client import ClientFault, ClientInjection
+from ackproof.faults.clients.client import ClientFault, ClientInjection, has_ended
 from ackproof.faults.context import FaultContext, Members
 from ackproof.faults.injection import Aim, injects
 
@@ -50,7 +50,7 @@ class SlowMember(ClientFault):
     def check(self, spec: ExperimentSpec, say: Complaints) -> None:
         super().check(spec, say)
         usual = max((group.record_time for group in spec.workload.groups.values()), default=0.0)
-        if self.client.kind != "member":
+        if self.client.kind != "member" or self.client.group in spec.workload.share_groups:
             say.report(("client",), f"{self.client} is no member of a consumer group")
         elif self.record_time < 3 * usual:
             say.report(
@@ -108,25 +108,15 @@ class _SlowMemberInjection(ClientInjection[SlowMember]):
         super().__init__(fault, aim, context)
         self._still_s = OF_TIME * fault.record_time
 
-    @property
-    def groups(self) -> Members:
-        if self.context.groups is None:
-            raise self.not_confirmed("no consumer group of ours runs here")
-        return self.context.groups
-
     def _watch(self, client: ClientProcess) -> _Pace:
         """Return the pace of a member once it processes records at its usual pace, or has ended."""
         pace = _Pace(self.groups, client)
         self.wait_for(
-            lambda: self._has_ended(client) or pace.processes(self._still_s),
+            lambda: has_ended(client) or pace.processes(self._still_s),
             f"member {client.id} to process two records within {self._still_s:g} s",
             self.fault.record_time + WITHIN_S,
         )
         return pace
-
-    @staticmethod
-    def _has_ended(client: ClientProcess) -> bool:
-        return process_state(client.pid, client.started) in ("gone", "zombie")
 
     def inject(self) -> str:
         for client in self.choose():
@@ -145,19 +135,15 @@ class _SlowMemberInjection(ClientInjection[SlowMember]):
         return f"output: {', '.join(self.clients)} ran, and processed nothing for {self._still_s:g} s"
 
     def heal(self) -> str:
-        told = []
-        for client in self.hit:
-            if not self._has_ended(client):
-                self.groups.tell(client.id, "record_time")
-                told.append(client.id)
+        told = [client.id for client in self.hit if not has_ended(client)]
+        for name in told:
+            self.groups.tell(name, "record_time")
         return f"the usual time for each record: {', '.join(told) or 'none: all have ended'}"
 
     def confirm_healed(self) -> str:
         seen = []
         for client in self.hit:
             self._watch(client)
-            ended = self._has_ended(client)
-            seen.append(
-                f"{client.id} {'has ended since' if ended else f'processed two records within {self._still_s:g} s'}"
-            )
+            pace = f"processed two records within {self._still_s:g} s"
+            seen.append(f"{client.id} {'has ended since' if has_ended(client) else pace}")
         return f"output: {', '.join(seen)}"

@@ -6,17 +6,14 @@ the kernel: the process of a member has ended, or another one runs.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from contextlib import suppress
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import TypeVar
 
 from pydantic import BeforeValidator, Field
 
-from ackproof.base.errors import FaultNotConfirmed, Interrupted, WaitTimeout
-from ackproof.base.processes import ClientProcess, process_state
+from ackproof.base.processes import ClientProcess, is_alive, process_state
 from ackproof.base.units import wrong
-from ackproof.base.wait import wait_until
 from ackproof.cluster.groups import GroupDescription, GroupMember, describe_group
 from ackproof.experiment.experiment import ExperimentSpec
 from ackproof.experiment.exposure import NOTHING, Draw
@@ -24,8 +21,8 @@ from ackproof.experiment.fault import Complaints, FaultSpec
 from ackproof.experiment.group import GroupName
 from ackproof.experiment.kafka import numbers
 from ackproof.experiment.problems import Data
-from ackproof.faults.context import FaultContext, Members
-from ackproof.faults.injection import READY_WITHIN_S, Injection
+from ackproof.faults.context import FaultContext
+from ackproof.faults.injection import READY_WITHIN_S, Aim, Injection
 
 CONSUMER_SINCE = (4, 0)
 """First release with the protocol `consumer`."""
@@ -88,11 +85,16 @@ GroupT = TypeVar("GroupT", bound=GroupFault)
 class GroupInjection(Injection[GroupT]):
     """Base of the injections of faults of a group: starts and stops members, and waits for what others say of them."""
 
+    def __init__(self, fault: GroupT, aim: Aim, context: FaultContext) -> None:
+        super().__init__(fault, aim, context)
+        self.stopped: list[str] = []
+        """Members that it stopped, in this order."""
+        self.started: list[str] = []
+        """Members that it started, in this order."""
+
     @property
-    def groups(self) -> Members:
-        if self.context.groups is None:
-            raise self.not_confirmed("no consumer group of ours runs here")
-        return self.context.groups
+    def clients(self) -> Sequence[str]:
+        return [*self.stopped, *self.started]
 
     def running(self) -> dict[str, ClientProcess]:
         """Return the members of the group that run, by id, in the order of their start."""
@@ -102,24 +104,37 @@ class GroupInjection(Injection[GroupT]):
             if self.groups.group_of(name) == self.fault.group
         }
 
+    def running_or_fail(self) -> dict[str, ClientProcess]:
+        """Return as `running`. Raises `FaultNotConfirmed` if no member runs."""
+        if running := self.running():
+            return running
+        raise self.not_confirmed(f"no member of {self.fault.group} runs")
+
     def stop(self, members: Mapping[str, ClientProcess]) -> None:
         """Ask these members to leave, and wait until their processes have ended."""
+        self.stopped += members
         for name in members:
             self.groups.stop_member(name)
         for name, process in members.items():
             self.wait_for(
-                lambda process=process: process_state(process.pid, process.started) in ("gone", "zombie"),  # type: ignore[misc]
+                lambda process=process: not is_alive(process.pid, process.started),  # type: ignore[misc]
                 f"member {name} (pid {process.pid}) to leave and end",
                 LEFT_WITHIN_S,
                 state=partial(process_state, process.pid, process.started),
             )
 
-    def await_listed(self, there: Iterable[str] = (), gone: Iterable[str] = (), *, protocol: str = "") -> str:
-        """Wait until the coordinator lists the members `there` and none of `gone`; return what it said, in words.
+    def replace_stopped(self) -> str:
+        """Start a member in place of each that it stopped and nobody replaced; return which, in words."""
+        alone = (name for name in self.stopped if self.groups.successor(name) in (None, name))
+        self.started += [self.groups.replace(name) for name in alone]
+        return f"started {', '.join(self.started) or 'none'}"
+
+    def await_listed(self, there: Sequence[str] = (), gone: Sequence[str] = (), *, protocol: str = "") -> str:
+        """Wait until the coordinator lists the members `there` and none of `gone`, which have ended; return what was
+        seen, in words.
 
         A member that another fault replaced meanwhile stands for its predecessor; one that another fault stopped does
-        not count. `protocol`: that of all members
-        `there`; '': any. Raises `FaultNotConfirmed` after a minute.
+        not count. `protocol`: that of all members `there`; '': any. Raises `FaultNotConfirmed` after a minute.
         """
         last: GroupDescription | None = None
 
@@ -128,14 +143,15 @@ class GroupInjection(Injection[GroupT]):
             last = describe(self.context, self.fault.group)
             if last is None:
                 return None
-            listed = {client_of(member): member for member in last.members}
+            listed = {client_of(member): member.protocol for member in last.members}
             wanted = {self.groups.successor(name) for name in there} & self.groups.running().keys()
             fits = wanted <= listed.keys() and not set(gone) & listed.keys()
-            fits = fits and all(listed[name or ""].protocol == protocol for name in wanted if protocol)
-            return last if fits else None
+            return (
+                last if fits and all(listed[name or ""] == protocol for name in wanted if protocol) else None
+            )
 
-        what = [f"list {', '.join(there)}"] if (there := list(there)) else []
-        what += [f"no longer list {', '.join(gone)}"] if (gone := list(gone)) else []
+        what = [f"list {', '.join(there)}"] if there else []
+        what += [f"no longer list {', '.join(gone)}"] if gone else []
         found = self.wait_for(
             look,
             f"the coordinator of {self.fault.group} to {' and '.join(what) or 'answer'}",
@@ -143,14 +159,4 @@ class GroupInjection(Injection[GroupT]):
             state=lambda: "no broker answers for the group" if last is None else str(last),
             interval_s=0.1,
         )
-        return f"coordinator: {found}"
-
-    def rest(self, seconds: float) -> None:
-        """Wait for this time, or until the run is stopped."""
-        with suppress(WaitTimeout, Interrupted):
-            wait_until(lambda: False, what="its time", timeout_s=seconds, stop=self.context.stop)
-
-    def require_some(self, members: Mapping[str, ClientProcess]) -> None:
-        """Raise `FaultNotConfirmed` if there is no member."""
-        if not members:
-            raise FaultNotConfirmed(f"{self.fault.kind}: no member of {self.fault.group} runs")
+        return (f"/proc: {', '.join(gone)} ended; " if gone else "") + f"coordinator: {found}"

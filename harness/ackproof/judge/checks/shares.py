@@ -57,7 +57,8 @@ def check_share_groups(facts: Facts) -> Iterator[Opinion]:
         except (OSError, pa.ArrowException) as error:
             yield lacks(f"share group {name}: its ledger cannot be read: {error}", subject=name)
             continue
-        yield from _judge(facts, name, spec, ends[name], counts)
+        killed = any(one.killed and one.group == name for one in file.members)
+        yield from _judge(facts, name, spec, ends[name], counts, killed=killed)
 
 
 def _there(facts: Facts, spec: ShareGroupSpec) -> list[tuple[TopicPartition, np.ndarray]]:
@@ -73,7 +74,7 @@ def _there(facts: Facts, spec: ShareGroupSpec) -> list[tuple[TopicPartition, np.
 
 
 def _judge(
-    facts: Facts, name: str, spec: ShareGroupSpec, end: ShareGroupEnd, counts: ShareCounts
+    facts: Facts, name: str, spec: ShareGroupSpec, end: ShareGroupEnd, counts: ShareCounts, *, killed: bool
 ) -> Iterator[Opinion]:
     who = f"share group {name}"
     why = _why_input(facts, spec) or _why_state(facts)
@@ -90,10 +91,13 @@ def _judge(
     ):
         found: tuple[Position, ...] = getattr(counts, kind)
         proven = kind == "redelivered"
+        open_ = why or (
+            "" if proven or not killed else "A killed member may not have written down a delivery"
+        )
         text = f"{who}: {len(found):,} records {words}: {_samples(found)}"
         numbers = {kind: len(found)}
-        if found and (why or not (end.rested or proven)):
-            yield stays_open(f"{text}. {why or 'It was not at rest'}", subject=name, numbers=numbers)
+        if found and (open_ or not (end.rested or proven)):
+            yield stays_open(f"{text}. {open_ or 'It was not at rest'}", subject=name, numbers=numbers)
         elif found:
             yield breaks(f"{text}. Forbidden: {_PROMISE}", proven=proven, subject=name, numbers=numbers)
     if given_up := counts.rejected + counts.limited:

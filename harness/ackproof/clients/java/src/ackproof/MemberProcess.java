@@ -36,7 +36,7 @@ final class MemberProcess {
         lines.tell("started", "\"client\":" + Harness.quote(Client.text("client")));
         while (!lines.stopping) step();
         lines.tell("stopping", "");
-        if (mode.equals("timed")) commit(uncommitted.keySet());
+        if (mode.equals("timed") || mode.equals("after")) commit(uncommitted.keySet());
         int left = generation();
         if (producer != null) producer.close(CLOSE);
         consumer.close(CLOSE);
@@ -303,6 +303,8 @@ final class MemberProcess {
     private void reset(Collection<TopicPartition> places, Map<TopicPartition, Long> from, Map<TopicPartition, Long> ends,
                        String why, String policy) {
         if (!Set.of("earliest", "latest").contains(policy)) throw new KafkaException(why + " at " + places + " " + from);
+        if (lines.stopping) return;
+        uncommitted.keySet().removeAll(places); // it is not in the log any more
         Map<TopicPartition, Long> bounds;
         try {
             bounds = policy.equals("earliest") ? consumer.beginningOffsets(places, ASK) : consumer.endOffsets(places, ASK);

@@ -1,0 +1,108 @@
+"""Positions of a member on librdkafka, with a library that says what a test wants."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any, cast
+
+import pytest
+from confluent_kafka import OFFSET_STORED, KafkaError
+from confluent_kafka import TopicPartition as Part
+
+from ackproof.clients.librdkafka import membership
+from ackproof.clients.librdkafka.membership import Lines, Membership
+
+ORDERS = ("orders", 0)
+
+
+class Library:
+    """A consumer. `offset`: what its coordinator says is committed."""
+
+    offset = -1001
+
+    def __init__(self, config: object) -> None:
+        self.assigned: list[int] = []
+
+    def subscribe(self, topics: object, **callbacks: object) -> None:
+        pass
+
+    def consumer_group_metadata(self) -> bytes:
+        return b""
+
+    def committed(self, parts: list[Part], timeout: float) -> list[Part]:
+        return [Part(part.topic, part.partition, self.offset) for part in parts]
+
+    def get_watermark_offsets(self, part: Part, timeout: float) -> tuple[int, int]:
+        return 0, 90
+
+    def assign(self, parts: list[Part]) -> None:
+        self.assigned = [part.offset for part in parts]
+
+
+class Told(Lines):
+    """The events of a member."""
+
+    def __init__(self) -> None:
+        self.events: list[tuple[str, dict[str, object]]] = []
+
+    def add(self, event: str, **fields: object) -> None:
+        self.events.append((event, fields))
+
+    def flush(self) -> None:
+        pass
+
+    @property
+    def resets(self) -> list[tuple[object, object]]:
+        return [(fields["from"], fields["to"]) for event, fields in self.events if event == "reset"]
+
+
+@pytest.fixture
+def member(monkeypatch: pytest.MonkeyPatch) -> tuple[Membership, Any, Told]:
+    monkeypatch.setattr(membership, "Consumer", Library)
+    settings: Any = type("Settings", (), {"topics": ["orders"], "config": {}, "cooperative": False,
+                                          "start": "earliest", "reset": "earliest"})()  # fmt: skip
+    told = Told()
+    made = Membership(settings, threading.Event(), told, lambda places: None)
+    return made, made.client, told
+
+
+def no_offset() -> Any:
+    """A message by which the library says that it found no committed offset."""
+    error = KafkaError(KafkaError._NO_OFFSET)
+    return type("Message", (Part,), {"error": lambda _: error})(*ORDERS)
+
+
+def test_a_reset_begins_where_nothing_is_committed(member: tuple[Membership, Any, Told]) -> None:
+    made, library, told = member
+    made._on_assign(library, [Part(*ORDERS)])
+    assert (told.resets, library.assigned) == ([(-1, 0)], [0])
+
+
+def test_a_member_that_stops_does_not_reset(member: tuple[Membership, Any, Told]) -> None:
+    made, library, told = member
+    made._stop.set()
+    made._on_assign(library, [Part(*ORDERS)])
+    made.take_errors([no_offset()])
+    made.resume()
+    assert (told.resets, made.positions) == ([], {ORDERS: OFFSET_STORED})
+
+
+def test_an_unknown_position_is_asked_for_before_a_reset(
+    member: tuple[Membership, Any, Told], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made, library, told = member
+    monkeypatch.setattr(membership, "_POSITIONS_S", 0.0)  # the coordinator does not answer at the assignment
+    made._on_assign(library, [Part(*ORDERS)])
+    assert library.assigned == [OFFSET_STORED]
+    made.uncommitted = {ORDERS: 30}
+    made.take_errors([no_offset()])
+    made.resume()
+    assert (told.resets, library.assigned) == ([], [OFFSET_STORED])
+    monkeypatch.setattr(membership, "_POSITIONS_S", 1.0)
+    library.offset = 40
+    made.resume()
+    assert (told.resets, library.assigned, made.positions) == ([], [40], {ORDERS: 40})
+    assert [fields["os"] for event, fields in told.events if event == "position"] == [[["orders", 0, 40]]]
+    made.take_errors([cast("Any", type("Message", (Part,), {"error": lambda _: KafkaError(1)})(*ORDERS))])
+    made.resume()
+    assert (told.resets, made.uncommitted) == ([(40, 0)], {})
