@@ -164,7 +164,7 @@ def _of_stalled(facts: Facts, one: Unrecovered) -> str:
             return f"{place} has no leader, or fewer in-sync replicas than min.insync.replicas"
     hidden = facts.recovery.of_class(Anomaly.HANGING_TRANSACTION) if facts.recovery is not None else ()
     if any(other.place == one.place for other in hidden):
-        return f"a hanging transaction hides what {one.place} has behind it"
+        return f"a hanging transaction hides what {one.place} has after it"
     return ""
 
 
