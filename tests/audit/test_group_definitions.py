@@ -26,6 +26,11 @@ def change_state(group, state):
     group.deliveries.columns["state"][105] = state
 
 
+def process_again(group, state):
+    group.plant_redelivered(2, 105)
+    group.deliveries.extra[-1]["state"] = state
+
+
 def change_identity(group, _):
     group.deliveries.columns["seq"][105] += 1000
 
@@ -59,6 +64,9 @@ def double_input(group, copies):
         (change_state, 0, {"undelivered": 1}),
         (change_state, 2, {"undelivered": 1}),
         (change_state, 3, {}),
+        (process_again, 1, {"redelivered": 1}),
+        (process_again, 2, {}),
+        (process_again, 3, {}),
         (change_identity, 0, {"undelivered": 1}),
         (join_again, (1, 2), {}),
         (join_again, (2, 1), {}),
