@@ -65,7 +65,8 @@ _MEANING: Final = {
     Condition.OUTSIDER: "a commit that was not refused had no generation, before the call or after its answer",
     Condition.REPEATED: "on each partition with a finding, a lower offset in the log is a second copy of a commit, or "
     "one without an answer or a generation",
-    Condition.STALE: "the partition of `__consumer_offsets` had more than one leader, and its log has no lower offset",
+    Condition.STALE: "the partition of `__consumer_offsets` had more than one leader, its log has no lower offset, and "
+    "nobody was told less than the first of them knew",
 }
 _RULINGS: Final = {
     "forbidden": Chance.IMPOSSIBLE,

@@ -6,7 +6,7 @@ conditions that hold. Conditions are facts of the run. Each is found so that a d
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Final
@@ -20,6 +20,8 @@ from ackproof.experiment.promises import Promises, Ruling
 from ackproof.faults.groups.offsets import ResetOffsets
 from ackproof.judge.checks.committed import (
     deleted_topics,
+    find_forgotten,
+    first_election_ns,
     why_elections_unknown,
     why_expired,
     why_logs_touched,
@@ -203,12 +205,25 @@ class GroupFacts:
         }
         loose, lowered = self._lowered(places)
         moved = why_stale(self.facts, self.end.committed.partition) if self._has_log else ""
+        if moved:
+            lowered |= self._forgotten()
         if places and all(place in loose or (moved and place not in lowered) for place in places):
             if loose:
                 place = min(loose)
                 return {Condition.REPEATED: f"{place}: offset {loose[place]} was applied late"}
             return {Condition.STALE: moved}
         return {}
+
+    def _forgotten(self) -> Set[TopicPartition]:
+        """Return the partitions for which a member was told less than a deposed coordinator may tell it."""
+        if (
+            self.spec.isolation == "read_uncommitted"
+        ):  # a transaction may be complete before its offsets are in force
+            return set()
+        wanted = pc.field("group") == self.name
+        membership = storage.read_rows(parts(self.facts.run.membership), MEMBERSHIP.names, wanted, MEMBERSHIP)
+        end = self.end.committed
+        return find_forgotten(self.commits, membership, end, first_election_ns(self.facts, end.partition))
 
     @property
     def _has_log(self) -> bool:
