@@ -50,22 +50,24 @@ class Bug:
     @property
     def control(self) -> str:
         """The experiment and its case, which bugs can share."""
-        return f"{self.experiment}@{','.join(self.case)}" if self.case else self.experiment
+        case = (*self.case, *((self.release,) if self.release != RELEASE else ()))
+        return f"{self.experiment}@{','.join(case)}" if case else self.experiment
 
 
 TABLE: Final = FOLDER / "bugs.txt"
 
 
 def _read_table() -> Iterator[Bug]:
-    area = ""
+    area, release = "", RELEASE
     for line in TABLE.read_text(encoding="utf-8").splitlines():
         if line.startswith("["):
             area = line.strip("[]")
+            release = area.rpartition(" ")[2] if area[-1].isdigit() else RELEASE
         elif line and not line.startswith("#"):
             name, sees, where, finds, promise = (column.strip() for column in line.split("|"))
             experiment, _, case = where.partition("@")
             settings = tuple(case.split(",")) if case else ()
-            yield Bug(name, area, Sees(sees), experiment, settings, tuple(finds.split()), promise)
+            yield Bug(name, area, Sees(sees), experiment, settings, tuple(finds.split()), promise, release)
 
 
 BUGS: Final = tuple(_read_table())

@@ -6,7 +6,7 @@ conditions that hold. Conditions are facts of the run. Each is found so that a d
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
@@ -21,6 +21,8 @@ from ackproof.experiment.promises import Promises, Ruling
 from ackproof.faults.groups.offsets import ResetOffsets
 from ackproof.judge.checks.committed import (
     deleted_topics,
+    find_forgotten,
+    first_election_ns,
     why_elections_unknown,
     why_expired,
     why_logs_touched,
@@ -205,12 +207,24 @@ class GroupFacts:
         moved = ""
         if partition in self.facts.metadata_log.states and self.facts.run.offsets_log.exists():
             moved = why_stale(self.facts, partition.partition)
+        if moved:
+            lowered |= self._find_forgotten(partition.partition)
         if not all(place in late or (moved and place not in lowered) for place in places):
             return {}
         if explained := sorted(places & late.keys()):
             place = explained[0]
             return {Condition.REPEATED: f"{place}: offset {late[place]} was applied late"}
         return {Condition.STALE: moved} if places else {}
+
+    def _find_forgotten(self, partition: int) -> Set[TopicPartition]:
+        """Return the partitions for which a member was told less than a deposed coordinator may tell it."""
+        if self.spec.isolation == "read_uncommitted":
+            return set()  # a transaction may be complete before its offsets are in force
+        membership = storage.read_rows(
+            parts(self.facts.run.membership), MEMBERSHIP.names, pc.field("group") == self.name, MEMBERSHIP
+        )
+        until = first_election_ns(self.facts, partition)
+        return find_forgotten(self.commits, membership, self.end.committed, until)
 
     def _find_lowered(self) -> tuple[dict[TopicPartition, int], set[TopicPartition]]:
         """Return the partitions where a commit that nothing fences lowered the offset in the log, with that offset,

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from ackproof.cluster.install import Installation
+from ackproof.judge import prepare_audit
 from ackproof.plan import cases, load
 from ackproof.run.case import run_case
 from ackproof.run.conclude import judge_run
@@ -83,7 +84,9 @@ class Stage:
 
     def judge(self) -> dict[str, Judged]:
         """Audit all as one job, without Spark, whose audits have tests of their own; and judge each."""
-        results = audited([run.path for run in self.runs.values()])
+        folders = [run.path for run in self.runs.values()]
+        prepare_audit(folders)
+        results = audited(folders)
         judged = {}
         for (name, run), result in zip(self.runs.items(), results, strict=True):
             assert result.file is not None, (name, result.reasons)

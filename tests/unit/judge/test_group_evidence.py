@@ -158,6 +158,15 @@ def test_an_offset_that_no_member_asked_for_is_a_finding(tmp_path: Path) -> None
     assert text == "group billing, orders/1: OffsetFetch answered 110 at rest, which no member asked for"
 
 
+def test_a_commit_of_nobody_is_a_finding_even_of_an_offset_that_a_member_asked_for(tmp_path: Path) -> None:
+    """Someone sets an offset back to an earlier commit: OffsetFetch and the logs agree."""
+    planted = planted_group()
+    planted.committed[1] = 50
+    planted.log_record(planted.log_end, "commit", topic=TOPIC, partition=1, offset=50)
+    (text,) = said(Run(tmp_path, planted).facts(), Says.BREAKS)
+    assert text.startswith("group billing, orders/1: no member wrote the commit of 50 at offset ")
+
+
 def test_a_position_that_no_member_asked_for_is_a_finding(tmp_path: Path) -> None:
     planted = planted_group()
     planted.member_event(MembershipEvent.POSITION, 1, 0, START, offset=7)

@@ -29,7 +29,7 @@ from planted_judgement import (
     planted_group,
     ruled,
 )
-from written_group import START
+from written_group import MS, START, WALL_MS
 
 DOCS = Path(__file__).parents[3] / "docs" / "group-promises.md"
 
@@ -207,6 +207,27 @@ def test_an_offset_that_went_back_in_the_log_is_forbidden_whoever_led(tmp_path: 
     planted.plant_regressed_log(0, 2)
     run = Run(tmp_path, planted, {Anomaly.REGRESSED_COMMIT: [(0, 30)]}, log=leaders(*MOVED))
     assert ruled(run, Anomaly.REGRESSED_COMMIT)[0] is FORBIDDEN
+
+
+@pytest.mark.parametrize(("moved_ms", "chance"), [(20, OPEN), (60, FORBIDDEN)])
+def test_a_coordinator_that_was_deposed_later_knew_the_commit(
+    tmp_path: Path, moved_ms: int, chance: Chance
+) -> None:
+    """A member is told 27 behind the commit of 30, which was answered 36 ms after the first delivery."""
+    planted = planted_group()
+    planted.plant_regressed_position(0, 2)
+    log = leaders(*MOVED, at_ms=WALL_MS + START // MS + moved_ms)
+    run = Run(tmp_path, planted, {Anomaly.REGRESSED_COMMIT: [(0, 30)]}, log=log)
+    assert ruled(run, Anomaly.REGRESSED_COMMIT)[0] is chance
+
+
+@pytest.mark.parametrize(("offset", "chance"), [(50, OPEN), (9, FORBIDDEN)])
+def test_a_last_answer_below_what_every_coordinator_knew(tmp_path: Path, offset: int, chance: Chance) -> None:
+    planted = planted_group()
+    planted.committed[0] = offset
+    log = leaders(*MOVED, at_ms=WALL_MS + START // MS + 20)
+    run = Run(tmp_path, planted, {Anomaly.REGRESSED_COMMIT: [(0, 60)]}, log=log)
+    assert ruled(run, Anomaly.REGRESSED_COMMIT)[0] is chance
 
 
 def _plant_late_copy(planted: PlantedGroups, *, unanswered: bool) -> None:

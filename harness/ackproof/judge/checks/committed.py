@@ -20,6 +20,7 @@ from ackproof.experiment.case import Case
 from ackproof.judge.facts import Facts
 from ackproof.judge.opinion import Opinion, agrees, breaks, lacks, not_judged
 from ackproof.rundir.committed import OFFSETS_TOPIC, GroupOffsets, OffsetsLog
+from ackproof.rundir.groups import CommitResult, MembershipEvent
 from ackproof.rundir.ledger import ledger_rows
 from ackproof.rundir.observed import CommittedStart
 from ackproof.rundir.outcome import ReadPhase
@@ -33,6 +34,7 @@ _BACKOFF: Final = "retry.backoff.ms"
 _RETENTION: Final = "offsets.retention.minutes"
 _REQUIRED_ACKS: Final = "offsets.commit.required.acks"
 _NONE: Final = -1
+_ACCEPTED: Final = int(CommitResult.ACCEPTED)
 _LIVE: Final = (ReadPhase.LIVE, ReadPhase.LIVE_COMMITTED)
 
 
@@ -345,3 +347,46 @@ def _values(case: Case, name: str) -> list[str]:
     cluster = case.experiment.cluster
     configs = (cluster.config, *cluster.broker_config.values())
     return [config[name] for config in configs if name in config]
+
+
+def first_election_ns(facts: Facts, partition: int) -> float:
+    """Return the earliest time, in ns since the run began, at which another leader of a partition of
+    `__consumer_offsets` may have been elected; infinite if none was."""
+    elections = facts.metadata_log.elections(TopicPartition(OFFSETS_TOPIC, partition))
+    return min((facts.wall.written_within(one.timestamp_ms)[0] for one, _ in elections), default=math.inf)
+
+
+def find_forgotten(
+    commits: pa.Table, membership: pa.Table, rest: GroupOffsets, until: float
+) -> Set[TopicPartition]:
+    """Return the partitions of a group for which somebody was told less than every coordinator knows.
+
+    One that does not know yet that it was deposed has all commits that were answered before the first election.
+    `commits`, `membership`: ledgers of the group. `rest`: its offsets at rest. `until`: time of that election.
+    """
+    columns = ("topic", "partition", "offset", "done_ns")
+    accepted = commits.filter((pc.field("result") == _ACCEPTED) & (pc.field("done_ns") < until))
+    told: list[tuple[float, bool, TopicPartition, int]] = [
+        (done, False, TopicPartition(topic, partition), offset)
+        for topic, partition, offset, done in zip(
+            *(accepted[name].to_pylist() for name in columns), strict=True
+        )
+    ]
+    assigned: dict[tuple[int, TopicPartition], int] = {}
+    for row in membership.sort_by("t_ns").to_pylist():
+        place = TopicPartition(row["topic"], row["partition"])
+        if row["event"] == MembershipEvent.ASSIGNED:
+            assigned[row["member"], place] = row["t_ns"]
+        elif row["event"] == MembershipEvent.POSITION and (row["member"], place) in assigned:
+            told.append((assigned[row["member"], place], True, place, row["offset"]))
+    told += [
+        (math.inf, True, place, rest.of_partition.get(place, _NONE)) for place in {one[2] for one in told}
+    ]
+    known: dict[TopicPartition, int] = {}
+    forgotten: set[TopicPartition] = set()
+    for _, is_answer, place, offset in sorted(told):
+        if not is_answer:
+            known[place] = offset
+        elif offset < known.get(place, _NONE):
+            forgotten.add(place)
+    return forgotten

@@ -18,7 +18,7 @@ from ackproof.judge.groups import GroupFacts, read_groups
 from ackproof.judge.opinion import Opinion, agrees, breaks, lacks, not_judged
 from ackproof.rundir.anomalies import GROUP_CLASSES, Anomaly
 from ackproof.rundir.committed import OFFSETS_TOPIC, OffsetsLog
-from ackproof.rundir.groups import CommitResult, MemberEnd, MembershipEvent
+from ackproof.rundir.groups import CommitResult, MemberEnd, MembershipEvent, OffsetsRecord
 from ackproof.rundir.layout import client_folder
 from ackproof.rundir.partition import TopicPartition
 from ackproof.rundir.parts import has_end
@@ -100,7 +100,7 @@ def _uncounted(group: GroupFacts) -> Iterator[Opinion]:
 
 def check_group_offsets(facts: Facts) -> Iterator[Opinion]:
     """Yield an opinion of kind `breaks` if OffsetFetch at rest differs from the last commit in the log of an in-sync
-    replica, or if the coordinator told an offset that no member asked for.
+    replica, or if the coordinator told or wrote an offset that no member asked for.
 
     Healthy differences, and why they are none here: a follower lags while the group works (only logs that end where the
     coordinator's does are compared, at rest); a commit that timed out at the coordinator is in the logs alone (offsets
@@ -160,13 +160,23 @@ def _last_offsets(facts: Facts, group: GroupFacts) -> list[OffsetsLog]:
 
 
 def _find_strange(group: GroupFacts, gone: set[str]) -> Iterator[tuple[TopicPartition, str]]:
-    """Yield each partition for which the coordinator told an offset that no member asked for, with a sentence.
+    """Yield each partition for which the coordinator told an offset that no member asked for, or has a commit of nobody
+    in its log, with a sentence.
 
-    A member writes each commit down just before it asks for it, so that a killed one has written its last, too.
+    A member writes each commit down just before it asks for it, so that a killed one has written its last, too. Its
+    commits have its name as metadata; those of an operator have none.
     """
     foreign = group.facts.case.experiment.ground.foreign  # an earlier run may have left offsets there
     if foreign or group.spec.library == COMMAND or group.spec.commit == "auto":
         return
+    for row in group.read_log(pc.field("member") < 0).to_pylist():
+        place = TopicPartition(row["topic"], row["partition"])
+        if row["record"] == OffsetsRecord.COMMIT and place.topic not in gone:
+            where = f"offset {row['log_offset']} of {OFFSETS_TOPIC} on node {row['node']}"
+            yield (
+                place,
+                f"group {group.name}, {place}: no member wrote the commit of {row['offset']} at {where}",
+            )
     asked = _find_offsets(group.commits)
     told = [
         (place, offset, f"OffsetFetch answered {offset} at rest, which")
