@@ -39,7 +39,7 @@ def check_groups(facts: Facts) -> Iterator[Opinion]:
         return
     for name in sorted(specs.keys() - {end.group for end in file.groups}):
         yield lacks(f"group {name}: the run does not say what became of it", subject=f"group {name}")
-    yield from check_members(file.members, facts.run.deliveries)
+    yield from opinions_on_members(file.members, facts.run.deliveries)
     for client, breach in file.breaches:
         yield lacks(f"member {client} breaks the contract of docs/clients.md: {breach}", subject=client)
     for group in read_groups(facts):
@@ -47,7 +47,7 @@ def check_groups(facts: Facts) -> Iterator[Opinion]:
         yield from _uncounted(group)
 
 
-def check_members(members: Sequence[MemberEnd], ledger: Path) -> Iterator[Opinion]:
+def opinions_on_members(members: Sequence[MemberEnd], ledger: Path) -> Iterator[Opinion]:
     """Yield an opinion of kind `lacks` for each member that died, or did not close its folder in the ledger. Members
     that a fault killed are left out."""
     for one in members:

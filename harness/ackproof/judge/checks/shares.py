@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 
 from ackproof.experiment.promises import Promises
 from ackproof.experiment.share_group import ShareGroupSpec
-from ackproof.judge.checks.groups import check_members
+from ackproof.judge.checks.groups import opinions_on_members
 from ackproof.judge.facts import Facts
 from ackproof.judge.opinion import Opinion, agrees, breaks, lacks, not_judged, stays_open
 from ackproof.judge.shares import Position, ShareCounts, count_shares
@@ -43,7 +43,7 @@ def check_share_groups(facts: Facts) -> Iterator[Opinion]:
         yield lacks("the run has no file of what became of its share groups: observed/shares.json")
         return
     file = SharesFile.load(facts.run.shares)
-    yield from check_members(file.members, facts.run.shares_ledger)
+    yield from opinions_on_members(file.members, facts.run.shares_ledger)
     ends = {end.group: end for end in file.groups}
     for name, spec in specs.items():
         if name not in ends:
