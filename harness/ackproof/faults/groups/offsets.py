@@ -22,7 +22,6 @@ from ackproof.faults.context import FaultContext
 from ackproof.faults.groups.views import GroupFault, GroupInjection, whole_or
 from ackproof.faults.injection import SEEN_WITHIN_S, Aim, injects
 from ackproof.network.wire import Refused, WireError
-from ackproof.observe.committed import ask_coordinator
 from ackproof.rundir.partition import TopicPartition
 from ackproof.rundir.timeline import OffsetsReset
 
@@ -124,6 +123,8 @@ class _ResetInjection(GroupInjection[ResetOffsets]):
             return None
 
     def _committed(self) -> dict[TopicPartition, int]:
+        from ackproof.observe.committed import ask_coordinator  # Arrow, which checking a file does without
+
         answer = ask_coordinator(self.context.cluster, self.fault.group, self.context.stop)
         if answer.reason:
             raise FaultNotConfirmed(f"{self.fault.kind}: committed offsets are unknown: {answer.reason}")
