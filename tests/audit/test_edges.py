@@ -20,7 +20,7 @@ from ackproof.audit.units import AuditTarget, Limits
 from ackproof.base import processes
 from ackproof.ledgers.clients import ListedClient, read_clients
 from ackproof.ledgers.directory import Part, RowGroup, describe_unreadable, examine_directory
-from ackproof.ledgers.load import _distinct_strings
+from ackproof.ledgers.load import distinct_strings
 from ackproof.ledgers.rows import Rows, constant_column
 from ackproof.rundir.partition import TopicPartition
 from ackproof.spark.workers import extract_cause
@@ -41,7 +41,7 @@ from .rows import live, read, sent
     ids=["plain", "dictionary", "a word twice in the dictionary"],
 )
 def test_words_and_their_numbers(column) -> None:
-    words, codes = _distinct_strings(column)
+    words, codes = distinct_strings(column)
     assert sorted(words) == ["a", "b"]
     assert [words[code] for code in codes] == ["b", "a", "b"]
 

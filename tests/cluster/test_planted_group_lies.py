@@ -13,7 +13,7 @@ import pytest
 from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
-from ackproof.clients import groups
+from ackproof.clients import group_progress
 from ackproof.cluster.install import Installation
 from ackproof.rundir.groups import GroupsFile
 from ackproof.rundir.layout import CaseDir
@@ -154,14 +154,14 @@ def judged(
         copy = stage.runs[name] = lies.copy_of(honest, stage.folder / name)
         tell(copy)
     with pytest.MonkeyPatch.context() as patch:
-        ask = groups.await_ends
+        read = group_progress.read_back
 
-        def act(cluster, topic, partitions, timeout_s):
+        def act(cluster, topic, *args, **options):
             set_back(cluster.bootstrap, "plain")
             copy_again(cluster.bootstrap, topic)
-            return ask(cluster, topic, partitions, timeout_s)
+            return read(cluster, topic, *args, **options)
 
-        patch.setattr(groups, "await_ends", act)
+        patch.setattr(group_progress, "read_back", act)
         stage.play("behind", RUN)
     return stage.judge()
 

@@ -52,8 +52,8 @@ ENDED = (
     *(
         "all healed",
         "pulse stopped",
-        "workload aborted",
         "sampler stopped",
+        "workload aborted",
         "cluster stopped",
         "data removed",
     ),

@@ -48,6 +48,7 @@ def run_of(workload: Slow, faults: tuple[str, ...] = ("a kill",)) -> tuple[CaseR
         watcher=SimpleNamespace(live=lambda *_: None),
         timeline=SimpleNamespace(add=lambda what: notes.append(f"{what.KIND.value}: {what.note}")),
         workload=workload,
+        groups=None,
         run=SimpleNamespace(path=Path.cwd()),
     )
     return run, notes

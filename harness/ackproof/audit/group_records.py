@@ -218,5 +218,5 @@ def _find_doubled(
     for one in np.unique(partition[late]).tolist():
         here = np.flatnonzero(late & (partition == one))
         detail = [f"copy {number[row] + 1} in the output, and the input has {allowed[row]}" for row in here]
-        of = replace(output, place=output.place._replace(partition=one))
+        of = replace(output, place=TopicPartition(output.place.topic, one))
         of.report(Anomaly.DOUBLED_OUTPUT, copies, at[here], detail)

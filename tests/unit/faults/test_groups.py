@@ -30,7 +30,7 @@ from ackproof.faults.groups.slow_member import SlowMember
 from ackproof.faults.holders import find_holders
 from ackproof.faults.injection import Aim, Injection, make_injection
 from ackproof.network.wire import Refused, Unreachable
-from ackproof.observe.committed import partition_of_group
+from ackproof.observe import committed
 from ackproof.rundir.clock import RunClock
 from ackproof.rundir.committed import GroupOffsets
 from ackproof.rundir.partition import TopicPartition
@@ -191,7 +191,7 @@ def test_no_owner_is_no_target(groups: FakeMembers, monkeypatch: pytest.MonkeyPa
 
 
 def test_the_coordinator_of_a_group_leads_its_partition() -> None:
-    place = TopicPartition("__consumer_offsets", partition_of_group("billing", 50))
+    place = TopicPartition("__consumer_offsets", committed.partition_of_group("billing", 50))
     states = {
         TopicPartition(place.topic, number): PartitionState(place.topic, number, 3, 0, (3,), (3,))
         for number in range(50)
@@ -323,7 +323,7 @@ def test_an_operator_resets_offsets_and_the_timeline_tells_it(
     answer = lambda cluster, group, stop: GroupOffsets(  # noqa: E731
         group=group, offsets=tuple((*place, value) for place, value in held.items())
     )
-    monkeypatch.setattr(offsets, "ask_coordinator", answer)
+    monkeypatch.setattr(committed, "ask_coordinator", answer)
     path = tmp_path / "timeline.jsonl"
     with Timeline(path, RunClock.start()) as timeline:
         reset = make(ResetOffsets, groups, timeline, group="billing", to=to, stop_members=True)
@@ -350,7 +350,7 @@ def test_kafka_refuses_the_reset_of_a_living_group(
         raise Refused("offset of orders/0 for billing", 25)
 
     monkeypatch.setattr(offsets, "commit_as_operator", refuse)
-    monkeypatch.setattr(offsets, "ask_coordinator", lambda *_: GroupOffsets(group="billing"))
+    monkeypatch.setattr(committed, "ask_coordinator", lambda *_: GroupOffsets(group="billing"))
     with Timeline(tmp_path / "timeline.jsonl", RunClock.start()) as timeline:
         reset = make(ResetOffsets, groups, timeline, group="billing", to="earliest")
         with pytest.raises(FaultNotConfirmed, match="has members: write stop_members: true"):
