@@ -1,6 +1,6 @@
-"""What each way to commit costs: `python tools/bench/groups.py [--repeats 3] [--out runs/bench-groups]`.
+"""What each way to commit costs: `python tools/bench/groups.py [--repeats 3] [--batch 50] [--batch 500] [--out DIR]`.
 
-A group of one member reads one partition, with batches of 50 and of 500 records. First at 500 records/s: time from the
+A group of one member reads one partition, with batches of so many records, by default 50 and 500. First at 500 records/s: time from the
 produce call to the end of processing. Then a backlog: 100,000 records come faster than any mode reads them, and the
 rate at which the member processes them counts. Each mode has a run of its own; modes alternate within a repeat. Prints
 medians over the repeats, as rows of docs/delivery.md.
@@ -63,13 +63,15 @@ def measure(run: CaseDir, load: str) -> float:
 def main() -> int:
     parser = argparse.ArgumentParser(description="what each way to commit costs")
     parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--batch", type=int, action="append")
     parser.add_argument("--out", type=Path, default=Path("runs/bench-groups"))
     given = parser.parse_args()
     given.out.mkdir(parents=True, exist_ok=True)
+    batches = given.batch or BATCHES
     found: dict[tuple[str, int, str], list[float]] = defaultdict(list)
     for repeat in range(given.repeats):
         for load, (rate, duration) in LOADS.items():
-            cases = [(mode, batch) for batch in BATCHES for mode in MODES]
+            cases = [(mode, batch) for batch in batches for mode in MODES]
             files = []
             for number, (mode, batch) in enumerate(cases):
                 files.append(given.out / f"{load}-{number:02d}.yaml")
@@ -94,7 +96,7 @@ def main() -> int:
                 if str(case.verdict) != "PASS":
                     print(f"{case.run}: {case.verdict}", *case.reasons, sep="\n    ")
     print("| `commit` | batch | produce call → processed | backlog, records/s |\n|---|---|---|---|")
-    for batch in BATCHES:
+    for batch in batches:
         for mode in MODES:
             latency, rate_ = (statistics.median(found[mode, batch, load]) for load in LOADS)
             print(f"| {mode} | {batch} | {latency:.0f} ms | {rate_:,.0f} |")
