@@ -31,7 +31,7 @@ endif
 export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
-.PHONY: help run test test-all unit lint nightly planted setup setup-dev tools doctor bench healthy soak scale schema lock clean
+.PHONY: help run test test-all unit lint nightly planted setup setup-dev tools doctor bench healthy healthy-groups soak scale schema lock clean
 
 # How long each takes was measured on two cores, with everything fetched before.
 help: ## show this list (at once)
@@ -73,9 +73,13 @@ bench: setup-dev ## audit, producer, reader and start against their references, 
 	@$(BIN)/python tools/bench/start.py
 	@$(BIN)/python tools/bench/simulator.py
 	@$(BIN)/python tools/bench/request_proxy.py
+	@$(BIN)/python tools/bench/groups.py --repeats 1
 
 healthy: setup-dev ## 300 runs in which nothing may be found: each must be a PASS; goes on where it stopped (2 hours)
 	@$(BIN)/python tools/bench/healthy.py --runs 300 $(HEALTHY_ARGS)
+
+healthy-groups: setup-dev ## 100 runs with three consumer groups each, in which nothing may be found; goes on where it stopped (1 hour)
+	@$(BIN)/python tools/bench/healthy.py --groups --runs 100 --out runs/healthy-groups $(HEALTHY_ARGS)
 
 soak: setup-dev ## an hour of load with storms, audited window by window; planted lies are found, nothing grows (1 hour)
 	@$(BIN)/python tools/bench/soak.py --lies 3000,3060,3120 -- run experiments/soak.yaml --soak 1h --keep 3 $(SOAK_ARGS)

@@ -1,9 +1,9 @@
 """What each way to commit costs: `python tools/bench/groups.py [--repeats 3] [--batch 50] [--batch 500] [--out DIR]`.
 
-A group of one member reads one partition, with batches of so many records, by default 50 and 500. First at 500 records/s: time from the
-produce call to the end of processing. Then a backlog: 100,000 records come faster than any mode reads them, and the
-rate at which the member processes them counts. Each mode has a run of its own; modes alternate within a repeat. Prints
-medians over the repeats, as rows of docs/delivery.md.
+A group of one member reads one partition, with batches of so many records, by default 50 and 500. First at 500
+records/s: time from the produce call to the end of processing. Then a backlog: 100,000 records come faster than any
+mode reads them, and the rate at which the member processes them counts. Each mode has a run of its own; modes
+alternate within a repeat. Prints medians over the repeats, as rows of docs/delivery.md.
 """
 
 from __future__ import annotations
