@@ -34,11 +34,9 @@ def work_out_group_plans(run: CaseDir) -> None:
 def _plan_group(case: Case, name: str) -> GroupPlan:
     workload = case.planned.workload
     spec = workload.groups[name]
-    outputs = {group.output for group in workload.groups.values()}
-    written = workload.producers.topics or tuple(case.planned.topics)
     return GroupPlan(
         group=name,
-        topics=spec.topics or tuple(topic for topic in written if topic not in outputs),
+        topics=case.planned.input_of(name),
         commit=spec.commit,
         protocol=spec.protocol,
         isolation=spec.isolation,

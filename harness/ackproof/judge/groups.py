@@ -69,13 +69,6 @@ class GroupFacts:
     end: GroupEnd
     counts: GroupCounts | None
 
-    @property
-    def topics(self) -> tuple[str, ...]:
-        """Input topics: those whose ends were asked, else those of the file, else all of the case."""
-        found = tuple(dict.fromkeys(topic for topic, _, _ in self.end.ends)) or self.spec.topics or ()
-        known = self.facts.case.experiment.topics
-        return tuple(topic for topic in found if topic in known) or tuple(known)
-
     @cached_property
     def conditions(self) -> Mapping[Condition, str]:
         """Conditions that hold for all classes, each with its cause in words; '' if that needs no words.
@@ -156,11 +149,11 @@ class GroupFacts:
         for fault in self.facts.case.faults:
             if isinstance(fault, ResetOffsets) and fault.group == self.name:
                 return f"fault {fault.number} ({fault.kind})"
-        gone = deleted_topics(self.facts) & set(self.topics)
+        gone = deleted_topics(self.facts) & set(self.facts.case.experiment.input_of(self.name))
         return f"{', '.join(sorted(gone))} was deleted, and its offsets with it" if gone else ""
 
     def _input(self) -> str:
-        for topic in self.topics:
+        for topic in self.facts.case.experiment.input_of(self.name):
             if why := why_unread(self.facts, topic):
                 return f"{topic}: {why}"
             # Members read below the high watermark: what they were handed is gone only where `vanished` is possible.

@@ -158,11 +158,6 @@ def _flushed_at_once(case: Case, topic: str) -> bool:
     return all(own.get("flush.messages", node.get("log.flush.interval.messages")) == "1" for node in nodes)
 
 
-def inputs_of(case: Case, spec: GroupSpec) -> tuple[str, ...]:
-    """Return the topics that a group subscribes to."""
-    return spec.topics or tuple(case.experiment.topic_names())
-
-
 def rules_for_group(case: Case, spec: GroupSpec) -> GroupRules:
     """Return the rules of a group's release and settings. Raises ValueError for a release without rules."""
     cluster, client = case.experiment.cluster, spec.client

@@ -30,7 +30,7 @@ from ackproof.rundir.model import Chance, PredictedGroupClass, PredictionFile
 from ackproof.rundir.partition import TopicPartition
 from ackproof.rundir.timeline import Event, EventKind, FaultConfirmed, fault_name
 from ackproof_model.predict.answers import Answer, Answers, cached
-from ackproof_model.predict.cases import inputs_of, rules_for_group, scope_for
+from ackproof_model.predict.cases import rules_for_group, scope_for
 from ackproof_reference.explore import group_states as world
 from ackproof_reference.explore.consumer_groups import consumer_group
 from ackproof_reference.explore.group_states import GroupIncidents, GroupScope
@@ -123,7 +123,7 @@ class _Circumstances:
         else:
             if fault.clock_shift:
                 self.unmodelled.append(f"{cause}: it sets clocks, by which sessions and offsets expire")
-            topics = (OFFSETS_TOPIC, *inputs_of(self.case, self.spec))
+            topics = (OFFSETS_TOPIC, *self.case.experiment.input_of(self.name))
             if any(fault.rots(TopicPartition(topic, 0)) for topic in topics):
                 self.unmodelled.append(f"{cause}: it takes from a log what the protocol counts on")
             self.add(cause, *_DOWN, *(() if fault.ENDS_NODES else ("late_requests",)))
@@ -151,7 +151,8 @@ class _Circumstances:
             )
             > 1,
             "an input topic is deleted on the way, and its offsets with it": any(
-                Promises.from_experiment(case.planned, topic).dropped for topic in inputs_of(case, spec)
+                Promises.from_experiment(case.planned, topic).dropped
+                for topic in case.experiment.input_of(self.name)
             ),
         }
         self.unmodelled += [reason for reason, holds in reasons.items() if holds]
@@ -281,7 +282,7 @@ def _rule(anomaly: str, found: _Circumstances, lossy_input: str) -> tuple[Chance
 def _find_lossy_input(found: _Circumstances, file: PredictionFile) -> str:
     """Return why an input may lose records that members have read, so that others take their offsets; '' if none
     may."""
-    for topic in inputs_of(found.case, found.spec):
+    for topic in found.case.experiment.input_of(found.name):
         answer = file.find_class("vanished", topic)
         if answer is not None and answer.chance is not Chance.IMPOSSIBLE:
             return f"{topic} may lose records that members have read ({answer.chance})"

@@ -146,10 +146,7 @@ def make(
         topic_state=lambda topics: {ORDERS: None},
         partition_ends=lambda topics: {ORDERS: PartitionEnds(1, 0, 5, 100, 100, 100)},
     )
-    spec = SimpleNamespace(
-        workload=SimpleNamespace(groups={"billing": SimpleNamespace(topics=None)}),
-        topic_names=lambda: ("orders",),
-    )
+    spec = SimpleNamespace(input_of=lambda group: ("orders",))
     case = cast("Any", SimpleNamespace(seed=7, experiment=spec))
     fault = kind.model_validate({"number": 1, "trigger": TimeTrigger(0.0), **fields})
     context = FaultContext(

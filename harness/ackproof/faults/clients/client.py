@@ -149,11 +149,7 @@ class ClientFault(FaultSpec):
             say.unknown_value(("client",), "the consumer group", group, known)
         elif place is not None:
             topic = spec.topics.get(place.topic)
-            reading = [
-                name
-                for name, own in groups.items()
-                if group in ("", name) and place.topic in (own.topics or spec.topic_names())
-            ]
+            reading = [name for name in groups if group in ("", name) and place.topic in spec.input_of(name)]
             if topic is None or place.partition >= topic.partitions or not reading:
                 say.report(("client",), f"{self.client} does not exist: no consumer group reads {place}")
             elif len(reading) > 1:

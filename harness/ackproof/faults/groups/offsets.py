@@ -50,8 +50,7 @@ class ResetOffsets(GroupFault):
 
     def topics(self, spec: ExperimentSpec) -> tuple[str, ...]:
         """Return the topics whose offsets are reset."""
-        own = spec.workload.groups[self.group].topics or spec.topic_names()
-        return own if self.topic is None else (self.topic,)
+        return spec.input_of(self.group) if self.topic is None else (self.topic,)
 
     def check(self, spec: ExperimentSpec, say: Complaints) -> None:
         super().check(spec, say)

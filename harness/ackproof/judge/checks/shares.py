@@ -52,7 +52,7 @@ def check_share_groups(facts: Facts) -> Iterator[Opinion]:
         try:
             rows = read_parts(facts.run.shares_ledger, SHARES)
             counts = count_shares(
-                rows.filter(pc.equal(rows["group"], name)), _there(facts, spec), spec.delivery_limit
+                rows.filter(pc.equal(rows["group"], name)), _there(facts, name), spec.delivery_limit
             )
         except (OSError, pa.ArrowException) as error:
             yield lacks(f"share group {name}: its ledger cannot be read: {error}", subject=name)
@@ -61,11 +61,11 @@ def check_share_groups(facts: Facts) -> Iterator[Opinion]:
         yield from _judge(facts, name, spec, ends[name], counts, killed=killed)
 
 
-def _there(facts: Facts, spec: ShareGroupSpec) -> list[tuple[TopicPartition, np.ndarray]]:
+def _there(facts: Facts, group: str) -> list[tuple[TopicPartition, np.ndarray]]:
     """Return the offsets of intact records of the group's input in the final read. Raises OSError, ArrowException."""
     experiment, rows = facts.case.experiment, FinalRows(facts.run)
     found = []
-    for topic in spec.topics or experiment.topic_names():
+    for topic in experiment.input_of(group):
         for number in range(experiment.topics[topic].partitions):
             table = rows.read_partition(TopicPartition(topic, number))
             intact = table["intact"].to_numpy() & (table["producer"].to_numpy() >= 0)
@@ -77,7 +77,7 @@ def _judge(
     facts: Facts, name: str, spec: ShareGroupSpec, end: ShareGroupEnd, counts: ShareCounts, *, killed: bool
 ) -> Iterator[Opinion]:
     who = f"share group {name}"
-    why = _why_input(facts, spec) or _why_state(facts)
+    why = _why_input(facts, name) or _why_state(facts)
     if not end.rested:
         yield lacks(f"{who}: it was not at rest after {end.waited_s:g} s", subject=name)
     limit = spec.delivery_limit
@@ -117,9 +117,9 @@ def _judge(
     )
 
 
-def _why_input(facts: Facts, spec: ShareGroupSpec) -> str:
+def _why_input(facts: Facts, group: str) -> str:
     """Return why the group may have been handed other records at these offsets, '' if it cannot."""
-    for topic in spec.topics or facts.case.experiment.topic_names():
+    for topic in facts.case.experiment.input_of(group):
         promises = Promises.from_experiment(facts.case.planned, topic)
         if promises.unclean_election or promises.dropped:
             return f"{topic} may have lost records after the group read them"
