@@ -34,6 +34,11 @@ class Ruling:
     excuses: tuple[Excuse, ...] = ()
 
     @property
+    def forbidden(self) -> bool | None:
+        """True if the class is forbidden, False if it is allowed; None: not judged."""
+        return None if self.chance is Chance.UNKNOWN else self.chance is Chance.IMPOSSIBLE
+
+    @property
     def foreseen(self) -> Chance:
         """Chance that a run has a finding of the class, allowed or not: possible if an excuse other than PRODUCER_EPOCH
         allows single findings, else `chance`."""

@@ -56,7 +56,6 @@ _SAMPLES: Final = 3
 _EVERY: Final = pc.scalar(True)
 _FORGERS: Final = frozenset({"answer_request"})
 """Kinds of faults that answer requests in the place of a broker: an accepted commit may never have reached one."""
-_FORBIDDEN: Final = {Chance.IMPOSSIBLE: True, Chance.POSSIBLE: False, Chance.UNKNOWN: None}
 
 
 @dataclass(frozen=True)
@@ -213,9 +212,7 @@ class GroupFacts:
         """Return the partitions for which a member was told less than a deposed coordinator may tell it."""
         if self.spec.isolation == "read_uncommitted":
             return set()  # a transaction may be complete before its offsets are in force
-        membership = storage.read_rows(
-            parts(self.facts.run.membership), MEMBERSHIP.names, pc.field("group") == self.name, MEMBERSHIP
-        )
+        membership = self._read(parts(self.facts.run.membership), MEMBERSHIP)
         until = first_election_ns(self.facts, partition)
         return find_forgotten(self.commits, membership, self.end.committed, until)
 
@@ -287,7 +284,7 @@ class GroupJudgement:
         return ClassJudgement(
             anomaly=self.anomaly,
             count=self.count,
-            forbidden=_FORBIDDEN[self.ruling.chance],
+            forbidden=self.ruling.forbidden,
             why=self.ruling.why,
             predicted=self.ruling.predicted or "",
             group=self.group,
@@ -329,7 +326,7 @@ def combine(anomaly: str, count: int, judged: Sequence[GroupJudgement]) -> Class
         chance = Chance.UNKNOWN if count else ""
         return ClassJudgement(anomaly=anomaly, count=count, forbidden=None, why=why, predicted=chance)
     worst = max(mine, key=lambda one: GRAVEST_FIRST.index(one.ruling.chance)).ruling
-    forbidden, predicted = _FORBIDDEN[worst.chance], worst.predicted or ""
+    forbidden, predicted = worst.forbidden, worst.predicted or ""
     if count > sum(one.count for one in judged) and forbidden is not True:
         forbidden, predicted = None, Chance.UNKNOWN
     why = "; ".join(f"{one.text if one.count else f'group {one.group}'}: {one.ruling.why}" for one in mine)

@@ -16,12 +16,12 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from ackproof.clients.command.fields import Position
 from ackproof.rundir.partition import TopicPartition
 from ackproof.rundir.shares import SHARES, Acknowledgement, ShareResult
 
 _RECORD: Final = ["topic", "partition", "offset"]
 _INPUT: Final = pa.schema([SHARES.field(name) for name in _RECORD])
-Position = tuple[TopicPartition, int]
 
 
 @dataclass(frozen=True)

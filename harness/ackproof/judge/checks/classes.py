@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from functools import reduce
 from operator import or_
-from typing import Final
 
 import pyarrow.compute as pc
 
@@ -27,8 +26,6 @@ from ackproof.rundir.documents import ClassJudgement
 from ackproof.rundir.guarantees import Excuse
 from ackproof.rundir.model import GRAVEST_FIRST, Chance, PredictedClass, PredictionFile
 from ackproof.rundir.partition import TopicPartition
-
-_FORBIDDEN: Final = {Chance.IMPOSSIBLE: True, Chance.POSSIBLE: False, Chance.UNKNOWN: None}
 
 
 def opinions_on(classes: Iterable[ClassJudgement]) -> Iterator[Opinion]:
@@ -85,7 +82,7 @@ def judged_classes(facts: Facts) -> Iterator[ClassJudgement]:
             one = ClassJudgement(
                 anomaly=anomaly,
                 count=count,
-                forbidden=_FORBIDDEN[said.chance],
+                forbidden=said.forbidden,
                 why=f"possible, not seen: {why}" if not_seen else why,
                 predicted=said.predicted or "",
             )

@@ -125,7 +125,7 @@ def _evidence(
         )
         yield lacks(
             f"service: it did not finish: {len(counts.pending):,} input records are not in its output, and {what}: "
-            f"{_samples(counts.pending)}",
+            f"{describe_positions(counts.pending)}",
             subject=_SUBJECT,
             numbers={"pending": len(counts.pending)},
         )
@@ -145,7 +145,7 @@ def _dropped(
         return
     text = (
         f"service: {len(counts.dropped):,} of {counts.records:,} input records are not in its output, and group "
-        f"{spec.group} committed past them: {_samples(counts.dropped)}{_describe_dropped(counts, told)}"
+        f"{spec.group} committed past them: {describe_positions(counts.dropped)}{_describe_dropped(counts, told)}"
     )
     numbers = {"dropped": len(counts.dropped)}
     if spec.promise == "at-most-once":
@@ -193,7 +193,7 @@ def _doubled(spec: ServiceSpec, counts: ServiceCounts, told: ServiceEvents) -> I
     if not counts.doubled:
         return
     count = len(counts.doubled)
-    text = f"service: {count:,} input records are more than once in its output: {_samples(counts.doubled)}"
+    text = f"service: {count:,} input records are more than once in its output: {describe_positions(counts.doubled)}"
     if told.level:
         again = sum(told.delivered[one] > 1 for one in counts.doubled)
         text += f" ({again:,} were delivered more than once, {count - again:,} once)"
@@ -205,7 +205,8 @@ def _doubled(spec: ServiceSpec, counts: ServiceCounts, told: ServiceEvents) -> I
 
 
 def _unwritten(facts: Facts, spec: ServiceSpec, gone: Sequence[Position], told: ServiceEvents) -> Opinion:
-    text = f"service: {len(gone):,} records of its output were acknowledged and are beyond its end: {_samples(gone)}"
+    where = describe_positions(gone)
+    text = f"service: {len(gone):,} records of its output were acknowledged and are beyond its end: {where}"
     numbers = {"unwritten": len(gone)}
     promises = Promises.from_experiment(facts.case.planned, spec.input)  # the output has the input's settings
     if told.sends.reliable and promises.min_insync >= 2 and not promises.unclean_election:
@@ -215,7 +216,7 @@ def _unwritten(facts: Facts, spec: ServiceSpec, gone: Sequence[Position], told: 
     )
 
 
-def _samples(found: Sequence[Position]) -> str:
+def describe_positions(found: Sequence[Position]) -> str:
     """Return the first positions as text: `orders/0 at 13, orders/1 at 110, …`."""
     named = [f"{place} at {offset}" for place, offset in found[:_SAMPLES]]
     return ", ".join([*named, *(["…"] if len(found) > _SAMPLES else [])])

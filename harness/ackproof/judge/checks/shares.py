@@ -2,26 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Final
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from ackproof.clients.command.fields import Position
 from ackproof.experiment.promises import Promises
 from ackproof.experiment.share_group import ShareGroupSpec
 from ackproof.judge.checks.groups import opinions_on_members
+from ackproof.judge.checks.service import describe_positions
 from ackproof.judge.facts import Facts
 from ackproof.judge.opinion import Opinion, agrees, breaks, lacks, not_judged, stays_open
-from ackproof.judge.shares import Position, ShareCounts, count_shares
+from ackproof.judge.shares import ShareCounts, count_shares
+from ackproof.rundir import storage
 from ackproof.rundir.anomalies import Anomaly
-from ackproof.rundir.ledger import FinalRows, read_parts
+from ackproof.rundir.ledger import FinalRows, parts
 from ackproof.rundir.model import Chance
 from ackproof.rundir.partition import TopicPartition
 from ackproof.rundir.shares import SHARES, ShareGroupEnd, SharesFile
 
-_SAMPLES: Final = 3
 _PROMISE: Final = (
     "KIP-932 delivers each record until it is accepted, rejected or at its limit, and none after that"
 )
@@ -50,10 +52,9 @@ def check_share_groups(facts: Facts) -> Iterator[Opinion]:
             yield lacks(f"share group {name}: the run does not say what became of it", subject=name)
             continue
         try:
-            rows = read_parts(facts.run.shares_ledger, SHARES)
-            counts = count_shares(
-                rows.filter(pc.equal(rows["group"], name)), _there(facts, name), spec.delivery_limit
-            )
+            of_group = pc.field("group") == name
+            rows = storage.read_rows(parts(facts.run.shares_ledger), SHARES.names, of_group, SHARES)
+            counts = count_shares(rows, _there(facts, name), spec.delivery_limit)
         except (OSError, pa.ArrowException) as error:
             yield lacks(f"share group {name}: its ledger cannot be read: {error}", subject=name)
             continue
@@ -94,15 +95,15 @@ def _judge(
         open_ = why or (
             "" if proven or not killed else "A killed member may not have written down a delivery"
         )
-        text = f"{who}: {len(found):,} records {words}: {_samples(found)}"
+        text = f"{who}: {len(found):,} records {words}: {describe_positions(found)}"
         numbers = {kind: len(found)}
         if found and (open_ or not (end.rested or proven)):
             yield stays_open(f"{text}. {open_ or 'It was not at rest'}", subject=name, numbers=numbers)
         elif found:
             yield breaks(f"{text}. Forbidden: {_PROMISE}", proven=proven, subject=name, numbers=numbers)
     if given_up := counts.rejected + counts.limited:
-        parts = f"{counts.rejected:,} rejected, {counts.limited:,} at the limit"
-        text = f"{who}: {given_up:,} records were given up: {parts}"
+        how = f"{counts.rejected:,} rejected, {counts.limited:,} at the limit"
+        text = f"{who}: {given_up:,} records were given up: {how}"
         dead = f"; its dead-letter topic has {end.dead_letters:,} records" if end.dead_letters >= 0 else ""
         numbers = {"rejected": counts.rejected, "limited": counts.limited, "dead letters": end.dead_letters}
         yield not_judged(f"{text} of {limit} deliveries{dead}", subject=name, numbers=numbers)
@@ -135,8 +136,3 @@ def _why_state(facts: Facts) -> str:
     if facts.case.faults and (cluster.brokers < 2 or any(cluster.config.get(name) == "1" for name in _STATE)):
         return "The topic __share_group_state has one replica, or may commit with one"
     return ""
-
-
-def _samples(found: Sequence[Position]) -> str:
-    named = [f"{place} at {offset}" for place, offset in found[:_SAMPLES]]
-    return ", ".join([*named, *(["…"] if len(found) > _SAMPLES else [])])
