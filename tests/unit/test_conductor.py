@@ -52,8 +52,8 @@ ENDED = (
     *(
         "all healed",
         "pulse stopped",
-        "sampler stopped",
         "workload aborted",
+        "sampler stopped",
         "cluster stopped",
         "data removed",
     ),

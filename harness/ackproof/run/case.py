@@ -380,12 +380,14 @@ class CaseRun:
         self.stop.set()
         if self.driver is not None:
             self.driver.heal_all()
-        for watching in (self.pulse, *self.askers, self.soak, self.sampler):
+        for watching in (self.pulse, *self.askers, self.soak):
             if watching is not None:
                 watching.stop()
         for load in (self.workload, self.groups):
             if load is not None:
                 load.abort()
+        if self.sampler is not None:
+            self.sampler.stop()
         if self.cluster is not None:
             self.cluster.stop()
             try:
