@@ -236,11 +236,10 @@ class CaseRun:
         load. A fault before it would prove nothing: on a busy machine clients take seconds to their first record."""
         if not self.spec.faults:
             return
-        members = self.groups
 
         def at_work() -> bool:
             acked = all(workload.acked(*place) for place in workload.written)
-            return acked and (members is None or all(map(members.at_work, members.running())))
+            return acked and (self.groups is None or all(map(self.groups.at_work, self.groups.running())))
 
         what = "a first acknowledgement on every partition, and an assignment of every member"
         try:
