@@ -9,9 +9,11 @@ import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from ackproof.base.errors import WaitTimeout
 from ackproof.base.wait import first_interrupt, interrupts_wait, sigterm_as_interrupt
 from ackproof.plan.cases import cases, load
 from ackproof.run.case import CaseRun
@@ -131,3 +133,30 @@ def test_ctrl_c_while_a_case_is_taken_down_ends_the_batch(
         if fails:
             raise RuntimeError("the case failed")
     assert ended == [one.run_id]
+
+
+class Part:
+    """Part of a run that notes when it is ended, and cannot be ended if it is named `groups`."""
+
+    def __init__(self, name: str, ended: list[str]) -> None:
+        self.name, self.ended = name, ended
+
+    def stop(self) -> None:
+        self.ended.append(self.name)
+        if self.name == "groups":
+            raise WaitTimeout("waited for a member to end")
+
+    abort = heal_all = remove_data = stop
+
+
+def test_a_member_that_cannot_be_ended_leaves_no_broker(tmp_path: Path) -> None:
+    file = tmp_path / "x.yaml"
+    file.write_text("name: x\ntopics: {t: {}}\nworkload: {duration: 1s}\n", encoding="utf-8")
+    options = CaseOptions(batch=str(tmp_path), installed=None, replay="")  # type: ignore[arg-type]
+    one: Any = CaseRun(cases(load(file))[0], CaseDir(tmp_path / "case"), options, None)  # type: ignore[arg-type]
+    ended: list[str] = []
+    for name in ("cluster", "sampler", "groups", "workload", "driver"):
+        setattr(one, name, Part(name, ended))
+    with pytest.raises(WaitTimeout):
+        one.end_everything()
+    assert ended == ["driver", "workload", "groups", "sampler", "cluster", "cluster"]

@@ -292,7 +292,7 @@ class Groups(Instances):
             one
             for found in progress
             if found.name not in dead and self._runs(found.name)
-            for one in found.stalled()
+            for one in found.stalled(self._waiting(found.name))
         ]
         self.stop()
         ends = tuple(one.end(self._run, self._tag.run_id) for one in progress)
@@ -313,6 +313,16 @@ class Groups(Instances):
                 self._run.shares
             )
         return stalled
+
+    def _waiting(self, group: str) -> str:
+        """Return which members of a group wait for the answer to a commit, and for how long; '' if none does."""
+        return "".join(
+            f"; {one.id} has waited {waited_s:.1f} s for the answer to a commit"
+            for one in self.instances
+            if self.group_of(one.id) == group
+            and one.child.poll() is None
+            and (waited_s := one.commit_in_flight_s) >= ASK_S
+        )
 
     def _printed_bytes(self, group: str) -> int:
         return sum(
@@ -346,17 +356,19 @@ class Groups(Instances):
 
     def abort(self) -> None:
         """End all members of a run that failed, and convert their ledgers."""
-        for name in self.running():
-            self.kill(name)
-        self._end()
-        self._convert()
+        try:
+            for name in self.running():
+                self.kill(name)
+        finally:
+            self._end()
+            self._convert()
 
     def _end(self) -> None:
-        for one in self.instances:
-            one.end()
         self._over.set()
         if self._watcher.is_alive():
             self._watcher.join()
+        for one in self.instances:
+            one.end()
         self._note_ends()
 
     def _convert(self) -> None:

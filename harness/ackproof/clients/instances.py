@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import threading
@@ -65,6 +66,17 @@ class Instance:
             os.close(self.control)
             self.control = -1
         return status
+
+    @property
+    def commit_in_flight_s(self) -> float:
+        """Seconds for which the call of a commit has not returned: it printed the commit, and nothing since. 0 if there
+        is none."""
+        path = self.folder / LINES
+        last = path.read_bytes().rpartition(b"\n")[0].rpartition(b"\n")[2]
+        with suppress(ValueError):  # a program may print anything
+            if last.startswith(b"{") and json.loads(last).get("e") == "commit":
+                return time.time() - path.stat().st_mtime
+        return 0.0
 
     @property
     def last_words(self) -> str:

@@ -13,6 +13,7 @@ import secrets
 import threading
 import time
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -377,24 +378,23 @@ class CaseRun:
     def end_everything(self) -> None:
         """End all that was started, and remove the brokers' data. Ledgers and logs stay."""
         self.stop.set()
-        if self.driver is not None:
-            self.driver.heal_all()
-        for watching in (self.pulse, *self.askers, self.soak):
-            if watching is not None:
-                watching.stop()
-        for load in (self.workload, self.groups):
-            if load is not None:
-                load.abort()
-        if self.sampler is not None:
-            self.sampler.stop()
-        if self.cluster is not None:
-            self.cluster.stop()
-            try:
-                if not self.options.keep_data:
-                    self.cluster.remove_data()
-            except AckproofError as error:
-                self.timeline.add(Note(note=f"not removed: {error}"))
-        # A service of a failed run, and an interrupt between a fork and its bookkeeping, leave marked processes.
+        steps: list[Callable[[], object]] = [] if self.driver is None else [self.driver.heal_all]
+        steps += [one.stop for one in (self.pulse, *self.askers, self.soak) if one is not None]
+        steps += [one.abort for one in (self.workload, self.groups) if one is not None]
+        steps += [one.stop for one in (self.sampler, self.cluster) if one is not None]
+        with ExitStack() as stack:  # a step that fails does not keep the next ones from being taken
+            for step in reversed((*steps, self._remove_data, self._end_rest)):
+                stack.callback(step)
+
+    def _remove_data(self) -> None:
+        try:
+            if self.cluster is not None and not self.options.keep_data:
+                self.cluster.remove_data()
+        except AckproofError as error:
+            self.timeline.add(Note(note=f"not removed: {error}"))
+
+    def _end_rest(self) -> None:
+        """End what a service of a failed run, and an interrupt between a fork and its bookkeeping, leave."""
         _, left = end_children(lambda child: child.run_id == self.run_id)
         for child, why in left:
             self.timeline.add(Note(note=f"{child.role} (pid {child.pid}) could not be ended: {why}"))

@@ -6,10 +6,12 @@ import threading
 from typing import Any, cast
 
 import pytest
-from confluent_kafka import OFFSET_STORED, KafkaError
+from confluent_kafka import OFFSET_STORED, KafkaError, KafkaException
 from confluent_kafka import TopicPartition as Part
 
+from ackproof.clients.librdkafka import member as librdkafka_member
 from ackproof.clients.librdkafka import membership
+from ackproof.clients.librdkafka.member import MemberProcess, Pace
 from ackproof.clients.librdkafka.membership import Lines, Membership
 
 ORDERS = ("orders", 0)
@@ -106,3 +108,42 @@ def test_an_unknown_position_is_asked_for_before_a_reset(
     made.take_errors([cast("Any", type("Message", (Part,), {"error": lambda _: KafkaError(1)})(*ORDERS))])
     made.resume()
     assert (told.resets, made.uncommitted) == ([(40, 0)], {})
+
+
+class Transactions:
+    """A transactional producer whose commit is still in progress whenever the call returns, so that the library refuses
+    every other call."""
+
+    def __init__(self) -> None:
+        self.aborts = 0
+
+    def begin_transaction(self) -> None:
+        pass
+
+    def send_offsets_to_transaction(self, *_: object) -> None:
+        pass
+
+    def commit_transaction(self, _: float) -> None:
+        raise KafkaException(KafkaError(KafkaError._TIMED_OUT, "retry call to resume", retriable=True))
+
+    def abort_transaction(self, _: float) -> None:
+        self.aborts += 1
+        raise KafkaException(KafkaError(KafkaError._CONFLICT, "in progress", retriable=True))
+
+
+def test_a_commit_that_stays_in_progress_is_unknown_and_another_producer_takes_over(
+    member: tuple[Membership, Any, Told], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made, library, told = member
+    library.assignment = list
+    process: Any = object.__new__(MemberProcess)
+    process.settings = type("Settings", (), {"group_metadata": True, "member": 0, "output": "copies"})()
+    process.lines, process.group, process.number, process.pace = told, made, 0, Pace(0.0)
+    first = process.producer = Transactions()
+    process._start_producer = Transactions
+    monkeypatch.setattr(librdkafka_member, "_INSIST_S", 0.0)
+    process._transact([], {}, {})
+    ended = [fields for event, fields in told.events if event == "ended"]
+    assert (ended[0]["x"], ended[0]["aborted"]) == ("_TIMED_OUT", False)
+    assert process.producer is not first
+    assert first.aborts == 0

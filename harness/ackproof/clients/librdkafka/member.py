@@ -47,6 +47,8 @@ _WAIT_S: Final = 0.1
 _CALL_S: Final = 10.0
 """Time-out of one call of the transactional producer; calls are repeated for `_INSIST_S`."""
 _INSIST_S: Final = 60.0
+_REPEAT_S: Final = 0.1
+"""Pause before a call is repeated: some errors come at once."""
 _CLOSE_S: Final = 10.0
 _AGAIN_S: Final = 0.5
 
@@ -293,11 +295,12 @@ class MemberProcess:
         """Abort a transaction that failed, and go back to the committed offsets.
 
         What the error says of itself does not decide: a transaction that timed out fails with _STATE. After a fatal
-        error the outcome is unknown, and another producer with the transactional id takes over.
+        error, and while the call that failed is in progress in the library (a retriable error), the outcome is unknown,
+        and another producer with the transactional id takes over.
         """
         aborted = False
         try:
-            if not error.fatal():
+            if not (error.fatal() or error.retriable()):
                 _insist(lambda: producer.abort_transaction(_CALL_S))
                 aborted = True
         except KafkaException as refused:
@@ -336,6 +339,7 @@ def _insist(call: Callable[[], None]) -> None:
             if not error.args[0].retriable() or time.monotonic() >= until:
                 raise
             show_error(error.args[0])
+            time.sleep(_REPEAT_S)
 
 
 def _listen(stop: threading.Event, pace: Pace) -> None:
