@@ -161,7 +161,7 @@ def audit_identities(
         visible = _find_visible(match, fates, reads, commits)
         owed = (fates.committed | (visible & ~fates.aborted))[match.of]
         skipped.append(_skipped(reads.committed_gaps, match.at[owed], epoch[owed]))
-        handovers += commits.parts(produced, fates, visible, removed.at_read_committed)
+        handovers += commits.parts(produced, fates, visible, removed.at_read_committed, present)
     identities = {"producer": produced["producer"], "seq": produced.ints("seq"), "present": present}
     handovers.append(Handover(place, "identities", Rows(identities, len(produced))))
     unmatched = np.flatnonzero((match.found < 0) & ~unidentified)

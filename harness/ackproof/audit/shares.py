@@ -45,12 +45,13 @@ TRANSACTION_PARTS: Schema = {
     "outcome": "i1",
     "there": "i8",
     "missing": "i8",
+    "rank": "i1",
     "seq": "i8",
     "offset": "i8",
 }
 """Totals of one transaction in one bucket. `there`: number of its records in the final read at
 read_committed. `missing`: number of its acked records that this read lacks. `seq`, `offset`: the first
-missing record.
+missing record of the lowest `rank`: 0 if it is not lost, 1 if it is; 2 if none is missing.
 """
 _SPARSE: Schema = {"producer": "i4", "seq": "i8", "present": "?"}
 
@@ -313,13 +314,13 @@ class CommitAudit:
             self._findings.add(self._place, anomaly, reads, own[which], detail=detail)
 
     def parts(
-        self, produced: Rows, fates: TransactionFates, visible: Bools, removed: Bools
+        self, produced: Rows, fates: TransactionFates, visible: Bools, removed: Bools, present: Bools
     ) -> Iterator[Handover]:
         """Yield one message with the totals of each transaction in this range; nothing if it has none, or if the run
         had no final read at read_committed.
 
         Masks over `produced`: `visible`, records in the final read at read_committed; `removed`, records
-        removed on purpose, which do not tear a transaction.
+        removed on purpose, which do not tear a transaction; `present`, records that are not lost.
         """
         inside = np.flatnonzero(fates.txn >= 0)
         if not self._table.files.committed_read or not len(inside):
@@ -334,6 +335,7 @@ class CommitAudit:
                 "outcome": fates.outcome[inside],
                 "there": there.astype(np.int64),
                 "missing": missing.astype(np.int64),
+                "rank": np.where(missing, ~present[inside], 2).astype(np.int8),
                 "seq": np.where(missing, rows["seq"], _FAR),
                 "offset": np.where(missing, rows["offset"], -1),
             },
@@ -343,8 +345,8 @@ class CommitAudit:
 
 
 def _by_transaction(rows: Rows) -> tuple[Rows, Ints]:
-    """Return one row per transaction, and the index in `rows` of its first missing record."""
-    order = sort_order([rows["producer"], rows["txn"], rows["seq"]])
+    """Return one row per transaction, and the index in `rows` of its first missing record of the lowest rank."""
+    order = sort_order([rows["producer"], rows["txn"], rows["rank"], rows["seq"]])
     if order is None:
         order = np.arange(len(rows), dtype=np.int64)
     rows = rows.take(order)
@@ -354,8 +356,8 @@ def _by_transaction(rows: Rows) -> tuple[Rows, Ints]:
 
 
 def _add_torn(given: Sequence[tuple[TopicPartition, Rows]], findings: FindingsWriter) -> None:
-    """Add findings of torn transactions. Each names the first missing acked record. `given`: totals of
-    transactions in each bucket (`TRANSACTION_PARTS`).
+    """Add findings of torn transactions. Each names the first missing acked record that is not lost, else the first
+    that is. `given`: totals of transactions in each bucket (`TRANSACTION_PARTS`).
 
     A transaction is torn if the final read at read_committed lacks acked records of it, and if it is known as
     committed or the read has others of its records.

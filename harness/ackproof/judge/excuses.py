@@ -100,6 +100,14 @@ def excused(facts: Facts) -> Mapping[str, Mapping[Excuse, int]]:
     return {**found_again, Anomaly.DUPLICATE: copies}
 
 
+def count_torn_by_loss(facts: Facts) -> int:
+    """Count torn transactions that lack only records that count as lost: the audit names another one if there is one.
+    Raises OSError and ArrowException for a broken file."""
+    lost = _findings(facts, Anomaly.LOST)
+    torn = _findings(facts, Anomaly.TORN_TRANSACTION)
+    return sum((found & lost[place]).total() for place, found in torn.items())
+
+
 def count_new_producer_epochs(facts: Facts) -> int:
     """Count `duplicate` findings whose copies a broker cannot recognize: the producer sent them again in a
     new epoch.

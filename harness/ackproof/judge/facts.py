@@ -11,6 +11,7 @@ import pyarrow.compute as pc
 
 from ackproof.experiment.backends import Ability
 from ackproof.experiment.case import Case
+from ackproof.experiment.fault import FaultSpec
 from ackproof.experiment.promises import may_compact
 from ackproof.judge.excuses import excused
 from ackproof.judge.removal import GONE, count_expired_apart, removals
@@ -150,6 +151,12 @@ class Facts(Evidence):
             for event in self.lifelines.fault_events.get(number, ()):
                 if isinstance(event.what, FaultAsked):
                     yield from ((number, node) for node in event.what.nodes)
+
+    @cached_property
+    def disk_fault(self) -> FaultSpec | None:
+        """First fault or command of the user that may have changed files of a broker; None if there is none."""
+        faults = (one for one in self.case.faults if Ability.DISKS in one.ASKS or one.kind == "command")
+        return next(faults, None)
 
     @cached_property
     def disk_nodes(self) -> frozenset[int]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from importlib import import_module
 from pkgutil import iter_modules
 from typing import Any
@@ -11,7 +12,13 @@ import pytest
 from ackproof.experiment.promises import Ruling
 from ackproof.judge import checks, coherence, judge_case, verdict
 from ackproof.judge.checks.classes import strictest
-from ackproof.rundir.documents import FinalReadFile, FinalReadFlaws, RecordCounts
+from ackproof.rundir.documents import (
+    ClassJudgement,
+    FinalReadFile,
+    FinalReadFlaws,
+    RecordCounts,
+    VerdictFile,
+)
 from ackproof.rundir.model import Chance, ConformanceFile, ForbiddenStep
 from ackproof.rundir.outcome import Verdict
 from ackproof.rundir.timeline import EventKind
@@ -65,6 +72,51 @@ def test_classes_of_transactions_are_impossible_without_any(
     (torn,) = [c for c in said.classes if c.anomaly == "torn-transaction"]
     assert (torn.forbidden, torn.why) == (forbidden, why)
     assert any("torn-transaction" in reason for reason in said.reasons) is bool(forbidden and count)
+
+
+def _torn(make_run: MakeRun, fault: str, *, lost: bool) -> tuple[VerdictFile, ClassJudgement]:
+    """A run with a torn transaction, whose named record is lost or not."""
+    experiment = f"""
+        name: t
+        topics: {{orders: {{partitions: 1, replication_factor: 3, config: {{min.insync.replicas: 2}}}}}}
+        workload: {{producers: {{{_TRANSACTIONAL}}}, duration: 1s}}
+        faults: [{fault}]
+    """
+    found = ["torn-transaction", "lost"] if lost else ["torn-transaction"]
+    finding = dict.fromkeys(("partition", "producer", "seq", "offset"), 0)
+    rows = [{**finding, "class": name, "topic": "orders", "detail": ""} for name in found]
+    counts = dict.fromkeys(found, 1)
+    said = judge_case(make_run(experiment=textwrap.dedent(experiment), findings=rows, **counts))
+    return said, next(one for one in said.classes if one.anomaly == "torn-transaction")
+
+
+def test_a_transaction_that_lacks_only_lost_records_is_judged_by_their_loss(make_run: MakeRun) -> None:
+    said, torn = _torn(make_run, "{kill: leader(orders/0), at: 1s, restart_after: 1s}", lost=True)
+    assert (torn.forbidden, torn.why) == (False, "1 of 1 lack only records that count as lost")
+    assert [text for text in said.reasons if "lost: 1" in text]
+
+
+@pytest.mark.parametrize(
+    ("fault", "forbidden", "why"),
+    [
+        (
+            "{power_loss: leader(orders/0), at: 1s, restart_after: 1s}",
+            None,
+            "fault 1 (power_loss) may have taken",
+        ),
+        (
+            "{kill: leader(orders/0), at: 1s, restart_after: 1s}",
+            True,
+            "acks=all on at least 2 in-sync replicas",
+        ),
+    ],
+)
+def test_a_fault_of_a_disk_can_take_a_marker(
+    make_run: MakeRun, fault: str, forbidden: bool | None, why: str
+) -> None:
+    _, torn = _torn(make_run, fault, lost=False)
+    assert torn.forbidden is forbidden
+    assert torn.why.startswith(why)
 
 
 @pytest.mark.parametrize(

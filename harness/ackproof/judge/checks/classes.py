@@ -16,6 +16,7 @@ import pyarrow.compute as pc
 
 from ackproof.experiment.experiment import ExpectSpec
 from ackproof.experiment.promises import Promises, Ruling, rule
+from ackproof.judge.excuses import count_torn_by_loss
 from ackproof.judge.facts import Facts
 from ackproof.judge.groups import combine, judge_class
 from ackproof.judge.liveness import judge_liveness
@@ -26,6 +27,7 @@ from ackproof.rundir.documents import ClassJudgement
 from ackproof.rundir.guarantees import Excuse
 from ackproof.rundir.model import GRAVEST_FIRST, Chance, PredictedClass, PredictionFile
 from ackproof.rundir.partition import TopicPartition
+from ackproof.rundir.timeline import fault_name
 
 
 def opinions_on(classes: Iterable[ClassJudgement]) -> Iterator[Opinion]:
@@ -86,7 +88,25 @@ def judged_classes(facts: Facts) -> Iterator[ClassJudgement]:
                 why=f"possible, not seen: {why}" if not_seen else why,
                 predicted=said.predicted or "",
             )
+        if anomaly == Anomaly.TORN_TRANSACTION and one.forbidden and count:
+            one = _judge_torn(facts, one)
         yield one if count == whole else _with_those_apart(facts, one, apart, whole)
+
+
+def _judge_torn(facts: Facts, one: ClassJudgement) -> ClassJudgement:
+    """Judge torn transactions where the settings forbid them: those that lack only lost records are judged as `lost`,
+    and a fault of a disk can take a marker, or what the coordinator wrote of a commit."""
+    by_loss = count_torn_by_loss(facts)
+    why = f"{by_loss} of {one.count} lack only records that count as lost" if by_loss else ""
+    if by_loss == one.count:
+        return one.model_copy(update={"forbidden": False, "why": why, "predicted": ""})
+    if (fault := facts.disk_fault) is None:
+        return one.model_copy(update={"why": f"{one.why}; {why}"}) if why else one
+    taken = (
+        f"fault {fault_name(fault.number)} ({fault.kind}) may have taken a marker, or the record of a commit"
+    )
+    why = f"{why}; {taken}" if why else taken
+    return one.model_copy(update={"forbidden": None, "why": why, "predicted": Chance.UNKNOWN})
 
 
 def _judged_as(facts: Facts, anomaly: str, promises: Promises) -> str:

@@ -8,7 +8,6 @@ from collections.abc import Iterator
 
 import pyarrow.compute as pc
 
-from ackproof.experiment.backends import Ability
 from ackproof.judge.facts import Facts
 from ackproof.judge.opinion import Opinion, breaks
 from ackproof.rundir.partition import TopicPartition
@@ -26,9 +25,7 @@ def check_damaged_batches(facts: Facts) -> Iterator[Opinion]:
     the damaged one is in a log that is in sync. The last batch of a log is left out: it may still have been
     written while the log was read.
     """
-    if facts.replicas is None or any(
-        Ability.DISKS in fault.ASKS or fault.kind == "command" for fault in facts.case.faults
-    ):
+    if facts.replicas is None or facts.disk_fault is not None:
         return
     damaged = facts.batches.filter(~pc.field("sound")).sort_by("first_offset")
     columns = ("topic", "partition", "node", "first_offset", "last_offset", "crc")

@@ -13,7 +13,6 @@ from typing import NamedTuple
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ackproof.experiment.backends import Ability
 from ackproof.judge.checks.contents import ComparedBatches, compare
 from ackproof.judge.facts import Facts
 from ackproof.judge.opinion import Opinion, agrees, breaks, contradicts, lacks, not_judged
@@ -188,7 +187,7 @@ def _compare_logs(facts: Facts, logs: _Logs) -> Iterator[Opinion]:
     log = facts.logs.of_replica(logs.place, best)
     compared = compare(facts.final_rows, logs.place, log, start, read.end, summed=summed)
     odd = compared.other and not differing
-    short_twice = _short_twice(read, rows[best]) and not _may_be_damaged(facts)
+    short_twice = _short_twice(read, rows[best]) and facts.disk_fault is None
     if odd:
         yield _served_other_records(
             compared,
@@ -232,11 +231,6 @@ def _compare_committed(facts: Facts, logs: _Logs, read: PartitionRead) -> Iterat
 def _short_twice(read: PartitionRead, rows: Sequence[_Batch]) -> bool:
     """Return True if two readers, one after the other, both got fewer records than a log holds for all readers."""
     return 0 <= min(read.records, read.again) <= max(read.records, read.again) < _least(read, rows)
-
-
-def _may_be_damaged(facts: Facts) -> bool:
-    """Return True if a fault or a command of the user may have damaged what brokers read: a segment or its indexes."""
-    return any(Ability.DISKS in fault.ASKS or fault.kind == "command" for fault in facts.case.faults)
 
 
 def _served_other_records(
