@@ -89,11 +89,22 @@ class _Group:
                 self.two_owners(place)
         return self.found
 
-    def passed(self, row):
+    def passed(self, row, fork=LATEST):
         """A reset passed over the record."""
         return any(
-            reset.from_offset <= row.offset < reset.offset for reset in self.resets[row.topic, row.partition]
+            (reset.from_offset if reset.from_offset < reset.offset else fork) <= row.offset < reset.offset
+            for reset in self.resets[row.topic, row.partition]
         )
+
+    def forks(self):
+        """The first offset of each partition at which a member was handed another record than is there."""
+        found = {}
+        for row in self.deliveries:
+            one = self.there.get((row.topic, row.partition, row.offset))
+            if one is not None and (one.producer, one.seq) != (row.producer, row.seq):
+                place = row.topic, row.partition
+                found[place] = min(row.offset, found.get(place, LATEST))
+        return found
 
     def past(self, row):
         return row.offset < self.committed.get((row.topic, row.partition), 0)
@@ -104,12 +115,14 @@ class _Group:
             for row in self.deliveries
             if row.state in (1, 3)
         }
+        forks = self.forks()
         for row in self.there.values():
             if (
                 self.past(row)
                 and (row.topic, row.partition, row.offset, row.producer, row.seq) not in processed
             ):
-                self.find("skipped-by-reset" if self.passed(row) else "undelivered", row)
+                passed = self.passed(row, forks.get((row.topic, row.partition), LATEST))
+                self.find("skipped-by-reset" if passed else "undelivered", row)
 
     def redelivered(self):
         seen = set()
@@ -155,12 +168,14 @@ class _Group:
 
     def zombies(self):
         by_name = {(row.topic, row.partition, row.member, row.number): row for row in self.commits}
-        generation, epochs, owned, zombies = None, {}, {}, set()
+        generation, epochs, owned, zombies, kip_848 = None, {}, {}, set(), False
         history = [row for row in self.log if row.node == self.history]
         for row in sorted(history, key=lambda row: row.log_offset):
             if row.record == "group":
                 generation = row.epoch
+                kip_848 = kip_848 and row.epoch >= 0
             elif row.record == "member":
+                kip_848 = kip_848 or row.epoch >= 0
                 if owned.get(row.member_id, (None,))[-1] != row.log_offset:
                     had = dict(owned[row.member_id][0]) if row.member_id in owned else {}
                     before = owned[row.member_id][1] if row.member_id in owned else {}
@@ -170,7 +185,9 @@ class _Group:
                     owned[row.member_id][0][row.topic, row.partition] = (row.offset, row.log_offset)
             elif row.record == "commit" and row.decision == 0 and row.member >= 0:
                 commit = by_name.get((row.topic, row.partition, row.member, row.number))
-                if commit is not None and self.is_zombie(commit, generation, epochs, owned):
+                if commit is not None and self.is_zombie(
+                    commit, generation, epochs if kip_848 else None, owned
+                ):
                     zombies.add((row.topic, row.partition, row.member, row.number))
         for name in zombies:
             self.find("zombie-commit", by_name[name])
@@ -182,7 +199,7 @@ class _Group:
             sent = commit.generation_after if commit.generation_after >= commit.generation else -1
         if sent < 0:
             return False
-        if self.plan.protocol != "consumer" and not any(epoch >= 0 for epoch in epochs.values()):
+        if epochs is None:
             return generation is not None and sent < generation
         name = self.member_id(commit)
         if name is None or name not in epochs:

@@ -15,7 +15,7 @@ from ackproof.audit import group_planning, group_records
 from ackproof.audit.units import Limits
 from ackproof.judge import prepare_audit
 from ackproof.rundir.anomalies import GROUP_CLASSES
-from ackproof.rundir.groups import GroupsFile
+from ackproof.rundir.groups import GroupsFile, MembershipEvent
 from planted_groups import PlantedGroups
 
 from .group_agreement import CUT, agree, audit_groups
@@ -33,6 +33,14 @@ def process_again(group, state):
 
 def change_identity(group, _):
     group.deliveries.columns["seq"][105] += 1000
+
+
+def truncate(group, to):
+    """The log was cut below record 190 of partition 0, grew again, and its member was reset to offset `to`."""
+    group.final.columns["seq"][190:200] += 10_000
+    group.member_event(
+        MembershipEvent.RESET, 0, 0, group.over_ns, from_offset=200, offset=to, why="_LOG_TRUNCATION"
+    )
 
 
 def join_again(group, generations):
@@ -68,6 +76,8 @@ def double_input(group, copies):
         (process_again, 2, {}),
         (process_again, 3, {}),
         (change_identity, 0, {"undelivered": 1}),
+        (truncate, 0, {"undelivered": 10}),
+        (truncate, 196, {"skipped-by-reset": 6, "undelivered": 4}),
         (join_again, (1, 2), {}),
         (join_again, (2, 1), {}),
         (join_again, (1, 1), {"zombie-commit": 1}),
@@ -103,6 +113,18 @@ def test_a_member_that_left(tmp_path, epoch, expected):
     group = PlantedGroups(protocol="consumer", kafka="4.2.1")
     group.log_record(90, "member", epoch=epoch, member_id="m0")
     assert +Counter(agree(group.write(tmp_path / "run").path).groups[0].counts) == expected
+
+
+def test_a_group_that_migrates_to_classic(tmp_path):
+    """The tombstones of its members and of its epoch end KIP-848: generations decide from there on."""
+    group = PlantedGroups(protocol="consumer", kafka="4.2.1")
+    for member in range(2):
+        group.log_record(90 + member, "member", epoch=-1, member_id=f"m{member}")
+    group.log_record(92, "group", epoch=-1)
+    group.log_record(93, "group", epoch=2)
+    group.plant_zombie(3)
+    file = agree(group.write(tmp_path / "run").path)
+    assert +Counter(file.groups[0].counts) == {"zombie-commit": 1}
 
 
 def test_a_classic_group_that_migrates(tmp_path):

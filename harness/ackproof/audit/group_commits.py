@@ -80,9 +80,8 @@ def _find_zombies(
     sent = np.where(rows.flags("transaction"), before, np.where(after >= before, after, -1))[row]
     known = (row >= 0) & (sent >= 0)
     row, sent, position = row[known], sent[known], records.ints("log_offset")[known]
-    newest, living = (value_before(history, position) for history in (log.generations, log.living))
-    # A group may migrate between both protocols.
-    by_epochs = np.full(len(row), of.sources.plan.protocol == "consumer") | (living > 0)
+    newest, protocol = (value_before(history, position) for history in (log.generations, log.protocols))
+    by_epochs = protocol == 1
     found = [
         (at, f"generation {newest[at]} had begun") for at in np.flatnonzero(~by_epochs & (sent < newest))
     ]

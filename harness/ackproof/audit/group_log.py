@@ -42,14 +42,14 @@ class MemberEpoch(NamedTuple):
 class GroupLog:
     """Records of one group. `offsets`: commits and removals of every replica, by partition. The rest is from the log of
     the node `history`. `generations`: rows of a position in the log, and the generation that begins there. `members`:
-    by member id, in the order of the log. `living`: rows of a position, and the number of members with an epoch from
-    there on: 0 while the group is a classic one."""
+    by member id, in the order of the log. `protocols`: rows of a position, and 1 where the group is a KIP-848 one from
+    there on, else 0: a classic one."""
 
     history: int
     offsets: Mapping[TopicPartition, Rows]
     generations: Ints
     members: Mapping[str, list[MemberEpoch]]
-    living: Ints
+    protocols: Ints
 
     def rows(self, place: TopicPartition) -> Rows:
         """Return commits and removals of every replica. A removal has offset -1, and no member."""
@@ -81,17 +81,15 @@ def read_log(sources: GroupSources, places: PlaceSet) -> GroupLog:
             member = members[row["member_id"]].setdefault(at, MemberEpoch(at, epoch, {}))
             if row["partition"] >= 0:
                 member.assigned[TopicPartition(row["topic"], row["partition"])] = row["offset"]
-    alive: set[str] = set()
-    living: list[tuple[int, int]] = []
-    for at, name in sorted((at, name) for name, epochs in members.items() for at in epochs):
-        (alive.discard if members[name][at].epoch < 0 else alive.add)(name)
-        living.append((at, len(alive)))
+    # A group that migrates to the other protocol begins with a tombstone of its generation or group epoch.
+    protocols = [(at, 0) for at, epoch in generations if epoch < 0]
+    protocols += [(at, 1) for epochs in members.values() for at, one in epochs.items() if one.epoch >= 0]
     return GroupLog(
         sources.history,
         {place: concat_rows(pieces, _OFFSETS) for place, pieces in offsets.items()},
         np.array(sorted(generations), np.int64).reshape(-1, 2),
         {name: [epochs[at] for at in sorted(epochs)] for name, epochs in members.items()},
-        np.array(living, np.int64).reshape(-1, 2),
+        np.array(sorted(protocols), np.int64).reshape(-1, 2),
     )
 
 

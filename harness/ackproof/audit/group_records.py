@@ -48,9 +48,10 @@ def audit_deliveries(of: GroupPartition, there: Rows, rows: Rows, commits: Rows)
 
 def _find_unprocessed(of: GroupPartition, there: Rows, rows: Rows, processed: Bools) -> None:
     offset = there.ints("offset")
-    at, found = find_values(offset, rows.ints("offset"))
+    at, taken = find_values(offset, rows.ints("offset"))
+    found = taken
     if len(there):
-        found &= (there["seq"][at] == rows["seq"]) & (there["producer"][at] == rows["producer"])
+        found = taken & (there["seq"][at] == rows["seq"]) & (there["producer"][at] == rows["producer"])
     done = np.zeros(len(there), np.bool_)
     done[at[found & processed]] = True
     missing = np.flatnonzero(~done & (offset < of.committed))
@@ -63,7 +64,8 @@ def _find_unprocessed(of: GroupPartition, there: Rows, rows: Rows, processed: Bo
     if len(rows):
         member = np.where(row >= 0, rows["member"][row], -1)
         why = np.where(row >= 0, 1 + (rows["state"][row] == ProcessingState.ABORTED), 0)
-    passed = of.find_passed(offset[missing])
+    fork = rows.ints("offset")[taken & ~found].min(initial=GREATEST)
+    passed = of.find_passed(offset[missing], int(fork))
     for anomaly, which, prefix in (
         (Anomaly.UNDELIVERED, ~passed, ""),
         (Anomaly.SKIPPED_BY_RESET, passed, "a reset passed over it; "),

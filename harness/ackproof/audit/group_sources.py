@@ -192,12 +192,14 @@ class GroupPartition:
         texts = text_array(detail) if isinstance(detail, list) else detail
         self.findings.add(self.place, anomaly, rows, which, detail=texts)
 
-    def find_passed(self, offset: Ints) -> Bools:
-        """Return True for each offset that a reset passed over."""
+    def find_passed(self, offset: Ints, fork: int = GREATEST) -> Bools:
+        """Return True for each offset that a reset passed over. `fork`: first offset at which a member was handed
+        another record than the log has now; a reset to a lower offset passes over what is there from it on."""
         passed = np.zeros(len(offset), np.bool_)
         for event in self.events:
             if event.event == MembershipEvent.RESET:
-                passed |= (offset >= event.from_offset) & (offset < event.position)
+                first = event.from_offset if event.from_offset < event.position else fork
+                passed |= (offset >= first) & (offset < event.position)
         return passed
 
 

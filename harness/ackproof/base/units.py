@@ -149,12 +149,17 @@ def _parse_byte_rate(text: str) -> int:
         raise ValueError("bytes per second such as 50KB/s or 1MB/s") from None
 
 
-def _parse_share(text: str) -> float:
+def parse_share(text: str) -> float:
     """Return the share (0 … 1) of a text such as 30%. Raises ValueError."""
     match = _SHARE.match(text)
     if match is None or float(match[1]) > 100:
         raise ValueError("a share such as 30%")
     return float(match[1]) / 100
+
+
+def share_text(share: float) -> str:
+    """Return the text that `parse_share` converts back to the same number."""
+    return f"{share * 100:.10g}%"
 
 
 def _measured(
@@ -216,7 +221,5 @@ ByteRate: TypeAlias = Annotated[
 ]
 """Bytes per second. In a file: `50KB/s`; KB is 1024 B."""
 
-Share: TypeAlias = Annotated[
-    float, *_measured(_parse_share, lambda share: f"{share * 100:.10g}%", SHARE_PATTERN, ("30%",), "%")
-]
+Share: TypeAlias = Annotated[float, *_measured(parse_share, share_text, SHARE_PATTERN, ("30%",), "%")]
 """A share from 0 to 1. In a file: `30%`."""

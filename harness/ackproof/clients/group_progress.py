@@ -25,6 +25,8 @@ from ackproof.rundir.shares import ShareGroupEnd
 
 ASK_S: Final = 2.0
 """Seconds that a look may wait for the group's coordinator."""
+_QUIET_S: Final = 5.0
+"""Seconds after its batch in which a member whose offset is not in the log is reset."""
 _GOAL_S: Final = 15.0
 """Seconds that a topic may take to come to rest."""
 
@@ -98,15 +100,23 @@ class GroupProgress(_Progress):
         """Return the partitions with records that the group has not committed past, with their high watermarks."""
         # A group that starts at the end has nothing to commit where nothing came after its start.
         latest = self.group.start == "latest"
-        left = {
-            place: end
+        starts = {
+            place: offset
             for place, end in self.goal.items()
-            if self.offsets.get(place, end if latest else 0) < end
+            if (offset := self.offsets.get(place, end if latest else 0)) < end
         }
+        # Nor has a group that is reset where nothing comes after the position that it is reset to.
+        batch_s = self.group.batch * self.group.record_time + self.group.commit_every
+        is_quiet = time.monotonic() - self.moved_s >= _QUIET_S + batch_s
+        ends = self.cluster.partition_ends(self.spec.input_of(self.name)) if starts and is_quiet else {}
+        for place in starts.keys() & ends.keys():
+            if (begin := ends[place].start) > starts[place]:
+                to_end = place in self.offsets and self.group.resolved_reset == "latest"
+                starts[place] = self.goal[place] if to_end else begin
+        left = {place: self.goal[place] for place, start in starts.items() if start < self.goal[place]}
         # A partition of transactional producers ends in a control record, which nobody commits past.
         if not left or self.spec.workload.producers.transaction_size is None:
             return left
-        starts = {place: self.offsets.get(place, 0) for place in left}
         try:
             rows, problem = read_output(
                 self.cluster.bootstrap,

@@ -119,7 +119,7 @@ class GroupSpec(Spec):
             known = ", ".join(_ASSIGNORS[self.protocol])
             raise wrong(f"protocol {self.protocol} has no assignor {self.assignor}: choose {known}")
         if self.commit == "transaction" and self.output is None:
-            raise wrong("commit: transaction needs an output topic")
+            raise wrong("commit: transaction needs an output topic: write output: copies")
         if not self.group_metadata and self.commit != "transaction":
             raise wrong("group_metadata: false is for commit: transaction")
         if self.max_poll_interval < self.session_timeout and self.protocol == "classic":

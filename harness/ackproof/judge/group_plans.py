@@ -38,7 +38,6 @@ def _plan_group(case: Case, name: str) -> GroupPlan:
         group=name,
         topics=case.planned.input_of(name),
         commit=spec.commit,
-        protocol=spec.protocol,
         isolation=spec.isolation,
         output=spec.output or "",
         committed_read=spec.isolation == "read_committed" and workload.producers.transaction_size is not None,

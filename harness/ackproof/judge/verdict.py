@@ -160,18 +160,19 @@ def combined(opinions: Sequence[Opinion]) -> tuple[Verdict, tuple[str, ...]]:
     decides:
 
     Any `contradicts`: INCONCLUSIVE. A `breaks` that is proven: FAIL. Any `lacks`: INCONCLUSIVE. Any `breaks`: FAIL.
-    Any `open`: INCONCLUSIVE. Otherwise PASS. The reasons of the first and the third rule include every `breaks`.
+    Any `open`: INCONCLUSIVE. Otherwise PASS. The reasons include every `breaks`.
     """
     contradicting = _texts(opinions, Says.CONTRADICTS)
     proven = tuple(one.text for one in opinions if one.says is Says.BREAKS and one.proven)
     lacks, breaks, still_open = (_texts(opinions, says) for says in (Says.LACKS, Says.BREAKS, Says.OPEN))
-    undecided = [f"forbidden, and not decided for the reasons above: {text}" for text in breaks]
+    undecided = {text: f"forbidden, and not decided for the reasons above: {text}" for text in breaks}
     if contradicting:
-        verdict, reasons = Verdict.INCONCLUSIVE, (*contradicting, *lacks, *undecided)
+        verdict, reasons = Verdict.INCONCLUSIVE, (*contradicting, *lacks, *undecided.values())
     elif proven:
-        verdict, reasons = Verdict.FAIL, (*proven, *lacks)
+        others = (undecided[text] if lacks else text for text in breaks if text not in proven)
+        verdict, reasons = Verdict.FAIL, (*proven, *lacks, *others)
     elif lacks:
-        verdict, reasons = Verdict.INCONCLUSIVE, (*lacks, *undecided)
+        verdict, reasons = Verdict.INCONCLUSIVE, (*lacks, *undecided.values())
     elif breaks:
         verdict, reasons = Verdict.FAIL, breaks
     elif still_open:

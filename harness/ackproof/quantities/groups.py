@@ -217,7 +217,7 @@ def _stop_the_world(evidence: Evidence, ask: Ask, _: Window) -> Value:
     if begin >= end:
         raise Unknown("no partition was assigned under load")
     inside = math.fsum(max(0.0, min(last, end) - max(first, begin)) for first, last in spans)
-    return Value.exactly((end - begin - inside) / 1e9)
+    return Value.exactly(1 - inside / (end - begin))
 
 
 _of_group = partial(
@@ -242,9 +242,9 @@ QUANTITIES: Final = (
     ),
     _of_group(
         name="stop_the_world",
-        unit=Unit.SECONDS,
-        definition="How long in total, under load and from the first assignment on, no member that runs had any "
-        "partition assigned.",
+        unit=Unit.SHARE,
+        definition="The share of the time under load, from the first assignment on, in which no member that runs had "
+        "any partition assigned.",
         source=_MEMBERSHIP,
         unknown="Unknown where members tell no assignment. A member's partitions are its own until it gives them up or "
         "its process ends.",

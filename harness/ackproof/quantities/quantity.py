@@ -284,14 +284,16 @@ class Value:
 
 
 def number_text(number: float, unit: Unit) -> str:
-    """Return a number with its unit: times from 1 s on to a millisecond, shorter ones in ms and rates below 1000 to
-    four digits, other rates and counts as whole numbers."""
+    """Return a number with its unit: times from 1 s on to a millisecond, shorter ones in ms; shares, and rates below
+    1000, to four digits; other rates and counts as whole numbers."""
     if unit in (Unit.COUNT, Unit.NUMBER):
         return f"{number:.0f}"
     if unit is Unit.SECONDS and number >= 1:
         return f"{number:.3f} s"
     if unit is Unit.SECONDS:
         return f"{number * 1e3:.4g} ms"
+    if unit is Unit.SHARE:
+        return f"{number * 100:.4g} %"
     return f"{number:.4g}/s" if number < 1000 else f"{number:.0f}/s"
 
 

@@ -15,9 +15,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
-from ackproof.base.units import duration_text, parse_duration, parse_rate, rate_text
 from ackproof.quantities.quantity import Value, number_text, quantile_share
-from ackproof.rundir.bounds import WHOLE, Unit, Window, split_tail
+from ackproof.rundir.bounds import UNIT_PARSERS, UNIT_TEXTS, WHOLE, Unit, Window, split_tail
 
 STATISTICS: Final = ("mean", "median", "max", "p90", "p95", "p99", "p99.9")
 """Statistics that an error message suggests."""
@@ -175,7 +174,7 @@ def _number(text: str, unit: Unit, how: Contrast | None) -> float:
             raise ValueError(f"{what} such as 1.5, not '{text[:60]}'")
         return sign * float(length)
     try:
-        number = parse_duration(length) if unit is Unit.SECONDS else parse_rate(length)
+        number = UNIT_PARSERS[unit](length)
     except ValueError as error:
         raise ValueError(f"expected {error}, not '{text[:60]}'") from error
     if number is None:
@@ -187,7 +186,7 @@ def _text(number: float, unit: Unit, how: Contrast | None) -> str:
     sign, size = ("-" if number < 0 else ""), abs(number)
     if how is Contrast.OVER or unit in (Unit.COUNT, Unit.NUMBER):
         return f"{sign}{size:.9f}".rstrip("0").rstrip(".")
-    return f"{sign}{duration_text(size)}" if unit is Unit.SECONDS else f"{sign}{rate_text(size)}"
+    return f"{sign}{UNIT_TEXTS[unit](size)}"
 
 
 _FOUR_DIGITS: Final = 1000

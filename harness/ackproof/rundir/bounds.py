@@ -16,7 +16,14 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
-from ackproof.base.units import duration_text, parse_duration, parse_rate, rate_text
+from ackproof.base.units import (
+    duration_text,
+    parse_duration,
+    parse_rate,
+    parse_share,
+    rate_text,
+    share_text,
+)
 
 OPERATORS: Final[Mapping[str, Callable[[float, float], bool]]] = {
     ">=": lambda a, b: a >= b,
@@ -37,6 +44,7 @@ class Unit(StrEnum):
     COUNT = "count"
     SECONDS = "s"
     PER_SECOND = "1/s"
+    SHARE = "%"
     NUMBER = "number"
     """Unit of a plain number: a size, an id, an epoch, an offset."""
 
@@ -92,9 +100,22 @@ _EXAMPLES: Final = {
     Unit.COUNT: 'a count such as 0, or a bound in quotes such as "> 0", ">= 3" or "<= 2"',
     Unit.SECONDS: 'a bound with its unit in quotes such as "< 6s" or "<= 200ms"',
     Unit.PER_SECOND: 'a bound with its unit in quotes such as "> 1000/s"',
+    Unit.SHARE: 'a bound with its unit in quotes such as "< 5%"',
     Unit.NUMBER: 'a state over time such as "always >= 2", "never < 2 during fault 1", "eventually == 3 by 10s after '
     'fault 1" or "settles == 3 by 10s after fault 1"',
 }
+UNIT_PARSERS: Final[Mapping[Unit, Callable[[str], float | None]]] = {
+    Unit.SECONDS: parse_duration,
+    Unit.PER_SECOND: parse_rate,
+    Unit.SHARE: parse_share,
+}
+"""Parsers of numbers that are written with their unit. They raise ValueError; None: `full` speed."""
+UNIT_TEXTS: Final[Mapping[Unit, Callable[[float], str]]] = {
+    Unit.SECONDS: duration_text,
+    Unit.PER_SECOND: rate_text,
+    Unit.SHARE: share_text,
+}
+"""Texts that the parsers convert back to the same number."""
 
 
 @dataclass(frozen=True)
@@ -142,7 +163,7 @@ class Bound:
 
     def __str__(self) -> str:
         plain = self.op == "==" and self.unit is Unit.COUNT
-        text = {Unit.SECONDS: duration_text, Unit.PER_SECOND: rate_text}.get(self.unit)
+        text = UNIT_TEXTS.get(self.unit)
         number = str(int(self.value)) if text is None else text(self.value)
         by = None if self.by_s is None else f"by {duration_text(self.by_s)}"
         words = (self.mode, None if plain else self.op, number, by, str(self.window))
@@ -204,7 +225,7 @@ def _parse_number(text: str, unit: Unit, expected: ValueError) -> float:
             raise expected
         return int(text)
     try:
-        number = parse_duration(text) if unit is Unit.SECONDS else parse_rate(text)
+        number = UNIT_PARSERS[unit](text)
     except ValueError as error:
         raise expected from error
     if number is None:  # `full` stands for no number

@@ -252,7 +252,6 @@ class GroupPlan(Document):
     group: str
     topics: tuple[str, ...]
     commit: str
-    protocol: str
     isolation: str
     output: str = ""
     committed_read: bool = False

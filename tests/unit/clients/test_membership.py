@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
@@ -147,3 +148,25 @@ def test_a_commit_that_stays_in_progress_is_unknown_and_another_producer_takes_o
     assert (ended[0]["x"], ended[0]["aborted"]) == ("_TIMED_OUT", False)
     assert process.producer is not first
     assert first.aborts == 0
+
+
+def test_a_reset_comes_after_the_records_of_its_poll(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Records that were handed over before the reset are processed and committed before it."""
+    told: list[str] = []
+    stop = threading.Event()
+    group = SimpleNamespace(
+        client=SimpleNamespace(consume=lambda count, wait: [record], close=lambda: None),
+        take_errors=lambda messages: told.append("error"),
+        resume=lambda: (told.append("reset"), stop.set()),
+        tell=lambda event: None,
+    )
+    record = SimpleNamespace(error=lambda: None)
+    made = object.__new__(MemberProcess)
+    made.settings, made.stop, made.group, made.lines = cast(
+        Any, (SimpleNamespace(batch=1, commit="after"), stop, group, Told())
+    )
+    monkeypatch.setattr(made, "_take", lambda records: told.append("records"))
+    monkeypatch.setattr(made, "_commit_processed", lambda: None)
+    monkeypatch.setattr(librdkafka_member, "_CLOSE_S", 1e6)  # else the process ends
+    assert made.run() == 0
+    assert told == ["error", "records", "reset"]

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from ackproof.judge.facts import Facts
+from ackproof.judge.opinion import breaks, lacks
 from ackproof.judge.verdict import combined, judge
 from ackproof.rundir.documents import Client
 from ackproof.rundir.metadata import BrokerRegistered, write_metadata
@@ -67,6 +68,13 @@ def test_a_contradiction_outweighs_what_proves_itself(make_run: MakeRun) -> None
         "permits it",
     )
     assert combined([]) == (Verdict.PASS, ())
+
+
+def test_a_class_that_proves_itself_hides_no_other() -> None:
+    opinions = [breaks("one", proven=True), breaks("another")]
+    assert combined(opinions) == (Verdict.FAIL, ("one", "another"))
+    missing = "forbidden, and not decided for the reasons above: another"
+    assert combined([*opinions, lacks("evidence")]) == (Verdict.FAIL, ("one", "evidence", missing))
 
 
 def drop(kind: EventKind, **whom: Any) -> Change:

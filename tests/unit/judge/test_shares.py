@@ -5,19 +5,27 @@ from __future__ import annotations
 import json
 import random
 from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
 import pytest
 
 from ackproof.clients.contract import ShareSettings
 from ackproof.clients.group_ledgers import convert_shares
+from ackproof.judge.checks import shares
+from ackproof.judge.facts import Facts
 from ackproof.judge.shares import ShareCounts, count_shares
 from ackproof.rundir.layout import CaseDir, client_folder
 from ackproof.rundir.ledger import read_parts
+from ackproof.rundir.outcome import ReadPhase
 from ackproof.rundir.partition import TopicPartition
 from ackproof.rundir.parts import has_end
 from ackproof.rundir.shares import SHARES, ShareResult
+from planted_groups import PlantedGroups
 
 PLACE = TopicPartition("orders", 0)
 OTHER = TopicPartition("orders", 1)
@@ -207,3 +215,27 @@ def test_lines_of_a_member_become_its_ledger(tmp_path: Path) -> None:
         (5, 7, "accept", 60, REFUSED, "INVALID_RECORD_STATE"),
     ]
     assert [r["acquired_ns"] for r in rows] == [-10, -10, 35]
+
+
+@pytest.mark.parametrize(("size", "expected"), [(None, 3), (20, 2)])
+def test_records_of_aborted_transactions_are_not_there(
+    tmp_path: Path, size: int | None, expected: int
+) -> None:
+    """The final read at read_uncommitted has three records, that at read_committed two."""
+    run = PlantedGroups(records=3, partitions=1, members=1, transactional=True).write(tmp_path / "run")
+    for path in run.consumed.glob("*/*.parquet"):
+        rows = pq.read_table(path, partitioning=None)
+        hidden = pc.and_(pc.equal(rows["phase"], int(ReadPhase.FINAL_COMMITTED)), pc.equal(rows["offset"], 1))
+        pq.write_table(rows.filter(pc.invert(hidden)), path)
+    facts = SimpleNamespace(
+        run=run,
+        case=SimpleNamespace(
+            experiment=SimpleNamespace(
+                input_of=lambda group: ("orders",),
+                topics={"orders": SimpleNamespace(partitions=1)},
+                workload=SimpleNamespace(producers=SimpleNamespace(transaction_size=size)),
+            )
+        ),
+    )
+    ((_, offsets),) = shares._there(cast(Facts, facts), "jobs")
+    assert len(offsets) == expected

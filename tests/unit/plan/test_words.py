@@ -24,7 +24,7 @@ from ackproof.experiment.spec import ClusterSpec
 from ackproof.experiment.triggers import Condition
 from ackproof.faults.clients.client import ClientSelector
 from ackproof.plan.paths import parse_path, short_names
-from ackproof.rundir.bounds import Bound
+from ackproof.rundir.bounds import Bound, Unit
 
 NOW = Members(
     brokers=(1, 2, 3, 4, 5),
@@ -140,6 +140,13 @@ def test_bounds(given_: object, holds: set[int], lowest: int, highest: int | Non
 def test_no_bounds(given_: object) -> None:
     with pytest.raises(ValueError, match="count"):
         Bound.parse(given_)
+
+
+def test_a_bound_of_a_share() -> None:
+    bound = Bound.parse("< 12.5%", Unit.SHARE)
+    assert (bound.holds(0.12), bound.holds(0.125), str(bound)) == (True, False, "< 12.5%")
+    with pytest.raises(ValueError, match='a bound with its unit in quotes such as "< 5%"'):
+        Bound.parse("< 101%", Unit.SHARE)
 
 
 def test_units() -> None:

@@ -112,10 +112,10 @@ class Plain:
         return max(end - begin for begin, end in spans) / 1e9 if spans else None
 
     def stopped(self) -> float:
-        """Millisecond by millisecond from the first assignment on."""
+        """The share of the milliseconds from the first assignment on."""
         begin = min(one["t_ns"] for one in self.membership if one["event"] == "assigned")
-        total = 0
-        for at in range(begin, LOAD_ENDS, MS):
+        total, times = 0, range(begin, LOAD_ENDS, MS)
+        for at in times:
             owners: set[tuple[int, int]] = set()
             for one in sorted(self.membership, key=lambda one: one["t_ns"]):
                 member, key = one["member"], (one["member"], one["partition"])
@@ -128,7 +128,7 @@ class Plain:
                 elif one["event"] == "closed":
                     owners = {other for other in owners if other[0] != member}
             total += not owners
-        return total / 1e3
+        return total / len(times)
 
 
 def _list(folder: Path) -> Rows:

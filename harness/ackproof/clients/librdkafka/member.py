@@ -90,11 +90,11 @@ class MemberProcess:
                 self.group.take_errors(messages)
             except InstanceTaken:
                 self._join_again()
-            self.group.resume()
             if records:
                 self._take(records)
             elif self.settings.commit == "after":
                 self._commit_processed()  # what was refused while the group rebalanced
+            self.group.resume()  # a reset comes after the records that were handed over before it
             self._commit_in_time()
         self._commit_processed()
         self.lines.add("stopping")

@@ -21,6 +21,7 @@ from ackproof.rundir import storage
 from ackproof.rundir.anomalies import Anomaly
 from ackproof.rundir.ledger import FinalRows, parts
 from ackproof.rundir.model import Chance
+from ackproof.rundir.outcome import ReadPhase
 from ackproof.rundir.partition import TopicPartition
 from ackproof.rundir.shares import SHARES, ShareGroupEnd, SharesFile
 
@@ -63,12 +64,16 @@ def check_share_groups(facts: Facts) -> Iterator[Opinion]:
 
 
 def _there(facts: Facts, group: str) -> list[tuple[TopicPartition, np.ndarray]]:
-    """Return the offsets of intact records of the group's input in the final read. Raises OSError, ArrowException."""
+    """Return the offsets of intact records of the group's input in the final read. Raises OSError, ArrowException.
+
+    Members run at read_committed, so records of aborted transactions are nobody's."""
     experiment, rows = facts.case.experiment, FinalRows(facts.run)
+    transactional = experiment.workload.producers.transaction_size is not None
+    phase = ReadPhase.FINAL_COMMITTED if transactional else ReadPhase.FINAL
     found = []
     for topic in experiment.input_of(group):
         for number in range(experiment.topics[topic].partitions):
-            table = rows.read_partition(TopicPartition(topic, number))
+            table = rows.read_partition(TopicPartition(topic, number), phase)
             intact = table["intact"].to_numpy() & (table["producer"].to_numpy() >= 0)
             found.append((TopicPartition(topic, number), np.unique(table["offset"].to_numpy()[intact])))
     return found

@@ -1,0 +1,62 @@
+"""When a consumer group has caught up: nothing is left that its members could commit."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from ackproof.clients.group_progress import GroupProgress
+from ackproof.cluster.queries import PartitionEnds
+from ackproof.experiment.group import GroupSpec
+from ackproof.rundir.partition import TopicPartition
+
+PLACE = TopicPartition("orders", 0)
+
+
+def is_behind(
+    committed: int | None, begin: int, end: int, group: dict[str, Any], quiet_s: float = 60.0
+) -> bool:
+    """Return True if the group is behind in a log from `begin` to `end`. `quiet_s`: time since its last commit."""
+    ends = {PLACE: PartitionEnds(1, 0, begin, end, end, end)}
+    cluster: Any = SimpleNamespace(partition_ends=lambda topics: ends)
+    spec: Any = SimpleNamespace(
+        topics={"orders": SimpleNamespace(partitions=1)},
+        input_of=lambda name: ("orders",),
+        workload=SimpleNamespace(
+            groups={"billing": GroupSpec(**group)}, producers=SimpleNamespace(transaction_size=None)
+        ),
+    )
+    progress = GroupProgress(cluster, spec, "billing", {})
+    progress.moved_s -= quiet_s
+    progress.offsets = {} if committed is None else {PLACE: committed}
+    return bool(progress._behind())
+
+
+@pytest.mark.parametrize(
+    ("committed", "begin", "group", "expected"),
+    [
+        (100, 0, {}, False),
+        (40, 0, {}, True),
+        (None, 0, {}, True),
+        (None, 0, {"start": "latest"}, False),
+        (40, 60, {}, True),
+        (40, 100, {}, False),
+        (None, 100, {}, False),
+        (40, 60, {"reset": "latest"}, False),
+        (60, 60, {"reset": "latest"}, True),
+        (None, 60, {"reset": "latest"}, True),
+    ],
+)
+def test_retention_leaves_nothing_to_commit(
+    committed: int | None, begin: int, group: dict[str, Any], expected: bool
+) -> None:
+    """What retention has deleted, and what a reset to the end passes over, nobody can commit past."""
+    assert is_behind(committed, begin, 100, group) is expected
+
+
+def test_a_group_that_goes_on_is_given_time_for_its_reset() -> None:
+    """A member may still have records of its last fetch, and learns by the next one that the log begins later."""
+    assert is_behind(40, 60, 100, {"reset": "latest"}, quiet_s=1.0)
+    assert is_behind(40, 100, 100, {}, quiet_s=1.0)
