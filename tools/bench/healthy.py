@@ -190,12 +190,10 @@ def files_of(numbers: Sequence[int], folder: Path, *, groups: bool) -> Iterator[
         yield file
 
 
-def run_batch(numbers: Sequence[int], backend: str, own: Path, *, groups: bool = False) -> BatchFile:
+def run_files(files: Sequence[Path], out: Path, *options: str) -> BatchFile:
     """Run these as one batch by the command."""
-    files = list(files_of(numbers, own / "files", groups=groups))
-    seed = str(numbers[0])
     done = subprocess.run(
-        [ACKPROOF, "run", *files, "--out", own / "runs", "--seed", seed, "--backend", backend, "--json"],
+        [ACKPROOF, "run", *files, "--out", out, *options, "--json"],
         capture_output=True,
         text=True,
         check=False,
@@ -204,7 +202,7 @@ def run_batch(numbers: Sequence[int], backend: str, own: Path, *, groups: bool =
     try:
         return BatchFile.model_validate_json(done.stdout)
     except ValueError:
-        raise SystemExit(f"batch {seed} left no batch.json:\n{done.stderr}") from None
+        raise SystemExit(f"no batch.json in {out}:\n{done.stderr}") from None
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -228,7 +226,8 @@ def main(arguments: Sequence[str]) -> int:
         if backend == "both":
             backend = "docker" if first // given.batch % 3 == 2 else "process"
         own = given.out / f"{first:03d}-{time.strftime('%H%M%S')}"
-        batch = run_batch(numbers, backend, own, groups=given.groups)
+        files = list(files_of(numbers, own / "files", groups=given.groups))
+        batch = run_files(files, own / "runs", "--seed", str(first), "--backend", backend)
         for number, case in zip(numbers, batch.cases, strict=True):
             kind = kind_of(number, groups=given.groups)
             tally.add(kind, case)
