@@ -21,8 +21,7 @@ from ackproof.experiment.exposure import Draw
 from ackproof.experiment.fault import Complaints
 from ackproof.experiment.problems import Data
 from ackproof.faults.clients.client import ClientFault, ClientInjection, has_ended
-from ackproof.faults.context import FaultContext
-from ackproof.faults.injection import Aim, injects
+from ackproof.faults.injection import injects
 
 if TYPE_CHECKING:
     from ackproof.clients.groups import Groups
@@ -107,9 +106,9 @@ class _Pace:
 class _SlowMemberInjection(ClientInjection[SlowMember]):
     """Tell members how long to take for a record, and again how long before."""
 
-    def __init__(self, fault: SlowMember, aim: Aim, context: FaultContext) -> None:
-        super().__init__(fault, aim, context)
-        self._still_s = OF_TIME * fault.record_time
+    @property
+    def _still_s(self) -> float:
+        return OF_TIME * self.fault.record_time
 
     def _watch(self, client: ClientProcess) -> _Pace:
         """Return the pace of a member once it processes records at its usual pace, or has ended."""
