@@ -44,7 +44,7 @@ SCRIPTS: Final = (
 
 def page(batch: BatchView, facts: Sequence[CaseFacts]) -> str:
     """Return the report of a batch as one self-contained HTML page. Raises `BadInput` for a broken `pairs.json`."""
-    cases = case_pages(batch, facts)
+    cases = case_pages(facts)
     not_judged = [text for fact in facts if fact.case.judged for text in fact.case.judged.not_judged]
     return render(
         "report.html.j2",

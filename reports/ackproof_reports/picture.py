@@ -224,7 +224,7 @@ def chart_data(
     end = _end(course, series, strips)
     data: dict[str, JsonValue] = {
         "full": [0, _s(end)],
-        "home": _home(course, series, strips, end, until_ns),
+        "home": _home(course, series, end, until_ns),
         "start": _s(series.start_ns) if series else 0,
         "width": _s(series.width_ns) if series else 0.1,
         "total": _track(series.total) if series and series.bins else None,
@@ -248,9 +248,7 @@ def _end(course: Course, series: Series | None, strips: Mapping[TopicPartition, 
     return max(ends)
 
 
-def _home(
-    course: Course, series: Series | None, strips: Mapping[TopicPartition, Strip], end: int, until_ns: int
-) -> list[JsonValue]:
+def _home(course: Course, series: Series | None, end: int, until_ns: int) -> list[JsonValue]:
     """Return the time span that the chart shows at first: load and faults, without start-up and final read."""
     starts, ends = [], [until_ns] if until_ns else []
     if series and series.bins:

@@ -164,7 +164,7 @@ class CasePage:
     files: tuple[RunFile, ...]
 
 
-def case_pages(batch: BatchView, facts: Sequence[CaseFacts]) -> list[CasePage]:
+def case_pages(facts: Sequence[CaseFacts]) -> list[CasePage]:
     """Return the section of every case, in order. One of them is unfolded at first.
 
     It is that of the first FAIL; without a FAIL, of the first case with lost records, one with known offsets before

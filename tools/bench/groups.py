@@ -9,9 +9,7 @@ alternate within a repeat. Prints medians over the repeats, as rows of docs/deli
 from __future__ import annotations
 
 import argparse
-import os
 import statistics
-import subprocess
 import sys
 import time
 from collections import defaultdict
@@ -19,12 +17,11 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow.dataset as ds
+from healthy import run_files
 
-from ackproof.rundir.batch import BatchFile
 from ackproof.rundir.groups import ProcessingState
 from ackproof.rundir.layout import CaseDir
 
-ACKPROOF = Path(sys.executable).with_name("ackproof")
 MODES = {
     "before": "commit: before",
     "after": "commit: after",
@@ -82,15 +79,7 @@ def main() -> int:
                     encoding="utf-8",
                 )
             own = given.out / f"{repeat}-{load}-{time.strftime('%H%M%S')}"
-            done = subprocess.run(
-                [ACKPROOF, "run", *files, "--out", own, "--json"],
-                capture_output=True,
-                text=True,
-                check=False,
-                env={**os.environ, "NO_COLOR": "1"},
-            )
-            batch_file = BatchFile.model_validate_json(done.stdout)
-            for (mode, batch), case in zip(cases, batch_file.cases, strict=True):
+            for (mode, batch), case in zip(cases, run_files(files, own).cases, strict=True):
                 run = CaseDir(next(own.glob("2*")) / case.run)
                 found[mode, batch, load].append(measure(run, load))
                 if str(case.verdict) != "PASS":

@@ -21,7 +21,7 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -131,12 +131,6 @@ def groups_experiment(number: int) -> str:
     )
 
 
-def kind_of(number: int, *, groups: bool) -> str:
-    """What is done in this run."""
-    kinds = GROUP_KINDS if groups else KINDS
-    return kinds[number % len(kinds)]
-
-
 def findings(kind: str, case: BatchCase) -> dict[str, int]:
     """What was found in a run that should not have been."""
     if kind in DELETES:
@@ -181,21 +175,19 @@ def experiment(number: int) -> str:
     )
 
 
-def files_of(numbers: Sequence[int], folder: Path, *, groups: bool) -> Iterator[Path]:
-    """One experiment file for each."""
+def files_of(numbers: Sequence[int], folder: Path, make: Callable[[int], str]) -> Iterator[Path]:
+    """One experiment file for each, with the text that `make` returns."""
     folder.mkdir(parents=True, exist_ok=True)
     for number in numbers:
         file = folder / f"{number:03d}.yaml"
-        file.write_text((groups_experiment if groups else experiment)(number), encoding="utf-8")
+        file.write_text(make(number), encoding="utf-8")
         yield file
 
 
-def run_batch(numbers: Sequence[int], backend: str, own: Path, *, groups: bool = False) -> BatchFile:
+def run_files(files: Sequence[Path], out: Path, *options: str) -> BatchFile:
     """Run these as one batch by the command."""
-    files = list(files_of(numbers, own / "files", groups=groups))
-    seed = str(numbers[0])
     done = subprocess.run(
-        [ACKPROOF, "run", *files, "--out", own / "runs", "--seed", seed, "--backend", backend, "--json"],
+        [ACKPROOF, "run", *files, "--out", out, *options, "--json"],
         capture_output=True,
         text=True,
         check=False,
@@ -204,7 +196,7 @@ def run_batch(numbers: Sequence[int], backend: str, own: Path, *, groups: bool =
     try:
         return BatchFile.model_validate_json(done.stdout)
     except ValueError:
-        raise SystemExit(f"batch {seed} left no batch.json:\n{done.stderr}") from None
+        raise SystemExit(f"no batch.json in {out}:\n{done.stderr}") from None
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -217,10 +209,11 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--out", type=Path, default=Path("runs/healthy"))
     given = parser.parse_args(arguments)
     given.out.mkdir(parents=True, exist_ok=True)
+    kinds, make = (GROUP_KINDS, groups_experiment) if given.groups else (KINDS, experiment)
     tally, began, figures = Tally(), time.monotonic(), given.out / "figures.jsonl"
     if figures.exists():
         for number, line in enumerate(figures.read_text(encoding="utf-8").splitlines()):
-            tally.add(kind_of(number, groups=given.groups), BatchCase.model_validate_json(line))
+            tally.add(kinds[number % len(kinds)], BatchCase.model_validate_json(line))
     done = tally.verdicts.total()
     for first in range(done, min(given.runs, done + given.at_most), given.batch):
         numbers = range(first, min(first + given.batch, given.runs))
@@ -228,9 +221,10 @@ def main(arguments: Sequence[str]) -> int:
         if backend == "both":
             backend = "docker" if first // given.batch % 3 == 2 else "process"
         own = given.out / f"{first:03d}-{time.strftime('%H%M%S')}"
-        batch = run_batch(numbers, backend, own, groups=given.groups)
+        files = list(files_of(numbers, own / "files", make))
+        batch = run_files(files, own / "runs", "--seed", str(first), "--backend", backend)
         for number, case in zip(numbers, batch.cases, strict=True):
-            kind = kind_of(number, groups=given.groups)
+            kind = kinds[number % len(kinds)]
             tally.add(kind, case)
             with figures.open("a", encoding="utf-8") as file:
                 file.write(case.model_dump_json() + "\n")

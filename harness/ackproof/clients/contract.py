@@ -21,7 +21,6 @@ from ackproof.rundir.parts import SHARE, ClientLibrary
 
 if TYPE_CHECKING:
     from ackproof.experiment.group import GroupSpec
-    from ackproof.experiment.settings import Scope
     from ackproof.experiment.spec import ProducerSpec
 
 ConfigValue: TypeAlias = str | int | float | bool
@@ -160,12 +159,12 @@ def client_adapter(library: str) -> ClientAdapter:
     return cast(ClientAdapter, import_module(f"ackproof.clients.{library}.adapter"))
 
 
-def allowed_settings(scope: Scope, extra: Mapping[str, str]) -> Mapping[str, str]:
+def allowed_settings(kind: Literal["producer", "consumer"], extra: Mapping[str, str]) -> Mapping[str, str]:
     """Return the settings `extra` of an experiment. Raises `BadInput` for one that only the harness may set."""
-    from ackproof.experiment.settings import refusal
+    from ackproof.experiment.settings import Scope, refusal
 
-    if refused := [why for name in extra if (why := refusal(scope, name)) is not None]:
-        raise BadInput(f"workload.{scope}s.config: {'; '.join(refused)}")
+    if refused := [why for name in extra if (why := refusal(Scope(kind), name)) is not None]:
+        raise BadInput(f"workload.{kind}s.config: {'; '.join(refused)}")
     return extra
 
 

@@ -390,11 +390,6 @@ class Groups(Instances):
             client=one.id,
             group=settings.group,
             member=settings.member,
-            pid=one.child.pid,
-            started_ns=one.started_ns,
-            status=one.end(),
-            asked=one.asked,
-            killed=one.killed,
             instance=settings.instance,
-            last_words=one.last_words,
+            **one.outcome(),
         )

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from ackproof.base.errors import BadInput, WaitTimeout
 from ackproof.base.processes import (
@@ -83,6 +84,17 @@ class Instance:
         """End of its standard error."""
         output = self.folder / "output.log"
         return output.read_text(errors="replace")[-LAST_WORDS:].strip() if output.exists() else ""
+
+    def outcome(self) -> dict[str, Any]:
+        """End it, and return the fields that `rundir.service.InstanceEnd` and `rundir.groups.MemberEnd` share."""
+        return {
+            "pid": self.child.pid,
+            "started_ns": self.started_ns,
+            "status": self.end(),
+            "asked": self.asked,
+            "killed": self.killed,
+            "last_words": self.last_words,
+        }
 
 
 class Instances:

@@ -21,8 +21,7 @@ from ackproof.experiment.exposure import LAG, NOTHING, Draw, Exposure, Incidents
 from ackproof.experiment.fault import WHERE_IT_RUNS, NodeFault
 from ackproof.experiment.kafka import numbers
 from ackproof.experiment.problems import Data
-from ackproof.faults.context import FaultContext
-from ackproof.faults.injection import Aim, injects
+from ackproof.faults.injection import injects
 from ackproof.faults.processes import ProcessInjection
 
 _STAMPS_AHEAD_S: Final = 3600.0
@@ -88,9 +87,7 @@ class ClockJump(NodeFault):
 class ClockJumpInjection(ProcessInjection[ClockJump]):
     """Change the file from which the node reads the offset of its wall clock. Healing changes it back."""
 
-    def __init__(self, fault: ClockJump, aim: Aim, context: FaultContext) -> None:
-        super().__init__(fault, aim, context)
-        self._true: dict[int, ClockReading] = {}
+    _true: Mapping[int, ClockReading] = {}
 
     def inject(self) -> str:
         self._require_breakable()

@@ -7,18 +7,19 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
 from threading import Event as Flag
-from typing import Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 from ackproof.base.processes import ClientProcess, RunTag
 from ackproof.base.wait import wait_until
 from ackproof.cluster.protocol import Cluster
 from ackproof.experiment.case import Case
 from ackproof.experiment.fault import Grip
-from ackproof.experiment.group import GroupProtocol
 from ackproof.rundir.partition import TopicPartition
 from ackproof.rundir.timeline import Timeline
+
+if TYPE_CHECKING:  # a fault is read without any client library
+    from ackproof.clients.groups import Groups
 
 FREE_WITHIN_S: Final = 3600.0
 """Seconds to wait for other faults: longer than any of them takes to heal."""
@@ -53,28 +54,6 @@ class Processes(Protocol):
 
     def at_work(self, client_id: str) -> bool:
         """Return True if it has sent or read something, or is closing already."""
-
-
-class Members(Processes, Protocol):
-    """Members of consumer groups."""
-
-    def group_of(self, client_id: str) -> str:
-        """Return the group of a member."""
-
-    def start_member(self, group: str) -> str:
-        """Start one more member of a group. Return its id. Raises KeyError for an unknown group."""
-
-    def stop_member(self, client_id: str) -> None:
-        """Ask a member to leave its group and to end. Returns at once."""
-
-    def tell(self, client_id: str, line: str) -> None:
-        """Write a line to a member's standard input. Raises OSError if it has ended."""
-
-    def use_protocol(self, group: str, protocol: GroupProtocol) -> None:
-        """Let members of a group that start from now on use this rebalance protocol, with its default assignor."""
-
-    def output(self, client_id: str) -> Path:
-        """Return the file to which a member prints its events."""
 
 
 class Clients(Processes, Protocol):
@@ -225,5 +204,5 @@ class FaultContext:
     """Marks of the processes that a fault starts; it also names the folder for their output. None: commands fail."""
     timeline: Timeline | None = None
     """Timeline for the progress of a fault of several steps. None: scripts fail."""
-    groups: Members | None = None
+    groups: Groups | None = None
     """Members of consumer groups; None if there are none."""

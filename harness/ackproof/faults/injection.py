@@ -5,16 +5,19 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final, Generic, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Generic, TypeAlias, TypeVar
 
 from ackproof.base.errors import FaultNotConfirmed, WaitTimeout
 from ackproof.base.wait import wait_until
 from ackproof.cluster.protocol import Node
 from ackproof.experiment.fault import FaultSpec
 from ackproof.experiment.roles import Role
-from ackproof.faults.context import FaultContext, Members
+from ackproof.faults.context import FaultContext
 from ackproof.faults.registry import import_all
 from ackproof.network.wire import WireError
+
+if TYPE_CHECKING:
+    from ackproof.clients.groups import Groups
 
 SpecT = TypeVar("SpecT", bound=FaultSpec)
 T = TypeVar("T")
@@ -89,7 +92,7 @@ class Injection(ABC, Generic[SpecT]):
         return ""
 
     @property
-    def groups(self) -> Members:
+    def groups(self) -> Groups:
         """Members of groups. Raises `FaultNotConfirmed` if the run has none."""
         if self.context.groups is None:
             raise self.not_confirmed("no consumer group of ours runs here")

@@ -124,8 +124,6 @@ def producer_config(
     Raises `BadInput` with a `transactional_id`, because a user's program writes no transactions, and for a setting
     that only the harness may set.
     """
-    from ackproof.experiment.settings import Scope
-
     if transactional_id:
         raise BadInput("workload.producers.client: a program of yours writes without transactions here")
     config: dict[str, ConfigValue] = {
@@ -144,7 +142,7 @@ def producer_config(
         "request.timeout.ms": None if spec.request_timeout is None else round(spec.request_timeout * 1000),
     }
     config |= {name: value for name, value in given.items() if value is not None}
-    return {**config, **allowed_settings(Scope.PRODUCER, spec.config)}
+    return {**config, **allowed_settings("producer", spec.config)}
 
 
 def reader_config(
@@ -163,8 +161,6 @@ def reader_config(
     uses; '': its own. Raises `BadInput` for a `final` reader, which is librdkafka's, and for a setting that only the
     harness may set.
     """
-    from ackproof.experiment.settings import Scope
-
     if final:
         raise BadInput("the final read is always by librdkafka")
     config: dict[str, ConfigValue] = {
@@ -173,7 +169,7 @@ def reader_config(
         "group.id": f"ackproof-{group or client}",
         "isolation.level": isolation,
     }
-    return {**config, **allowed_settings(Scope.CONSUMER, extra)}
+    return {**config, **allowed_settings("consumer", extra)}
 
 
 def member_config(

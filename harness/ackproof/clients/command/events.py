@@ -9,20 +9,21 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import Container, Iterator
+from collections.abc import Callable, Container, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
+from functools import partial
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeAlias
 
 from ackproof.clients.command.fields import (
     Fields,
     Position,
     WrongField,
     excerpt,
-    read_group,
+    read_identity,
     read_number,
-    read_pair,
+    read_origin,
     read_place,
     read_places,
     read_positions,
@@ -157,6 +158,61 @@ class ProgramEvent:
     acks: str = ""
 
 
+_Readers: TypeAlias = Mapping[str, Callable[[Fields], Any]]
+"""Functions that read the fields of an event, by the name that a `ProgramEvent` has for each."""
+
+
+def _number(name: str, default: int | None = None) -> Callable[[Fields], int]:
+    return partial(read_number, name=name, default=default)
+
+
+def _text(name: str, default: str | None = None) -> Callable[[Fields], str]:
+    return partial(read_text, name=name, default=default)
+
+
+def _result_offset(data: Fields) -> int:
+    """Return the offset of a result, which a failed one need not have."""
+    return read_number(data, "o", -1 if read_text(data, "x", "") else None)
+
+
+_MEMBER: Final[_Readers] = {"member": _text("m", ""), "generation": _number("g", -1)}
+_RECORD: Final[_Readers] = {"place": read_place, "offset": _number("o")}
+_ASSIGNMENT: Final[_Readers] = {"places": read_places, **_MEMBER}
+_ANSWER: Final[_Readers] = {"error": _text("x", ""), "number": _number("n"), **_MEMBER}
+_FIELDS: Final[Mapping[EventName, _Readers]] = {
+    EventName.STARTED: {"client": _text("client"), "acks": _text("acks", "")},
+    EventName.ASSIGNED: _ASSIGNMENT,
+    EventName.REVOKED: _ASSIGNMENT,
+    EventName.LOST: _ASSIGNMENT,
+    EventName.POSITION: {"positions": read_positions, **_MEMBER},
+    EventName.RESET: {
+        "error": _text("why", ""),
+        "offset": _number("to"),
+        "place": read_place,
+        "origin_offset": _number("from"),
+        **_MEMBER,
+    },
+    EventName.DELIVERED: {
+        **_RECORD,
+        "value": _text("v", ""),
+        "timestamp_ms": _number("ts", -1),
+        "epoch": _number("epoch", -1),
+        "generation": _number("g", -1),
+        "batch": _number("batch", -1),
+        "identity": read_identity,
+    },
+    EventName.PROCESSED: _RECORD,
+    EventName.ATTEMPT: {"origin": read_origin, "number": _number("n"), "place": read_place},
+    EventName.RESULT: {"error": _text("x", ""), "offset": _result_offset, "number": _number("n")},
+    EventName.COMMIT: {"positions": read_positions, "number": _number("n"), **_MEMBER},
+    EventName.COMMITTED: _ANSWER,
+    EventName.BEGIN: _ANSWER,
+    EventName.ENDED: _ANSWER,
+    EventName.STOPPING: {},
+    EventName.CLOSED: {},
+}
+
+
 def _parse_event(line: int, raw: bytes) -> ProgramEvent | None:
     """Return the event of one line; None for an event that the contract does not have.
 
@@ -169,73 +225,10 @@ def _parse_event(line: int, raw: bytes) -> ProgramEvent | None:
     if not isinstance(data, dict) or not isinstance(data.get("e"), str):
         raise ValueError(f"no JSON object with an event e: {excerpt(raw)}")
     t_ns = read_number(data, "t")
-    if data["e"] not in _NAMES:
+    if data["e"] not in _FIELDS:
         return None
-    return _read(ProgramEvent(line, EventName(data["e"]), t_ns), data)
-
-
-_NAMES: Final = frozenset(EventName)
-
-
-def _read(event: ProgramEvent, data: Fields) -> ProgramEvent:
-    line, name, t_ns = event.line, event.name, event.t_ns
-    match name:
-        case EventName.STARTED:
-            return ProgramEvent(
-                line, name, t_ns, client=read_text(data, "client"), acks=read_text(data, "acks", "")
-            )
-        case EventName.ASSIGNED | EventName.REVOKED | EventName.LOST:
-            return ProgramEvent(line, name, t_ns, places=tuple(read_places(data, "ps")), **read_group(data))
-        case EventName.POSITION:
-            positions = tuple(read_positions(data, "os", data.get("os")))
-            return ProgramEvent(line, name, t_ns, positions=positions, **read_group(data))
-        case EventName.RESET:
-            why, to = read_text(data, "why", ""), read_number(data, "to")
-            return ProgramEvent(
-                *(line, name, t_ns),
-                place=read_place(data),
-                origin_offset=read_number(data, "from"),
-                offset=to,
-                error=why,
-                **read_group(data),
-            )
-        case EventName.DELIVERED:
-            return ProgramEvent(
-                *(line, name, t_ns),
-                place=read_place(data),
-                offset=read_number(data, "o"),
-                value=read_text(data, "v", ""),
-                timestamp_ms=read_number(data, "ts", -1),
-                epoch=read_number(data, "epoch", -1),
-                generation=read_number(data, "g", -1),
-                batch=read_number(data, "batch", -1),
-                identity=read_pair(data, "id"),
-            )
-        case EventName.PROCESSED:
-            return ProgramEvent(line, name, t_ns, place=read_place(data), offset=read_number(data, "o"))
-        case EventName.ATTEMPT:
-            origin = (
-                next(read_positions(data, "of", [data["of"]]), None) if data.get("of") is not None else None
-            )
-            return ProgramEvent(
-                line, name, t_ns, number=read_number(data, "n"), place=read_place(data), origin=origin
-            )
-        case EventName.RESULT:
-            error = read_text(data, "x", "")
-            offset = read_number(data, "o", -1) if error else read_number(data, "o")
-            return ProgramEvent(line, name, t_ns, number=read_number(data, "n"), offset=offset, error=error)
-        case EventName.COMMIT:
-            positions = tuple(read_positions(data, "os", data.get("os")))
-            return ProgramEvent(
-                line, name, t_ns, number=read_number(data, "n"), positions=positions, **read_group(data)
-            )
-        case EventName.COMMITTED | EventName.BEGIN | EventName.ENDED:
-            error = read_text(data, "x", "")
-            return ProgramEvent(
-                line, name, t_ns, number=read_number(data, "n"), error=error, **read_group(data)
-            )
-        case EventName.STOPPING | EventName.CLOSED:
-            return event
+    name = EventName(data["e"])
+    return ProgramEvent(line, name, t_ns, **{field: read(data) for field, read in _FIELDS[name].items()})
 
 
 @dataclass

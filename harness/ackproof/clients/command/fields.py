@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
-from typing import Final, TypeAlias, TypedDict
+from typing import Final, TypeAlias
 
 from ackproof.rundir.partition import TopicPartition
 
@@ -15,18 +15,6 @@ Position: TypeAlias = tuple[TopicPartition, int]
 
 class WrongField(ValueError):
     """A field of a line is missing or has another type. The text says which."""
-
-
-class OfGroup(TypedDict):
-    """Fields of events of a group's member."""
-
-    member: str
-    generation: int
-
-
-def read_group(data: Fields) -> OfGroup:
-    """Return member id and generation, if the event has them."""
-    return {"member": read_text(data, "m", ""), "generation": read_number(data, "g", -1)}
 
 
 def excerpt(raw: bytes) -> str:
@@ -64,23 +52,32 @@ def read_place(data: Fields) -> TopicPartition:
     return TopicPartition(read_text(data, "topic"), read_number(data, "p"))
 
 
-def read_places(data: Fields, name: str) -> Iterator[TopicPartition]:
-    """Yield the partitions of a list."""
-    for topic, partition in _rows(data.get(name), name, (str, int), "[topic, partition]"):
-        yield TopicPartition(str(topic), int(str(partition)))
+def read_places(data: Fields) -> tuple[TopicPartition, ...]:
+    """Return the partitions of an assignment."""
+    rows = _rows(data.get("ps"), "ps", (str, int), "[topic, partition]")
+    return tuple(TopicPartition(str(topic), int(str(partition))) for topic, partition in rows)
 
 
-def read_positions(data: Fields, name: str, rows: object) -> Iterator[Position]:
-    """Yield each partition of the list `rows` with its offset."""
+def read_positions(data: Fields) -> tuple[Position, ...]:
+    """Return partitions, each with its offset."""
+    return tuple(_positions(data.get("os"), "os"))
+
+
+def read_origin(data: Fields) -> Position | None:
+    """Return partition and offset of an input record; None if they are missing."""
+    return None if data.get("of") is None else next(_positions([data["of"]], "of"))
+
+
+def _positions(rows: object, name: str) -> Iterator[Position]:
     for topic, partition, offset in _rows(rows, name, (str, int, int), "[topic, partition, offset]"):
         yield TopicPartition(str(topic), int(str(partition))), int(str(offset))
 
 
-def read_pair(data: Fields, name: str) -> tuple[int, int]:
-    """Return producer and seq; (-1, -1) if they are missing."""
-    if data.get(name) is None:
+def read_identity(data: Fields) -> tuple[int, int]:
+    """Return producer and seq of a record; (-1, -1) if they are missing."""
+    if data.get("id") is None:
         return -1, -1
-    ((first, second),) = _rows([data[name]], name, (int, int), "[producer, seq]")
+    ((first, second),) = _rows([data["id"]], "id", (int, int), "[producer, seq]")
     return int(str(first)), int(str(second))
 
 

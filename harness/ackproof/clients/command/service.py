@@ -97,18 +97,7 @@ class Service(Instances):
     def stop(self) -> tuple[InstanceEnd, ...]:
         """Stop all instances, with SIGKILL after 15 s. Return how each ended, in the order of `instances`."""
         self.stop_all(_STOP_S)
-        return tuple(
-            InstanceEnd(
-                id=one.id,
-                pid=one.child.pid,
-                started_ns=one.started_ns,
-                status=one.end(),
-                asked=one.asked,
-                killed=one.killed,
-                last_words=one.last_words,
-            )
-            for one in self.instances
-        )
+        return tuple(InstanceEnd(id=one.id, **one.outcome()) for one in self.instances)
 
     def finish(self, cluster: Cluster, timeline: Timeline, run_id: str) -> None:
         """Let the service catch up, stop it, read its output back, and write the files of `rundir.service`. An output

@@ -195,8 +195,6 @@ def producer_config(
 
     Raises `BadInput` if the experiment gives a setting that only the harness may set.
     """
-    from ackproof.experiment.settings import Scope
-
     linger_ms, delivery_ms = round(spec.linger * 1000), max(1, round(spec.delivery_timeout * 1000))
     config: dict[str, ConfigValue] = {
         **_connection(bootstrap, client),
@@ -228,7 +226,7 @@ def producer_config(
         config["max.in.flight.requests.per.connection"] = spec.in_flight
     if spec.batch_size is not None:
         config["batch.size"] = spec.batch_size
-    return {**config, **allowed_settings(Scope.PRODUCER, spec.config)}
+    return {**config, **allowed_settings("producer", spec.config)}
 
 
 def reader_config(
@@ -246,8 +244,6 @@ def reader_config(
     commits for; '': its own. Raises `BadInput` for a setting that only the harness may set, and for a `final` reader:
     that is librdkafka's.
     """
-    from ackproof.experiment.settings import Scope
-
     if final:
         raise BadInput("the final read is always by librdkafka")
     config: dict[str, ConfigValue] = {
@@ -259,7 +255,7 @@ def reader_config(
         "fetch.max.wait.ms": 100,
         "max.poll.records": 1000,
     }
-    return {**config, **allowed_settings(Scope.CONSUMER, extra)}
+    return {**config, **allowed_settings("consumer", extra)}
 
 
 def member_config(
@@ -270,8 +266,6 @@ def member_config(
 
     Raises `BadInput` for a setting that only the harness may set.
     """
-    from ackproof.experiment.settings import Scope
-
     config: dict[str, ConfigValue] = {
         **_connection(bootstrap, client),
         "group.id": group,
@@ -295,7 +289,7 @@ def member_config(
         )
     if instance:
         config["group.instance.id"] = instance
-    return {**config, **allowed_settings(Scope.CONSUMER, spec.config)}
+    return {**config, **allowed_settings("consumer", spec.config)}
 
 
 def share_config(spec: ShareGroupSpec, bootstrap: str, client: str, group: str) -> dict[str, ConfigValue]:
@@ -303,8 +297,6 @@ def share_config(spec: ShareGroupSpec, bootstrap: str, client: str, group: str) 
 
     Raises `BadInput` for a setting that only the harness may set.
     """
-    from ackproof.experiment.settings import Scope
-
     config: dict[str, ConfigValue] = {
         **_connection(bootstrap, client),
         "group.id": group,
@@ -316,7 +308,7 @@ def share_config(spec: ShareGroupSpec, bootstrap: str, client: str, group: str) 
         # bounds the age of a fetch, from which the ledger's acquired_ns follows
         "request.timeout.ms": max(1, min(5000, round(spec.lock * 500))),
     }
-    return {**config, **allowed_settings(Scope.CONSUMER, spec.config)}
+    return {**config, **allowed_settings("consumer", spec.config)}
 
 
 def output_config(bootstrap: str, client: str, transactional_id: str = "") -> dict[str, ConfigValue]:

@@ -89,8 +89,6 @@ def producer_config(
 
     Raises `BadInput` if the experiment gives a setting that only the harness may set.
     """
-    from ackproof.experiment.settings import Scope
-
     timeout_ms = _milliseconds(spec.delivery_timeout)
     config: dict[str, ConfigValue] = {
         **_FAIL_OVER,
@@ -122,7 +120,7 @@ def producer_config(
         config["batch.size"] = spec.batch_size
     if spec.request_timeout is not None:
         config["request.timeout.ms"] = _milliseconds(spec.request_timeout)
-    return {**config, **allowed_settings(Scope.PRODUCER, spec.config)}
+    return {**config, **allowed_settings("producer", spec.config)}
 
 
 def reader_config(
@@ -140,8 +138,6 @@ def reader_config(
     of the client whose group it commits for; '': its own. Raises `BadInput` if the experiment gives a setting that only
     the harness may set.
     """
-    from ackproof.experiment.settings import Scope
-
     config: dict[str, ConfigValue] = {
         **_FAIL_OVER,
         "bootstrap.servers": bootstrap,
@@ -155,7 +151,7 @@ def reader_config(
         "isolation.level": isolation,
         **_CONSUMES,
     }
-    return {**config, **allowed_settings(Scope.CONSUMER, extra)}
+    return {**config, **allowed_settings("consumer", extra)}
 
 
 def member_config(
@@ -166,8 +162,6 @@ def member_config(
 
     Raises `BadInput` if the experiment gives a setting that only the harness may set.
     """
-    from ackproof.experiment.settings import Scope
-
     auto = spec.commit == "auto"
     config: dict[str, ConfigValue] = {
         **_FAIL_OVER,
@@ -190,7 +184,7 @@ def member_config(
         config["partition.assignment.strategy"] = spec.resolved_assignor
     if instance:
         config["group.instance.id"] = instance
-    return {**config, **allowed_settings(Scope.CONSUMER, spec.config)}
+    return {**config, **allowed_settings("consumer", spec.config)}
 
 
 def output_config(bootstrap: str, client: str, transactional_id: str = "") -> dict[str, ConfigValue]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Sequence
 from contextlib import suppress
 from typing import Annotated, Literal
 
@@ -16,9 +17,8 @@ from ackproof.experiment.experiment import ExperimentSpec
 from ackproof.experiment.fault import Complaints, FaultSpec
 from ackproof.experiment.group import GroupProtocol
 from ackproof.experiment.kafka import numbers
-from ackproof.faults.context import FaultContext
 from ackproof.faults.groups.views import CONSUMER_SINCE, GroupFault, GroupInjection, whole_or
-from ackproof.faults.injection import Aim, injects
+from ackproof.faults.injection import injects
 
 
 class JoinGroup(GroupFault):
@@ -142,9 +142,8 @@ class _LeaveInjection(GroupInjection[LeaveGroup]):
 class _RollingInjection(GroupInjection[BounceMembers]):
     """Replace members one by one. The first one is the injection; the others are part of the healing."""
 
-    def __init__(self, fault: BounceMembers, aim: Aim, context: FaultContext) -> None:
-        super().__init__(fault, aim, context)
-        self._order: list[str] = []
+    _order: Sequence[str] = ()
+    """Members in the order of their replacement."""
 
     def inject(self) -> str:
         self._order = list(self.running_or_fail())

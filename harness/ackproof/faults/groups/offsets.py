@@ -18,9 +18,8 @@ from ackproof.experiment.experiment import ExperimentSpec
 from ackproof.experiment.exposure import Draw
 from ackproof.experiment.fault import Complaints
 from ackproof.experiment.problems import Data
-from ackproof.faults.context import FaultContext
 from ackproof.faults.groups.views import GroupFault, GroupInjection, whole_or
-from ackproof.faults.injection import SEEN_WITHIN_S, Aim, injects
+from ackproof.faults.injection import SEEN_WITHIN_S, injects
 from ackproof.network.wire import Refused, WireError
 from ackproof.rundir.partition import TopicPartition
 from ackproof.rundir.timeline import OffsetsReset
@@ -71,9 +70,8 @@ class ResetOffsets(GroupFault):
 class _ResetInjection(GroupInjection[ResetOffsets]):
     """Stop members if asked, commit, and start members."""
 
-    def __init__(self, fault: ResetOffsets, aim: Aim, context: FaultContext) -> None:
-        super().__init__(fault, aim, context)
-        self._offsets: dict[TopicPartition, int] = {}
+    _offsets: Mapping[TopicPartition, int] = {}
+    """Offsets to commit."""
 
     def inject(self) -> str:
         timeline = self.context.timeline

@@ -10,7 +10,7 @@ import time
 from collections import deque
 from collections.abc import Mapping
 from functools import partial
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from pydantic import Field
 
@@ -21,8 +21,10 @@ from ackproof.experiment.exposure import Draw
 from ackproof.experiment.fault import Complaints
 from ackproof.experiment.problems import Data
 from ackproof.faults.clients.client import ClientFault, ClientInjection, has_ended
-from ackproof.faults.context import FaultContext, Members
-from ackproof.faults.injection import Aim, injects
+from ackproof.faults.injection import injects
+
+if TYPE_CHECKING:
+    from ackproof.clients.groups import Groups
 
 OF_TIME: Final = 0.8
 """Share of the record's time in which no record may be processed."""
@@ -73,7 +75,7 @@ class SlowMember(ClientFault):
 class _Pace:
     """Times at which lines of processed records came to a file, as they were seen. Whole lines are not awaited."""
 
-    def __init__(self, groups: Members, client: ClientProcess) -> None:
+    def __init__(self, groups: Groups, client: ClientProcess) -> None:
         self.client = client
         self._path = groups.output(client.id)
         self._at = self._path.stat().st_size
@@ -104,9 +106,9 @@ class _Pace:
 class _SlowMemberInjection(ClientInjection[SlowMember]):
     """Tell members how long to take for a record, and again how long before."""
 
-    def __init__(self, fault: SlowMember, aim: Aim, context: FaultContext) -> None:
-        super().__init__(fault, aim, context)
-        self._still_s = OF_TIME * fault.record_time
+    @property
+    def _still_s(self) -> float:
+        return OF_TIME * self.fault.record_time
 
     def _watch(self, client: ClientProcess) -> _Pace:
         """Return the pace of a member once it processes records at its usual pace, or has ended."""

@@ -119,9 +119,9 @@ class ElectUnclean(PartitionOperation):
 class _ElectionInjection(PartitionOperationInjection[PartitionOperation]):
     """Elect the preferred leader, or any live replica of a leaderless partition."""
 
-    def __init__(self, fault: PartitionOperation, aim: Aim, context: FaultContext) -> None:
-        super().__init__(fault, aim, context)
-        self.election = Election.UNCLEAN if isinstance(fault, ElectUnclean) else Election.PREFERRED
+    @property
+    def election(self) -> Election:
+        return Election.UNCLEAN if isinstance(self.fault, ElectUnclean) else Election.PREFERRED
 
     def inject(self) -> str:
         self._look()
