@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence, Set
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
@@ -98,6 +98,11 @@ def excused(facts: Facts) -> Mapping[str, Mapping[Excuse, int]]:
     }
     copies = {Excuse.NEW_LEADER: _by_a_new_leader(facts)} if counts.get(Anomaly.DUPLICATE) else {}
     return {**found_again, Anomaly.DUPLICATE: copies}
+
+
+def find_places(facts: Facts, anomaly: Anomaly) -> Set[TopicPartition]:
+    """Return the partitions that have findings of a class. Raises as `count_torn_by_loss`."""
+    return _findings(facts, anomaly).keys()
 
 
 def count_torn_by_loss(facts: Facts) -> int:

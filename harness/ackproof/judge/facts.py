@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Final
 
 import pyarrow.compute as pc
 
@@ -37,6 +39,10 @@ from ackproof.rundir.removals import Removal
 from ackproof.rundir.schema import FINDINGS
 from ackproof.rundir.timeline import FaultAsked, read_timeline
 from ackproof.rundir.windows import WindowFile, read_windows
+
+_UNMARKED: Final = re.compile(
+    r"find leader endpoint for partitions Set\(([^)]*)\) while trying to send transaction markers"
+)
 
 
 @dataclass(frozen=True)
@@ -157,6 +163,16 @@ class Facts(Evidence):
         """First fault or command of the user that may have changed files of a broker; None if there is none."""
         faults = (one for one in self.case.faults if Ability.DISKS in one.ASKS or one.kind == "command")
         return next(faults, None)
+
+    @cached_property
+    def unmarked(self) -> frozenset[TopicPartition]:
+        """Partitions whose marker of a transaction a coordinator skipped according to its own log: it takes a partition
+        without a leader for one of a deleted topic (Kafka 4.3 and later, KAFKA-20734)."""
+        logs = [log.read_text("utf-8", "replace") for log in self.run.nodes.glob("*/server.log*")]
+        names = ", ".join(found for log in logs for found in _UNMARKED.findall(log)).split(", ")
+        return frozenset(
+            TopicPartition(topic, int(n)) for topic, _, n in (one.rpartition("-") for one in names) if topic
+        )
 
     @cached_property
     def disk_nodes(self) -> frozenset[int]:

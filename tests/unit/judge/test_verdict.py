@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import textwrap
 from importlib import import_module
+from pathlib import Path
 from pkgutil import iter_modules
 from typing import Any
 
@@ -117,6 +118,18 @@ def test_a_fault_of_a_disk_can_take_a_marker(
     _, torn = _torn(make_run, fault, lost=False)
     assert torn.forbidden is forbidden
     assert torn.why.startswith(why)
+
+
+def test_a_coordinator_that_says_that_it_skipped_the_marker_is_no_fault_of_a_disk(
+    make_run: MakeRun, tmp_path: Path
+) -> None:
+    log = tmp_path / "run" / "nodes" / "3" / "server.log"
+    log.parent.mkdir(parents=True)
+    said = "find leader endpoint for partitions Set(a-b-1, orders-0) while trying to send transaction markers for x"
+    log.write_text(f"INFO Couldn't {said}, these partitions are likely deleted already\n")
+    _, torn = _torn(make_run, "{power_loss: leader(orders/0), at: 1s, restart_after: 1s}", lost=False)
+    assert torn.forbidden
+    assert "skipped a marker of orders/0" in torn.why
 
 
 @pytest.mark.parametrize(

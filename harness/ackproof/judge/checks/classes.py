@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 
 from ackproof.experiment.experiment import ExpectSpec
 from ackproof.experiment.promises import Promises, Ruling, rule
-from ackproof.judge.excuses import count_torn_by_loss
+from ackproof.judge.excuses import count_torn_by_loss, find_places
 from ackproof.judge.facts import Facts
 from ackproof.judge.groups import combine, judge_class
 from ackproof.judge.liveness import judge_liveness
@@ -95,18 +95,22 @@ def judged_classes(facts: Facts) -> Iterator[ClassJudgement]:
 
 def _judge_torn(facts: Facts, one: ClassJudgement) -> ClassJudgement:
     """Judge torn transactions where the settings forbid them: those that lack only lost records are judged as `lost`,
-    and a fault of a disk can take a marker, or what the coordinator wrote of a commit."""
+    and a fault of a disk can take a marker, or what the coordinator wrote of a commit; unless the coordinator itself
+    says that it skipped the marker."""
     by_loss = count_torn_by_loss(facts)
-    why = f"{by_loss} of {one.count} lack only records that count as lost" if by_loss else ""
+    whys = [f"{by_loss} of {one.count} lack only records that count as lost"] if by_loss else []
     if by_loss == one.count:
-        return one.model_copy(update={"forbidden": False, "why": why, "predicted": ""})
+        return one.model_copy(update={"forbidden": False, "why": whys[0], "predicted": ""})
+    torn = find_places(facts, Anomaly.TORN_TRANSACTION)
+    if unmarked := sorted(torn & facts.unmarked):
+        skipped = f"a coordinator skipped a marker of {unmarked[0]}, which had no leader, says its log (KAFKA-20734)"
+        return one.model_copy(update={"why": "; ".join([one.why, *whys, skipped])})
     if (fault := facts.disk_fault) is None:
-        return one.model_copy(update={"why": f"{one.why}; {why}"}) if why else one
-    taken = (
+        return one.model_copy(update={"why": "; ".join([one.why, *whys])})
+    whys.append(
         f"fault {fault_name(fault.number)} ({fault.kind}) may have taken a marker, or the record of a commit"
     )
-    why = f"{why}; {taken}" if why else taken
-    return one.model_copy(update={"forbidden": None, "why": why, "predicted": Chance.UNKNOWN})
+    return one.model_copy(update={"forbidden": None, "why": "; ".join(whys), "predicted": Chance.UNKNOWN})
 
 
 def _judged_as(facts: Facts, anomaly: str, promises: Promises) -> str:
