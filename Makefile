@@ -69,6 +69,7 @@ doctor: setup ## say what this machine has, what it lacks, how to get it (3 seco
 
 bench: setup-dev ## audit, producer, reader and start against their references, side by side (some minutes)
 	@$(BIN)/python tools/bench/bench_audit.py
+	@$(BIN)/python tools/bench/bench_audit.py --groups
 	@$(BIN)/python tools/bench/workload.py
 	@$(BIN)/python tools/bench/start.py
 	@$(BIN)/python tools/bench/simulator.py

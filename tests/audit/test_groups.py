@@ -16,23 +16,11 @@ from hypothesis import strategies as st
 
 from ackproof.audit.units import Limits
 from ackproof.rundir.anomalies import GROUP_CLASSES
-from planted_groups import PlantedGroups
+from planted_groups import PLANTS, PlantedGroups
 
 from .group_agreement import CUT, agree, audit_groups
 
 EXAMPLES = int(os.environ.get("ACKPROOF_EXAMPLES", "60"))
-PLANTS = {
-    "undelivered": lambda group, at: group.plant_undelivered(0, at),
-    "skipped-by-reset": lambda group, at: group.plant_reset(1, at, at + 3),
-    "redelivered": lambda group, at: group.plant_redelivered(2, at, 2),
-    "torn-output": lambda group, at: group.plant_torn(3, at),
-    "doubled-output": lambda group, at: group.plant_doubled(2, at + 1, 2),
-    "lost-commit": lambda group, at: group.plant_lost_commit(0, at // group.batch),
-    "regressed-commit": lambda group, at: group.plant_regressed_log(1, at // group.batch),
-    "zombie-commit": lambda group, _: group.plant_zombie(3),
-    "two-owners": lambda group, at: group.plant_two_owners(3, at + 5),
-    "position": lambda group, at: group.plant_regressed_position(2, at // group.batch),
-}
 
 
 @pytest.fixture(params=[Limits(), CUT], ids=["whole", "cut"])
@@ -65,20 +53,13 @@ def test_each_class_is_found_alone(tmp_path, name, protocol, limits):
     assert group.expected
 
 
-def plant_all(group: PlantedGroups, blocks: int) -> PlantedGroups:
-    """Each class in batches of its own, `blocks` times."""
-    free = random.Random(1).sample(range(1, group.batches - 3), len(PLANTS) * blocks)
-    for number, name in enumerate(list(PLANTS) * blocks):
-        PLANTS[name](group, free[number] * group.batch)
-    return group
-
-
 @pytest.mark.parametrize(
     "records",
     [500, 2500, *(pytest.param(n, marks=pytest.mark.nightly) for n in (25_000, 250_000))],
 )
 def test_all_classes_are_found_together(tmp_path, records):
-    group = plant_all(PlantedGroups(records=records, commit="transaction"), blocks=1 if records < 2500 else 4)
+    group = PlantedGroups(records=records, commit="transaction")
+    group.plant_all(blocks=1 if records < 2500 else 4)
     run = group.write(tmp_path / "run", row_group_size=max(100, records // 10))
     for limits in (Limits(), Limits(whole_rows=0, slice_rows=records, range_rows=records, task_rows=1)):
         file, _ = audit_groups(run.path, limits)

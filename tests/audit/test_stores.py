@@ -14,11 +14,14 @@ import pytest
 from ackproof.audit.units import Limits
 from ackproof.base.errors import BadInput
 from ackproof.cli.main import main_code
+from ackproof.judge import prepare_audit
 from ackproof.rundir import storage
 from ackproof.rundir.layout import CaseDir
 from ackproof.rundir.storage import locate
+from planted_groups import PlantedGroups
 
 from ..support.s3 import copied, s3_bucket
+from .group_agreement import CUT
 from .ledgers import write_ledger
 from .local import BUCKETS, audited
 from .rows import read, sent
@@ -120,21 +123,31 @@ def test_what_is_no_uri_is_a_path_of_this_machine(tmp_path) -> None:
 # the audit -----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("limits", [Limits(), BUCKETS], ids=["whole", "buckets"])
-def test_a_ledger_counts_the_same_in_a_store(tmp_path, store, limits) -> None:
-    here = write_ledger(tmp_path / "case", SENT, READ, row_group_size=8)
+def records(folder):
+    return write_ledger(folder, SENT, READ, row_group_size=8), {"lost": 3}
+
+
+def groups(folder):
+    """A run with a consumer group and each of its classes."""
+    group = PlantedGroups(commit="transaction")
+    group.plant_all()
+    return group.write(folder, row_group_size=100).path, group.expected
+
+
+@pytest.mark.parametrize(
+    ("written", "limits"), [(records, Limits()), (records, BUCKETS), (groups, Limits()), (groups, CUT)]
+)
+def test_a_ledger_counts_the_same_in_a_store(tmp_path, store, written, limits) -> None:
+    here, planted = written(tmp_path / "case")
     there = copied(here, store)
+    prepare_audit([here, there])
     (one,), (other,) = (audited([path], limits=limits) for path in (here, there))
     assert one.file is not None and other.file is not None
-    assert (one.code, one.file.counts["lost"]) == (0, 3)
+    assert (one.code, +Counter(one.file.counts)) == (0, planted)
     assert other.file.model_dump(exclude={"findings"}) == one.file.model_dump(exclude={"findings"})
     assert lost_in(there) == lost_in(here)
-    assert sorted(path.name for path in there.iterdir()) == [
-        "audit.json",
-        "findings",
-        "ledger",
-        "series.parquet",
-    ]
+    assert {path.name for path in there.iterdir()} == {path.name for path in here.iterdir()}
+    assert not list(there.glob(".audit*"))
 
 
 def test_an_audit_anew_replaces_the_older_one_and_leaves_nothing(tmp_path, store) -> None:

@@ -8,6 +8,8 @@ import shlex
 import signal
 import subprocess
 import sys
+from collections import Counter
+from dataclasses import asdict
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -15,11 +17,14 @@ import psutil
 import pytest
 
 from ackproof.base.wait import wait_until
+from ackproof.judge import prepare_audit
 from ackproof.rundir.documents import AuditFile
 from ackproof.rundir.storage import locate
 from ackproof.spark.driver import spark_home
+from planted_groups import PlantedGroups
 
 from ..support.s3 import copied, s3_bucket
+from . import group_agreement
 from .ledgers import write_ledger
 from .rows import read, sent
 from .spark_cluster import cluster, connect
@@ -161,6 +166,16 @@ def counts(tmp_path: Path, *scripts: str, store: Path | None = None, **given) ->
 @pytest.mark.nightly
 def test_a_cluster_counts_what_was_planted(tmp_path, master) -> None:
     counts(tmp_path, master=master, conf=CONF)
+
+
+def test_a_cluster_counts_planted_groups(tmp_path, master) -> None:
+    group = PlantedGroups(commit="transaction")
+    group.plant_all()
+    run = group.write(tmp_path / "run", row_group_size=100)
+    prepare_audit([run.path])
+    given = {"ledger": str(run.path), "limits": asdict(group_agreement.CUT), "master": master, "conf": CONF}
+    assert answer(started(given, AUDIT)) == [0, []]
+    assert +Counter(AuditFile.load(run.audit_json).counts) == group.expected
 
 
 def test_a_cluster_counts_what_was_planted_in_a_store(tmp_path, master) -> None:

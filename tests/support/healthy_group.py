@@ -64,7 +64,7 @@ class Table:
         if not len(kept):
             return added
         arrays = [
-            pa.array([value] * len(kept), type_)
+            pa.repeat(pa.scalar(value, type_), len(kept))
             if isinstance(value, str | bool)
             else pa.array(value[kept], type_)
             for value, type_ in ((self.columns[f.name], f.type) for f in self.schema)

@@ -5,7 +5,9 @@
 
 from __future__ import annotations
 
+import random
 from collections import Counter
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -20,6 +22,13 @@ class PlantedGroups(HealthyGroup):
     """What the run directory will hold; `write` writes it."""
 
     expected: Counter[str] = field(default_factory=Counter)
+
+    def plant_all(self, blocks: int = 1) -> None:
+        """Each class that the group can have in batches of its own, `blocks` times."""
+        plants = [plant for name, plant in PLANTS.items() if self.output or "output" not in name] * blocks
+        free = random.Random(1).sample(range(1, self.batches - 3), len(plants))
+        for plant, batch in zip(plants, free, strict=True):
+            plant(self, batch * self.batch)
 
     def plant_undelivered(self, partition: int, offset: int) -> None:
         """No member processed a record: it was not delivered."""
@@ -139,3 +148,17 @@ class PlantedGroups(HealthyGroup):
         )  # fmt: skip
         self.expected["two-owners"] += 1
         self.expected["redelivered"] += 1
+
+
+PLANTS: Mapping[str, Callable[[PlantedGroups, int], None]] = {
+    "undelivered": lambda group, at: group.plant_undelivered(0, at),
+    "skipped-by-reset": lambda group, at: group.plant_reset(1, at, at + 3),
+    "redelivered": lambda group, at: group.plant_redelivered(2, at, 2),
+    "torn-output": lambda group, at: group.plant_torn(3, at),
+    "doubled-output": lambda group, at: group.plant_doubled(2, at + 1, 2),
+    "lost-commit": lambda group, at: group.plant_lost_commit(0, at // group.batch),
+    "regressed-commit": lambda group, at: group.plant_regressed_log(1, at // group.batch),
+    "zombie-commit": lambda group, _: group.plant_zombie(3),
+    "two-owners": lambda group, at: group.plant_two_owners(3, at + 5),
+    "position": lambda group, at: group.plant_regressed_position(2, at // group.batch),
+}

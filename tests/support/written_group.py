@@ -61,7 +61,8 @@ def write_group(group: HealthyGroup, folder: Path, **options: Any) -> CaseDir:
     log = group.log.table().sort_by("log_offset")
     at = log.schema.get_field_index("node")
     of_nodes = [
-        log.set_column(at, log.schema.field(at), pa.array([node] * len(log), pa.int32())) for node in NODES
+        log.set_column(at, log.schema.field(at), pa.repeat(pa.scalar(node, pa.int32()), len(log)))
+        for node in NODES
     ]
     pq.write_table(pa.concat_tables(of_nodes), run.offsets_log, **options)
     if group.output:
@@ -161,7 +162,7 @@ def _write_records(group: HealthyGroup, run: CaseDir, options: dict[str, Any]) -
         columns = {
             "producer": np.full(count, producer),
             "seq": group.seq[own],
-            "topic": [TOPIC] * count,
+            "topic": np.full(count, TOPIC),
             "partition": group.partition[own],
             "outcome": np.zeros(count),
             "error": np.zeros(count),
@@ -184,7 +185,7 @@ def _write_records(group: HealthyGroup, run: CaseDir, options: dict[str, Any]) -
         for name, value in (("phase", phase), ("reader", reader)):
             at = CONSUMED.get_field_index(name)
             read = read.set_column(
-                at, CONSUMED.field(at), pa.array([int(value)] * len(read), CONSUMED.field(at).type)
+                at, CONSUMED.field(at), pa.repeat(pa.scalar(int(value), CONSUMED.field(at).type), len(read))
             )
         pq.write_table(read, folder / "part-000000.parquet", **options)
         mark_end(folder)

@@ -21,6 +21,8 @@ from ackproof.rundir.schema import CONSUMED, PRODUCED
 Layout = Literal["own", "foreign", "hot"]
 
 PRODUCERS, PARTITIONS, READERS = 8, 12, 3
+ROWS = 3.2
+"""Of a record: produced, final and live ones."""
 TOPIC = "orders"
 PLACES = [(TOPIC, partition) for partition in range(PARTITIONS)]
 """A hot ledger has the first of these alone."""
@@ -47,6 +49,29 @@ def written(root: Path, records: int, layout: Layout) -> tuple[Path, Planted]:
         planted = write(directory, records, layout)
         note.write_text(json.dumps(asdict(planted)))
     return directory, Planted(**json.loads(note.read_text()))
+
+
+def written_groups(root: Path, deliveries: int, commit: str) -> tuple[Path, dict[str, int]]:
+    """A run with one consumer group below `root`, made if it is not there yet, and what is planted in it.
+
+    It has a commit for each ten deliveries. Members write in order of time, which mixes their partitions."""
+    directory = root / f"{commit}-{deliveries}"
+    note = directory / "planted-classes.json"
+    if not note.exists():
+        from ackproof.judge import prepare_audit
+        from planted_groups import PlantedGroups
+
+        group = PlantedGroups(deliveries // 10, partitions=10, members=4, commit=commit, producers=PRODUCERS)
+        group.plant_all(100)
+        for table, time in ((group.deliveries, "delivered_ns"), (group.commits, "begun_ns")):
+            order = np.argsort(table.columns[time], kind="stable")
+            table.there = table.there[order]
+            for name, column in table.columns.items():
+                table.columns[name] = column if isinstance(column, str) else column[order]
+        group.write(directory, row_group_size=group.records)
+        prepare_audit([directory])
+        note.write_text(json.dumps(group.expected))
+    return directory, json.loads(note.read_text())
 
 
 def write(directory: Path, records: int, layout: Layout, seed: int = 7, part_rows: int = 250_000) -> Planted:

@@ -1,11 +1,16 @@
 """The audit against DuckDB, on one ledger, side by side.
 
     python tools/bench/bench_audit.py [--records 10000000] [--rounds 3] [--layout own,foreign,hot] [--keep DIR]
+    python tools/bench/bench_audit.py --groups [--records 10000000] [--rounds 3] [--keep DIR]
 
 Makes a ledger of 8 producers, 12 partitions and 3 live readers (as many final rows as produced, 1.2 times as many
 live ones; several files per client), checks that the audit counts what was planted, and prints wall time, CPU time and
 peak memory of each contender over all its processes, session start included. Contenders and layouts take turns, so that
 the load of the machine (printed) hits all alike; the medians of the rounds are compared.
+
+`--groups`: the audit of a consumer group of so many deliveries, with a commit for each ten of them, against the audit
+of a plain ledger of as many rows; what was planted is counted. It is a group that commits after processing, and a
+transactional one with an output. Both run their passes in one process, without Spark.
 
 Memory is the proportional set size (what processes share is counted once), looked at ten times a second.
 """
@@ -27,6 +32,7 @@ from pathlib import Path
 
 import psutil
 
+sys.path.insert(0, str(Path(__file__).parents[2] / "tests" / "support"))
 sys.path.insert(0, str(Path(__file__).parent))
 import audit_ledger
 
@@ -79,19 +85,26 @@ def measured(command: list[str]) -> Run:
     return Run(wall, sum(cpu.values()), peak, json.loads(said.splitlines()[-1]))
 
 
-def compare(ledgers: list[tuple[Path, audit_ledger.Planted]], contenders: list[str], rounds: int) -> None:
-    """Let the contenders take turns, and print what they took."""
+def take_turns(entries: list[tuple[Path, str]], rounds: int) -> dict[tuple[str, str], list[Run]]:
+    """Let the contenders take turns, each on its ledger. Return what they took by ledger and contender."""
     runs: dict[tuple[str, str], list[Run]] = {}
     for number in range(rounds):
-        for (directory, _), name in itertools.product(ledgers, contenders):
-            script = HERE / f"contender_{name}.py"
-            last = measured([sys.executable, str(script), str(directory)])
+        for directory, name in entries:
+            script, *options = name.split()
+            command = [sys.executable, str(HERE / f"contender_{script}.py"), str(directory), *options]
+            last = measured(command)
             runs.setdefault((directory.name, name), []).append(last)
             print(
                 f"  round {number + 1} {directory.name} {name:8} {last.wall:7.1f} s  CPU {last.cpu:7.1f} s  "
                 f"load {os.getloadavg()[0]:.1f}",
                 file=sys.stderr,
             )
+    return runs
+
+
+def compare(ledgers: list[tuple[Path, audit_ledger.Planted]], contenders: list[str], rounds: int) -> None:
+    """Let the contenders take turns, and print what they took."""
+    runs = take_turns([(path, name) for (path, _), name in itertools.product(ledgers, contenders)], rounds)
     wall = {who: statistics.median(run.wall for run in of_who) for who, of_who in runs.items()}
     for directory, planted in ledgers:
         size = sum(path.stat().st_size for path in directory.glob("ledger/**/*.parquet")) / 2**20
@@ -111,6 +124,27 @@ def compare(ledgers: list[tuple[Path, audit_ledger.Planted]], contenders: list[s
             print(
                 f"{name:10} {wall[who]:6.1f} s {cpu:6.1f} s {peak:5.2f} GiB {duckdb:>15} {first:>15}   {counts}"
             )
+
+
+def compare_groups(root: Path, deliveries: int, rounds: int) -> None:
+    """Let the passes over groups and over a plain ledger take turns, each in one process. Print what they took."""
+    rows = deliveries * 11 // 10
+    plain, planted = audit_ledger.written(root, round(rows / audit_ledger.ROWS), "own")
+    groups = [audit_ledger.written_groups(root, deliveries, commit) for commit in ("after", "transaction")]
+    runs = take_turns([(plain, "passes"), *((path, "passes groups") for path, _ in groups)], rounds)
+    check(runs[plain.name, "passes"][-1].counts, planted)
+    for path, expected in groups:
+        if (counts := runs[path.name, "passes groups"][-1].counts) != expected:
+            raise SystemExit(f"the audit counted {counts}, planted was {expected}")
+    print(f"\n{rows:,} rows\n{'':22} {'wall':>8} {'CPU':>8} {'peak':>9}   wall : plain   CPU : plain")
+    medians = [
+        (statistics.median(run.wall for run in of_one), statistics.median(run.cpu for run in of_one))
+        for of_one in runs.values()
+    ]
+    for ((name, _), of_one), (wall, cpu) in zip(runs.items(), medians, strict=True):
+        peak = max(run.memory for run in of_one) / 2**30
+        ratios = f"{wall / medians[0][0]:12.2f} {cpu / medians[0][1]:13.2f}"
+        print(f"{name:22} {wall:6.1f} s {cpu:6.1f} s {peak:5.2f} GiB   {ratios}")
 
 
 def check(counts: dict[str, int], planted: audit_ledger.Planted) -> None:
@@ -135,10 +169,13 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--layout", default="own,foreign")
     parser.add_argument("--contenders", default=",".join(CONTENDERS))
+    parser.add_argument("--groups", action="store_true", help="consumer groups against plain ledgers")
     parser.add_argument("--keep", type=Path, help="make the ledgers here, or use those that are there")
     chosen = parser.parse_args()
     root = chosen.keep or Path(tempfile.mkdtemp(prefix="ackproof-bench-"))
     try:
+        if chosen.groups:
+            return compare_groups(root, chosen.records, chosen.rounds)
         ledgers = [audit_ledger.written(root, chosen.records, layout) for layout in chosen.layout.split(",")]
         compare(ledgers, chosen.contenders.split(","), chosen.rounds)
     finally:

@@ -237,14 +237,15 @@ def _order_commits(accepted: Rows, log: Rows) -> tuple[Ints, Bools, Ints]:
     An accepted commit that the log does not have stands behind the last one that had been answered when it began.
     """
     commit = find_commits(accepted, log)
-    known = np.flatnonzero(commit >= 0)
-    there, at = np.unique(commit[known], return_index=True)
+    known = np.flatnonzero(commit >= 0)[::-1]
+    position = np.full(len(accepted), -1, np.int64)
+    position[commit[known]] = known  # the last assignment, of the first record, counts
+    there, missing = np.flatnonzero(position >= 0), np.flatnonzero(position < 0)
     first = np.zeros(len(log), np.bool_)
-    first[known[at]] = True
+    first[position[there]] = True
     begun, done, offset = (accepted.ints(name) for name in ("begun_ns", "done_ns", "offset"))
-    missing = np.setdiff1d(np.arange(len(accepted)), there)
     missing = missing[np.argsort(done[missing], kind="stable")]
-    behind = 1 + _last_before(done[there], known[at], begun[missing])
+    behind = 1 + _last_before(done[there], position[there], begun[missing])
     return (
         np.insert(commit, behind, missing),
         np.insert(first, behind, True),

@@ -235,16 +235,22 @@ def plan_group(group: ExaminedGroup, limits: Limits) -> list[GroupUnit]:
     finals = [one for piece in sources.finals for one in piece.groups]
     output = [one for part in sources.output for one in part.groups]
     of_members = [one for part in (*sources.deliveries, *sources.commits) for one in part.groups]
-    rows, copied = (sum(one.rows for one in (*finals, *others)) for others in (of_members, output))
-    if rows + copied <= limits.whole_rows:
-        return [GroupUnit(sources, 0, rows + copied)]
-    count = min(ceil(rows / limits.slice_rows), max(1, group.partitions))
-    units = [GroupUnit(sources, at, rows // count, PlaceSet(at, count), seqs=None) for at in range(count)]
+    read, handed, copied = (sum(one.rows for one in groups) for groups in (finals, of_members, output))
+    if read + handed + copied <= limits.whole_rows:
+        return [GroupUnit(sources, 0, read + handed + copied)]
+    # Members write their partitions mixed, so each unit decodes most of their rows: few units.
+    count = min(ceil(max(read, handed) / limits.range_rows), max(1, group.partitions))
+    units = [
+        GroupUnit(sources, at, (read + handed) // count, PlaceSet(at, count), seqs=None)
+        for at in range(count)
+    ]
     if sources.output:
         spans = [(*one.spans["seq"], float(one.rows)) for one in (*finals, *output) if "seq" in one.spans]
-        starts = [LEAST, *sorted(set(find_borders(spans, ceil(copied / limits.range_rows))))]
+        starts = [LEAST, *sorted(set(find_borders(spans, ceil((read + copied) / limits.range_rows))))]
         units += [
-            GroupUnit(sources, count + at, copied // len(starts), places=None, seqs=(least, following - 1))
+            GroupUnit(
+                sources, count + at, (read + copied) // len(starts), places=None, seqs=(least, following - 1)
+            )
             for at, (least, following) in enumerate(pairwise([*starts, GREATEST + 1]))
         ]
     return units

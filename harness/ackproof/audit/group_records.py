@@ -139,9 +139,9 @@ def _find_owners(events: Sequence[Event], commits: Rows) -> list[_Ownership]:
 def _find_two_owners(of: GroupPartition, rows: Rows, processed: Bools, owners: Sequence[_Ownership]) -> None:
     time, other = rows["processed_ns"], np.full(len(rows), -1, np.int64)
     for one, two in _find_overlapping(owners):
-        both = processed & (time >= two.begin) & (time <= min(one.end, two.end))
-        mine, theirs = both & (rows["member"] == one.member), both & (rows["member"] == two.member)
-        if mine.any() and theirs.any():
+        both = np.flatnonzero(processed & (time >= two.begin) & (time <= min(one.end, two.end)))
+        mine, theirs = (both[rows["member"][both] == owner.member] for owner in (one, two))
+        if len(mine) and len(theirs):
             other[mine], other[theirs] = two.member, one.member
     found = np.flatnonzero(other >= 0)
     few = Rows({**rows.take(found).columns, "other": other[found]}, len(found))
