@@ -224,7 +224,7 @@ def tell_commit(run: CaseDir, anomaly: str) -> Iterator[str]:
 def _event(row: Row) -> str:
     match row["event"]:
         case MembershipEvent.POSITION:
-            return f"was moments the committed offset {number(row['offset'])}"
+            return f"was told the committed offset {number(row['offset'])}"
         case MembershipEvent.RESET:
             return f"reset {reset_text(row)}"
     return f"{row['event']}, generation {row['generation']}"

@@ -117,11 +117,12 @@ class GroupProgress(_Progress):
         # A partition of transactional producers ends in a control record, which nobody commits past.
         if not left or self.spec.workload.producers.transaction_size is None:
             return left
+        topics = sorted({place.topic for place in left})
         try:
             rows, problem = read_output(
                 self.cluster.bootstrap,
                 left,
-                lambda _: (0, 0),
+                lambda record: (topics.index(record.topic() or ""), 0),
                 starts=starts,
                 isolation=self.group.isolation,
                 hidden=self.hidden,
@@ -129,8 +130,8 @@ class GroupProgress(_Progress):
             )
         except KafkaException:
             return left
-        behind = {partition for _, _, partition, _ in rows}
-        return left if problem else {place: end for place, end in left.items() if place.partition in behind}
+        behind = {TopicPartition(topics[topic], partition) for topic, _, partition, _ in rows}
+        return left if problem else {place: end for place, end in left.items() if place in behind}
 
     def stalled(self, waiting: str) -> list[Unrecovered]:
         """Return an entry for each partition in which the group is behind, if it made no progress for so long that it

@@ -23,10 +23,12 @@ _MEMBER_TYPES: Final = {0: "classic", 1: "consumer"}
 
 @dataclass(frozen=True)
 class GroupMember:
-    """A member as the coordinator knows it. `client_id`: its setting `client.id`. `protocol`: `classic` or `consumer`,
-    '' unknown. `partitions`: those assigned to it now; a classic coordinator knows them in state Stable alone."""
+    """A member as the coordinator knows it. `client_id`: its setting `client.id`, or that of the member from which it
+    took over its `group.instance.id`, which is `instance`. `protocol`: `classic` or `consumer`, '' unknown.
+    `partitions`: those assigned to it now; a classic coordinator knows them in state Stable alone."""
 
     client_id: str
+    instance: str
     protocol: str
     partitions: frozenset[TopicPartition]
 
@@ -81,14 +83,18 @@ def _consumer_member(row: Any) -> GroupMember:  # noqa: ANN401 - kafka-python's 
         for topic in row.assignment.topic_partitions
         for partition in topic.partitions
     )
-    return GroupMember(row.client_id, _MEMBER_TYPES.get(row.member_type, ""), frozenset(places))
+    return GroupMember(
+        row.client_id, row.instance_id or "", _MEMBER_TYPES.get(row.member_type, ""), frozenset(places)
+    )
 
 
 def _describe_classic(link: Connection, broker: int, group: str) -> GroupDescription:
     (found,) = link.ask(Question("DescribeGroups", 4, groups=[group])).groups
     check(f"description of {group}", found.error_code)
     members = tuple(
-        GroupMember(row.client_id, "classic", frozenset(_assigned(row.member_assignment)))
+        GroupMember(
+            row.client_id, row.group_instance_id or "", "classic", frozenset(_assigned(row.member_assignment))
+        )
         for row in found.members
     )
     return GroupDescription(group, broker, found.group_state, "classic", members)

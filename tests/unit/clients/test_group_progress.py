@@ -60,3 +60,30 @@ def test_a_group_that_goes_on_is_given_time_for_its_reset() -> None:
     """A member may still have records of its last fetch, and learns by the next one that the log begins later."""
     assert is_behind(40, 60, 100, {"reset": "latest"}, quiet_s=1.0)
     assert is_behind(40, 100, 100, {}, quiet_s=1.0)
+
+
+def test_a_partition_of_another_topic_that_ends_in_a_marker_is_not_behind(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    places = TopicPartition("a", 0), TopicPartition("b", 0)
+    spec: Any = SimpleNamespace(
+        topics={name: SimpleNamespace(partitions=1) for name in "ab"},
+        input_of=lambda name: ("a", "b"),
+        workload=SimpleNamespace(
+            groups={"billing": GroupSpec()}, producers=SimpleNamespace(transaction_size=20)
+        ),
+    )
+    cluster: Any = SimpleNamespace(
+        bootstrap="",
+        partition_ends=lambda topics: {place: PartitionEnds(1, 0, 0, 100, 100, 100) for place in places},
+    )
+
+    def read(
+        _: str, left: object, identify: Any, **__: object
+    ) -> tuple[list[tuple[int, int, int, int]], str]:
+        return [(*identify(SimpleNamespace(topic=lambda: "b")), 0, 98)], ""
+
+    monkeypatch.setattr("ackproof.clients.group_progress.read_output", read)
+    progress = GroupProgress(cluster, spec, "billing", {})
+    progress.offsets = dict.fromkeys(places, 98)
+    assert progress._behind() == {places[1]: 100}

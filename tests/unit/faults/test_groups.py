@@ -64,7 +64,17 @@ class FakeMembers:
         self.protocols: dict[str, str] = {}
         self.owned: dict[str, frozenset[TopicPartition]] = {}
         self.listed: Callable[[], set[str]] = lambda: set(self.running())
-        self.deaf = False
+        self.deaf = self.static = False
+
+    def first_of(self, name: str) -> str:
+        """The member from which one took over its group.instance.id: a classic coordinator keeps its client.id."""
+        before = {later: earlier for earlier, later in self.successors.items()}
+        while name in before:
+            name = before[name]
+        return name
+
+    def at_work(self, client_id: str) -> bool:
+        return client_id in self.running()
 
     def start_member(self, group: str) -> str:
         name = f"g{len(self.children)}"
@@ -111,7 +121,12 @@ class FakeMembers:
 
     def describe(self, group: str) -> GroupDescription:
         listed = [
-            GroupMember(f"ackproof-{name}", self.protocols[name], self.owned.get(name, frozenset()))
+            GroupMember(
+                f"ackproof-{self.first_of(name) if self.static else name}",
+                "ackproof-billing-0" if self.static else "",
+                self.protocols[name],
+                self.owned.get(name, frozenset()),
+            )
             for name in sorted(self.listed())
             if self.groups[name] == group
         ]
@@ -181,6 +196,20 @@ def test_members_are_those_of_their_group_and_the_owner_is_asked_for(groups: Fak
     assert hit("owner(billing, orders/0)") == ["g1"]
 
 
+def test_a_static_member_is_listed_under_the_client_id_of_the_one_that_it_replaced(
+    groups: FakeMembers,
+) -> None:
+    groups.static = True
+    groups.children["g0"].kill()
+    groups.replace("g0")
+    groups.owned = {"g3": frozenset({ORDERS})}
+    owner = cast("Any", make(PauseClient, groups, client="owner(billing, orders/0)"))
+    assert [one.id for one in owner.choose()] == ["g3"]
+    assert "coordinator" in cast("Any", make(BounceMembers, groups, group="billing")).await_listed(
+        ["g3"], ["g0"]
+    )
+
+
 def test_no_owner_is_no_target(groups: FakeMembers, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("ackproof.faults.clients.client.OWNED_WITHIN_S", 0.2)
     with pytest.raises(FaultNotConfirmed, match="a coordinator to name the owner of orders/0"):
@@ -222,6 +251,8 @@ class _Broker:
         topic = SimpleNamespace(topic_name="orders", partitions=[0])
         member = SimpleNamespace(
             client_id="ackproof-g0",
+            instance_id=None,
+            group_instance_id=None,
             member_type=1,
             assignment=SimpleNamespace(topic_partitions=[topic]),
             member_assignment=assigned,
@@ -239,7 +270,7 @@ def test_the_one_that_coordinates_a_group_describes_it(consumer: int, classic: i
     found = describe_group(cast("Any", links), "billing")
     assert found is not None
     assert (found.broker, found.protocol) == (3, protocol)
-    assert found.members == (GroupMember("ackproof-g0", protocol, frozenset({ORDERS})),)
+    assert found.members == (GroupMember("ackproof-g0", "", protocol, frozenset({ORDERS})),)
     assert describe_group(cast("Any", {1: links[1], 2: links[2]}), "billing") is None
 
 

@@ -249,7 +249,11 @@ class ClientInjection(Injection[ClientT]):
     def _owned(self, member: str) -> frozenset[TopicPartition]:
         """Return the partitions of a member, as its coordinator says now."""
         described = describe(self.context, self.groups.group_of(member))
-        own = (one.partitions for one in described.members if client_of(one) == member) if described else ()
+        own = (
+            (one.partitions for one in described.members if client_of(one, self.groups) == member)
+            if described
+            else ()
+        )
         return frozenset[TopicPartition]().union(*own)
 
     @property

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from pydantic import BeforeValidator, Field
 
@@ -23,6 +23,9 @@ from ackproof.experiment.kafka import numbers
 from ackproof.experiment.problems import Data
 from ackproof.faults.context import FaultContext
 from ackproof.faults.injection import READY_WITHIN_S, Aim, Injection
+
+if TYPE_CHECKING:  # a fault is read without any client library
+    from ackproof.clients.groups import Groups
 
 CONSUMER_SINCE = (4, 0)
 """First release with the protocol `consumer`."""
@@ -48,9 +51,15 @@ def describe(context: FaultContext, group: str) -> GroupDescription | None:
     return describe_group(context.cluster.running_links(), group, consumer=release >= CONSUMER_SINCE)
 
 
-def client_of(member: GroupMember) -> str:
-    """Return the id of the client behind a member, such as `g0`: its `client.id` is `ackproof-g0`."""
-    return member.client_id.removeprefix("ackproof-")
+def client_of(member: GroupMember, groups: Groups) -> str:
+    """Return the id of the client behind a member, such as `g0`: its `client.id` is `ackproof-g0`.
+
+    A classic coordinator gives a member that took over a `group.instance.id` the `client.id` of its predecessor. The
+    successor counts once it has its assignment.
+    """
+    name = member.client_id.removeprefix("ackproof-")
+    later = groups.successor(name) if member.instance.startswith("ackproof-") else None
+    return later if later is not None and groups.at_work(later) else name
 
 
 class GroupFault(FaultSpec):
@@ -143,7 +152,7 @@ class GroupInjection(Injection[GroupT]):
             last = describe(self.context, self.fault.group)
             if last is None:
                 return None
-            listed = {client_of(member): member.protocol for member in last.members}
+            listed = {client_of(member, self.groups): member.protocol for member in last.members}
             wanted = {self.groups.successor(name) for name in there} & self.groups.running().keys()
             fits = wanted <= listed.keys() and not set(gone) & listed.keys()
             return (
