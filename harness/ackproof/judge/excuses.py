@@ -100,7 +100,7 @@ def excused(facts: Facts) -> Mapping[str, Mapping[Excuse, int]]:
     return {**found_again, Anomaly.DUPLICATE: copies}
 
 
-def find_places(facts: Facts, anomaly: Anomaly) -> Set[TopicPartition]:
+def find_places(facts: Facts, anomaly: str) -> Set[TopicPartition]:
     """Return the partitions that have findings of a class. Raises as `count_torn_by_loss`."""
     return _findings(facts, anomaly).keys()
 
@@ -289,7 +289,7 @@ class _Log:
         return next((one for one in reversed(self._batches[:index]) if one.session == session), None)
 
 
-def _findings(facts: Facts, anomaly: Anomaly) -> Mapping[TopicPartition, Counter[Key]]:
+def _findings(facts: Facts, anomaly: str) -> Mapping[TopicPartition, Counter[Key]]:
     """Count the findings of a class by partition and record; of `reordered` only inversions of two acked
     records.
     """
@@ -297,7 +297,7 @@ def _findings(facts: Facts, anomaly: Anomaly) -> Mapping[TopicPartition, Counter
     table = storage.read_rows(facts.run.finding_parts, names, pc.field("class") == anomaly, FINDINGS)
     found: dict[TopicPartition, Counter[Key]] = defaultdict(Counter)
     for topic, partition, producer, seq, detail in _rows(table, names):
-        if anomaly is not Anomaly.REORDERED or detail == Inversion.BOTH_ACKED:
+        if anomaly != Anomaly.REORDERED or detail == Inversion.BOTH_ACKED:
             found[TopicPartition(topic, partition)][producer, seq] += 1
     return found
 

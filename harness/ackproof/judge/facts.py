@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 from ackproof.experiment.backends import Ability
 from ackproof.experiment.case import Case
 from ackproof.experiment.fault import FaultSpec
-from ackproof.experiment.promises import may_compact
+from ackproof.experiment.promises import Promises, may_compact
 from ackproof.judge.excuses import excused
 from ackproof.judge.removal import GONE, count_expired_apart, removals
 from ackproof.judge.starved import calm, quiet
@@ -167,12 +167,14 @@ class Facts(Evidence):
     @cached_property
     def unmarked(self) -> frozenset[TopicPartition]:
         """Partitions whose marker of a transaction a coordinator skipped according to its own log: it takes a partition
-        without a leader for one of a deleted topic (Kafka 4.3 and later, KAFKA-20734)."""
+        without a leader for one of a deleted topic (Kafka 4.3 and later, KAFKA-20734). Topics that are deleted are not
+        among them."""
         logs = [log.read_text("utf-8", "replace") for log in self.run.nodes.glob("*/server.log*")]
-        names = ", ".join(found for log in logs for found in _UNMARKED.findall(log)).split(", ")
-        return frozenset(
-            TopicPartition(topic, int(n)) for topic, _, n in (one.rpartition("-") for one in names) if topic
-        )
+        found = {name for log in logs for names in _UNMARKED.findall(log) for name in names.split(", ")}
+        places = {TopicPartition(topic, int(n)) for topic, _, n in (one.rpartition("-") for one in found)}
+        spec = self.case.planned
+        kept = {topic for topic in spec.topics if not Promises.from_experiment(spec, topic).dropped}
+        return frozenset(place for place in places if place.topic in kept)
 
     @cached_property
     def disk_nodes(self) -> frozenset[int]:

@@ -22,7 +22,7 @@ from ackproof.judge.groups import combine, judge_class
 from ackproof.judge.liveness import judge_liveness
 from ackproof.judge.opinion import Opinion, breaks, stays_open
 from ackproof.rundir.anomalies import GROUP_CLASSES, LIVENESS, REMOVED, TABLE, TRACED, Anomaly, count_text
-from ackproof.rundir.anomaly_terms import Inversion, RuledBy
+from ackproof.rundir.anomaly_terms import Concern, Inversion, RuledBy
 from ackproof.rundir.documents import ClassJudgement
 from ackproof.rundir.guarantees import Excuse
 from ackproof.rundir.model import GRAVEST_FIRST, Chance, PredictedClass, PredictionFile
@@ -88,29 +88,36 @@ def judged_classes(facts: Facts) -> Iterator[ClassJudgement]:
                 why=f"possible, not seen: {why}" if not_seen else why,
                 predicted=said.predicted or "",
             )
-        if anomaly == Anomaly.TORN_TRANSACTION and one.forbidden and count:
-            one = _judge_torn(facts, one)
+        if one.forbidden and count and TABLE[anomaly].concern is Concern.TRANSACTIONS:
+            one = _judge_transactions(facts, one)
         yield one if count == whole else _with_those_apart(facts, one, apart, whole)
 
 
-def _judge_torn(facts: Facts, one: ClassJudgement) -> ClassJudgement:
-    """Judge torn transactions where the settings forbid them: those that lack only lost records are judged as `lost`,
-    and a fault of a disk can take a marker, or what the coordinator wrote of a commit; unless the coordinator itself
-    says that it skipped the marker."""
-    by_loss = count_torn_by_loss(facts)
-    whys = [f"{by_loss} of {one.count} lack only records that count as lost"] if by_loss else []
+def _judge_transactions(facts: Facts, one: ClassJudgement) -> ClassJudgement:
+    """Judge a class about transactions that the settings forbid. Name a marker that a coordinator skipped.
+
+    Torn transactions that lack only lost records are judged as `lost`. A fault of a disk can take a marker, or what the
+    coordinator wrote of a commit.
+    """
+    is_torn = one.anomaly == Anomaly.TORN_TRANSACTION  # in partitions other than that of its finding, too
+    skipped = sorted(facts.unmarked if is_torn else facts.unmarked & find_places(facts, one.anomaly))
+    whys = [one.why]
+    if skipped:
+        whys.append(
+            f"a coordinator skipped a marker of {skipped[0]}, which had no leader, says its log (KAFKA-20734)"
+        )
+    if not is_torn:
+        return one.model_copy(update={"why": "; ".join(whys)})
+    if by_loss := count_torn_by_loss(facts):
+        whys.append(f"{by_loss} of {one.count} lack only records that count as lost")
     if by_loss == one.count:
-        return one.model_copy(update={"forbidden": False, "why": whys[0], "predicted": ""})
-    torn = find_places(facts, Anomaly.TORN_TRANSACTION)
-    if unmarked := sorted(torn & facts.unmarked):
-        skipped = f"a coordinator skipped a marker of {unmarked[0]}, which had no leader, says its log (KAFKA-20734)"
-        return one.model_copy(update={"why": "; ".join([one.why, *whys, skipped])})
-    if (fault := facts.disk_fault) is None:
-        return one.model_copy(update={"why": "; ".join([one.why, *whys])})
+        return one.model_copy(update={"forbidden": False, "why": whys[-1], "predicted": ""})
+    if skipped or (fault := facts.disk_fault) is None:
+        return one.model_copy(update={"why": "; ".join(whys)})
     whys.append(
         f"fault {fault_name(fault.number)} ({fault.kind}) may have taken a marker, or the record of a commit"
     )
-    return one.model_copy(update={"forbidden": None, "why": "; ".join(whys), "predicted": Chance.UNKNOWN})
+    return one.model_copy(update={"forbidden": None, "why": "; ".join(whys[1:]), "predicted": Chance.UNKNOWN})
 
 
 def _judged_as(facts: Facts, anomaly: str, promises: Promises) -> str:
