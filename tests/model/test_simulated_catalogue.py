@@ -36,6 +36,7 @@ OF_REQUESTS = {
     "producer-id-twice",
     "script-acks-1-tail",
     "sequence-gap",
+    "skipped-marker",
     "slept-through-epoch",
     "stale-fetch",
 }
