@@ -199,10 +199,11 @@ class Instances:
         signal_all(find_members(self._tag.run_id, client_id), number)
 
     def replace(self, client_id: str) -> str:
-        """Start a process in place of one that has ended. Return its id."""
+        """Start a process in place of one that has ended, unless another fault did. Return its id."""
         with self._lock:
             instance = self.find(client_id)
-            instance.successor = self.start_instance(instance).id
+            if instance.successor is None:
+                instance.successor = self.start_instance(instance).id
             return instance.successor
 
     def successor(self, client_id: str) -> str | None:

@@ -200,6 +200,7 @@ def test_a_kill_hits_what_a_wrapper_started_and_another_instance_takes_its_place
     assert kill.heal() == "started s2"
     assert kill.confirm_healed() == "its process and output: s2 is at work"
     assert service.successor("s0") == "s2"
+    assert service.replace("s0") == "s2"  # another fault was first
 
 
 def test_a_pause_stops_what_a_wrapper_started(service: Service) -> None:

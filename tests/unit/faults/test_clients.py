@@ -132,6 +132,16 @@ def test_a_successor_that_another_fault_kills_is_succeeded_in_its_turn(clients: 
     healing.join()
 
 
+def test_a_client_that_ended_before_its_kill_was_not_killed(
+    clients: FakeClients, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(clients, "members", lambda client_id: [])
+    kill = injection(KillClient, "producer(1)", clients)
+    with pytest.raises(FaultNotConfirmed, match="p1 has ended meanwhile: nothing to kill"):
+        kill.inject()
+    assert kill.heal() == "started no client"
+
+
 def test_a_pause_and_its_healing(clients: FakeClients) -> None:
     pause = injection(PauseClient, "producers", clients)
     pause.inject()

@@ -311,7 +311,9 @@ class _KillClientInjection(ClientInjection[KillClient]):
     def inject(self) -> str:
         did = []
         for client in self.choose():
-            self.members += self.processes.members(client.id)
+            if not (members := self.processes.members(client.id)):
+                raise self.not_confirmed(f"{client.id} has ended meanwhile: nothing to kill")
+            self.members += members
             left = self.processes.kill(client.id)
             self.hit.append(client)
             did.append(
