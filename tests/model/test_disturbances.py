@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from types import SimpleNamespace
 from typing import Any, cast
 
+import numpy as np
 import pytest
 
 from ackproof.experiment.roles import Role, RoleKind
@@ -16,8 +17,9 @@ from ackproof.rundir.lifelines import FaultLife
 from ackproof.rundir.observed import Sample
 from ackproof.rundir.partition import TopicPartition
 from ackproof.rundir.timeline import Event, EventKind
+from ackproof_model.explain import intervals
 from ackproof_model.explain.epochs import LeaderEpoch
-from ackproof_model.explain.intervals import _appended_ns, _ends, _faults
+from ackproof_model.explain.intervals import _appended_ns, _elections, _ends, _faults
 from ackproof_model.replay.observed import Observed
 from observed_run import MS, sample
 
@@ -49,6 +51,25 @@ def test_until_when_a_leader_had_surely_appended(
 ) -> None:
     """A look may be as old as the one before it: growth is sure since the look before the shorter end's first."""
     assert _appended_ns(samples, FIRST, until_ms * MS, start) == surely_ms * MS
+
+
+@pytest.mark.parametrize(
+    ("stamped", "sent_ms", "since_ms"),
+    [(True, 1200, 1200), (True, 2600, 2000), (False, 1200, 2000), (True, None, 2000)],
+    ids=["in its queues for long", "at once", "stamped when appended", "the next leader has nothing"],
+)
+def test_what_waits_in_the_queues_of_a_leader_goes_with_it(
+    stamped: bool, sent_ms: int | None, since_ms: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The log grew until 2.3 s, by records sent until then or long before: the last that the next leader has tells."""
+    stamps = np.array([] if sent_ms is None else [1000, 500 + sent_ms, 9000], np.int64)
+    monkeypatch.setattr(intervals, "timestamps", lambda *_: (np.array([28, 29, 30][: len(stamps)]), stamps))
+    observed: Any = SimpleNamespace(
+        stamped_when_sent=lambda _: stamped, final_rows=None, stamps_from_ns=500 * MS
+    )
+    log: Any = SimpleNamespace(starts=[SimpleNamespace(epoch=1, start=30)], log_end=40)
+    (found,) = _elections(observed, TopicPartition("orders", 0), [FIRST, SECOND], LOOKS, log, 0)
+    assert found.since_ns == since_ms * MS
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,16 @@ from ackproof.rundir.model import UnplacedLoss
 from ackproof.rundir.observed import Sample
 from ackproof.rundir.partition import TopicPartition
 from ackproof.rundir.timeline import Event, Note, fault_name
-from ackproof_model.explain.epochs import NEVER, AckedRows, Bools, Ints, KeptLog, LeaderEpoch, leader_epochs
+from ackproof_model.explain.epochs import (
+    NEVER,
+    AckedRows,
+    Bools,
+    Ints,
+    KeptLog,
+    LeaderEpoch,
+    leader_epochs,
+    timestamps,
+)
 from ackproof_model.replay.observed import Life, Observed, learns_ns
 
 _AFTER_NS: Final = 1_000_000_000
@@ -73,7 +82,7 @@ def disturbances(
     reigns = [leader_epochs(life.history, observed.node_ends, learns) for life in lives]
     found = list(_deletions(lives, learns))
     for life, of in zip(lives, reigns, strict=True):
-        found += _elections(of, samples, log if life.removal is None else None, learns)
+        found += _elections(observed, place, of, samples, log if life.removal is None else None, learns)
     every = [one for of in reigns for one in of]
     found += _ends(observed.node_ends, every, samples)
     found += _faults(observed, place, every, samples)
@@ -94,23 +103,42 @@ def _deletions(lives: Sequence[Life], learns: int) -> Iterator[Disturbance]:
 
 
 def _elections(
-    reigns: Sequence[LeaderEpoch], samples: Sequence[Sample], log: KeptLog | None, learns: int
+    observed: Observed,
+    place: TopicPartition,
+    reigns: Sequence[LeaderEpoch],
+    samples: Sequence[Sample],
+    log: KeptLog | None,
+    learns: int,
 ) -> Iterator[Disturbance]:
     """Yield the elections. Each lasts from the last record that the new leader certainly has, until all know
     the new leader.
+
+    What the old leader appended may have waited in its queues: a record sent after all that the new leader has may be
+    missing although the log grew since.
     """
     for old, new in pairwise(reigns):
         start = None
         if log is not None:
             later = (entry.start for entry in log.starts if entry.epoch >= new.epoch)
             start = min(later, default=log.log_end)
+        appended = _appended_ns(samples, old, new.begin_ns, start)
         yield Disturbance(
-            _appended_ns(samples, old, new.begin_ns, start),
+            min(appended, _sent_ns(observed, place, start)),
             new.begin_ns,
             new.begin_ns,
             max(old.end_ns, new.begin_ns + learns),
             f"leader {new.leader} in epoch {new.epoch}",
         )
+
+
+def _sent_ns(observed: Observed, place: TopicPartition, start: int | None) -> int:
+    """Return when the last of the records below an offset was sent, in ns since the run's start, by the timestamps of
+    the final read; `NEVER` if that is not known."""
+    if start is None or not observed.stamped_when_sent(place.topic):
+        return NEVER
+    offsets, stamps = timestamps(observed.final_rows, place)
+    below = stamps[offsets < start]
+    return int(below.max()) * 1_000_000 - observed.stamps_from_ns if len(below) else NEVER
 
 
 def _appended_ns(
