@@ -300,7 +300,7 @@ def audit(
         there = [row for row in rows if (row.producer, row.seq) in visible]
         # In part; or not at all, though its commit was acknowledged.
         if missing and (there or fate(rows[0]) == COMMITTED):
-            first = min(missing, key=lambda row: row.seq)
+            first = min(missing, key=lambda row: ((row.producer, row.seq) not in present, row.seq))
             place = first.topic, first.partition
             say("torn-transaction", place, offset=first.offset, identity=(first.producer, first.seq))
 
