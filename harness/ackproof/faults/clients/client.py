@@ -316,10 +316,8 @@ class _KillClientInjection(ClientInjection[KillClient]):
             self.members += members
             left = self.processes.kill(client.id)
             self.hit.append(client)
-            did.append(
-                f"{client.id} (pid {client.pid})"
-                + ("" if left is None else f", {left} sends without an outcome")
-            )
+            unknown = "" if left is None else f", {left} sends without an outcome"
+            did.append(f"{client.id} (pid {client.pid}){unknown}")
         return "SIGKILL to " + ", ".join(did)
 
     @property
