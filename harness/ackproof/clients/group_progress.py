@@ -133,13 +133,14 @@ class GroupProgress(_Progress):
         behind = {TopicPartition(topics[topic], partition) for topic, _, partition, _ in rows}
         return left if problem else {place: end for place, end in left.items() if place in behind}
 
-    def stalled(self, waiting: str) -> list[Unrecovered]:
+    def stalled(self, waiting: Callable[[], str]) -> list[Unrecovered]:
         """Return an entry for each partition in which the group is behind, if it made no progress for so long that it
-        counts as stalled. `waiting`: end of a sentence, what its members wait for."""
+        counts as stalled. `waiting`: returns the end of a sentence, what its members wait for."""
         idle_s = self.over_s - self.moved_s
         bound_s = self.spec.evidence.recovery.get("stalled", self.group.stalled_after)
         if self.caught_up or idle_s < bound_s:
             return []
+        members = f"its members run{waiting()}"
         return [
             Unrecovered(
                 anomaly=Anomaly.STALLED,
@@ -147,7 +148,7 @@ class GroupProgress(_Progress):
                 partition=place.partition,
                 group=self.name,
                 seen=f"group {self.name} has committed {self.offsets.get(place, -1)} of {place}, whose high watermark "
-                f"is {end}, and nothing for {idle_s:.1f} s; its members run{waiting}",
+                f"is {end}, and nothing for {idle_s:.1f} s; {members}",
                 for_s=round(idle_s, 3),
                 high_watermark=end,
             )

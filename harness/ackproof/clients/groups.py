@@ -292,7 +292,7 @@ class Groups(Instances):
             one
             for found in progress
             if found.name not in dead and self._runs(found.name)
-            for one in found.stalled(self._waiting(found.name))
+            for one in found.stalled(partial(self._waiting, found.name))
         ]
         self.stop()
         ends = tuple(one.end(self._run, self._tag.run_id) for one in progress)
