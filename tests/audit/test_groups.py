@@ -9,11 +9,13 @@ import shutil
 import tempfile
 from collections import Counter
 from pathlib import Path
+from unittest.mock import patch
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from ackproof.audit import group_records
 from ackproof.audit.units import Limits
 from ackproof.rundir.anomalies import GROUP_CLASSES
 from planted_groups import PLANTS, PlantedGroups
@@ -193,11 +195,17 @@ def unique(rows: list[dict], group: PlantedGroups) -> list[dict]:
 
 
 @settings(max_examples=EXAMPLES, deadline=None, suppress_health_check=list(HealthCheck))
-@given(group=groups(), cut=st.booleans(), size=st.sampled_from([30, 1000]))
-def test_both_say_the_same(group: PlantedGroups, cut: bool, size: int) -> None:
+@given(
+    group=groups(),
+    cut=st.booleans(),
+    options=st.sampled_from([{}, {"row_group_size": 30}]),
+    gaps=st.integers(0, 2),
+)
+def test_both_say_the_same(group: PlantedGroups, cut: bool, options: dict[str, int], gaps: int) -> None:
     folder = Path(tempfile.mkdtemp(prefix="ackproof-groups-"))
     try:
-        run = group.write(folder / "run", row_group_size=size)
-        agree(run.path, CUT if cut else None)
+        run = group.write(folder / "run", **options)
+        with patch.object(group_records, "_GAPS", gaps):
+            agree(run.path, CUT if cut else None)
     finally:
         shutil.rmtree(folder)

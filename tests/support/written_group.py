@@ -10,10 +10,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from ackproof.plan.cases import case_to_json, cases, load
+from ackproof.rundir import storage
 from ackproof.rundir.committed import GroupOffsets
 from ackproof.rundir.documents import CaseFile, Client
 from ackproof.rundir.groups import GroupEnd, GroupsFile, MemberEnd, OffsetsHistory
 from ackproof.rundir.layout import CaseDir
+from ackproof.rundir.ledger import column_encodings, sort_by_place
 from ackproof.rundir.outcome import ReadPhase
 from ackproof.rundir.parts import mark_end
 from ackproof.rundir.schema import CONSUMED, PRODUCED, TRANSACTIONS
@@ -43,7 +45,8 @@ _TRANSACTIONS = ", transaction_size: 10, idempotence: true, acks: all"
 
 
 def write_group(group: HealthyGroup, folder: Path, **options: Any) -> CaseDir:
-    """Write the run directory, without what is prepared before the audit. `options`: of Parquet's writer."""
+    """Write the run directory, without what is prepared before the audit. `options`: of Parquet's writer; without any,
+    files are as ackproof writes them."""
     folder.mkdir(parents=True, exist_ok=True)
     run = CaseDir(folder)
     run.observed.mkdir()
@@ -57,16 +60,17 @@ def write_group(group: HealthyGroup, folder: Path, **options: Any) -> CaseDir:
         for number in range(group.members):
             into = run.ledger / name / f"client=g{number}"
             into.mkdir(parents=True)
-            pq.write_table(rows.filter(pa.array(member == number)), into / "part-000000.parquet", **options)
+            own = rows.filter(pa.array(member == number))
+            _write_file(into / "part-000000.parquet", own, options, by_place=name != "membership")
     log = group.log.table().sort_by("log_offset")
     at = log.schema.get_field_index("node")
     of_nodes = [
         log.set_column(at, log.schema.field(at), pa.repeat(pa.scalar(node, pa.int32()), len(log)))
         for node in NODES
     ]
-    pq.write_table(pa.concat_tables(of_nodes), run.offsets_log, **options)
+    _write_file(run.offsets_log, pa.concat_tables(of_nodes), options)
     if group.output:
-        pq.write_table(group.copies.table(), run.group_output(group.group), **options)
+        _write_file(run.group_output(group.group), group.copies.table(), options)
     _groups_file(group).save(run.groups)
     return run
 
@@ -187,12 +191,22 @@ def _write_records(group: HealthyGroup, run: CaseDir, options: dict[str, Any]) -
             read = read.set_column(
                 at, CONSUMED.field(at), pa.repeat(pa.scalar(int(value), CONSUMED.field(at).type), len(read))
             )
-        pq.write_table(read, folder / "part-000000.parquet", **options)
+        _write_file(folder / "part-000000.parquet", read, options, by_place=True)
         mark_end(folder)
 
 
 def _write_part(folder: Path, schema: pa.Schema, columns: dict[str, Any], options: dict[str, Any]) -> None:
     folder.mkdir(parents=True)
     arrays = [pa.array(columns[f.name]).cast(f.type) for f in schema]
-    pq.write_table(pa.Table.from_arrays(arrays, schema=schema), folder / "part-000000.parquet", **options)
+    _write_file(folder / "part-000000.parquet", pa.Table.from_arrays(arrays, schema=schema), options)
     mark_end(folder)
+
+
+def _write_file(path: Path, table: pa.Table, options: dict[str, Any], *, by_place: bool = False) -> None:
+    """Write a file as ackproof does, or with `options`, if there are any: rows in their order, partitions mixed."""
+    if options:
+        pq.write_table(table, path, **options)
+        return
+    with storage.create_parquet(path, table.schema, **column_encodings(table.schema)) as file:
+        for row_group in sort_by_place(table) if by_place else [table]:
+            file.write_table(row_group)

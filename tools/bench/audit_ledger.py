@@ -54,7 +54,7 @@ def written(root: Path, records: int, layout: Layout) -> tuple[Path, Planted]:
 def written_groups(root: Path, deliveries: int, commit: str) -> tuple[Path, dict[str, int]]:
     """A run with one consumer group below `root`, made if it is not there yet, and what is planted in it.
 
-    It has a commit for each ten deliveries. Members write in order of time, which mixes their partitions."""
+    It has a commit for each ten deliveries, and is written as ackproof writes its ledgers."""
     directory = root / f"{commit}-{deliveries}"
     note = directory / "planted-classes.json"
     if not note.exists():
@@ -68,7 +68,7 @@ def written_groups(root: Path, deliveries: int, commit: str) -> tuple[Path, dict
             table.there = table.there[order]
             for name, column in table.columns.items():
                 table.columns[name] = column if isinstance(column, str) else column[order]
-        group.write(directory, row_group_size=group.records)
+        group.write(directory)
         prepare_audit([directory])
         note.write_text(json.dumps(group.expected))
     return directory, json.loads(note.read_text())

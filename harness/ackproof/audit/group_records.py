@@ -22,6 +22,8 @@ DELIVERED: Final[Mapping[str, str]] = {
     "member": "i4", "generation": "i4", "offset": "i8", "producer": "i4", "seq": "i8", "processed_ns": "i8",
     "state": "i1",
 }  # fmt: skip
+_GAPS: Final = 2
+"""Identities are numbered by producer and seq if there are at most so many numbers for each row."""
 _WHY: Final = (
     "no member was handed it",
     "a member was handed it, and did not process it",
@@ -177,17 +179,42 @@ def audit_output(
     `there`: the input by partition; `copies`: the output (`COPY`); both with all rows of each of their identities.
     """
     copies = copies.take((copies["producer"] >= 0) & (copies["seq"] >= 0)).sorted_by("partition", "offset")
-    inputs = {place: join_keys(rows, "producer", "seq") for place, rows in there.items()}
-    keys = join_keys(copies, "producer", "seq")
-    order = np.argsort(keys, kind="stable")
-    starts = group_starts([keys[order]])
+    (keys, *of_inputs), length = _number_identities([copies, *there.values()])
+    count = np.bincount(keys, minlength=length)
     if Anomaly.TORN_OUTPUT in sources.counted and sources.plan.commit == "transaction":
-        for place, rows in there.items():
+        for (place, rows), own in zip(there.items(), of_inputs, strict=True):
             of = GroupPartition(sources, place, events.get(place, ()), findings)
-            _find_torn(of, rows, find_values(keys[order[starts]], inputs[place])[1])
-    if Anomaly.DOUBLED_OUTPUT in sources.counted:
+            _find_torn(of, rows, count[own] > 0)
+    several = np.flatnonzero(count[keys] > 1)
+    if Anomaly.DOUBLED_OUTPUT in sources.counted and len(several):
+        allowed = np.zeros(length, np.int64)
+        for own in of_inputs:
+            allowed += np.bincount(own, minlength=length)
         output = GroupPartition(sources, TopicPartition(sources.plan.output, 0), (), findings)
-        _find_doubled(output, copies, keys, (order, starts), list(inputs.values()))
+        _find_doubled(output, copies, several, keys[several], np.maximum(allowed[keys[several]], 1))
+
+
+def _number_identities(tables: Sequence[Rows]) -> tuple[list[Ints], int]:
+    """Return for each table a number of each row, the same for the same identity; and how many numbers there are."""
+    count = sum(len(rows) for rows in tables)
+    if not count:
+        return [np.zeros(0, np.int64) for _ in tables], 0
+    (least, greatest), (first, last) = (
+        (
+            min(int(rows[name].min()) for rows in tables if len(rows)),
+            max(int(rows[name].max()) for rows in tables if len(rows)),
+        )
+        for name in ("producer", "seq")
+    )
+    width = last - first + 1
+    length = (greatest - least + 1) * width
+    if length <= _GAPS * count:
+        return [
+            (rows.ints("producer") - least) * width + (rows.ints("seq") - first) for rows in tables
+        ], length
+    joined = np.concatenate([join_keys(rows, "producer", "seq") for rows in tables])
+    distinct, numbers = np.unique(joined, return_inverse=True)
+    return np.split(numbers, np.cumsum([len(rows) for rows in tables])[:-1]), len(distinct)
 
 
 def _find_torn(of: GroupPartition, rows: Rows, copied: Bools) -> None:
@@ -199,26 +226,17 @@ def _find_torn(of: GroupPartition, rows: Rows, copied: Bools) -> None:
     of.report(Anomaly.TORN_OUTPUT, rows, np.flatnonzero(~past & copied), text)
 
 
-def _find_doubled(
-    output: GroupPartition, copies: Rows, keys: Ints, grouped: tuple[Ints, Ints], inputs: Sequence[Ints]
-) -> None:
+def _find_doubled(output: GroupPartition, copies: Rows, several: Ints, keys: Ints, allowed: Ints) -> None:
     """Report copies beyond those of the input, the last ones of the output, in order of partition and offset.
 
-    `keys`: of the identities. `grouped`: order of the copies by key, and where in it each key begins."""
-    order, starts = grouped
-    number = np.arange(len(order)) - np.repeat(starts, np.diff(starts, append=len(order)))
-    further = np.flatnonzero(number)
-    if not len(further):
-        return
-    at, number = order[further], number[further]
-    repeated = np.unique(keys[at])
-    of_input = np.concatenate([key[find_values(repeated, key)[1]] for key in inputs] or [keys[:0]])
-    of_input.sort()
-    allowed = np.searchsorted(of_input, keys[at], "right") - np.searchsorted(of_input, keys[at])
-    allowed = np.maximum(allowed, 1)
-    late, partition = number >= allowed, copies["partition"][at]
+    `several`: copies with others of their identity. Of each, `keys`: its identity; `allowed`: how many may be there."""
+    order = np.argsort(keys, kind="stable")
+    starts = group_starts([keys[order]])
+    number = np.zeros(len(keys), np.int64)
+    number[order] = np.arange(len(keys)) - np.repeat(starts, np.diff(starts, append=len(keys)))
+    late, partition = number >= allowed, copies["partition"][several]
     for one in np.unique(partition[late]).tolist():
         here = np.flatnonzero(late & (partition == one))
         detail = [f"copy {number[row] + 1} in the output, and the input has {allowed[row]}" for row in here]
         of = replace(output, place=TopicPartition(output.place.topic, one))
-        of.report(Anomaly.DOUBLED_OUTPUT, copies, at[here], detail)
+        of.report(Anomaly.DOUBLED_OUTPUT, copies, several[here], detail)

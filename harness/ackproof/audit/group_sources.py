@@ -56,12 +56,6 @@ class PlaceSet:
     def __contains__(self, place: TopicPartition) -> bool:
         return (crc32(place.topic.encode()) + place.partition) % self.count == self.number
 
-    def find_rows(self, topics: Sequence[str], topic: Array, partition: Array) -> Bools:
-        """Return True for each row of these partitions. `topic`: number of each row's topic in `topics`."""
-        sums = np.array([crc32(name.encode()) for name in topics], np.int64)
-        found: Bools = (sums[topic] + partition) % self.count == self.number
-        return found
-
     def may_have(self, group: RowGroup) -> bool:
         """Return False if the footer of a row group shows that it has none of these partitions."""
         span = group.spans.get("partition") if group.partition is None else (group.partition, group.partition)
@@ -236,13 +230,10 @@ def split_rows(
     """Yield the rows of each of these partitions. `columns`: numpy type of each."""
     if len(batch):
         topics, topic = distinct_strings(batch["topic"])
-        partition = to_numpy(batch["partition"])
-        mine = places.find_rows(topics, topic, partition)
-        if mine.any():
-            rows = Rows(_to_columns(batch, columns), len(batch))
-            if not mine.all():
-                rows, topic, partition = rows.take(mine), topic[mine], partition[mine]
-            yield from split_by_place(rows.columns, topics, topic, partition)
+        rows = Rows(_to_columns(batch, columns), len(batch))
+        for place, own in split_by_place(rows.columns, topics, topic, to_numpy(batch["partition"])):
+            if place in places:
+                yield place, own if len(own) == len(batch) else own.copied()
 
 
 def pick(batch: pa.RecordBatch, which: Bools) -> pa.RecordBatch:

@@ -27,6 +27,7 @@ from ackproof.rundir.groups import (
     ProcessingState,
 )
 from ackproof.rundir.layout import CaseDir, client_folder
+from ackproof.rundir.ledger import column_encodings, sort_by_place
 from ackproof.rundir.parts import mark_end
 from ackproof.rundir.shares import SHARES, ShareResult
 
@@ -149,13 +150,16 @@ def _whole_lines(run: CaseDir, settings: GroupSettings) -> list[bytes]:
 def _write(
     ledger: Path, settings: GroupSettings, schema: pa.Schema, rows: _Row | list[_Row], *, whole: bool
 ) -> None:
-    """Write the part of a member, given as columns or as rows; with `_END` if it is `whole`."""
+    """Write the part of a member, given as columns or as rows; with `_END` if it is `whole`. Deliveries and commits are
+    sorted by partition, so that the audit of some partitions need not decode the others."""
     schema = schema.with_metadata(settings.client_library.metadata())
     make = pa.Table.from_pydict if isinstance(rows, dict) else pa.Table.from_pylist
     folder = ledger / client_folder(settings.client)
     folder.mkdir(parents=True, exist_ok=True)
-    with storage.create_parquet(folder / PART, schema) as file:
-        file.write_table(make(rows, schema=schema))
+    table = make(rows, schema=schema)
+    with storage.create_parquet(folder / PART, schema, **column_encodings(schema)) as file:
+        for row_group in sort_by_place(table) if schema in (DELIVERIES, COMMITS) else [table]:
+            file.write_table(row_group)
     if whole:
         mark_end(folder)
 

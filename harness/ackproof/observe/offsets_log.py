@@ -14,13 +14,13 @@ from pathlib import Path
 from typing import Final, NamedTuple, TypeVar
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 from crc32c import crc32c
 
 from ackproof.base.errors import BadInput
 from ackproof.cluster.disks.log import CRC_FROM, SMALLEST, Batch, Record, batch_at, parse_records, segments
 from ackproof.observe.coordinator_records import COMMIT, CONSUMER_GROUP, MEMBER, CoordinatorRecords, Fields
 from ackproof.observe.replica_logs import LogDir, decompress, topic_ids
+from ackproof.rundir import storage
 from ackproof.rundir.committed import OFFSETS_TOPIC
 from ackproof.rundir.groups import (
     OFFSETS_LOG,
@@ -31,6 +31,7 @@ from ackproof.rundir.groups import (
     OffsetsRecord,
 )
 from ackproof.rundir.layout import CaseDir
+from ackproof.rundir.ledger import column_encodings
 from ackproof.rundir.metadata import TopicCreated, read_metadata
 from ackproof.rundir.payload import ABORT_MARKER, COMMIT_MARKER
 
@@ -59,7 +60,8 @@ def collect_group_offsets(
         reason = str(error)
     topics = _topics_by_id(log_dirs, run)
     histories: list[OffsetsHistory] = []
-    with pq.ParquetWriter(run.offsets_log, OFFSETS_LOG, compression="zstd") as writer:
+    encodings = column_encodings(OFFSETS_LOG)
+    with storage.create_parquet(run.offsets_log, OFFSETS_LOG, **encodings) as writer:
         for node, partition, folder in find_replicas(log_dirs, partitions):
             history = OffsetsHistory(node=node, partition=partition, reason=reason)
             if records is not None:

@@ -68,7 +68,7 @@ DELIVERIES: Final = required(
     ("state", pa.int8()),
     ("commit", pa.int64()),
 )
-"""One row per record that a member was handed, in the order of delivery.
+"""One row per record that a member was handed, by partition, in the order of delivery.
 
 `member`: number N of the client `gN`. `generation`: of its member (classic) or its member epoch (KIP-848) at the poll.
 `batch`: number of the poll. `producer`, `seq`: identity in the record's value. `processed_ns`: -1 if it was not
@@ -89,7 +89,8 @@ COMMITS: Final = required(
     ("error", pa.string()),
     ("transaction", pa.bool_()),
 )
-"""One row per partition of a commit that a member asked for; automatic commits of a library have none.
+"""One row per partition of a commit that a member asked for, by partition, in the order of the calls; automatic
+commits of a library have none.
 
 `generation`, `generation_after`: before the call, and after its answer. `begun_ns`: just before the call. `done_ns`: of
 the answer, -1 for none. `result`: a `CommitResult`. `transaction`: the offsets were sent in a transaction."""

@@ -15,7 +15,7 @@ from ackproof.clients.group_ledgers import PART, REFUSED, convert
 from ackproof.rundir import storage
 from ackproof.rundir.groups import COMMITS, DELIVERIES, MEMBERSHIP, CommitResult, ProcessingState
 from ackproof.rundir.layout import CaseDir, client_folder
-from ackproof.rundir.parts import ClientLibrary, has_end
+from ackproof.rundir.parts import ClientLibrary, Footer, has_end
 
 ORIGIN_NS = 1_000
 NOTHING, EFFECTIVE, ABORTED, UNKNOWN = (state.value for state in ProcessingState)
@@ -65,12 +65,12 @@ class Planted:
         self.lines.append(json.dumps({"e": event, "t": t_ns, **fields}))
         return t_ns - ORIGIN_NS
 
-    def poll(self, *offsets: int, batch: int = 0, generation: int = 1) -> None:
+    def poll(self, *offsets: int, batch: int = 0, generation: int = 1, partition: int = 1) -> None:
         for offset in offsets:
             self.say(
                 *("delivered",),
                 topic="orders",
-                p=1,
+                p=partition,
                 o=offset,
                 id=[7, 100 + offset],
                 g=generation,
@@ -118,6 +118,22 @@ def planted(tmp_path: Path) -> Planted:
 
 def states(rows: Rows) -> list[tuple[int, int, int]]:
     return [(row["offset"], row["state"], row["commit"]) for row in rows]
+
+
+def test_deliveries_are_sorted_by_partition(planted: Planted) -> None:
+    """Each partition has a row group of its own, and few rows share one."""
+    for offset in range(3000):
+        planted.poll(offset, partition=offset % 2)
+    planted.poll(7, partition=5)
+    deliveries, *_ = planted.ledgers()
+    assert [(row["partition"], row["offset"]) for row in deliveries] == [
+        *((0, offset) for offset in range(0, 3000, 2)),
+        *((1, offset) for offset in range(1, 3000, 2)),
+        (5, 7),
+    ]
+    with storage.open_parquet(planted.run.deliveries / client_folder("g3") / PART) as file:
+        spans = [footer.numbers["partition"] for footer in Footer.read_all(file.metadata)]
+    assert spans == [(0, 0), (1, 1), (5, 5)]
 
 
 def test_a_member_that_closed(planted: Planted) -> None:
