@@ -162,6 +162,15 @@ def share_text(share: float) -> str:
     return f"{share * 100:.10g}%"
 
 
+def write_like(example: str, number: float) -> str | None:
+    """Return a number with a unit of the kind that `example` has, such as 500ms for 2s; None if that has no unit."""
+    if _DURATION.match(example.lstrip("+-")):
+        return duration_text(number)
+    if _SIZE.match(size := example.rpartition("/")[0] or example):
+        return size_text(int(number)) + example[len(size) :]
+    return share_text(number) if _SHARE.match(example) else None
+
+
 def _measured(
     parse: Callable[[str], float | None],
     write: Callable[[T], str],

@@ -13,7 +13,7 @@ from typing import Final, TypeVar, get_args
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
-from ackproof.base.units import FROM_FILE, UNKNOWN, WRONG
+from ackproof.base.units import FROM_FILE, UNKNOWN, WRONG, write_like
 from ackproof.experiment.experiment import ExperimentSpec
 from ackproof.experiment.group import GroupSpec
 from ackproof.experiment.problems import (
@@ -321,6 +321,10 @@ def _expected(detail: ErrorDetails, node: Node | None) -> str:
         return detail["msg"]
     length = context.get("actual_length") if isinstance(node, ListNode) else None
     there = describe(node) if length is None else f"one of {length}"
+    for bound in context.keys() & {"gt", "ge", "lt", "le"}:
+        example = node.text if isinstance(node, ScalarNode) else ""
+        if limit := write_like(example, context[bound]):
+            return f"expected {_EXPECTED[kind].format(**{bound: limit})}, not {example}"
     return f"expected {_EXPECTED[kind].format(**context)}, not {there}"
 
 

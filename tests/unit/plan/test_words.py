@@ -15,6 +15,7 @@ from ackproof.base.units import (
     parse_size,
     rate_text,
     size_text,
+    write_like,
 )
 from ackproof.experiment.holders import Members
 from ackproof.experiment.links import LinkEnds
@@ -292,3 +293,19 @@ REFUSED = (
 def test_what_is_refused(parse: Callable[[str], object], said: str, text: str) -> None:
     with pytest.raises(ValueError, match=said):
         parse(text)
+
+
+@pytest.mark.parametrize(
+    ("example", "number", "text"),
+    [
+        ("2s", 0.5, "500ms"),
+        ("-3m", 86400, "86400s"),
+        ("5B/s", 1024, "1kB/s"),
+        ("1 MB", 1 << 26, "64MB"),
+        ("0%", 0.01, "1%"),
+        ("5", 7, None),
+        ("full", 1, None),
+    ],
+)
+def test_a_bound_has_the_unit_of_its_value(example: str, number: float, text: str | None) -> None:
+    assert write_like(example, number) == text
