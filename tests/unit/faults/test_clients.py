@@ -247,5 +247,8 @@ def test_nobody_without_a_transactional_id_can_be_fenced(
     with pytest.raises(FaultNotConfirmed, match="p0 has no transactional id"):
         fence(clients, Coordinator(4), monkeypatch).inject()
     clients.ids = {"p0": "id-of-p0"}
+    one = fence(clients, Coordinator(), monkeypatch)
     with pytest.raises(FaultNotConfirmed, match="no broker knows the transactional id of p0"):
-        fence(clients, Coordinator(), monkeypatch).inject()
+        one.inject()
+    one.heal()
+    assert one.confirm_healed() == "nobody was fenced"

@@ -109,18 +109,22 @@ def _tell(timeline: Timeline, case: Case, events: Iterable[Happening]) -> None:
     for node in (1, 2, 3):
         timeline.add(NodeStarted(pid=node), node=node, t_ns=0)
     timeline.add(ClientStarted(pid=5), client="p0", t_ns=0)
+    begun = list(PHASES[2:])
     for number, event in enumerate(events):
         own = 1 if not isinstance(event, tuple) and event.value.startswith("fault") else None
         kind, fault, seconds = event if isinstance(event, tuple) else (event, own, 1 + number / 10)
         at = round(seconds * SECOND)
         detail: dict[str, Any] = {"reason": "because"}
-        if kind is EventKind.END:
-            for phase in PHASES[2:]:
-                timeline.add(PhaseBegan(phase=phase), t_ns=at)
+        while begun and (kind is EventKind.END or (kind is EventKind.CLIENT_ENDED and begun[0] != "read")):
+            # A client is asked to end a second before it does.
+            timeline.add(PhaseBegan(phase=begun.pop(0)), t_ns=at - (kind is not EventKind.END) * SECOND)
         spec = kinds.get(fault) if fault is not None else None
         if kind is EventKind.FAULT_ASKED and spec is not None:
             detail |= {"kind": spec.kind, "nodes": (2,)}
-        timeline.add(OF_KIND[kind].model_validate(detail), fault=fault, t_ns=at)
+        client = None
+        if kind is EventKind.CLIENT_ENDED:
+            client, detail = "p0", {"status": -9}
+        timeline.add(OF_KIND[kind].model_validate(detail), fault=fault, client=client, t_ns=at)
         if spec is not None and spec.ENDS_NODES and kind is EventKind.FAULT_CONFIRMED:
             timeline.add(NodeEnded(pid=2, status="SIGKILL"), node=2, t_ns=at)
         if spec is not None and spec.ENDS_NODES and kind is EventKind.FAULT_HEALED:
@@ -139,6 +143,11 @@ HEALTHY = (
     EventKind.FAULT_RECOVERED,
     EventKind.END,
 )
+KILLED_LATE = {
+    "audit": {"complete": False},
+    "events": (*HEALTHY[:4], (EventKind.CLIENT_ENDED, None, 8.0), (EventKind.END, None, 9.0)),
+}
+"""A producer that was asked to end and did not."""
 WHOLE = FinalReadFile(
     complete=True,
     partitions=(

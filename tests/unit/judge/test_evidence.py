@@ -16,7 +16,7 @@ from ackproof.rundir.observed import RecoveryFile
 from ackproof.rundir.outcome import Verdict
 from ackproof.rundir.timeline import EventKind
 
-from .conftest import EXPERIMENT, HEALTHY, WHOLE, MakeRun, Predicted, attempt, life
+from .conftest import EXPERIMENT, HEALTHY, KILLED_LATE, WHOLE, MakeRun, Predicted, attempt, life
 
 TWO_PARTITIONS = """\
 name: t
@@ -264,6 +264,7 @@ _DIED = {"expect": "evidence: {node_deaths: true}"}
             ("says nothing of orders/1, other/0",),
         ),
         ({"audit": {"complete": False}}, ("the audit is incomplete: no reason recorded",)),
+        (KILLED_LATE, ("the audit is incomplete", "producer p0 was asked to end, did not")),
         # every attempt refused: nothing was promised, nothing can be broken, and that is no PASS
         (
             {"audit": {"records": RecordCounts(produced=100, failed=100, consumed_final=0)}},

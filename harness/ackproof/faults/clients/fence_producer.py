@@ -104,7 +104,10 @@ class _FenceProducerInjection(ClientInjection[FenceProducer]):
     def confirm_healed(self) -> str:
         self.await_all("to end", is_gone, READY_WITHIN_S)
         seen = {old: self.await_work(new) for old, new in self._others.items()}
-        return ", ".join(f"{old} is gone and {new} is at work" for old, new in seen.items())
+        return (
+            ", ".join(f"{old} is gone and {new} is at work" for old, new in seen.items())
+            or "nobody was fenced"
+        )
 
     def _newer(self, client: str) -> TransactionState | None:
         now, before = self._ask(self.workload.transactional_id(client)), self._before[client]

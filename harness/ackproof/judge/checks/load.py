@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from ackproof.base.units import rough_duration
 from ackproof.experiment.case import Case
 from ackproof.experiment.fault import FaultSpec
 from ackproof.judge.facts import Facts, partitions_of
@@ -17,10 +19,11 @@ from ackproof.rundir import storage
 from ackproof.rundir.anomalies import GROUP_CLASSES, LIVENESS, REMOVED, Anomaly
 from ackproof.rundir.layout import CaseDir
 from ackproof.rundir.ledger import ledger_rows
+from ackproof.rundir.lifelines import KILLED
 from ackproof.rundir.outcome import Outcome
 from ackproof.rundir.partition import TopicPartition
 from ackproof.rundir.schema import SERIES_BIN_NS
-from ackproof.rundir.timeline import EventKind
+from ackproof.rundir.timeline import ClientEnded, EventKind
 
 
 def check_audit(facts: Facts) -> Iterator[Opinion]:
@@ -29,6 +32,7 @@ def check_audit(facts: Facts) -> Iterator[Opinion]:
     audit = facts.audit
     if not audit.complete:
         yield lacks("the audit is incomplete: " + ("; ".join(audit.reasons) or "no reason recorded"))
+        yield from map(lacks, _name_overdue_clients(facts))
     if audit.unledgered:
         # A row is in the journal before its record is sent, and the journal outlives its client.
         yield lacks(f"{audit.unledgered:,} records were read whose producers' ledgers do not have them")
@@ -54,6 +58,19 @@ def check_audit(facts: Facts) -> Iterator[Opinion]:
             f"{share:.0%} of the attempts are indeterminate, more than the {bound:.0%} that the experiment allows",
             numbers={"share": share, "bound": bound},
         )
+
+
+def _name_overdue_clients(facts: Facts) -> Iterator[str]:
+    """Yield a sentence for each producer and reader that was asked to end and did not, so that the run killed it."""
+    asked = facts.phases.get("drain", math.inf)
+    for client in facts.clients:
+        for event in facts.lifelines.client(client.id).ends if client.kind in ("producer", "reader") else ():
+            if isinstance(event.what, ClientEnded) and event.what.status in KILLED and event.t_ns > asked:
+                waited = rough_duration((event.t_ns - asked) / 1e9)
+                yield (
+                    f"{client.kind} {client.id} was asked to end, did not within {waited}, and was killed; "
+                    f"what its library said last is in clients/{client.id}/output.log"
+                )
 
 
 def check_acks(facts: Facts) -> Iterator[Opinion]:
