@@ -30,10 +30,9 @@ _LEFT: Final = -1
 def audit_commits(
     of: GroupPartition, rows: Rows, every_event: Sequence[Event], log: GroupLog
 ) -> Counter[str]:
-    """Find commits that the coordinator lost, or accepted wrongly. Return numbers of `GroupCounts` by name.
-
-    `rows`: commits of the partition (`COMMITTED`). `every_event`: of all partitions. Raises OSError.
-    """
+    """Find commits that the coordinator lost, or accepted wrongly. Return numbers for fields of `GroupCounts`, by name.
+    `rows`: the group's commits for this partition (schema `COMMITTED`). `every_event`: membership events of all
+    partitions. `log`: the group's records in `__consumer_offsets`. Raises OSError."""
     accepted = rows.take(rows["result"] == CommitResult.ACCEPTED)
     if of.counts(Anomaly.LOST_COMMIT):
         lost = _find_lost(accepted, log.rows(of.place))
@@ -153,8 +152,9 @@ Regression = tuple[int, str]
 
 
 class _Observation(NamedTuple):
-    """A committed offset as the coordinator answered it at `done_ns`. `begun_ns`: not asked earlier than this.
-    `member`: -1 for the last OffsetFetch."""
+    """A committed offset that the coordinator returned to a member, or to the harness (`member` -1: the last
+    OffsetFetch). The answer arrived at `done_ns`; the request was sent at `begun_ns` or later (ns since the run's
+    start)."""
 
     begun_ns: int
     done_ns: int

@@ -30,8 +30,8 @@ _NO_ROWS: Final = empty_rows(_OFFSETS)
 
 
 class MemberEpoch(NamedTuple):
-    """Epoch of a member of a KIP-848 group from `position` in the log on. `assigned`: its partitions, each with its
-    assignment epoch."""
+    """Member epoch of a member of a KIP-848 group, valid from `position` in the log of `__consumer_offsets` on.
+    `assigned`: its partitions, each with its assignment epoch."""
 
     position: int
     epoch: int
@@ -40,10 +40,13 @@ class MemberEpoch(NamedTuple):
 
 @dataclass
 class GroupLog:
-    """Records of one group. `offsets`: commits and removals of every replica, by partition. The rest is from the log of
-    the node `history`. `generations`: rows of a position in the log, and the generation that begins there. `members`:
-    by member id, in the order of the log. `protocols`: rows of a position, and 1 where the group is a KIP-848 one from
-    there on, else 0: a classic one."""
+    """Records of one consumer group in `__consumer_offsets`.
+
+    `offsets`: offset commits and their removals (tombstones) on every replica, by partition. All other fields are from
+    the log of the node `history`. `generations`: array of (position in the log, generation that begins there).
+    `members`: by member id, in the order of the log. `protocols`: array of (position, 1 if the group is a KIP-848 group
+    from there on, 0 if it is a classic group).
+    """
 
     history: int
     offsets: Mapping[TopicPartition, Rows]
@@ -52,18 +55,21 @@ class GroupLog:
     protocols: Ints
 
     def rows(self, place: TopicPartition) -> Rows:
-        """Return commits and removals of every replica. A removal has offset -1, and no member."""
+        """Return the offset commits and their removals (tombstones) for a partition on every replica of
+        `__consumer_offsets`. A removal has offset -1, and no member."""
         return self.offsets.get(place, _NO_ROWS)
 
     def effective(self, place: TopicPartition) -> Rows:
-        """Return commits and removals in force, by log offset; none without a whole history."""
+        """Return the offset commits and removals in force for a partition, by log offset; none if no log is a whole
+        history."""
         rows = self.rows(place)
         kept = (rows["node"] == self.history) & (rows["decision"] == LogDecision.IN_FORCE)
         return rows.take(kept).sorted_by("log_offset")
 
 
 def read_log(sources: GroupSources, places: PlaceSet) -> GroupLog:
-    """Read the records of these partitions, generations and members. Raises as `GroupSources.batches` does."""
+    """Read the group's offset commits for these partitions, and its generations and members, from `__consumer_offsets`.
+    Raises as `GroupSources.batches` does."""
     offsets: dict[TopicPartition, list[Rows]] = defaultdict(list)
     generations: list[tuple[int, int]] = []
     members: dict[str, dict[int, MemberEpoch]] = defaultdict(dict)
@@ -94,13 +100,15 @@ def read_log(sources: GroupSources, places: PlaceSet) -> GroupLog:
 
 
 def value_before(history: Ints, position: Ints) -> Ints:
-    """Return the value before each position; -1 for none. `history`: rows of a position and a value."""
+    """Return for each position the value that was in force just before it; -1 if there was none. `history`: array of
+    (position at which a value begins, value), ascending."""
     last: Ints = np.append(history[:, 1], -1)[np.searchsorted(history[:, 0], position) - 1]
     return last
 
 
 def find_commits(commits: Rows, log: Rows) -> Ints:
-    """Return for each record of the log the index of the commit that wrote it, by its metadata; -1 for none."""
+    """Return for each record of `log` the index in `commits` of the commit that wrote it; -1 for none. The metadata of
+    a commit names its member and its number, by which both are matched."""
     if not len(commits):
         return np.full(len(log), -1, np.int64)
     keys = join_keys(commits, "member", "number")

@@ -1,4 +1,5 @@
-"""Finds the files about the consumer groups of a directory, which classes they allow to count, and units of work."""
+"""Finds the files about the consumer groups of a directory, and the classes that they allow to count; plans units of
+work."""
 
 from __future__ import annotations
 
@@ -72,7 +73,7 @@ class ExaminedGroup:
     partitions: int = 0
 
     def count(self, counted: Tally) -> GroupCounts:
-        """Return the counts of the group. `counted`: of the directory."""
+        """Return the counts of this group, taken from the counts of its directory (`counted`)."""
         group = self.sources.plan.group
         numbers = counted.groups.get(group, Counter())
         names = GroupCounts.model_fields.keys() - {"group", "counts", "reasons"}
@@ -84,7 +85,8 @@ class ExaminedGroup:
         )
 
     def examine(self, ledger: Ledger) -> None:
-        """Find the files of the group. Raises `Rejected` for a part without a column, and OSError."""
+        """Find the files of the group in `ledger`, and set the other fields. Raises `Rejected` for a part without a
+        column, and OSError."""
         plan, sources = self.sources.plan, self.sources
         end = next((one for one in self.file.groups if one.group == plan.group), None)
         if end is None:

@@ -32,11 +32,9 @@ _WHY: Final = (
 
 
 def audit_deliveries(of: GroupPartition, there: Rows, rows: Rows, commits: Rows) -> Counter[str]:
-    """Find what members did not process, or processed more than once. Return numbers of `GroupCounts` by name.
-
-    `there`: records of the final read, by offset. `rows`: deliveries (`DELIVERED`). `commits`: of the partition. Raises
-    OSError.
-    """
+    """Find records that members did not process, or processed more than once. Return numbers for fields of
+    `GroupCounts`, by name. `there`: records of the final read, by offset. `rows`: the group's deliveries of this
+    partition (schema `DELIVERED`). `commits`: its commits for this partition. Raises OSError."""
     effective = rows["state"] == ProcessingState.EFFECTIVE
     processed = effective | (rows["state"] == ProcessingState.UNKNOWN)
     if of.counts(Anomaly.UNDELIVERED):
@@ -99,7 +97,8 @@ def _find_repeated(of: GroupPartition, rows: Rows, effective: Bools) -> None:
 
 
 class _Ownership(NamedTuple):
-    """A time in which a member owned a partition: from its assignment to the begin of its last accepted commit."""
+    """A time in which a member owned a partition: from its assignment to the start of its last accepted commit (ns
+    since the run's start)."""
 
     begin: int
     end: int

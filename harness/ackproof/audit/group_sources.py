@@ -1,4 +1,4 @@
-"""The files about one consumer group, and their rows by partition, for tasks."""
+"""Files about one consumer group, and their rows by partition, as the tasks of the audit read them."""
 
 from __future__ import annotations
 
@@ -39,8 +39,9 @@ _TEXTS: Final = frozenset({"group", "topic", "event", "member_id", "why", "recor
 
 @dataclass(frozen=True)
 class GroupPart:
-    """A part of a ledger of members, or another file about a group. `groups`: row groups, with spans of `partition`
-    and `seq` where the footer tells; their topic is None if it does not tell."""
+    """One file about a group: a part of its members' ledgers, of its output, or of the log of `__consumer_offsets`.
+    `groups`: its row groups, with the least and greatest `partition` and `seq` if the footer has them; `topic` is None
+    if the footer does not tell."""
 
     path: str
     groups: tuple[RowGroup, ...]
@@ -48,7 +49,8 @@ class GroupPart:
 
 @dataclass(frozen=True)
 class PlaceSet:
-    """Set `number` of `count` disjoint sets of partitions, which together have all."""
+    """One of `count` disjoint sets into which all partitions are divided, so that several tasks share the work.
+    `number`: index of this set, from 0."""
 
     number: int = 0
     count: int = 1
@@ -57,7 +59,7 @@ class PlaceSet:
         return (crc32(place.topic.encode()) + place.partition) % self.count == self.number
 
     def may_have(self, group: RowGroup) -> bool:
-        """Return False if the footer of a row group shows that it has none of these partitions."""
+        """Return False if the footer of a row group shows that it has no partition of this set."""
         span = group.spans.get("partition") if group.partition is None else (group.partition, group.partition)
         if group.topic is None or span is None or span[1] - span[0] >= self.count:
             return True
@@ -68,7 +70,8 @@ ALL_PLACES: Final = PlaceSet()
 
 
 class Event(NamedTuple):
-    """A row of the membership ledger. `position`: as the column `offset`."""
+    """A row of the membership ledger: an event (`MembershipEvent`) that a group member reported. `position`: column
+    `offset` of the row."""
 
     t_ns: int
     member: int
@@ -83,9 +86,9 @@ class Event(NamedTuple):
 class GroupSources:
     """Files and facts of one group, known before its rows are read.
 
-    `number`: position among the groups of the run, which names files. `committed`: offsets at rest; None: no answer.
-    `history`: node whose log of `__consumer_offsets` is a whole history; -1: none. `counted`: classes that can be
-    counted. `finals`: row groups of the final read of its input.
+    `number`: position among the groups of the run, which is in file names. `counted`: classes that can be counted.
+    `committed`: committed offsets after the load; None if the coordinator did not answer. `history`: node whose log of
+    `__consumer_offsets` is a whole history; -1 for none. `finals`: row groups of the final read of the group's input.
     """
 
     target: AuditTarget
@@ -104,8 +107,9 @@ class GroupSources:
     def final_rows(
         self, places: PlaceSet = ALL_PLACES, seqs: tuple[int, int] = EVERY_SEQ
     ) -> dict[TopicPartition, Rows]:
-        """Return the records that are there, by partition: `RECORD`, one row per offset, ascending. `seqs`: least and
-        greatest. Raises `UnreadablePart`, `UntrustedStatistics` and `Rejected`."""
+        """Return the input records that the final read found, by partition: one row per offset, ascending (schema
+        `RECORD`). `seqs`: least and greatest seq of the records to return. Raises `UnreadablePart`,
+        `UntrustedStatistics` and `Rejected`."""
         wanted = "committed" if self.plan.committed_read else "final"
         found: dict[TopicPartition, list[Rows]] = defaultdict(list)
         for piece in self.finals:
@@ -119,7 +123,8 @@ class GroupSources:
         return {place: _distinct_offsets(concat_rows(pieces, RECORD)) for place, pieces in found.items()}
 
     def output_rows(self, seqs: tuple[int, int]) -> Rows:
-        """Return the output: `COPY`. `seqs`: least and greatest. Raises as `final_rows` does."""
+        """Return the records of the group's output topic (schema `COPY`). `seqs`: least and greatest seq of the records
+        to return. Raises as `final_rows` does."""
         found: list[Rows] = []
         for part in self.output:
             kept = tuple(group for group in part.groups if _overlaps(group, seqs))
@@ -131,8 +136,9 @@ class GroupSources:
     def rows_by_place(
         self, parts: Sequence[GroupPart], columns: Mapping[str, str], places: PlaceSet
     ) -> dict[TopicPartition, Rows]:
-        """Return rows of the group by partition, in the order of the parts. `columns`: numpy type of each. Raises
-        `UnreadablePart`, `UntrustedStatistics` and `Rejected`."""
+        """Return rows of the group from these files by partition, in the order of the files. `columns`: numpy type of
+        each column to read. `places`: partitions to read. Raises `UnreadablePart`, `UntrustedStatistics` and
+        `Rejected`."""
         found: dict[TopicPartition, list[Rows]] = defaultdict(list)
         for batch in self.batches(parts, columns, places):
             for place, rows in split_rows(batch, columns, places):
@@ -142,8 +148,9 @@ class GroupSources:
     def batches(
         self, parts: Sequence[GroupPart], columns: Iterable[str], places: PlaceSet = ALL_PLACES
     ) -> Iterator[pa.RecordBatch]:
-        """Yield the rows of the group in row groups that may be of these partitions: `columns`, topic and partition.
-        No batch is empty. Raises `UnreadablePart`, `UntrustedStatistics` and `Rejected`."""
+        """Yield rows of the group from these files, a batch per row group, with `columns`, topic and partition. Row
+        groups that have none of the partitions `places` are skipped; rows of other partitions may remain. No batch is
+        empty. Raises `UnreadablePart`, `UntrustedStatistics` and `Rejected`."""
         names = list(dict.fromkeys(["group", "topic", "partition", *columns]))
         for part in parts:
             for group, batch in _read_part(part, names, places):
@@ -171,8 +178,8 @@ class GroupSources:
 
 @dataclass(frozen=True)
 class GroupPartition:
-    """A partition of the input or output of a group under audit. `events`: of the partition, and those without one, by
-    time."""
+    """A partition of the input or output of a group under audit. `events`: membership events of this partition, and
+    those that name no partition, by time."""
 
     sources: GroupSources
     place: TopicPartition
@@ -181,20 +188,22 @@ class GroupPartition:
 
     @property
     def committed(self) -> int:
-        """Committed offset of the group at rest; 0 without one."""
+        """Offset that the group has committed for this partition after the load; 0 if it committed none."""
         return (self.sources.committed or {}).get(self.place, 0)
 
     def counts(self, anomaly: Anomaly) -> bool:
         return anomaly in self.sources.counted
 
     def report(self, anomaly: Anomaly, rows: Rows, which: Ints, detail: list[str] | pa.Array | str) -> None:
-        """Add findings: the rows at the indices `which`. `detail`: a text for all, or one for each. Raises OSError."""
+        """Add one finding for each of the rows at the indices `which`. `detail`: a text for all, or one text per
+        finding. Raises OSError."""
         texts = text_array(detail) if isinstance(detail, list) else detail
         self.findings.add(self.place, anomaly, rows, which, detail=texts)
 
     def find_passed(self, offset: Ints, fork: int = GREATEST) -> Bools:
-        """Return True for each offset that a reset passed over. `fork`: first offset at which a member was handed
-        another record than the log has now; a reset to a lower offset passes over what is there from it on."""
+        """Return a mask: True for each offset that a forward reset of a member skipped. `fork`: first offset at which a
+        member was handed another record than the log has now. A backward reset counts as if it had skipped the offsets
+        from `fork` up to the new position."""
         passed = np.zeros(len(offset), np.bool_)
         for event in self.events:
             if event.event == MembershipEvent.RESET:
@@ -227,7 +236,7 @@ def _read_part(
 def split_rows(
     batch: pa.RecordBatch, columns: Mapping[str, str], places: PlaceSet
 ) -> Iterator[tuple[TopicPartition, Rows]]:
-    """Yield the rows of each of these partitions. `columns`: numpy type of each."""
+    """Yield (partition, rows) for each partition of `places` in a batch. `columns`: numpy type of each column."""
     if len(batch):
         topics, topic = distinct_strings(batch["topic"])
         rows = Rows(_to_columns(batch, columns), len(batch))
@@ -237,7 +246,7 @@ def split_rows(
 
 
 def pick(batch: pa.RecordBatch, which: Bools) -> pa.RecordBatch:
-    """Return the rows where `which` is True."""
+    """Return the rows of a batch where the mask `which` is True."""
     return batch if which.all() else batch.filter(to_arrow(which))
 
 
@@ -249,8 +258,8 @@ def are_text(column: pa.Array, wanted: str) -> Bools:
 
 
 def find_values(ascending: Ints, wanted: Ints) -> tuple[Ints, Bools]:
-    """Return for each wanted value its position, and whether it is there. `ascending`: distinct values. The position
-    of a value that is not there is any."""
+    """Return for each wanted value its index in `ascending`, and a mask: True if `ascending` has the value.
+    `ascending`: distinct values. The index of a missing value has no meaning."""
     length = len(ascending)
     if not length:
         return np.zeros(len(wanted), np.int64), np.zeros(len(wanted), np.bool_)
@@ -265,7 +274,8 @@ def find_values(ascending: Ints, wanted: Ints) -> tuple[Ints, Bools]:
 
 
 def join_keys(rows: Rows, first: str, second: str) -> Ints:
-    """Return one number for each pair of the columns: below 2^23, and from -1 to 2^40 - 2."""
+    """Pack two columns into one int64 per row. Values of `first` must be below 2^23, those of `second` from -1 to 2^40
+    - 2."""
     return (rows.ints(first) << 40) | (rows.ints(second) & ((1 << 40) - 1))
 
 

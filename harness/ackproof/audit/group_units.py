@@ -1,4 +1,5 @@
-"""Units of work of the audit of consumer groups. A small run has one for each group, in the task of its directory."""
+"""Units of work of the audit of consumer groups. In a small run each group is one unit, in the task of its
+directory."""
 
 from __future__ import annotations
 
@@ -29,11 +30,9 @@ _NOWHERE = TopicPartition("", -1)
 
 @dataclass(frozen=True)
 class GroupUnit:
-    """A part of the audit of one group. `places`: of its deliveries and commits. `seqs`: least and greatest, of its
-    output. None: no part of these.
-
-    `number`: among the units of the group, which names its findings. `rows`: approximate number of rows to read.
-    """
+    """A part of the audit of one group. `places`: partitions whose deliveries and commits it audits; `seqs`: least and
+    greatest seq of the output records that it audits; None: none of these. `number`: position among the units of the
+    group, which is in the name of its findings file. `rows`: approximate number of rows to read."""
 
     sources: GroupSources
     number: int

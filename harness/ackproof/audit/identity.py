@@ -1,9 +1,10 @@
-"""The classes of one identity: lost, duplicate, resurrected, surfaced, displaced, reordered; and of one final
-row: phantom, misrouted, corrupted.
+"""Audit by identity: the classes lost, duplicate, resurrected, surfaced, displaced and reordered; and the classes of a
+single final row: phantom, misrouted and corrupted.
 
-A bucket is cut by seq, so that each range knows all of its identities; only reordered needs other ranges
-(`find_crossings`). A bucket hands on which identities it produced and holds, and the final rows of identities
-that it did not produce. `ackproof.audit.shares` joins these.
+An identity is (producer, seq); a bucket is all rows of one partition. A large bucket is cut by seq, so that each range
+knows all of its identities; only `reordered` needs other ranges (`find_crossings`). A bucket passes on the identities
+that it produced and holds, and the final rows of identities that it did not produce. `ackproof.audit.shares` joins
+these.
 """
 
 from __future__ import annotations
@@ -53,10 +54,8 @@ _FAR = int(np.iinfo(np.int64).max)
 
 @dataclass(frozen=True)
 class RangeReads:
-    """Reads with which the produced records of a range of identities are compared.
-
-    `final`: the final read at read_uncommitted. `committed_live`: rows of live readers at read_committed.
-    """
+    """Reads with which the produced records of a range of identities are compared. `final`: the final read at
+    read_uncommitted. `committed_live`: rows of live readers at read_committed."""
 
     final: Rows
     committed: Rows

@@ -1,10 +1,10 @@
-"""The classes of reads: rewound and gaps of each reader; and of one offset: overwritten, vanished, conflict,
-skipped, and the flaws of the final read.
+"""Audit by offset: the class rewound and the gaps of each reader; and the classes of one offset: overwritten, vanished,
+conflict, skipped, and the flaws of the final read.
 
 Reads are ordered by read_seq within each (reader, assignment) of a bucket. A valid ledger has no equal read_seq; if
-there are any, offset, leader epoch and identity order them, so that counts do not depend on the order of files. A
-large bucket is cut by read_seq for the first pass and by offset for the second. Two reads are of the same record if
-producer and seq are equal.
+there are any, offset, leader epoch and identity order them, so that counts do not depend on the order of files. A large
+bucket is cut by read_seq for the first pass and by offset for the second. Two reads are of the same record if producer
+and seq are equal.
 """
 
 from __future__ import annotations
@@ -29,9 +29,7 @@ _KEYS = ("reader", "assignment", "read_seq", "offset", "leader_epoch", "producer
 
 @dataclass(frozen=True)
 class ReadWalk:
-    """Reads compared with the previous read of the same reader and assignment, over one bucket or a range of
-    it.
-    """
+    """Result of comparing each read with the previous read of the same reader and assignment."""
 
     gaps: Rows
     """Distinct gaps (`GAPS`)."""

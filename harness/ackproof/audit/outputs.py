@@ -117,9 +117,7 @@ class DeletedRecords:
     """Producer → seqs of the attempts that the audits of these windows have counted."""
 
     def has(self, producer: Ints, seq: Ints) -> Bools:
-        """Return True for each of these attempts that was audited in a deleted window. `producer` and `seq` have one
-        number for each attempt.
-        """
+        """Return a mask: True for each attempt (`producer[i]`, `seq[i]`) that was audited in a deleted window."""
         return are_in_runs(self.attempts, producer, seq)
 
 
@@ -147,11 +145,9 @@ def create_findings(path: Path, schema: pa.Schema = FINDINGS, **options: object)
 
 
 class FindingsWriter:
-    """Writer of one findings file, with counts by class. The file appears with its first row.
-
-    Reports nothing about `deleted` records; losses among them count as `SPARED`. `group`: of a consumer group, whose
-    findings have two columns more; `add` takes `member` from the rows.
-    """
+    """Writer of one findings file, with counts by class. The file is created when its first row is written. No finding
+    is written about `deleted` records; losses among them count as `SPARED`. `group`: name of a consumer group; its
+    findings have two more columns, and `add` takes `member` from the rows."""
 
     def __init__(self, path: Path, deleted: DeletedRecords = NOTHING_DELETED, group: str = "") -> None:
         self.path = path

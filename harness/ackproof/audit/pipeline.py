@@ -76,7 +76,7 @@ Edges = Callable[[], Edge]
 
 @dataclass
 class _DirectoryJob:
-    """Progress of one directory. It is done when it has a result."""
+    """Progress of the audit of one directory. The job is done once it has a `result`."""
 
     number: int
     directory: Path
@@ -89,14 +89,15 @@ class _DirectoryJob:
     """True if the results of an older audit must be removed: readers could take them for results of this audit."""
 
     def fail(self, code: int, reason: str, *, withdraws: bool = True) -> None:
-        """Set a result without counts. `withdraws`: remove the results of an older audit."""
+        """Set a result without counts. `code`: exit code of the audit. `withdraws`: remove the results of an older
+        audit."""
         self.result = AuditResult(self.directory, None, code, (reason,))
         self.withdraws = withdraws and self.existed
 
 
 @dataclass
 class _PlannedDirectory:
-    """A directory with its footers and units, in one round."""
+    """A directory in one round of the audit: its ledger, planned units, and counts."""
 
     job: _DirectoryJob
     ledger: Ledger
@@ -114,11 +115,9 @@ class _PlannedDirectory:
 def audit_all(
     directories: Sequence[Path], edges: Edges, progress: Progress, limits: Limits
 ) -> list[AuditResult]:
-    """Audit the directories. Return one result per directory, in their order; one that is given twice is audited once.
-
-    `edges` starts Spark when it is first called. Errors of one directory, and a Spark that dies, are in the results.
-    Raises `MissingTool` if Spark needs Java and there is none.
-    """
+    """Audit the directories. Return one result per directory, in their order; a directory that is given twice is
+    audited once. `edges` starts Spark when it is first called. Errors of one directory, and a Spark that dies, are in
+    the results. Raises `MissingTool` if Spark needs Java and there is none."""
     jobs: dict[Path, _DirectoryJob] = {}
     for directory in directories:
         path = directory.absolute()

@@ -41,7 +41,8 @@ AnyUnit = TypeVar("AnyUnit", bound=WorkUnit)
 
 @dataclass(frozen=True)
 class Plan:
-    """Units of one directory: either `whole`, or `splits` and then `direct`."""
+    """Units of one directory: the whole directory as one unit, or `splits` first and then one unit per bucket
+    (`direct`)."""
 
     whole: DirectoryUnit | None
     """The directory as one unit; None for a large directory."""
@@ -134,7 +135,7 @@ def count_tasks(count: int, cores: int) -> int:
 
 @dataclass(frozen=True)
 class CutAxis:
-    """A key by which a bucket is cut into ranges: read_seq, seq, time or offset."""
+    """Key by which a bucket is cut into ranges: read_seq, seq, time or offset."""
 
     keys: Mapping[Stream, str]
     """Key column of each stream; other streams are not read."""
@@ -187,7 +188,8 @@ class RowSource:
 
     @property
     def streams(self) -> set[Stream]:
-        """Streams whose rows may be here: all consumed streams if the footer does not tell the phase."""
+        """Streams (produced, final, live, …) that may have rows in this source: all streams of reads if the footer does
+        not tell the phase."""
         if not isinstance(self.held, Piece):
             return {self.held[0]}
         if self.held.part.kind == "produced":
@@ -200,10 +202,9 @@ class RowSource:
         return self.rows * (_LIGHT if self.streams & axis.keys.keys() <= axis.light else 1.0)
 
     def read(self, place: TopicPartition, axis: CutAxis) -> Iterator[tuple[Stream, Rows]]:
-        """Yield (stream, rows) with the columns that `axis` needs, without streams that it does not read.
-
-        Raises OSError, `UnreadablePart`, `UntrustedStatistics` if a row contradicts its footer, and `Rejected`.
-        """
+        """Yield (stream, rows) of partition `place` with the columns that `axis` needs. Streams without a key in `axis`
+        are left out. Raises OSError, `UnreadablePart`, `UntrustedStatistics` if a row contradicts its footer, and
+        `Rejected`."""
         if not isinstance(self.held, Piece):
             yield self.held[0], self.held[1].load()
             return
@@ -231,7 +232,8 @@ class KeyRange:
     """Approximate number of rows."""
 
     def load(self, place: TopicPartition) -> BucketRows:
-        """Read the rows of the range. Raises OSError, `UnreadablePart`, `UntrustedStatistics` and `Rejected`."""
+        """Read the rows of the range, which are all of partition `place`. Raises OSError, `UnreadablePart`,
+        `UntrustedStatistics` and `Rejected`."""
         found = BucketRows()
         for source in self.sources:
             for stream, rows in source.read(place, self.axis):

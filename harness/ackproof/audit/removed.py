@@ -27,7 +27,8 @@ _LOCATED = {"producer": "i4", "seq": "i8", "offset": "i8"}
 
 
 def unknown_removal(place: TopicPartition) -> Removal:
-    """Return what to assume without `removals.json`: the topic was compacted during the whole run."""
+    """Return the removal to assume for a partition without `removals.json`: its topic was compacted during the whole
+    run."""
     return Removal(
         place.topic, place.partition, compacted_until_ns=EVER, compacted_why="a later record of its key"
     )
@@ -93,9 +94,8 @@ class RemovedRecords:
         return self.explained | (self._old_enough & self._held & (self._offset >= 0) & (self._offset < start))
 
     def among(self, reads: Rows) -> Bools:
-        """Return a mask: True for each of these live reads whose record was removed on purpose after it was
-        read.
-        """
+        """Return a mask: True for each of these reads of live readers whose record was removed on purpose after the
+        read."""
         removal, offset = self.removal, reads.ints("offset")
         gone = self._superseded.among(reads)
         if not self.possible:
@@ -204,9 +204,8 @@ class SupersededRecords:
         self._of = {producer: _LastOfKey(own, producer, produced, copies) for producer, own in keys.items()}
 
     def among(self, rows: Rows) -> Bools:
-        """Return a mask: True for each of these rows that is superseded. `rows` has the columns producer, seq and
-        offset.
-        """
+        """Return a mask: True for each of `rows` that a later record of its key supersedes. `rows` has the columns
+        producer, seq and offset."""
         found = np.zeros(len(rows), dtype=np.bool_)
         for producer, last in self._of.items():
             own = rows["producer"] == producer

@@ -41,10 +41,8 @@ BAD_INPUT = int(ExitCode.BAD_INPUT)
 
 @dataclass(frozen=True)
 class AuditResult:
-    """Result for one directory. `file` is None if nothing could be counted.
-
-    `code`: 0 complete; 2 incomplete, or Spark died; 254 not a ledger.
-    """
+    """Audit of one directory. `file` is None if nothing could be counted. `code`: 0 complete; 2 incomplete, or Spark
+    died; 254 not a ledger."""
 
     directory: Path
     file: AuditFile | None
@@ -159,9 +157,9 @@ def find_unexplained_deletions(found: Sequence[WindowFile], ledger: Ledger) -> l
 
 
 def collect_deleted(found: Sequence[WindowFile], ledger: Ledger) -> DeletedRecords:
-    """Return what the audit leaves out because its windows were deleted: per partition the offset at which the last of
-    them ends, and per producer the numbers of its attempts. `found`: result of `read_deleted_windows`.
-    """
+    """Return the records and attempts that the audit leaves out because their windows of a soak were deleted. Per
+    partition the offset at which the last deleted window ends; per producer the seqs of the attempts. `found`: result
+    of `read_deleted_windows`."""
     gone = [window for window in found if window.deleted]
     if not gone:
         return NOTHING_DELETED

@@ -1,10 +1,10 @@
-"""Classes that no bucket can decide alone: final rows of identities that it did not produce, identities
+"""Classes that no bucket can decide alone: final rows of identities that their bucket did not produce, identities
 produced twice, and transactions.
 
 Each bucket sends the identities that it produced and holds intact, and its unmatched final rows. Both are cut by a hash
 of (producer, block of seqs) into shares, which go through Spark's shuffle at a few bits an identity; a share has
 everything about its identities. A transaction spans buckets: each sends the number of its records that are there and of
-its acknowledged ones that are missing, by a hash of (producer, block of transactions).
+its acknowledged records that are missing, by a hash of (producer, block of transactions).
 """
 
 from __future__ import annotations
@@ -77,11 +77,9 @@ class _Block:
 
 @dataclass(frozen=True)
 class Share:
-    """Contribution of one bucket to one share.
-
+    """Rows that one bucket (the rows of one partition) sends to one share, the input of one task after Spark's shuffle.
     `blocks`, `sparse`: the identities that the bucket produced. `unmatched`: final rows that the bucket did not
-    produce. `transactions`: totals of transactions in it.
-    """
+    produce. `transactions`: totals of transactions in the bucket."""
 
     place: TopicPartition
     blocks: tuple[_Block, ...] = ()
@@ -92,11 +90,9 @@ class Share:
 
 
 def cut_shares(message: Handover, count: int) -> Iterator[tuple[int, Share]]:
-    """Distribute the rows of a bucket's `message` over `count` shares. Yields (share number in 0 … count - 1,
-    rows for that share).
-
-    Rows go by a hash of their producer and of the block of their seqs, or of the transaction's number.
-    """
+    """Distribute the rows that a bucket passes on (`message`) over `count` shares. Yields (share number in 0 … count -
+    1, rows for that share). Rows go by a hash of their producer and of the block of their seqs, or of the transaction's
+    number."""
     place, rows = message.place, message.rows
     if message.about == "identities":
         yield from _cut_identities(place, rows, count)
@@ -145,7 +141,7 @@ def _bits(inside: Ints) -> bytes:
 
 class IdentityRegister:
     """All identities of one share of a directory, each with two flags: produced, and present (read intact). Raises
-    `Rejected` if one was produced twice."""
+    `Rejected` if an identity was produced twice."""
 
     def __init__(self, given: Sequence[Share]) -> None:
         """Raises `Rejected` if an identity was produced twice."""
@@ -195,9 +191,8 @@ class IdentityRegister:
         return sparse.take(np.flatnonzero(~np.repeat(moved, ends - starts)))
 
     def find(self, producer: Array, seq: Ints) -> tuple[Bools, Bools]:
-        """Return two masks over these identities: was it produced, and did the bucket that produced it read it
-        intact? `producer` and `seq` have one number for each identity.
-        """
+        """Return two masks over identities: True if it was produced; True if the bucket that produced it read it
+        intact. `producer` and `seq` have one number for each identity."""
         at = self._sparse.find(producer, seq)
         produced = at >= 0
         present = np.zeros(len(seq), dtype=np.bool_)
@@ -225,13 +220,13 @@ def resolve_share(
     findings: FindingsWriter,
     deleted: DeletedRecords = NOTHING_DELETED,
 ) -> int:
-    """Audit one share of a directory. Return the number of final rows whose identity no producer's ledger
-    has, although the ledger of their producer is incomplete.
+    """Audit one share of a directory. Return the number of final rows that no ledger explains because their producer's
+    ledger is incomplete.
 
-    `given`: contributions of all buckets. `open_producers`: those with an incomplete ledger. Reports nothing
-    about records whose attempts were audited and `deleted`. Several intact copies of one identity are
-    duplicates, except one: a copy in the partition where it was produced, else the copy at the lowest (topic,
-    partition, offset). Raises `Rejected` if an identity was produced twice, and OSError.
+    `given`: contributions of all buckets. `open_producers`: producers with an incomplete ledger. Nothing is reported
+    about `deleted` records. Several intact copies of one identity are duplicates, except one: a copy in the partition
+    where it was produced, else the copy at the lowest (topic, partition, offset). Raises `Rejected` if an identity was
+    produced twice, and OSError.
     """
     register = IdentityRegister(given)
     _add_torn([(share.place, share.transactions) for share in given], findings)
@@ -272,11 +267,9 @@ _FAR = int(np.iinfo(np.int64).max)
 
 
 class CommitAudit:
-    """Compares reads at read_committed in one bucket with the outcome of each record's transaction.
-
-    `transactional`: number of produced rows in transactions. `unlisted`: number of those whose transaction the
-    transaction table does not list. `fates` counts both.
-    """
+    """Compares reads at read_committed in one bucket with the outcome of each record's transaction. `transactional`:
+    number of produced rows in transactions. `unlisted`: number of those whose transaction is missing in the transaction
+    table. The method `fates` counts both."""
 
     def __init__(self, place: TopicPartition, findings: FindingsWriter, table: TransactionTable) -> None:
         self._place = place
@@ -286,9 +279,8 @@ class CommitAudit:
         self.unlisted = 0
 
     def fates(self, produced: Rows) -> TransactionFates | None:
-        """Return the outcome of each row's transaction; None if no row has one. Adds to `transactional` and `unlisted`:
-        call it once for each row. Raises `Rejected` and `UnreadablePart`.
-        """
+        """Return the outcome of each produced row's transaction; None if no row is in a transaction. Adds to
+        `transactional` and `unlisted`: call it once for each row. Raises `Rejected` and `UnreadablePart`."""
         fates, unlisted = self._table.fates(produced)
         self.unlisted += unlisted
         if fates is not None:
@@ -316,11 +308,11 @@ class CommitAudit:
     def parts(
         self, produced: Rows, fates: TransactionFates, visible: Bools, removed: Bools, present: Bools
     ) -> Iterator[Handover]:
-        """Yield one message with the totals of each transaction in this range; nothing if it has none, or if the run
-        had no final read at read_committed.
+        """Yield one `Handover` with the totals of each transaction in this range.
 
-        Masks over `produced`: `visible`, records in the final read at read_committed; `removed`, records
-        removed on purpose, which do not tear a transaction; `present`, records that are not lost.
+        Yields nothing without transactions, or if the run had no final read at read_committed. Masks over `produced`:
+        `visible`, records in the final read at read_committed; `removed`, records removed on purpose, which do not tear
+        a transaction; `present`, records that are not lost.
         """
         inside = np.flatnonzero(fates.txn >= 0)
         if not self._table.files.committed_read or not len(inside):

@@ -82,7 +82,7 @@ class _BucketRange:
 
 @dataclass(frozen=True)
 class WalkUnit(_BucketRange):
-    """Unit that follows the readers of a bucket within a range of read_seq."""
+    """Unit that compares the reads of a bucket within a range of read_seq, each with the reader's previous read."""
 
     cut: KeyRange
 
@@ -162,7 +162,7 @@ class WalkResult:
 
 @dataclass(frozen=True)
 class PlaceInput:
-    """Lost and skipped records whose offsets lie in one offset range, from one slice."""
+    """Lost and skipped records from one slice (a range of seqs) whose offsets lie in one offset range."""
 
     lost: Rows
     skipped: Rows
@@ -185,7 +185,7 @@ class SliceResult:
 
 
 def cut_walks(bucket: BucketUnit, limits: Limits) -> list[WalkUnit]:
-    """Cut the reads of a bucket by read_seq into walk units."""
+    """Cut the reads of a hot bucket into ranges of read_seq. Return a walk unit for each."""
     sources = list_sources(bucket.pieces, bucket.spilled)
     cuts = cut_ranges(sources, ORDER, count_ranges(sources, ORDER, limits.slice_rows))
     return [
@@ -195,7 +195,8 @@ def cut_walks(bucket: BucketUnit, limits: Limits) -> list[WalkUnit]:
 
 
 def do_walk(unit: WalkUnit) -> WalkResult | Trouble:
-    """Follow the readers within one range of read_seq. Errors of files are returned as `Trouble`."""
+    """Compare each read within one range of read_seq with the reader's previous read. Errors of files are returned as
+    `Trouble`."""
     target, name = unit.target, unit.name("walk")
     findings = target.findings(name)
     try:
@@ -268,11 +269,9 @@ def cut_bucket(
 def do_slice(
     unit: SliceUnit,
 ) -> Iterator[tuple[int, Share | PlaceInput] | tuple[None, SliceResult | Trouble]]:
-    """Audit one range of seqs and one of times.
-
-    Yields (number in the shuffle, message): the contributions to shares, and the lost and skipped records by offset
-    range. Last it yields (None, counts or trouble).
-    """
+    """Audit one range of seqs, and build the series of one range of times. Yields (number in the shuffle, message): the
+    contributions to shares, and the lost and skipped records by offset range. The last item is (None, `SliceResult` or
+    `Trouble`)."""
     target, place = unit.target, unit.place
     findings, order = (target.findings(unit.name(step)) for step in ("slice", "order"))
     counted, reordered = Tally(target.number, findings.counts), Tally(target.number, order.counts)
@@ -336,8 +335,8 @@ def _split_by_offset(unit: SliceUnit, lost: Rows, skipped: Rows) -> Iterator[tup
 
 
 def do_places(unit: PlaceUnit, given: Sequence[PlaceInput]) -> Tally | Trouble:
-    """Audit one range of offsets. `given`: its lost and skipped records, from each slice. Errors of files are returned
-    as `Trouble`."""
+    """Audit one range of offsets. `given`: the lost and skipped records in it, from each slice. Errors of files are
+    returned as `Trouble`."""
     target, place = unit.target, unit.place
     findings = target.findings(unit.name("places"))
     try:

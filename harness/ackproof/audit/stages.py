@@ -64,12 +64,10 @@ Group = Sequence[AnyUnit]
 
 
 def start_workers(edge: Edge, rows: int, limits: Limits) -> Edge:
-    """Run an empty job on the workers of other machines, if each of their cores will get several tasks.
-    Return the edge.
+    """Run an empty job on the workers of other machines, if each of their cores will get several tasks. Return `edge`.
 
-    `rows`: number of rows to audit. A worker's first task takes 20 times the mean, because it loads Python,
-    modules and the heap. The empty job takes this time before the audit needs the worker. Raises `AuditFailed` if Spark
-    dies.
+    `rows`: number of rows to audit. A worker's first task takes 20 times the mean, because it loads Python, modules and
+    the heap. The empty job spends this time before the audit needs the worker. Raises `AuditFailed` if Spark dies.
     """
     ready = 0
     while ready < (cores := min(edge.cores_elsewhere, _MOST_PARTITIONS)) and rows > cores * limits.range_rows:

@@ -67,11 +67,9 @@ class Limits:
 
 @dataclass(frozen=True)
 class AuditTarget:
-    """An audited directory, as the tasks on its units see it.
-
-    `number`: its position among the audited directories. `open_producers`: producers with an incomplete
-    ledger. `shares`: number of shares into which its identities are cut.
-    """
+    """An audited directory, as the tasks on its units see it. `number`: position among the audited directories.
+    `open_producers`: producers with an incomplete ledger. `shares`: number of shares (inputs of tasks after Spark's
+    shuffle) into which its identities are cut."""
 
     number: int
     outputs: Outputs
@@ -135,7 +133,7 @@ class DirectoryUnit(_PieceUnit):
 
 @dataclass(frozen=True)
 class SplitUnit(_PieceUnit):
-    """Row groups with several partitions, to split by partition."""
+    """Row groups with rows of several partitions, to be split by partition into temporary files."""
 
     number: int
     """Position among the split units of the directory, which names its output files."""
@@ -158,7 +156,7 @@ class BucketUnit(_PieceUnit):
 
 @dataclass(frozen=True)
 class SplitResult:
-    """Temporary files of one unit: (partition, stream, location of the rows), for each partition and stream."""
+    """Temporary files that one unit wrote: (partition, stream, location of the rows), for each partition and stream."""
 
     target: AuditTarget
     found: tuple[tuple[TopicPartition, Stream, Spilled], ...]
@@ -166,11 +164,11 @@ class SplitResult:
 
 @dataclass
 class Tally:
-    """Counts and file names of one directory, or of a part of it.
+    """Counts and file names of one directory, or of a part of it. `number`: position of the directory.
 
-    `number`: of the directory. `counts`: findings by class. `flaw_places`: partition and offset of the first
-    flaws of the final read; `flaws`: number of all. `contents`: content sums of the final reads at
-    read_uncommitted and at read_committed.
+    `counts`: findings by class. `flaws`: number of offsets that the final read skipped or went back to; `flaw_places`:
+    partition and offset of the first of them. `contents`: content sums of the final reads at read_uncommitted and at
+    read_committed.
     """
 
     number: int
@@ -211,10 +209,8 @@ TROUBLES = (UnreadablePart, UntrustedStatistics, Rejected, OSError)
 
 @dataclass(frozen=True)
 class Trouble:
-    """Error of a unit, which then has no counts. `number`: of its directory.
-
-    OSError: its output could not be written or read back. All others: the ledger cannot be used as it is.
-    """
+    """Error of a unit, which then has no counts. `number`: position of its directory among those audited. OSError: its
+    output could not be written or read back. All other errors: the ledger cannot be used as it is."""
 
     number: int
     error: UnreadablePart | UntrustedStatistics | Rejected | OSError
@@ -239,9 +235,8 @@ def do_split(unit: SplitUnit) -> SplitResult | Trouble:
 
 
 def do_bucket(unit: BucketUnit) -> Iterator[tuple[int, Share] | tuple[None, Tally | Trouble]]:
-    """Audit one bucket as a whole. Yields (share number, its part of that share), then (None, counts). An error of a
-    file ends it with (None, `Trouble`), also after some shares.
-    """
+    """Audit one bucket (the rows of one partition) as a whole. Yields (share number, the bucket's rows for that share),
+    and last (None, counts). After an error of a file, the last item is (None, `Trouble`)."""
     target = unit.target
     name = f"{unit.number:06d}"
     findings = target.findings(name)
@@ -308,11 +303,11 @@ def do_directory(unit: DirectoryUnit) -> Tally | Trouble:
 
 
 def do_share(target: AuditTarget, number: int, given: Sequence[Share]) -> Tally | Trouble:
-    """Find the anomalies of one share of a directory that only several buckets together show, and write them to files.
+    """Find the anomalies in one share of a directory that only several buckets together show. Write them to files.
 
-    Return a `Tally` with the number of findings by class and the names of the files. Return `Trouble` if the audit
-    raises `Rejected` or OSError. `number`: number of the share, which is in the file names. `given`: what each bucket
-    contributes to the share (`shares`).
+    Return a `Tally` with the number of findings by class and the names of the files; `Trouble` if the audit raises
+    `Rejected` or OSError. `number`: number of the share, which is in the file names. `given`: rows that each bucket
+    sent to the share.
     """
     findings = target.findings(f"share-{number}")
     try:
@@ -358,7 +353,7 @@ def write_series(target: AuditTarget, unit: str, tables: Sequence[pa.Table]) -> 
 
 
 def find_unreadable_parts(parts: Sequence[Part]) -> dict[str, str]:
-    """Read every part to its end. Return the unreadable ones by path, with the reason."""
+    """Read every part to its end. Return path → reason of the unreadable parts."""
     found: dict[str, str] = {}
     for part in parts:
         try:

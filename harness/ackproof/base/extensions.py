@@ -21,15 +21,14 @@ VIEWS: Final = "ackproof.views"
 
 
 def load_extension(group: str) -> Any | None:  # noqa: ANN401 — the caller names the protocol that it expects
-    """Import the object that an installed package offers in a group of entry points, such as `ackproof.oracle` (the
-    first one by name). Return None if none does.
-    """
+    """Import the object that an installed package offers in a group of entry points, such as `ackproof.oracle`. Of
+    several packages, the first by name is taken. Return None if no package offers an object."""
     found = _sorted_points(group)
     return found[0].load() if found else None
 
 
 def find_packages(group: str) -> list[Path]:
-    """Return the folders of the packages that offer something in a group of entry points. Nothing is imported."""
+    """Return the folders of the packages that have an entry point in a group. Nothing is imported."""
     names = {point.module.partition(".")[0] for point in entry_points(group=group)}
     specs = [find_spec(name) for name in sorted(names)]
     return [Path(spec.origin).parent for spec in specs if spec is not None and spec.origin is not None]

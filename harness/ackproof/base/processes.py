@@ -41,7 +41,7 @@ class RunTag:
     case_dir: Path
 
     def environment(self, role: str) -> dict[str, str]:
-        """Return the environment variables that mark a child of this process. `role`: what it is, such as
+        """Return the environment variables that mark a child of this process. `role`: the child's role, such as
         `broker-1`."""
         return {
             RUN: self.run_id,
@@ -183,10 +183,9 @@ def spawn(
 
 
 def find_children(run_id: str | None = None) -> list[MarkedProcess]:
-    """Return every living process that carries the marks (with `run_id`: of that run), by pid.
-
-    It finds only processes whose environment this user may read. The caller, its ancestors and zombies are left out.
-    """
+    """Return every living process that carries the marks of a run, by pid. `run_id`: only of this run; None: of any
+    run. Processes whose environment this user may not read are not found. The caller, its ancestors and zombies are
+    left out."""
     ancestors = {pid := os.getpid()}
     while pid > 1 and (fields := _stat(_PROC / str(pid))) is not None:
         pid = int(fields[1])
@@ -200,7 +199,8 @@ def find_children(run_id: str | None = None) -> list[MarkedProcess]:
 
 
 def find_members(run_id: str, role: str) -> list[MarkedProcess]:
-    """Return the living processes of one role in a run: the one that was started, and those that it started, by pid."""
+    """Return the living processes of one role in a run, by pid: the process that was started, and the processes that it
+    started."""
     return [child for child in find_children(run_id) if child.role == role]
 
 
@@ -253,19 +253,15 @@ def end_all(found: Iterable[MarkedProcess], timeout_s: float = 10.0) -> Ended:
 
 
 def remove_attach_socket(pid: int) -> None:
-    """Remove the socket that a JVM leaves in /tmp if it was killed after another JVM had attached to it.
-
-    Only for a process that has ended: a JVM whose socket is gone prints no thread dump any more.
-    """
+    """Remove the socket that a JVM leaves in /tmp if it was killed after another JVM had attached to it. Call it only
+    for a process that has ended: a JVM whose socket is gone prints no thread dump any more."""
     Path(f"/tmp/.java_pid{pid}").unlink(missing_ok=True)
 
 
 def end_children(which: Callable[[MarkedProcess], bool], timeout_s: float = 10.0) -> Ended:
-    """Kill all marked processes that `which` accepts, and those that they start meanwhile, until none is found.
-
-    Looks at most five times. Returns two lists: the processes that have ended, and (process, reason) for each that
-    has not. `timeout_s` limits the wait for each.
-    """
+    """Kill all marked processes that `which` accepts, and those that they start meanwhile, until none is found. Looks
+    at most five times. Returns two lists: the processes that have ended, and (process, reason) for each that has not.
+    `timeout_s`: longest wait for one process, in seconds."""
     gone: list[MarkedProcess] = []
     left: dict[tuple[int, int], tuple[MarkedProcess, str]] = {}
     for _ in range(_END_ROUNDS):
@@ -325,8 +321,8 @@ def mark() -> str:
 
 @lru_cache
 def here() -> str:
-    """Return an id of this boot and pid namespace. Two marks (`mark`) can be compared only if they were made
-    under the same id."""
+    """Return an id of this boot and pid namespace. Marks of processes (`mark`) can be compared only under the
+    same id."""
     boot = (_PROC / "sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
     return hashlib.sha256(f"{boot} {(_PROC / 'self/ns/pid').readlink()}".encode()).hexdigest()[:8]
 

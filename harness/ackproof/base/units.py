@@ -49,15 +49,13 @@ RATE_PATTERN: Final = r"^([0-9]+(\.[0-9]+)? ?/ ?(s|min)|full)$"
 
 
 def wrong(message: str) -> PydanticCustomError:
-    """Return a validation error whose message is shown to the user unchanged."""
+    """Return a pydantic validation error whose message is shown to the user unchanged."""
     return PydanticCustomError(WRONG, "{text}", {"text": message})
 
 
 def unknown(what: str, valid: Sequence[str], said: str | None = None) -> PydanticCustomError:
-    """Return a validation error for a name that is not in `valid`. `what`: the kind of name, such as `role`.
-
-    `said`: the unknown name, if it is only a part of the text at this place of the file.
-    """
+    """Return a pydantic validation error for a name that is not in `valid`. `what`: the kind of name, such as `role`.
+    `said`: the unknown name, if it is only a part of the text at this place of the file."""
     return PydanticCustomError(UNKNOWN, "unknown {what}", {"what": what, "valid": valid, "said": said})
 
 
@@ -99,7 +97,7 @@ def _parse_shift(text: str) -> float:
 
 
 def shift_text(seconds: float) -> str:
-    """Return a text with its sign, such as `-90s`, for the field type `Shift`. Raises ValueError above 24h."""
+    """Return a signed duration as text, such as `-90s`, for the field type `Shift`. Raises ValueError above 24h."""
     return f"{'-' if seconds < 0 else '+'}{duration_text(abs(seconds))}"
 
 

@@ -105,11 +105,9 @@ def first_interrupt() -> Iterator[threading.Event]:
 
 @contextmanager
 def interrupts_wait() -> Iterator[None]:
-    """Delay Ctrl-C and SIGTERM until the end of the block, which then raises KeyboardInterrupt.
-
-    It is for clean-ups: an interrupted one would leave half of a cluster, and a swallowed signal would let the run go
-    on. Ignored signals stay ignored. On a thread other than the main one, which receives no signals, it does nothing.
-    """
+    """Delay Ctrl-C and SIGTERM until the end of the block, which then raises KeyboardInterrupt. Use it for clean-ups:
+    an interrupted clean-up would leave half of a cluster, and a swallowed signal would let the run go on. Ignored
+    signals stay ignored. On a thread other than the main thread, which receives no signals, it does nothing."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return

@@ -1,1 +1,2 @@
-"""The command `ackproof`: options and exit codes. Each command calls what a notebook could call."""
+"""The command line `ackproof`, built with click. Commands hold options and exit codes only; other packages do
+the work."""

@@ -60,10 +60,8 @@ class _ClientClosing(Enum):
 
 @dataclass(frozen=True)
 class RowGroup:
-    """Footer of one row group. `topic`, `partition` and `phase` (consumed only) hold for all of its rows.
-
-    None: its rows differ, or the footer does not tell. `number`: position in its file, from 0.
-    """
+    """Footer of one row group. `topic`, `partition` and `phase` (of reads only) hold for all of its rows. They are None
+    if the rows differ, or if the footer does not tell. `number`: position in its file, from 0."""
 
     number: int
     rows: int
@@ -78,7 +76,7 @@ class RowGroup:
 
 @dataclass(frozen=True)
 class Part:
-    """One readable Parquet file of a ledger."""
+    """One readable Parquet file of a ledger, with the footers of its row groups."""
 
     path: str
     kind: LedgerKind
@@ -122,8 +120,8 @@ def examine_directory(directory: Path, *, set_aside: dict[str, str]) -> Ledger:
 
     A part that cannot be read or differs from its client's `_END` is left out, and `Ledger.reasons` says why.
     `set_aside`: path → reason, of parts that an earlier round of the audit found unreadable: they are left out too.
-    Raises `Rejected` if the directory or one of the two ledgers is missing, or if a part has a column not once, of
-    another type or with nulls.
+    Raises `Rejected` if the directory or one of the two ledgers is missing, or if a column of a part is missing, exists
+    twice, has another type or has nulls.
     """
     case = CaseDir(directory)
     if not directory.is_dir():
@@ -302,8 +300,8 @@ def _footer(path: Path, kind: LedgerKind, client: str, directory: Path) -> Part:
 
 
 def check_columns(file: pq.ParquetFile, required: pa.Schema, path: str) -> tuple[str, ...]:
-    """Return the required columns that may have nulls according to the footer. Raises `Rejected` for a column that is
-    not there once, has another type, or has nulls. `path`: the file's name in messages."""
+    """Return the required columns that may have nulls according to the footer. `path`: the file's name in messages.
+    Raises `Rejected` for a column that is missing, exists twice, has another type, or has nulls."""
     metadata, found = file.metadata, file.schema_arrow
     leaves = {metadata.schema.column(i).path: i for i in range(metadata.num_columns)}
     unsure: list[str] = []

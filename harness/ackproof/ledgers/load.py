@@ -76,7 +76,7 @@ class UntrustedStatistics(Exception):
 
 @dataclass(frozen=True)
 class Piece:
-    """The unit of reading: row groups of one part."""
+    """Row groups of one part of a ledger, which are read together."""
 
     part: Part
     groups: tuple[RowGroup, ...]
@@ -227,8 +227,8 @@ def _astray(batch: pa.RecordBatch, topics: list[str], topic: Array, partition: A
 def split_by_place(
     columns: Mapping[str, Array], topics: Sequence[str], topic: Array, partition: Array
 ) -> Iterator[tuple[TopicPartition, Rows]]:
-    """Yield the rows of each partition, in their order. `topic`: number of each row's topic in `topics`. There must be
-    rows."""
+    """Yield (partition, rows) for each partition; rows keep their order. `topic`: for each row, the index of its topic
+    in `topics`. `partition`: for each row, its partition number; at least one row."""
     length = len(topic)
     least, greatest = int(partition.min()), int(partition.max())
     if least == greatest and topic[0] == topic[-1] and bool((topic == topic[0]).all()):
@@ -256,10 +256,7 @@ def split_by_place(
 
 @dataclass(frozen=True)
 class SpilledColumn:
-    """One column of spilled rows.
-
-    `type`: numpy type in memory.
-    """
+    """One column of rows in a temporary file. `type`: numpy type in memory."""
 
     name: str
     type: str

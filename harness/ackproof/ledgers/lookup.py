@@ -29,7 +29,7 @@ class Lookup:
             self._table = table
 
     def find(self, values: Ints) -> Ints:
-        """Return the index of each value among the keys; -1 if it is none."""
+        """Return the index of each value among the keys; -1 for a value that is no key."""
         if not len(self._keys) or not len(values):
             return np.full(len(values), -1, dtype=np.int64)
         inside = (values >= self._least) & (values <= self._greatest)
@@ -109,11 +109,11 @@ class Identities:
 
 
 def highest_over(values: Ints, after: Ints, before: Ints, height: Ints) -> Ints:
-    """Return for each value the greatest `height` of the open intervals (after, before) that contain it; the
-    least int64 if no interval contains it.
+    """Return for each value the greatest `height` of the open intervals (after, before) that contain it.
 
-    `values` must ascend; `after`, `before` and `height` are parallel: element i of each belongs to interval i. It
-    takes (intervals + values) · log(values) steps: a sparse table, read backwards.
+    The result is the least int64 if no interval contains the value. `values` must ascend; `after`, `before` and
+    `height` are parallel: element i of each belongs to interval i. Takes (intervals + values) · log(values) steps: a
+    sparse table, read backwards.
     """
     none = np.iinfo(np.int64).min
     low = np.searchsorted(values, after, side="right")

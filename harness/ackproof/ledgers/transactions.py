@@ -152,10 +152,11 @@ class TransactionTable:
         self.files = files
 
     def fates(self, produced: Rows) -> tuple[TransactionFates | None, int]:
-        """Return the fates of the rows' transactions (None if no row belongs to one), and the number of rows
-        whose transaction the table lacks: their outcome is UNKNOWN.
-        Raises `Rejected` if a transaction is there twice, or for a null or an unknown outcome; `UnreadablePart` if a
-        part cannot be read.
+        """Return the fates of the rows' transactions, and the number of rows whose transaction is missing in the table.
+
+        The outcome of a missing transaction is UNKNOWN. The fates are None if no row belongs to a transaction. Raises
+        `Rejected` if a transaction is listed twice, or for a null or an unknown outcome; `UnreadablePart` if a part
+        cannot be read.
         """
         txn = produced.ints("txn")
         if is_constant(txn) and txn[0] < 0:
