@@ -29,10 +29,10 @@ HEAD: Final = 8
 
 
 def listen(obey: Callable[[bytes], None] = lambda _: None) -> threading.Event:
-    """Watch the control pipe (`CONTROL_FD`) in a thread. The returned event is set when the client is to stop, also by
-    SIGTERM, whose handler it replaces. If the harness is gone, the process ends at once with `EXIT_ORPHAN`.
+    """Watch the control pipe (`CONTROL_FD`) in a thread. Return an event that is set when the client must stop.
 
-    `obey` is called on that thread with each other command, one byte (`SEND`, `FREE`).
+    SIGTERM sets the event too; its handler is replaced. If the harness is gone, the process ends at once with
+    `EXIT_ORPHAN`. `obey` is called on that thread with each other command, one byte (`SEND`, `FREE`).
     """
     stop = threading.Event()
     control_fd = int(os.environ[CONTROL_FD])
@@ -51,7 +51,7 @@ def listen(obey: Callable[[bytes], None] = lambda _: None) -> threading.Event:
 
 
 class Events:
-    """The events file of a client: one JSON object a line, with `t_ns` in nanoseconds since the run's start."""
+    """Writer of a client's events file: one JSON object a line, with `t_ns` in nanoseconds since the run's start."""
 
     def __init__(self, path: Path, origin_ns: int) -> None:
         self._path = path
@@ -60,8 +60,8 @@ class Events:
     def add(self, kind: str, *, topic: str = "", partition: int = -1, **detail: str | int | float) -> None:
         """Append one event as one line, in a single write: a killed client leaves at most one torn line.
 
-        `kind`: a kind of timeline event, to which `detail` belongs. `topic` '', `partition` -1: the event concerns
-        none.
+        `kind`: kind of timeline event. `detail`: its other fields. `topic` '' and `partition` -1: the event concerns no
+        partition.
         """
         line = json.dumps(
             {
@@ -77,7 +77,7 @@ class Events:
 
 
 class ClientState(IntEnum):
-    """State of a client, the first word of its counters."""
+    """State of a client: the first word of its counters file."""
 
     STARTING = 0
     READY = 1

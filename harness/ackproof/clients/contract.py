@@ -48,11 +48,8 @@ HIDDEN_FD: Final = "ACKPROOF_HIDDEN_FD"
 
 
 class Rotation(NamedTuple):
-    """Size of ledger parts.
-
-    `chunk_rows`: rows of a producer's part; `flush_s`, `flush_rows`: a reader closes a part at the first of these
-    limits.
-    """
+    """Sizes of ledger parts, in rows and seconds. `chunk_rows`: rows of a producer's part. A reader closes a part after
+    `flush_rows` rows or `flush_s` seconds, whichever comes first."""
 
     chunk_rows: int = CHUNK_ROWS
     flush_s: float = FLUSH_S
@@ -70,13 +67,15 @@ class ClientAdapter(Protocol):
     """
 
     def installed_library(self, release: str = "") -> ClientLibrary:
-        """Return the library that clients will load, with its version. Make it ready, which may take seconds.
+        """Return the library that clients will load, with its version. Download and prepare it if needed, which may
+        take seconds.
 
-        `release`: the one that the experiment names (`experiment.client.ClientChoice`); '' for none.
+        `release`: the release that the experiment names (`experiment.client.ClientChoice`); '' if it names none.
         """
 
     def writes_ledger(self) -> bool:
-        """Return True if clients write the parts of their ledger; False if the harness makes these of journals."""
+        """Return True if clients write the parts of their ledger; False if they write a journal, of which the harness
+        makes parts."""
 
     def producer_command(self, settings: ProducerSettings, path: Path) -> list[str]:
         """Return the command line of a producer with these settings, which are in the file `path`."""
@@ -134,22 +133,22 @@ class ClientAdapter(Protocol):
         """Return why the library refuses a configuration; None if it accepts it. Connects to no broker."""
 
     def security_text(self, settings: Mapping[str, str]) -> str:
-        """Return the text that a client reads from `HIDDEN_FD`: TLS and SASL settings, which have librdkafka's names,
-        in the library's. `settings` may be empty.
+        """Return the TLS and SASL settings in the library's own format, as a client reads them from `HIDDEN_FD`.
 
-        Raises `BadInput` for a setting that the library cannot use; its text shows no value.
+        `settings`: with librdkafka's names; may be empty. Raises `BadInput` for a setting that the library cannot use;
+        its text shows no value.
         """
 
     def resend_after_s(self, config: Mapping[str, ConfigValue]) -> float:
-        """Return the age in seconds below which a record cannot have been sent twice; 0: it can at any age, infinite:
-        it never is.
-        """
+        """Return the age in seconds below which a record cannot have been sent twice. 0: a record can have been sent
+        twice at any age. Infinity: the library never sends a record twice."""
 
     def delivery_timeout_s(self, config: Mapping[str, ConfigValue]) -> float:
         """Return the seconds after which the library reports a record as failed if it has no acknowledgement."""
 
     def request_wait_s(self, config: Mapping[str, ConfigValue]) -> float:
-        """Return the longest time in seconds that a request may wait to be sent and answered."""
+        """Return the longest time in seconds between a request and its response, including the wait before it
+        is sent."""
 
 
 def client_adapter(library: str) -> ClientAdapter:
@@ -160,7 +159,8 @@ def client_adapter(library: str) -> ClientAdapter:
 
 
 def allowed_settings(kind: Literal["producer", "consumer"], extra: Mapping[str, str]) -> Mapping[str, str]:
-    """Return the settings `extra` of an experiment. Raises `BadInput` for one that only the harness may set."""
+    """Return the client settings of an experiment (`extra`) unchanged. Raises `BadInput` for one that only the harness
+    may set."""
     from ackproof.experiment.settings import Scope, refusal
 
     if refused := [why for name in extra if (why := refusal(Scope(kind), name)) is not None]:
@@ -251,9 +251,8 @@ class ProducerSettings(ClientSettings):
 
     @property
     def stamps(self) -> bool:
-        """True if the producer sets timestamps. At full speed the library does, at the produce call: it takes none in
-        batches. A user's program is not asked to.
-        """
+        """True if the producer itself sets the timestamps of records. At full speed the library sets them at the
+        produce call, because it takes no timestamps in batches. A user's program is never asked to set them."""
         if self.command:
             return False
         return self.rate is not None or self.on_demand or self.keys > 0 or self.identity != ""
@@ -293,7 +292,7 @@ class ReaderSettings(ClientSettings):
 
     @property
     def first_read_seq(self) -> int:
-        """The first `read_seq` of this process. The processes of one reader use ranges that do not overlap."""
+        """First `read_seq` that this process uses. Several processes of one reader use ranges that do not overlap."""
         return self.share * SHARE
 
     @property
@@ -304,7 +303,8 @@ class ReaderSettings(ClientSettings):
 
 @dataclass(frozen=True, kw_only=True)
 class GroupSettings(ClientSettings):
-    """Settings of one member of a group, which assigns partitions: `places` is empty. `config` is its consumer's."""
+    """Settings of one member of a group. The group assigns its partitions, so `places` is empty. `config`: the
+    consumer's."""
 
     group: str
     member: int

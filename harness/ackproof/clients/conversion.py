@@ -1,4 +1,5 @@
-"""The ledgers of clients that write a journal alone: the harness makes the parts, in a thread of its own.
+"""Writes the ledgers of clients that write only a journal (Java clients, programs of the user): a thread of the harness
+turns the journals into parts.
 
 While such a client runs, its full chunks become parts once all their rows are whole. When it has closed, the rest
 follows, and `_END`. After a kill the rest is salvaged without `_END`, as for every client.
@@ -35,10 +36,8 @@ Settings: TypeAlias = ProducerSettings | ReaderSettings
 
 
 class JournalConverter:
-    """Thread that turns the full chunks of running clients into parts of their ledgers. Thread-safe.
-
-    `running` returns the settings of the clients that run. `error`: the first failure of the thread, None before.
-    """
+    """Thread that turns the full journal chunks of running clients into parts of their ledgers. Thread-safe. `running`
+    returns the settings of the clients that run. `error`: the first failure of the thread, None before."""
 
     def __init__(self, run: CaseDir, running: Callable[[], Sequence[Settings]]) -> None:
         self._run = run
@@ -53,9 +52,8 @@ class JournalConverter:
         self._thread.start()
 
     def finish(self) -> None:
-        """Stop the thread and wait for its end. Its failure stays in `error` and is not raised. The caller salvages or
-        closes the journals that are left.
-        """
+        """Stop the thread and wait for its end. A failure of the thread stays in `error` and is not raised. The caller
+        salvages or closes the journals that are left."""
         self._stop.set()
         if self._thread is not None:
             self._thread.join()
@@ -75,11 +73,10 @@ class JournalConverter:
         return refused
 
     def salvage(self, client: str | None = None) -> tuple[list[Path], list[str]]:
-        """Turn what a client left (None: what every client left) into parts, while this thread does nothing. The
-        clients must not run any more.
+        """Turn the remaining journal of a client (None: of every client) into parts of its ledger.
 
-        Return the parts that were written, and a text for each journal file that could not be read: its path and why.
-        Raises OSError if a part cannot be written.
+        The clients must have ended. Return the parts that were written, and a text for each journal file that could not
+        be read: its path and why. Raises OSError if a part cannot be written.
         """
         with self._lock:
             return salvage(self._run, client)

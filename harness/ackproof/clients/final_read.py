@@ -37,10 +37,8 @@ _AFTER_S: Final = 15.0
 
 @dataclass(frozen=True)
 class End:
-    """Offsets, leader epoch and ISR of a partition as its leader reports them; -1: unknown.
-
-    `log_end`: the leader's own log end offset, asked as a debugging replica (`queries`).
-    """
+    """Offsets, leader epoch and ISR of a partition as its leader reports them; -1: unknown. `log_end`: the leader's own
+    log end offset, requested with a debugging replica id (`cluster.queries`)."""
 
     leader: int
     epoch: int
@@ -116,7 +114,7 @@ def ends_of(cluster: Cluster) -> Ends:
 
 @dataclass
 class _Watch:
-    """State of one partition over several requests to its leader."""
+    """What the final read knows of one partition after several requests to its leader."""
 
     end: End | None = None
     since_s: float = 0.0
@@ -124,10 +122,8 @@ class _Watch:
     unrest: str = "not looked at yet"
 
     def see(self, end: End | None, isr_size: int, now_s: float, *, hanging: bool = False) -> None:
-        """Take one more state of the partition; `end` None: its leader did not answer.
-
-        Sets `settled` once two states at least `REST_S` apart are equal and at rest.
-        """
+        """Add one observation of the partition; `end` None: its leader did not answer. Sets `settled` once two
+        observations at least `REST_S` apart are equal and at rest. `isr_size`, `hanging`: as in `End.unrest`."""
         self.unrest = "no answer" if end is None else end.unrest(isr_size, hanging=hanging)
         before, self.end = self.end, end if end is not None else self.end
         if self.unrest or end is None:

@@ -34,10 +34,10 @@ _WORTH_A_PROCESS: Final = 500_000
 
 @dataclass(frozen=True)
 class FinalReadOrder:
-    """Partitions to read, and time limits in seconds.
+    """What the final read must read: partitions, awaited ISR sizes, and time limits in seconds.
 
-    `reader`: number of the reader in the ledgers. `isr_sizes`: the awaited ISR size by topic. `settle_s` limits the
-    wait for rest, `idle_s` a read without progress, `read_s` the whole read.
+    `reader`: number of the first reader in the ledgers. `isr_sizes`: awaited ISR size by topic. `settle_s`: longest
+    wait for rest. `idle_s`: longest read without progress. `read_s`: longest read.
     """
 
     places: tuple[TopicPartition, ...]
@@ -89,11 +89,11 @@ class FinalReadOrder:
 
 @dataclass(frozen=True)
 class ReadOutcome:
-    """Result of a reader. Offsets and counts are in the order of the partitions that it was given.
+    """Result of one final reader. Offsets and counts are in the order of its partitions.
 
-    `positions`: offset reached in each partition; below its end if the read gave up. `problems`: partition, as text
-    → why it could not be read. `reasons`: why the whole read failed. `records`: records read from each partition;
-    empty if unknown.
+    `positions`: offset reached in each partition; below its end if the read gave up. `problems`: partition (as text) →
+    why it could not be read. `reasons`: why the whole read failed. `records`: records read from each partition; empty
+    if unknown.
     """
 
     positions: tuple[int, ...]
@@ -103,9 +103,10 @@ class ReadOutcome:
 
 
 def deal(sizes: Sequence[int], processes: int) -> tuple[tuple[int, ...], ...]:
-    """Deal indices of `sizes` to `processes` groups of about equal sums; no group is empty.
+    """Divide the indices of `sizes` into at most `processes` groups with about equal sums of sizes; no group is empty.
 
-    The largest comes first, each goes to the smallest group so far (Graham's LPT rule: within a third of the best).
+    Graham's LPT rule: largest size first, each to the group with the smallest sum so far. The largest sum is at most a
+    third above the best possible.
     """
     groups: list[list[int]] = [[] for _ in range(max(1, min(processes, len(sizes))))]
     sums = [0] * len(groups)

@@ -1,4 +1,5 @@
-"""Ledgers of a group member, made of the lines that it printed (docs/clients.md, `rundir.groups`, `rundir.shares`)."""
+"""Writes the ledgers of a group member from the JSON lines that it printed (docs/clients.md, `rundir.groups`,
+`rundir.shares`)."""
 
 from __future__ import annotations
 
@@ -92,7 +93,7 @@ _Row: TypeAlias = dict[str, object]
 
 @dataclass
 class _Transaction:
-    """A transaction of a member, by the numbers of its lines."""
+    """A transaction of a member: `begin` and `end` are line numbers of the events between which its records lie."""
 
     number: int
     begin: int

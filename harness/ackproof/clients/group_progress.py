@@ -1,4 +1,5 @@
-"""Progress of consumer groups and share groups once their input does not grow any more, and how they ended."""
+"""Wait until consumer groups and share groups have processed their input, which does not grow any more; record the
+result."""
 
 from __future__ import annotations
 
@@ -33,10 +34,11 @@ _GOAL_S: Final = 15.0
 
 @dataclass
 class _Progress:
-    """Progress of a group. `hidden`: library settings with secrets.
+    """Base of `GroupProgress` and `ShareProgress`: how far a group has got while the run waits for it to finish its
+    input.
 
-    Times are seconds on a monotonic clock. `moved_s`: when it last did something. `over_s`: when the wait for it was
-    over, -1 before.
+    Times are seconds on a monotonic clock. `moved_s`: last progress. `over_s`: end of the wait, -1 before. `hidden`:
+    library settings with secrets.
     """
 
     cluster: Cluster
@@ -54,19 +56,19 @@ class _Progress:
 
     @property
     def waited_s(self) -> float:
-        """Seconds for which the run waited for it."""
+        """Seconds for which the run waited for the group."""
         return round(self.over_s - self.began_s, 3)
 
     @property
     def partitions(self) -> int:
-        """Number of the partitions of its first input topic, and of its output."""
+        """Number of partitions of the group's first input topic; its output topic has as many."""
         return self.spec.topics[self.spec.input_of(self.name)[0]].partitions
 
 
 @dataclass
 class GroupProgress(_Progress):
-    """Progress of a consumer group. `goal`: high watermarks of its input, which is at rest. `offsets`: its committed
-    offsets at the last look."""
+    """Progress of a consumer group towards the end of its input. `goal`: high watermarks of the input, which does not
+    grow any more. `offsets`: committed offsets at the last request."""
 
     caught_up: bool = False
     offsets: dict[TopicPartition, int] = field(default_factory=dict)
@@ -82,8 +84,8 @@ class GroupProgress(_Progress):
         return self.spec.workload.groups[self.name]
 
     def look(self, runs: bool) -> None:
-        """Ask for the committed offsets, unless the wait is over. It is over once the group has caught up, had its
-        `settle`, or has no members: `runs` False."""
+        """Ask for the committed offsets, unless the wait for the group is over. `runs`: whether the group still has
+        members. The wait is over once the group has caught up, after its `settle` seconds, or without members."""
         if self.over:
             return
         answer = ask_coordinator(self.cluster, self.name, within_s=ASK_S)
@@ -135,7 +137,7 @@ class GroupProgress(_Progress):
 
     def stalled(self, waiting: Callable[[], str]) -> list[Unrecovered]:
         """Return an entry for each partition in which the group is behind, if it made no progress for so long that it
-        counts as stalled. `waiting`: returns the end of a sentence, what its members wait for."""
+        is stalled. `waiting` returns what its members wait for, as the end of a sentence."""
         idle_s = self.over_s - self.moved_s
         bound_s = self.spec.evidence.recovery.get("stalled", self.group.stalled_after)
         if self.caught_up or idle_s < bound_s:
@@ -156,7 +158,7 @@ class GroupProgress(_Progress):
         ]
 
     def end(self, run: CaseDir, run_id: str) -> GroupEnd:
-        """Ask for the committed offsets of the group, which has no members any more, and read its output back."""
+        """Ask for the group's last committed offsets and read its output back. Call it after all members have ended."""
         reached: dict[TopicPartition, int] = {}
         problem = ""
         if (output := self.group.output) is not None:
@@ -179,8 +181,11 @@ class GroupProgress(_Progress):
 
 @dataclass(kw_only=True)
 class ShareProgress(_Progress):
-    """Progress of a share group. `printed_bytes`: returns the size of what its members have printed. `rested`: a member
-    ran, and none was handed a record for so long that no lock was held."""
+    """Progress of a share group, seen from what its members print.
+
+    `printed_bytes` returns the total size of their output. `rested`: True if a member ran, and no member got a record
+    for so long that all acquisition locks have expired.
+    """
 
     printed_bytes: Callable[[], int]
     size: int = -1
@@ -191,8 +196,8 @@ class ShareProgress(_Progress):
         return self.spec.workload.share_groups[self.name]
 
     def look(self, runs: bool) -> None:
-        """Look whether the members print events, unless the wait is over. It is over once the group is at rest, had its
-        `settle`, or has no members: `runs` False."""
+        """Check whether members still print events, unless the wait for the group is over. `runs`: whether it still has
+        members. The wait is over once the group is at rest, after its `settle` seconds, or without members."""
         if self.over:
             return
         now, size = time.monotonic(), self.printed_bytes()
@@ -203,8 +208,8 @@ class ShareProgress(_Progress):
             self.over_s = now
 
     def end(self) -> tuple[ShareGroupEnd, str]:
-        """Count the records in the dead-letter topic of the group, which has no members any more. Return also why they
-        could not be read; '' if they could."""
+        """Return the group's end, with the number of records in its dead-letter topic, and why they could not be read
+        ('' if they could). Call it after all members have ended."""
         topic, count, problem = self.group.dead_letters, -1, ""
         if topic is not None:
             rows, _, problem = read_back(

@@ -1,4 +1,4 @@
-"""Members of the consumer groups and share groups of a run: started, watched, stopped, and what is left of them.
+"""Members of the consumer groups and share groups of a run: starts, watches and stops them, and converts their ledgers.
 
 Members are `g0`, `g1`, … in the order of their start, over all consumer groups, and `h0`, `h1`, … over all share
 groups. A member that replaces another takes over its group.instance.id (static membership) and its transactional id.
@@ -54,7 +54,8 @@ _ASSIGNED: Final = b'"assigned"'
 
 @dataclass
 class _Member:
-    """A member besides its process. `slot`: number of the first member whose place it has."""
+    """What the harness knows of a member, apart from its process. `slot`: number of the first member in its chain of
+    replacements; its own number if it replaces none."""
 
     slot: int
     settings: GroupSettings
@@ -92,8 +93,8 @@ class Groups(Instances):
         self._watcher = threading.Thread(target=self._watch, name="members", daemon=True)
 
     def start(self) -> None:
-        """Start the members that each group begins with. Raises `BadInput` for settings that a library refuses, and for
-        a program that cannot be started."""
+        """Start the members that each group has at first. Raises `BadInput` for settings that a library refuses, and
+        for a program that cannot be started."""
         for name, group in self._specs.items():
             config = self._consumer_config(group, "g0", name)
             verify_config(group.client.library, "consumer", config, self._hidden)
@@ -128,12 +129,12 @@ class Groups(Instances):
         return self._members[client_id].settings.group
 
     def tell(self, client_id: str, line: str) -> None:
-        """Write a line to a member's standard input. Raises OSError if it has ended."""
+        """Write a command line to a member's standard input. Raises OSError if the member has ended."""
         os.write(self.find(client_id).control, f"{line}\n".encode())
 
     def use_protocol(self, group: str, protocol: GroupProtocol) -> None:
-        """Let members of a consumer group that start from now on use this rebalance protocol; if it is not that of the
-        experiment, with its default assignor."""
+        """Set the rebalance protocol for members of a consumer group that start from now on. A protocol other than the
+        experiment's is used with its default assignor."""
         spec = self.spec.workload.groups[group]
         same = protocol == spec.protocol
         self._specs[group] = (
@@ -233,7 +234,7 @@ class Groups(Instances):
 
     @property
     def clients(self) -> tuple[Client, ...]:
-        """Every member that was started, in the order of their start."""
+        """Every member that was started, in order of start."""
         with self._lock:
             return tuple(
                 self._members[one.id].client.model_copy(update={"killed": one.killed})
@@ -255,14 +256,17 @@ class Groups(Instances):
                 self._timeline.add(what, client=one.id)
 
     def kill(self, client_id: str) -> None:
-        """SIGKILL a member, and the processes that it started."""
+        """Send SIGKILL to a member and to the processes that it started."""
         with self._lock:
             super().kill(client_id)
             self._note_ends()
 
     def at_work(self, client_id: str) -> bool:
-        """Return True if a member was asked to leave, or if it runs and was assigned partitions or none; one of a share
-        group, whose library does not say that, if it has started."""
+        """Return True if a member takes part in its group, or was asked to leave.
+
+        A member of a consumer group takes part if it runs and got an assignment, also an empty one. A member of a share
+        group takes part once it has printed an event.
+        """
         instance = self.find(client_id)
         if instance.asked:
             return True
@@ -350,12 +354,13 @@ class Groups(Instances):
         return any(self.group_of(name) == group for name in self.running())
 
     def stop(self) -> None:
-        """Ask all members to leave and close, and wait; SIGKILL those that do not."""
+        """Ask all members to leave their groups and to close, and wait for their end. Members that do not end get
+        SIGKILL."""
         self.stop_all(_STOP_S + max(one.batch * one.record_time for one in self._specs.values()))
         self._end()
 
     def abort(self) -> None:
-        """End all members of a run that failed, and convert their ledgers."""
+        """Kill all members of a run that failed, and convert their ledgers."""
         try:
             for name in self.running():
                 self.kill(name)

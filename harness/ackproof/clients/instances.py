@@ -1,4 +1,4 @@
-"""Processes of a run that print the events of docs/clients.md: instances of a service, members of consumer groups."""
+"""Processes of a run that print events (docs/clients.md): instances of a service, and members of consumer groups."""
 
 from __future__ import annotations
 
@@ -32,9 +32,8 @@ from ackproof.clients.contract import HIDDEN_FD, hide
 
 @dataclass
 class Instance:
-    """One process. `control`: writing end of its standard input, -1 once closed. `tells`: it prints events; one that
-    does not is stopped by SIGTERM.
-    """
+    """One process of a service or group. `control`: writing end of its standard input, -1 once closed. `tells`: True if
+    it prints events and stops on the line `stop`; False: it is stopped by SIGTERM."""
 
     id: str
     child: Child
@@ -48,7 +47,7 @@ class Instance:
     successor: str | None = None
 
     def stop(self) -> None:
-        """Ask it to stop. Does nothing if it has ended."""
+        """Ask the process to stop, by a line on its standard input or by SIGTERM. Does nothing if it has ended."""
         if self.child.poll() is not None:
             return
         self.asked = True
@@ -59,7 +58,7 @@ class Instance:
             os.write(self.control, STOP_LINE)
 
     def end(self) -> int:
-        """Return its exit status; SIGKILL it if it runs. Close its standard input."""
+        """Kill the process if it still runs, close its standard input, and return its exit status."""
         status = self.child.poll()
         if status is None:
             status = self.child.kill()
@@ -70,8 +69,8 @@ class Instance:
 
     @property
     def commit_in_flight_s(self) -> float:
-        """Seconds for which the call of a commit has not returned: it printed the commit, and nothing since. 0 if there
-        is none."""
+        """Seconds since the process printed that it commits, if it printed nothing since (the call has not returned);
+        else 0."""
         path = self.folder / LINES
         last = path.read_bytes().rpartition(b"\n")[0].rpartition(b"\n")[2]
         with suppress(ValueError):  # a program may print anything
@@ -81,12 +80,13 @@ class Instance:
 
     @property
     def last_words(self) -> str:
-        """End of its standard error."""
+        """The last characters of the process's standard error."""
         output = self.folder / "output.log"
         return output.read_text(errors="replace")[-LAST_WORDS:].strip() if output.exists() else ""
 
     def outcome(self) -> dict[str, Any]:
-        """End it, and return the fields that `rundir.service.InstanceEnd` and `rundir.groups.MemberEnd` share."""
+        """Kill the process if it still runs. Return the fields that `rundir.service.InstanceEnd` and
+        `rundir.groups.MemberEnd` share."""
         return {
             "pid": self.child.pid,
             "started_ns": self.started_ns,
@@ -98,9 +98,8 @@ class Instance:
 
 
 class Instances:
-    """The processes, also those that have ended, in the order of their start: `instances`. Methods raise KeyError for
-    an unknown id. It does most of what faults want (`faults.context.Processes`).
-    """
+    """Processes of a service or of groups, also those that have ended, in order of start (`instances`). Implements most
+    of the protocol `faults.context.Processes`. Methods raise KeyError for an unknown id."""
 
     def __init__(self, tag: RunTag) -> None:
         self.instances: list[Instance] = []
@@ -118,8 +117,10 @@ class Instances:
         of: str,
         hidden: str | None = None,
     ) -> Instance:
-        """Start a process and add it to `instances`. `of`: part of the experiment that names its command. `hidden`:
-        text that it finds at `HIDDEN_FD`. Raises `BadInput` if it cannot be started.
+        """Start a process and add it to `instances`. `name`: its id. `of`: part of the experiment that has its command.
+
+        `tells`: whether it prints events. `hidden`: secret text that it can read from the descriptor in `HIDDEN_FD`.
+        Raises `BadInput` if it cannot be started.
         """
         folder.mkdir(parents=True, exist_ok=True)
         secret = () if hidden is None else (hide(hidden),)
@@ -149,11 +150,11 @@ class Instances:
         return instance
 
     def start_instance(self, after: Instance | None = None) -> Instance:
-        """Start one more process; it takes the place of `after`."""
+        """Start one more process, which replaces `after` if given."""
         raise NotImplementedError
 
     def dead(self) -> Iterator[Instance]:
-        """Yield the processes that ended by themselves."""
+        """Yield the processes that ended without being asked or killed."""
         for one in self.instances:
             if one.child.poll() is not None and not one.asked and not one.killed:
                 yield one
@@ -188,7 +189,7 @@ class Instances:
         return find_client(self._tag.run_id, client_id)
 
     def kill(self, client_id: str) -> None:
-        """SIGKILL a process, and those that it started."""
+        """Send SIGKILL to a process and to the processes that it started."""
         instance = self.find(client_id)
         instance.killed = True
         end_all(find_members(self._tag.run_id, client_id))
@@ -199,7 +200,8 @@ class Instances:
         signal_all(find_members(self._tag.run_id, client_id), number)
 
     def replace(self, client_id: str) -> str:
-        """Start a process in place of one that has ended, unless another fault did. Return its id."""
+        """Start a process in place of one that has ended, unless it was replaced already. Return the id of the
+        replacement."""
         with self._lock:
             instance = self.find(client_id)
             if instance.successor is None:
@@ -207,14 +209,15 @@ class Instances:
             return instance.successor
 
     def successor(self, client_id: str) -> str | None:
-        """Return the id that now stands for this one; None while a killed one has no successor."""
+        """Return the id of the last replacement of this process, or its own id; None while a killed process is not
+        replaced."""
         instance = self.find(client_id)
         while instance.successor is not None:
             instance = self.find(instance.successor)
         return None if instance.killed else instance.id
 
     def at_work(self, client_id: str) -> bool:
-        """Return True if a process runs and, if it tells events, has told something."""
+        """Return True if a process runs and, if it prints events, has printed something."""
         instance = self.find(client_id)
         lines = instance.folder / LINES
         return instance.child.poll() is None and (not instance.tells or lines.stat().st_size > 0)

@@ -61,7 +61,7 @@ Matrix = npt.NDArray[np.int64]
 
 
 class TornJournal(AckproofError):
-    """A file of a journal cannot be read as a chunk. The text names the file and the reason."""
+    """Raised if a journal file cannot be read as a chunk. The text names the file and the reason."""
 
 
 def pack_result(place: int, error: int, outcome: int) -> int:
@@ -108,7 +108,7 @@ class Chunk:
         temporary.replace(self.path)
 
     def resolved(self) -> bool:
-        """Return True if every row is used, and its attempt has an outcome."""
+        """Return True if every row of the chunk is used, and each row's attempt has an outcome."""
         return bool(self.matrix[:, DONE].all())
 
 
@@ -139,7 +139,7 @@ class Journal:
         self._next += 1
 
     def resolved(self) -> list[Chunk]:
-        """Return the chunks before the current one whose rows are all resolved, by index."""
+        """Return the chunks before the current chunk in which every attempt has an outcome, by index."""
         before = list(self.chunks.values())[:-1]
         return [chunk for chunk in before if chunk.resolved() and chunk.index not in self.pinned]
 
@@ -155,8 +155,8 @@ class Journal:
 class Converter:
     """Background thread of a producer that converts chunks without open attempts into parts of the ledger.
 
-    `ledger`: the producer's folder there. `starts`: first seq of each transaction, to which the producer appends; None
-    without transactions. `error`: the failure that ended the thread, None before.
+    `ledger`: the producer's folder in the ledger. `starts`: first seq of each transaction, to which the producer
+    appends; None without transactions. `error`: the failure that ended the thread, None before.
     """
 
     def __init__(
@@ -249,9 +249,9 @@ def produced_rows(
 def salvage(run: CaseDir, client: str | None = None) -> tuple[list[Path], list[str]]:
     """Turn the journals of killed clients (of all, or of one) into Parquet. The clients must not run any more.
 
-    Return the parts that were written, and the files that could not be read, each with the reason: they stay where
-    they are. Can be called again, also after it was itself killed: a part has the number of its chunk, so none is
-    written twice. Raises OSError if a part cannot be written.
+    Return the parts that were written, and a text for each file that could not be read: it stays where it is. The call
+    can be repeated, also after it was itself killed: a part has the number of its chunk, so none is written twice.
+    Raises OSError if a part cannot be written.
     """
     from ackproof.rundir.ledger import remove_unfinished
 

@@ -76,7 +76,8 @@ class Handle:
 
     @property
     def breach(self) -> str:
-        """Text of the first breach of the contract by a user's program, '' if there is none."""
+        """Text of the first breach of the contract by a user's program; '' if it broke none, and for clients of a
+        library."""
         found = None if self.translation is None else self.translation.breach
         return "" if found is None else f"it breaks the contract of docs/clients.md: {found}"
 
@@ -96,8 +97,10 @@ class Handle:
             self.translation.end(status)
 
     def copy_events(self, timeline: Timeline) -> None:
-        """Copy new events of the client into the timeline: whole lines, each once. Skips a torn line, whose client was
-        killed while it wrote, and a line of unknown form. Sets `fenced` at the reset of a client that was succeeded.
+        """Copy new events of the client into the timeline: complete lines, each once.
+
+        Skips a torn line (the client was killed while writing it) and a line of unknown form. Sets `fenced` if the
+        client was fenced by its successor.
         """
         path = self.folder / "events.jsonl"
         if not path.exists():
@@ -136,7 +139,7 @@ class Handle:
             os.write(self.control, STOP_LINE if self.translation is not None else STOP)
 
     def free(self) -> None:
-        """Let an on-demand producer send at its rate from now on. Does nothing if it has ended."""
+        """Let an on-demand producer send at its rate from now on. Does nothing if the producer has ended."""
         with suppress(OSError):
             os.write(self.control, FREE)
 
@@ -179,9 +182,8 @@ def verify_config(
     config: Mapping[str, ConfigValue],
     hidden: Mapping[str, str],
 ) -> None:
-    """Raise `BadInput` if the library refuses a configuration together with the hidden settings, or cannot read
-    these. `kind`: of the client.
-    """
+    """Raise `BadInput` if the library refuses a configuration together with the hidden settings, or cannot read the
+    latter. `kind`: whether the configuration is a producer's or a consumer's."""
     adapter = client_adapter(library)
     try:
         adapter.security_text(hidden)

@@ -50,9 +50,9 @@ _GIVE_BACK_EVERY_S: Final = 30.0
 
 
 class RowBuffer:
-    """Buffer with one array per ledger column, for `capacity` rows and one more `batch`.
+    """Buffer with one array per ledger column, with room for `capacity` rows plus one batch of at most `batch` rows.
 
-    `used`: number of rows in it. `first_read_seq`: `read_seq` of the first row, which its owner sets.
+    `used`: number of rows in the buffer. `first_read_seq`: `read_seq` of the first row, which the buffer's owner sets.
     """
 
     def __init__(self, capacity: int, batch: int) -> None:
@@ -71,9 +71,8 @@ class RowBuffer:
         self.used = rows.stop
 
     def rows(self, settings: ReaderSettings, phase: ReadPhase, origins: Sequence[str]) -> ConsumedRows:
-        """Return the buffered rows as the ledger's writer takes them. `phase`: phase of all of them. `origins`:
-        topic names, to which the column `origin` holds indices.
-        """
+        """Return the buffered rows in the form that the ledger's writer takes. `phase`: the phase of all rows.
+        `origins`: topic names; the column `origin` holds indices into it."""
         from ackproof.rundir.ledger import ConsumedRows
 
         return ConsumedRows(
@@ -88,10 +87,8 @@ class RowBuffer:
 
 
 class PartWriter:
-    """Thread that writes buffers as ledger parts. `put` blocks while a few buffers wait.
-
-    `folder`: the client's, in the ledger. `origins`: topic names, to which the column `origin` holds indices.
-    """
+    """Thread that writes buffers as ledger parts. `put` blocks while a few buffers wait. `folder`: the client's folder
+    in the ledger. `origins`: topic names; the column `origin` holds indices into it."""
 
     def __init__(self, folder: Path, settings: ReaderSettings, origins: list[str]) -> None:
         self._folder, self._settings, self._origins = folder, settings, origins
@@ -115,7 +112,7 @@ class PartWriter:
             raise self._error
 
     def empty_buffer(self) -> RowBuffer | None:
-        """Return a written buffer for reuse, None if there is none. Reuse is cheaper than fresh memory."""
+        """Return a written buffer for reuse, which is cheaper than fresh memory; None if no written buffer is free."""
         try:
             return self._written.get_nowait()
         except queue.Empty:

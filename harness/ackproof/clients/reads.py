@@ -53,7 +53,7 @@ Rows = npt.NDArray[np.void]
 
 
 class ReadJournal:
-    """Writer of a reader's journal, for a program whose lines the harness translates. `rows`: rows of a chunk."""
+    """Writer of the read journal of a user's program, whose lines the harness translates. `rows`: rows of a chunk."""
 
     def __init__(self, folder: Path, rows: int) -> None:
         folder.mkdir(parents=True, exist_ok=True)
@@ -88,9 +88,8 @@ def read_files(folder: Path) -> list[tuple[int, Path]]:
 
 
 def read_rows(path: Path, index: int) -> tuple[Rows, bool]:
-    """Return the rows of a chunk that are whole, as an array of type `ROW`, and whether the chunk is full. Raises
-    `TornJournal`.
-    """
+    """Return the complete rows of a chunk as an array of type `ROW`, and True if the chunk is full. Raises
+    `TornJournal`."""
     try:
         raw = path.read_bytes()
     except OSError as error:
@@ -109,8 +108,8 @@ def read_rows(path: Path, index: int) -> tuple[Rows, bool]:
 def write_reads(
     settings: ReaderSettings, ledger: Path, index: int, rows: Rows, first_read: int
 ) -> Path | None:
-    """Write the rows of a chunk, of type `ROW`, as a part of the ledger. Return its path; None without rows, or if it
-    exists.
+    """Write the rows of a chunk (type `ROW`) as a part of the ledger. Return its path; None without rows, or if the
+    part exists.
 
     `ledger`: the client's folder in the ledger. `first_read`: `read_seq` of the first row. Raises `TornJournal` if a
     row names a partition that the reader does not have.

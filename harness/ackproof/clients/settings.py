@@ -1,4 +1,4 @@
-"""The settings of each client process of a run, from what the experiment says of producers and live readers."""
+"""Builds the settings of each client process of a run from the experiment's producers and live readers."""
 
 from __future__ import annotations
 
@@ -42,13 +42,13 @@ def describe_clients(spec: ExperimentSpec) -> dict[str, str]:
 
 @dataclass(frozen=True)
 class SettingsMaker:
-    """Settings of the clients of one run. Methods raise `BadInput` for a setting that only the harness may set.
+    """Builder of the settings of the clients of one run. Methods raise `BadInput` for a setting that only the harness
+    may set.
 
-    `places`: all partitions; `written`: those that producers write to.
-
-    `seed` decides at which partition producers begin. `kafka`: the cluster's, whose release a Java client has that
-    names none. `readers_tell`: readers report from which brokers they fetch. `on_demand`: producers send only on
-    request, until they are freed. `rotation`: sizes of ledger parts.
+    `places`: all partitions; `written`: partitions that producers write to. `seed`: decides at which partition
+    producers begin. `kafka`: the cluster's build; Java clients without a named release use its release. `readers_tell`:
+    readers report from which brokers they fetch. `on_demand`: producers send only on request, until they are freed.
+    `rotation`: sizes of ledger parts.
     """
 
     spec: WorkloadSpec
@@ -65,14 +65,13 @@ class SettingsMaker:
     on_demand: bool
 
     def producer_config(self, name: str, transactional_id: str = "") -> dict[str, ConfigValue]:
-        """Return the library's configuration of the producer `name`. `transactional_id` '': no transactions."""
+        """Return the library's configuration of the producer with id `name`. `transactional_id` '': no transactions."""
         adapter = client_adapter(self.spec.producers.library)
         return adapter.producer_config(self.spec.producers, self.bootstrap, name, transactional_id)
 
     def reader_config(self, number: int, group: str = "") -> dict[str, ConfigValue]:
-        """Return the library's configuration of a live reader, counted from 0. `group`: id of the client whose group
-        it commits for; '': its own.
-        """
+        """Return the library's configuration of live reader `number`, from 0. `group`: id of the client under whose
+        group the reader commits; '': its own id."""
         spec = self.spec.consumers
         adapter = client_adapter(spec.library)
         return adapter.reader_config(
@@ -80,7 +79,7 @@ class SettingsMaker:
         )
 
     def producer(self, number: int, transactional_id: str) -> ProducerSettings:
-        """Return the settings of a producer, counted from 0. `transactional_id` '': no transactions."""
+        """Return the settings of producer `number`, from 0. `transactional_id` '': no transactions."""
         spec, service, name = self.spec.producers, self.spec.service, f"p{number}"
         config = self.producer_config(name, transactional_id)
         return ProducerSettings(
@@ -100,9 +99,10 @@ class SettingsMaker:
         )
 
     def reader(self, number: int, slot: int) -> ReaderSettings:
-        """Return the settings of a live reader, counted from 0. `slot`: number of the first reader that it stands
-        for, by itself or over others; its own if it replaces none. A reader that starts at committed offsets uses
-        that reader's group.
+        """Return the settings of live reader `number`, from 0.
+
+        `slot`: number of the first reader in its chain of replacements; its own number if it replaces none. A reader
+        that starts at committed offsets uses that reader's group.
         """
         spec, name = self.spec.consumers, f"r{number}"
         group = f"r{slot}" if spec.start == "committed" else name

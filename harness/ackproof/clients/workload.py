@@ -46,8 +46,8 @@ class Workload:
 
     `topics` must exist on the cluster before `start`. `timeline` receives the clients' events. `seed` decides at which
     partition producers begin. `hidden`: library settings with secrets, which no file may hold. `readers_tell`: readers
-    report from which brokers they fetch. `on_demand`: after one record for each partition producers send a record for
-    each `ask_for_record`, until `free`. `kafka`: the cluster's, whose release a Java client has that names none.
+    report from which brokers they fetch. `on_demand`: producers send one record for each partition, then one for each
+    `ask_for_record`, until `free`. `kafka`: the cluster's build; Java clients without a named release use its release.
     """
 
     def __init__(
@@ -137,7 +137,7 @@ class Workload:
         )
 
     def stop(self) -> None:
-        """Stop producers, then readers, and return when all are gone; bounded by the delivery time-out.
+        """Stop producers, then readers, and return when all have ended, at the latest after the delivery time-out.
 
         A client that does not close in time is killed and its journal salvaged: it leaves no `_END`. Raises
         `ClientDied` if a client had ended by itself, and the error of the thread that converts journals.
@@ -199,16 +199,18 @@ class Workload:
         signal_all(find_members(self.tag.run_id, client_id), number)
 
     def replace(self, client_id: str) -> str:
-        """Start a client in place of one that has ended. Return the new one's id."""
+        """Start a client in place of one that has ended. Return the id of the new client."""
         return self.start_another(self._by_id[client_id].client.kind, client_id)
 
     def start_another(self, kind: str, after: str | None = None) -> str:
-        """Start a further producer or reader (`kind`). It replaces the client `after`, if given. Return its id."""
+        """Start one more client of this `kind` ("producer" or "reader"), which replaces `after` if given. Return its
+        id."""
         with self._lock:
             return (self._start_producer if kind == "producer" else self._start_reader)(after).client.id
 
     def take_over(self, client_id: str) -> str:
-        """Start a producer with the transactional id of a running one, which it fences. Return the new one's id."""
+        """Start a producer with the transactional id of a running one, which is thereby fenced. Return the id of the
+        new producer."""
         with self._lock:
             self._by_id[client_id].succeeded = True
             return self._start_producer(client_id).client.id
@@ -220,15 +222,13 @@ class Workload:
         return f"ackproof-{self.tag.run_id}-{slot}" if self.spec.producers.transaction_size else ""
 
     def fenced(self, client_id: str) -> str:
-        """Return the library's message when this producer was fenced, '' before."""
+        """Return the library's message after this producer was fenced; '' if it was not."""
         with self._lock:
             return self._by_id[client_id].fenced
 
     def successor(self, client_id: str) -> str | None:
-        """Return the id of the client that now stands for this one: its last replacement, or itself.
-
-        None if that client was killed by a fault and is not replaced yet.
-        """
+        """Return the id of the last replacement of this client, or its own id; None while a killed client is not
+        replaced."""
         with self._lock:
             while (later := self._successors.get(client_id)) is not None:
                 client_id = later
@@ -241,7 +241,7 @@ class Workload:
         return counters.sent > 0 or counters.total() > 0 or counters.state >= ClientState.STOPPING
 
     def ask_for_record(self, client_id: str) -> None:
-        """Ask a producer that sends on demand for one more record. Raises OSError if it has ended."""
+        """Ask a producer that sends on demand for one more record. Raises OSError if the producer has ended."""
         with self._lock:
             os.write(self._by_id[client_id].control, SEND)
 
@@ -261,7 +261,8 @@ class Workload:
             raise self._journals.error
 
     def assigned(self, kind: str) -> tuple[TopicPartition, ...]:
-        """Return the partitions of every "producer" or "reader" (`kind`). All clients of a kind have the same ones."""
+        """Return the partitions that clients of a kind ("producer" or "reader") write or read. They are the same for
+        all clients of the kind."""
         return self.written if kind == "producer" else self.places
 
     def end_of(self, client_id: str) -> tuple[int, int]:
@@ -271,7 +272,7 @@ class Workload:
 
     @property
     def clients(self) -> tuple[Client, ...]:
-        """Every client that was started, in order of their start."""
+        """Every client that was started, in order of start."""
         with self._lock:
             return tuple(handle.client for handle in self._by_id.values())
 
@@ -291,11 +292,12 @@ class Workload:
         return sum(handle.count(topic, partition) for handle in self._handles("reader"))
 
     def sent(self) -> int:
-        """Return how many records producers have given to their library so far. It lags by at most 50 ms."""
+        """Return the number of records that producers have given to their library so far. The number lags by at most 50
+        ms."""
         return sum(handle.counters.sent for handle in self._handles("producer"))
 
     def counters(self, client_id: str) -> SharedCounters:
-        """Return a client's counters. They lag by at most 50 ms."""
+        """Return a client's counters, which lag by at most 50 ms."""
         with self._lock:
             return self._by_id[client_id].counters
 

@@ -1,4 +1,5 @@
-"""When an interval decides an expectation, and how many repeats would; and contrasts of two groups.
+"""Decides expectations over repeats by confidence intervals, predicts how many repeats would decide, contrasts two
+groups.
 
 Means are compared by Welch's interval, their ratio by the same on a logarithmic scale (the delta method). Quantiles are
 compared by combining the exact interval of each group (MOVER: Zou and Donner, 2008); a side that one group leaves
@@ -37,12 +38,11 @@ Groups = Sequence[Sequence[Value]]
 
 @dataclass(frozen=True)
 class Decision:
-    """Result of comparing an interval with a demand.
+    """Result of comparing a confidence interval with the range that an expectation demands.
 
-    `holds`: True if the interval is inside the demanded range, False if outside. None: it reaches over a
-    bound, or an early look has too few repeats for a mean. `enough`: number of repeats of each case that
-    would likely decide, if they were like these. None: it is decided, or no number up to `MOST` would decide
-    it.
+    `holds`: True if the interval is inside the range, False if outside. None: it reaches over a bound, or an early look
+    has too few repeats for a mean. `enough`: number of repeats of each case that would likely decide, if their numbers
+    scattered like these. None: it is decided, or no number up to `MOST` would decide it.
     """
 
     estimate: Estimate
@@ -51,10 +51,11 @@ class Decision:
 
 
 def decide(demand: Demand, groups: Groups, confidence: float = CONFIDENCE) -> Decision:
-    """Compare the statistic of these repeats, with its confidence interval, with the demanded range.
+    """Compare the confidence interval of a statistic of these repeats with the range that the expectation demands.
 
     `groups`: the values (at least one) of one case, or of the two cases that the demand compares, in its order.
-    `confidence`: of the interval, 0 … 1; from `EARLY` on, fewer than `EARLY_MEAN` repeats do not decide a mean.
+    `confidence`: confidence of the interval, 0 … 1; from `EARLY` on, fewer than `EARLY_MEAN` repeats do not decide a
+    mean.
     """
     found = _estimated(demand, groups, confidence)
     holds = _holds(demand, found) if _may_decide(demand, min(map(len, groups)), confidence) else None
@@ -119,12 +120,11 @@ def _counts(first: int) -> Iterator[int]:
 
 
 def looks(first: int, most: int) -> list[tuple[int, float]]:
-    """Return the looks from `first` to `most` repeats, as (number of repeats, required confidence),
-    ascending.
+    """Return the numbers of repeats after which an expectation is tested, each with the required confidence, ascending.
 
-    A test that is repeated until it decides is wrong more often than its confidence says. So an early look
-    decides only with near certainty, and the last look gets the remaining risk. Together they are wrong no
-    more often than a single test.
+    `first`, `most`: smallest and largest number of repeats. A test that is repeated until it decides is wrong more
+    often than its confidence says. So an early look decides only with near certainty, and the last look gets the
+    remaining risk. Together they are wrong no more often than a single test.
     """
     counts = [first]
     while counts[-1] < most:
@@ -146,11 +146,11 @@ def contrast_groups(
     *,
     as_if: int | None = None,
 ) -> Estimate:
-    """Estimate the contrast `how` of a statistic of two groups: `of` minus, or divided by, `other`.
-    `confidence`: of the interval, 0 … 1.
+    """Estimate a statistic of group `of` minus that of group `other`, or divided by it (`how`), with a confidence
+    interval.
 
-    `as_if`: assumed number of values in each group, to predict the interval of more repeats; None: as many as
-    there are.
+    `confidence`: confidence of the interval, 0 … 1. `as_if`: assumed number of values in each group, to predict the
+    interval of more repeats; None: the actual numbers.
     """
     if statistic.share is None:
         one, two = (ends(group, len(group) if as_if is None else as_if) for group in (of, other))

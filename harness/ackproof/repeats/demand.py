@@ -30,7 +30,7 @@ _EXAMPLE: Final = '"p95 < 6s", "mean in 1s..3s" or "mean of acks=all over acks=1
 
 
 class Contrast(StrEnum):
-    """Comparison of one group of repeats with another."""
+    """How one group of repeats is compared with another: as a difference or as a ratio."""
 
     OVER = "over"
     """Ratio: the first group divided by the second."""
@@ -40,7 +40,8 @@ class Contrast(StrEnum):
 
 @dataclass(frozen=True)
 class Statistic:
-    """A statistic of repeats, such as mean, p95 or max. `share`: of a quantile, 0 … 1; None for the mean."""
+    """A statistic of repeats, such as mean, p95 or max. `share`: the quantile's share, 0 … 1 (p95: 0.95); None for the
+    mean."""
 
     name: str
     share: float | None = None
@@ -89,11 +90,8 @@ class Range:
 
 @dataclass(frozen=True)
 class Demand:
-    """A statistic and the range in which it must be.
-
-    `of`, `baseline`: settings (`acks=all`) or names that choose the groups to compare. `how`: the comparison;
-    without it each case is judged by itself.
-    """
+    """Expectation over repeats: a statistic, and the range in which it must be. `of`, `baseline`: settings (`acks=all`)
+    or names of the groups to compare. `how`: the comparison; None: each case is judged by itself."""
 
     statistic: Statistic
     range: Range
@@ -141,7 +139,7 @@ class Demand:
 
     @property
     def is_bare(self) -> bool:
-        """True if nothing is demanded: the number is only measured."""
+        """True if the expectation has no bound: the number is only measured."""
         return not self.condition
 
     def __str__(self) -> str:
@@ -194,14 +192,14 @@ _FOUR_DIGITS: Final = 1000
 
 
 def value_text(value: Value, unit: Unit, how: Contrast | None = None) -> str:
-    """Return a value in words; if it is not exact, as a range. `how` None: of a quantity of this unit; else
-    of a difference or ratio."""
+    """Return a value in words; as a range if it is not exact. `unit`: unit of the quantity. `how`: set if the value is
+    a difference or ratio of the quantity; None: it is the quantity itself."""
     return value.text(unit) if value.never else span_text(value.low, value.high, unit, how)
 
 
 def span_text(low: float, high: float, unit: Unit, how: Contrast | None = None) -> str:
-    """Return the range from `low` to `high` in words; an infinite end is open. `how` None: numbers of a
-    quantity of this unit; else a difference or ratio."""
+    """Return the range from `low` to `high` in words; an infinite end is open. `unit`: unit of the quantity. `how`: set
+    if the numbers are differences or ratios of the quantity; None: the quantity itself."""
     if not math.isfinite(low):
         return f"at most {_end_text(high, unit, how)}" if math.isfinite(high) else "not bounded"
     if not math.isfinite(high):

@@ -1,7 +1,8 @@
 """Confidence intervals of the mean and of quantiles, from values that may be known only as ranges.
 
-The low end of an interval is that of the values' low ends, the high end that of their high ends. So the interval covers
-the truth at least as often as it says, wherever the values lie in their ranges. An unknown value has infinite ends.
+The low end of an interval is computed from the values' low ends, the high end from their high ends. So the interval
+covers the truth at least as often as its confidence says, wherever the values lie in their ranges. An unknown value has
+infinite ends.
 """
 
 from __future__ import annotations
@@ -82,9 +83,8 @@ class Moments:
 
     @classmethod
     def from_numbers(cls, numbers: Sequence[float], count: int) -> Moments:
-        """Compute the moments of at least one number, as if there were `count`. If a number is infinite, so
-        are the moments.
-        """
+        """Compute mean and variance of at least one number, with `count` as their count. Both are infinite if a number
+        is infinite."""
         mean = fmean(numbers)
         if not math.isfinite(mean) or len(numbers) < 2:
             return cls(mean, math.inf, count)
@@ -108,10 +108,8 @@ class Moments:
 
 
 def student(confidence: float, freedom: float) -> float:
-    """Return the two-sided quantile of Student's t: the greatest error of a mean, in standard errors.
-
-    `freedom`: degrees of freedom.
-    """
+    """Return the two-sided quantile of Student's t: the greatest error of a mean, in standard errors. `freedom`:
+    degrees of freedom."""
     from scipy.special import stdtrit
 
     return float(stdtrit(freedom, (1 + confidence) / 2))
@@ -178,12 +176,12 @@ def _neighbours(ordered: Sequence[float], share: float) -> tuple[float, float]:
 
 @lru_cache(maxsize=4096)
 def ranks(count: int, share: float, confidence: float) -> tuple[int, int]:
-    """Return two ranks: of `count` values in ascending order, the values at these ranks enclose the quantile at
-    `share` (0 … 1) with this confidence.
+    """Return two ranks (from 1): the values at these ranks enclose the quantile `share` (0 … 1) with this confidence.
 
-    Ranks count from 1. Rank 0, or `count` + 1: no value bounds that side. If several pairs qualify, the one with the
-    fewest values between is taken; of these, the one whose two risks are most alike. If one side cannot be bounded,
-    the other gets all of the risk. The result depends on no value, so it is known before the first run.
+    `count`: number of values, in ascending order. Rank 0, or `count` + 1: no value bounds that side. If several pairs
+    qualify, the one with the fewest values between is taken; of these, the one whose two risks are most alike. If one
+    side cannot be bounded, the other gets all of the risk. The result depends on no value, so it is known before the
+    first run.
     """
     from scipy.special import bdtr
 

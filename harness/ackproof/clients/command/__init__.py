@@ -1,1 +1,2 @@
-"""Programs of the user as clients: they print JSON lines (docs/clients.md), and the harness writes their ledgers."""
+"""Programs of the user as clients: they print events as JSON lines (docs/clients.md); the harness writes their
+ledgers."""

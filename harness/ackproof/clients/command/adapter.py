@@ -31,12 +31,12 @@ PLACEHOLDER: Final = "{settings}"
 
 
 def installed_library(release: str = "") -> ClientLibrary:
-    """Return the library of a user's program. `release`: name of the program."""
+    """Return the client library of a user's program. `release`: name of the program. No version is known."""
     return ClientLibrary(COMMAND, release)
 
 
 def writes_ledger() -> bool:
-    """Return False: the program prints lines, and the harness makes the ledger of them."""
+    """Return False: the program only prints JSON lines, and the harness writes its ledger from them."""
     return False
 
 
@@ -175,33 +175,34 @@ def reader_config(
 def member_config(
     spec: GroupSpec, bootstrap: str, client: str, group: str, instance: str = ""
 ) -> dict[str, ConfigValue]:
-    """Return the configuration of one group member, whose id is `client`: as librdkafka's, in texts. Raises `BadInput`
-    for a setting that only the harness may set."""
+    """Return the configuration of one group member, whose id is `client`: that of the librdkafka adapter, with values
+    as text. Raises `BadInput` for a setting that only the harness may set."""
     from ackproof.clients.librdkafka import adapter
 
     return adapter.member_config(spec, bootstrap, client, group, instance)
 
 
 def output_config(bootstrap: str, client: str, transactional_id: str = "") -> dict[str, ConfigValue]:
-    """Return the configuration of the producer of a member's output, in Kafka's words."""
+    """Return the configuration of the producer that writes a member's output, with the setting names of Kafka's Java
+    client."""
     common: dict[str, ConfigValue] = {"bootstrap.servers": bootstrap, "enable.idempotence": "true"}
     return {**common, **({"transactional.id": transactional_id} if transactional_id else {})}
 
 
 def objection(kind: Literal["producer", "consumer"], config: Mapping[str, ConfigValue]) -> str | None:
-    """Return None, which accepts every configuration: only the program knows what its library refuses."""
+    """Return None for every configuration: only the user's program knows which settings its library refuses."""
     return None
 
 
 def security_text(settings: Mapping[str, str]) -> str:
-    """Return ''. Raises `BadInput` if there are settings: a program has no way to get secrets."""
+    """Return '' if `settings` is empty. Raises `BadInput` otherwise: a user's program cannot be given secrets."""
     if settings:
         raise BadInput("a program of yours gets no settings of TLS and SASL; use client: librdkafka or java")
     return ""
 
 
 def resend_after_s(config: Mapping[str, ConfigValue]) -> float:
-    """Return 0: a record may have been sent twice at any age."""
+    """Return 0: at any age, a record of a user's program may have been sent twice."""
     return 0.0
 
 
@@ -211,7 +212,7 @@ def delivery_timeout_s(config: Mapping[str, ConfigValue]) -> float:
 
 
 def request_wait_s(config: Mapping[str, ConfigValue]) -> float:
-    """Return the longest time in seconds that a request may wait to be answered: request.timeout.ms, by default
-    Kafka's."""
+    """Return the longest time in seconds that a request may wait for its response (request.timeout.ms, or Kafka's
+    default)."""
     usual = LIBRARIES[COMMAND].timeouts_ms["request.timeout.ms"]
     return float(config.get("request.timeout.ms", usual)) / 1000

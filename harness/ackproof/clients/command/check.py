@@ -1,5 +1,5 @@
-"""Check whether a program keeps to the contract of docs/clients.md, on a small healthy cluster: is what it told what
-brokers have?
+"""Check on a small healthy cluster whether a program keeps to the contract of docs/clients.md: do the events that it
+printed agree with what brokers have?
 
 Two instances run. One is killed by SIGKILL under load, which shows what was not flushed in time; the other is asked to
 stop.
@@ -71,7 +71,7 @@ UNTOLD: Final = {
 
 
 class Role(StrEnum):
-    """Part that a program plays in an experiment."""
+    """Role that a program plays in an experiment."""
 
     PRODUCER = "producer"
     READER = "reader"
@@ -96,9 +96,10 @@ class CheckedProcess:
 
 @dataclass(frozen=True)
 class Truth:
-    """Contents of topics and group once the program has ended.
+    """Contents of topics and committed offsets of the group, read from brokers after the program has ended.
 
-    `input`: records of the topic that it read. `written`: records that it wrote. `committed`: offsets of its group.
+    `input`: records of the topic that the program read. `written`: records that it wrote. `committed`: offsets of its
+    group.
     """
 
     input: Sequence[Row] = ()
@@ -108,8 +109,11 @@ class Truth:
 
 @dataclass(frozen=True)
 class Report:
-    """Result of a check. `level`: the highest whose events were all told. `counts`: events that the program told.
-    `breaches`: each with its instance ('' for both)."""
+    """Result of a check of a user's program. `level`: highest level of which the program printed all events
+    (docs/clients.md).
+
+    `counts`: number of printed events by name. `breaches`: each with the id of its instance ('' for both).
+    """
 
     role: Role
     level: int
@@ -118,12 +122,12 @@ class Report:
 
     @property
     def missing(self) -> tuple[tuple[EventName, str], ...]:
-        """Each event of the role that was never told, with what cannot be judged without it."""
+        """Events of the role that the program never printed, each with what cannot be judged without it."""
         return tuple((name, UNTOLD[name]) for name in events_of(self.role) if not self.counts.get(name))
 
 
 def events_of(role: Role) -> tuple[EventName, ...]:
-    """Return the events that a program with this role can tell."""
+    """Return the events that a program with this role may print."""
     common = (EventName.STARTED, EventName.STOPPING, EventName.CLOSED)
     own = {
         Role.PRODUCER: NEEDED[3],

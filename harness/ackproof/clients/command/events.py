@@ -69,12 +69,12 @@ NEEDED: Final = {
 
 
 def needed_at(level: int) -> tuple[EventName, ...]:
-    """Return the events that a service of this level tells; none at level 0."""
+    """Return the events that a service of this level must print (docs/clients.md); none at level 0."""
     return tuple(name for one in range(1, level + 1) for name in NEEDED[one])
 
 
 def level_of(names: Container[EventName]) -> int:
-    """Return the highest level whose events, and those of all lower levels, are among these; 0 for none."""
+    """Return the highest level for which `names` has all events, also those of all lower levels; 0 for none."""
     return max((one for one in NEEDED if all(name in names for name in needed_at(one))), default=0)
 
 
@@ -111,9 +111,8 @@ class BreachKind(StrEnum):
 
 
 class Breach(NamedTuple):
-    """One breach of the contract. `line`: number of the line, from 1; 0 if it is no single line. `text` says what is
-    wrong, without the line.
-    """
+    """One breach of the contract. `line`: line number from 1; 0 if the breach concerns no single line. `text`: what is
+    wrong."""
 
     kind: BreachKind
     line: int
@@ -127,11 +126,11 @@ class Breach(NamedTuple):
 class ProgramEvent:
     """One event of a program, from line number `line`. Fields that an event does not have keep their defaults.
 
-    `t_ns`: its time on CLOCK_MONOTONIC. `number`: that of an attempt or a commit, or of the one that it answers.
-    `place`, `offset`: of a record; offset -1: unknown. `places`: partitions of an assignment. `positions`: committed
-    (partition, offset). `origin`: the input record of an attempt. `error`: name of the library's error, '' for none.
-    `value`: of a delivered record, in base64. `epoch`: its leader epoch, -1: unknown. `member`, `generation`: of the
-    consumer group.
+    `t_ns`: time of the event on CLOCK_MONOTONIC. `number`: number of an attempt or a commit, also in the event that
+    reports its outcome. `place`, `offset`: of a record; offset -1: unknown. `places`: partitions of an assignment.
+    `positions`: committed (partition, offset). `origin`: the input record of an attempt. `error`: name of the library's
+    error, '' for none. `value`: value of a delivered record, in base64. `epoch`: leader epoch of the record, -1:
+    unknown. `member`, `generation`: member id and generation in the consumer group.
     """
 
     line: int
@@ -233,7 +232,7 @@ def _parse_event(line: int, raw: bytes) -> ProgramEvent | None:
 
 @dataclass
 class _Numbers:
-    """Numbers of attempts or of commits, which count 0, 1, 2, …; each has one answer at most."""
+    """Checks the numbers of attempts or of commits: they count 0, 1, 2, …, and each number has at most one outcome."""
 
     asked: EventName
     next: int = 0
@@ -262,10 +261,10 @@ class _Numbers:
 
 
 class ProgramLines:
-    """Reader of the standard output of a program, in the file `path`. `breaches`: breaches of the contract so far.
+    """Reader and checker of the standard output of a program, in the file `path`.
 
-    `since_ns`: start of the program on CLOCK_MONOTONIC. `live`: False for lines of an earlier run, whose times cannot
-    be compared with the present.
+    `breaches`: breaches of the contract so far. `since_ns`: start of the program on CLOCK_MONOTONIC. `live`: False for
+    lines of an earlier run, whose times cannot be compared with the present.
     """
 
     def __init__(self, path: Path, since_ns: int, *, live: bool = True) -> None:
@@ -284,12 +283,15 @@ class ProgramLines:
 
     @property
     def closed(self) -> bool:
-        """True once the program said `closed`."""
+        """True once the program has printed the event `closed`."""
         return self._closed
 
     def take(self) -> list[ProgramEvent]:
-        """Return the events of the whole lines since the last call; [] if there is no output yet. A line that breaks
-        the contract is left out and added to `breaches`. Events that the contract does not have are left out too."""
+        """Return the events in the complete lines since the last call; [] if there is no output yet.
+
+        A line that breaks the contract is left out and added to `breaches`. Events that the contract does not have are
+        left out.
+        """
         if not self._path.exists():
             return []
         with self._path.open("rb") as file:

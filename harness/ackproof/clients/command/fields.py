@@ -14,7 +14,7 @@ Position: TypeAlias = tuple[TopicPartition, int]
 
 
 class WrongField(ValueError):
-    """A field of a line is missing or has another type. The text says which."""
+    """Raised if a field of a line is missing or has another type. The text names the field."""
 
 
 def excerpt(raw: bytes) -> str:
@@ -24,7 +24,7 @@ def excerpt(raw: bytes) -> str:
 
 
 def read_number(data: Fields, name: str, default: int | None = None) -> int:
-    """Return a whole number; `default` if it is missing. Raises `WrongField`, as all of these do."""
+    """Return the whole number in field `name`; `default` if the field is missing. Raises `WrongField`."""
     value = data.get(name)
     if value is None and default is not None:
         return default
@@ -34,7 +34,7 @@ def read_number(data: Fields, name: str, default: int | None = None) -> int:
 
 
 def read_text(data: Fields, name: str, default: str | None = None) -> str:
-    """Return a text; `default` if it is missing."""
+    """Return the text in field `name`; `default` if the field is missing. Raises `WrongField`."""
     value = data.get(name)
     if value is None and default is not None:
         return default
@@ -48,23 +48,24 @@ def _quote(value: object) -> str:
 
 
 def read_place(data: Fields) -> TopicPartition:
-    """Return the partition of a record."""
+    """Return the partition of the record that a line describes. Raises `WrongField`."""
     return TopicPartition(read_text(data, "topic"), read_number(data, "p"))
 
 
 def read_places(data: Fields) -> tuple[TopicPartition, ...]:
-    """Return the partitions of an assignment."""
+    """Return the partitions of an assignment. Raises `WrongField`."""
     rows = _rows(data.get("ps"), "ps", (str, int), "[topic, partition]")
     return tuple(TopicPartition(str(topic), int(str(partition))) for topic, partition in rows)
 
 
 def read_positions(data: Fields) -> tuple[Position, ...]:
-    """Return partitions, each with its offset."""
+    """Return the committed positions in a line, as (partition, offset) each. Raises `WrongField`."""
     return tuple(_positions(data.get("os"), "os"))
 
 
 def read_origin(data: Fields) -> Position | None:
-    """Return partition and offset of an input record; None if they are missing."""
+    """Return (partition, offset) of the input record from which a record was made; None if the field is missing. Raises
+    `WrongField`."""
     return None if data.get("of") is None else next(_positions([data["of"]], "of"))
 
 
@@ -74,7 +75,7 @@ def _positions(rows: object, name: str) -> Iterator[Position]:
 
 
 def read_identity(data: Fields) -> tuple[int, int]:
-    """Return producer and seq of a record; (-1, -1) if they are missing."""
+    """Return producer and seq of a record; (-1, -1) if they are missing. Raises `WrongField`."""
     if data.get("id") is None:
         return -1, -1
     ((first, second),) = _rows([data["id"]], "id", (int, int), "[producer, seq]")

@@ -38,7 +38,7 @@ _NOBODY: Final[Identity] = (-1, -1)
 
 
 def ends(cluster: Cluster, topic: str) -> dict[TopicPartition, int]:
-    """Return the high watermark of each partition of a topic. One whose leader does not answer is missing."""
+    """Return the high watermark of each partition of a topic. Partitions whose leader does not answer are missing."""
     return {place: end.high_watermark for place, end in cluster.partition_ends([topic]).items()}
 
 
@@ -47,7 +47,8 @@ def await_ends(
 ) -> tuple[dict[TopicPartition, int], str]:
     """Wait until every partition's leader answers, and high watermark, last stable offset and log end are equal.
 
-    Returns the last high watermarks, and the partitions that did not come to rest, as text; '' if all did.
+    Return the last high watermarks, and the partitions that did not come to rest within `timeout_s`, as text ('' if all
+    did).
     """
     places = [TopicPartition(topic, number) for number in range(partitions)]
     found: dict[TopicPartition, PartitionEnds] = {}
@@ -80,10 +81,11 @@ def read_output(
     hidden: Mapping[str, str] | None = None,
     idle_s: float = _READ_IDLE_S,
 ) -> tuple[list[OutputRow], str]:
-    """Read partitions from their beginning, or from `starts`, to these ends. `identify` returns producer and seq of a
-    record. `hidden`: settings with secrets. `idle_s`: seconds without a record after which it gives up.
+    """Read each partition from its beginning, or from `starts`, up to the given end offset (`places`: partition → end).
 
-    Returns the rows (producer, seq, partition, offset), and why the read is not complete; '' if it is.
+    `identify` returns producer and seq of a record. `hidden`: settings with secrets. `idle_s`: give up after so many
+    seconds without a record. Return the rows (producer, seq, partition, offset), and why the read is incomplete ('' if
+    it is complete).
     """
     config = {
         **(hidden or {}),
@@ -126,8 +128,8 @@ def read_back(
     identify: Callable[[Message], Identity],
     hidden: Mapping[str, str] | None = None,
 ) -> tuple[list[OutputRow], dict[TopicPartition, int], str]:
-    """Wait until a topic is at rest, at most `settle_s` seconds, and read it as `read_output`. Return rows, high
-    watermarks, and why the read is not complete; '' if it is."""
+    """Wait at most `settle_s` seconds until a topic is at rest, then read it as `read_output` does. Return rows, high
+    watermarks, and why the read is incomplete ('' if it is complete)."""
     reached, unrest = await_ends(cluster, topic, partitions, settle_s)
     try:
         rows, unread = read_output(cluster.bootstrap, reached, identify, hidden=hidden)
@@ -137,7 +139,7 @@ def read_back(
 
 
 def write_output(path: Path, rows: Sequence[OutputRow]) -> None:
-    """Write the rows of an output as a file of `rundir.service.OUTPUT`. Raises OSError."""
+    """Write the rows of a service's output to a Parquet file with schema `rundir.service.OUTPUT`. Raises OSError."""
     columns = np.array(rows, np.int64).reshape(len(rows), len(OUTPUT)).T
     arrays = [pa.array(column).cast(kind) for column, kind in zip(columns, OUTPUT.types, strict=True)]
     with storage.create_parquet(path, OUTPUT, **column_encodings(OUTPUT)) as file:
@@ -145,8 +147,11 @@ def write_output(path: Path, rows: Sequence[OutputRow]) -> None:
 
 
 def ask_sink(command: Sequence[str]) -> list[OutputRow]:
-    """Run a command that prints one identity a line. Return a row (producer, seq, -1, line number from 0) for each line
-    that is not blank; producer and seq are -1 if they cannot be read. Raises `BadInput` if the command fails."""
+    """Run a command of the user that prints one record identity a line, and return a row per line that is not blank.
+
+    A row is (producer, seq, -1, line number from 0); producer and seq are -1 if they cannot be read. Raises `BadInput`
+    if the command fails.
+    """
     try:
         answer = subprocess.run(command, capture_output=True, text=True, timeout=_SINK_S, check=False)
     except (OSError, subprocess.TimeoutExpired) as error:

@@ -1,7 +1,7 @@
-"""A service under test: its instances, the wait until it has caught up, and its output read back.
+"""A service under test: starts its instances, waits until it has caught up with its input, and reads its output back.
 
-An instance of level 0 is stopped by SIGTERM. One that tells events gets the line `stop` on standard input, as every
-program of the contract (docs/clients.md).
+An instance of level 0 is stopped by SIGTERM. An instance that prints events gets the line `stop` on standard input, as
+every program of the contract (docs/clients.md).
 """
 
 from __future__ import annotations
@@ -42,7 +42,8 @@ _STOP_S: Final = 15.0
 
 
 class Service(Instances):
-    """The instances of a service in a run. `partitions`: number of the input's partitions, and of the output's."""
+    """The instances of a service under test in one run. `partitions`: number of partitions of its input and of its
+    output."""
 
     def __init__(self, spec: ServiceSpec, run: CaseDir, tag: RunTag, bootstrap: str, partitions: int) -> None:
         super().__init__(tag)
@@ -70,8 +71,10 @@ class Service(Instances):
         return {**common, "input": spec.input, **output, "group": spec.group}
 
     def await_rest(self, cluster: Cluster) -> tuple[tuple[str, int, int], ...]:
-        """Wait until the group has committed the end of the input, and the output has not grown for 3 s; at most
-        `settle` seconds, and not once an instance has died. Returns (topic, partition, high watermark) of the input.
+        """Wait until the group has committed the end of the input, and the output has not grown for 3 s.
+
+        Gives up without an error after `settle` + 3 seconds, or once an instance has died. Return (topic, partition,
+        high watermark) of the input.
         """
         spec = self.spec
         goal, _ = await_ends(cluster, spec.input, self._partitions, _GOAL_S)
@@ -129,9 +132,8 @@ class Service(Instances):
 
 
 def start_service(spec: ExperimentSpec, run: CaseDir, tag: RunTag, bootstrap: str) -> Service | None:
-    """Start the experiment's service; None without one. Its processes carry the run's marks, by which a run that fails
-    ends them. Raises `BadInput`.
-    """
+    """Start the experiment's service; return None if it has none. Its processes carry the marks `tag`. Raises
+    `BadInput`."""
     if spec.workload.service is None:
         return None
     service = spec.workload.service

@@ -1,6 +1,6 @@
-"""What a program told, as rows of a client's journal and as counters: as every other client writes them itself.
+"""Translates what a user's program printed into a client's journal and counters, which other clients write themselves.
 
-The harness calls `follow` while the program runs, and `end` once it has ended. Whatever a program told before it broke
+The harness calls `follow` while the program runs, and `end` once it has ended. What a program printed before it broke
 the contract is in its journal.
 """
 
@@ -37,8 +37,8 @@ _UNKNOWN_ERROR: Final = -1
 class Translation:
     """Translator of a program's lines into the journal of a producer or a reader, and its `counters`.
 
-    `folder`: the client's, with the program's output. `since_ns`: start of the program on CLOCK_MONOTONIC. `breach`:
-    the first breach of the contract, None before; lines after it are not used.
+    `folder`: the client's folder, with the program's output. `since_ns`: start of the program on CLOCK_MONOTONIC.
+    `breach`: the first breach of the contract, None before; lines after it are not used.
     """
 
     def __init__(
@@ -67,9 +67,8 @@ class Translation:
             self._take = self._take_from_reader
 
     def follow(self) -> None:
-        """Translate the whole lines since the last call: write the journal and the counters, and set `breach` at the
-        first breach. Does nothing after one. Raises OSError.
-        """
+        """Translate the complete lines since the last call: write the journal and the counters. Sets `breach` at the
+        first breach of the contract, and does nothing after it. Raises OSError."""
         if self.breach is not None:
             return
         events = self._lines.take()
@@ -84,10 +83,10 @@ class Translation:
         self.breach = broken
 
     def end(self, status: int) -> None:
-        """Translate the last lines, and check that the output is complete.
+        """Translate the last lines, and check that the output is complete. Sets `breach` unless it is set already.
 
-        `status`: exit status of a program that ended by itself; of a killed one, its negative signal: then nothing is
-        checked. Sets `breach` to what is wrong, unless it is set already.
+        `status`: exit status of the program. If it is negative (the program was killed by a signal), nothing is
+        checked.
         """
         self.follow()
         if self.breach is None and status >= 0:

@@ -1,4 +1,5 @@
-"""Configurations and commands of Java clients: an implementation of `clients.contract.ClientAdapter`."""
+"""Adapter of Kafka's Java client (`clients.contract.ClientAdapter`): configurations and command lines of its
+processes."""
 
 from __future__ import annotations
 
@@ -81,7 +82,7 @@ def installed_library(release: str = "") -> ClientLibrary:
 
 
 def writes_ledger() -> bool:
-    """Return False: the client writes a journal alone, and the harness makes the ledger of it."""
+    """Return False: the Java client writes only a journal, of which the harness makes the ledger."""
     return False
 
 
@@ -166,10 +167,8 @@ def _properties(settings: Mapping[str, ConfigValue]) -> str:
 
 
 def security_text(settings: Mapping[str, str]) -> str:
-    """Return TLS and SASL settings, which have librdkafka's names, as `java.util.Properties` in Java's; '' for none.
-
-    Raises `BadInput` for what the Java client cannot do.
-    """
+    """Return TLS and SASL settings as text in the format of `java.util.Properties`, with Java's names; '' for none.
+    `settings` has librdkafka's names. Raises `BadInput` for a setting that the Java client does not support."""
     from ackproof.clients.java.security import security_settings
 
     return _properties(security_settings(settings)) if settings else ""
@@ -261,10 +260,10 @@ def reader_config(
 def member_config(
     spec: GroupSpec, bootstrap: str, client: str, group: str, instance: str = ""
 ) -> dict[str, ConfigValue]:
-    """Return the Java client's configuration of the consumer of a group member, whose id is `client`. With protocol
-    consumer the brokers have session and heartbeat, which the Java client refuses then.
+    """Return the Java client's configuration of the consumer of a group member, whose id is `client`.
 
-    Raises `BadInput` for a setting that only the harness may set.
+    With group.protocol=consumer, session timeout and heartbeat interval are left out: brokers set them, and the client
+    refuses them. Raises `BadInput` for a setting that only the harness may set.
     """
     config: dict[str, ConfigValue] = {
         **_connection(bootstrap, client),
@@ -366,5 +365,5 @@ def delivery_timeout_s(config: Mapping[str, ConfigValue]) -> float:
 
 
 def request_wait_s(config: Mapping[str, ConfigValue]) -> float:
-    """Return the longest time in seconds that a request may wait to be answered (request.timeout.ms)."""
+    """Return the longest time in seconds that a request may wait for its response (request.timeout.ms)."""
     return float(config["request.timeout.ms"]) / 1000

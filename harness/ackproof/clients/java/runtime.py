@@ -1,4 +1,4 @@
-"""What a Java client runs on: Java, its class path in the cache, and a class-data archive that is made once.
+"""What a Java client needs to run: Java, its class path in the cache, and a class-data archive that is made once.
 
 The class path is the jar of this folder and five jars of a Kafka release: kafka-clients, its logging interface and its
 codecs. They are those that `provision.jars` keeps for brokers, so a release that runs already needs no download.
@@ -41,7 +41,8 @@ delivery.timeout.ms=200
 
 @cache
 def client_jars(release: str) -> KafkaJars:
-    """Return the class path of a Java client of this Kafka release, verified as the jars of its brokers are.
+    """Return the class path of a Java client of this Kafka release. Its jars are verified by SHA-256, as those of
+    brokers.
 
     Raises `BadInput` (no such release), `MissingTool` (mvn, java), `ProvisionFailed` (download, SHA-256).
     """
@@ -53,11 +54,11 @@ def client_jars(release: str) -> KafkaJars:
 
 @cache
 def client_archive(release: str, java: Java) -> Path | None:
-    """Return the class-data archive of a client of this release, which starts in a third of the time with it. It is
-    made once.
+    """Return the class-data archive (CDS) of a client of this release; it is made once. A client starts three times as
+    fast with it.
 
-    None if this Java shares no class data, or does not use the archive that it made: the client then starts slowly.
-    Raises `AckproofError` if the client that writes the archive does not start or end.
+    None if this Java shares no class data, or does not use the archive that it made. Raises `AckproofError` if the
+    client that writes the archive does not start or end.
     """
     jars = client_jars(release)
     if not java.sharing:

@@ -1,4 +1,4 @@
-"""TLS and SASL of Java clients: the settings of `--client-config`, which have librdkafka's names, in Java's.
+"""Translates the TLS and SASL settings of `--client-config` from librdkafka's names to those of the Java client.
 
 Certificates are PEM files, as librdkafka reads them. Java wants key and chain of a keystore in one place, so both go
 into settings; a key must be PKCS#8.
@@ -22,9 +22,11 @@ _MODULES: Final[Mapping[str, str]] = {
 
 
 def security_settings(settings: Mapping[str, str]) -> dict[str, str]:
-    """Return TLS and SASL settings under Java's names. Those of sockets, which only librdkafka has, are left out.
+    """Return TLS and SASL settings under the Java client's names. Socket settings, which only librdkafka has, are left
+    out.
 
-    Raises `BadInput` for what the Java client cannot do, and for a file that cannot be read; its text shows no value.
+    Raises `BadInput` for a setting that the Java client does not support, and for a file that cannot be read; the text
+    shows no value.
     """
     return dict(_settings(settings))
 

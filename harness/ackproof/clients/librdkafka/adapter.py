@@ -1,4 +1,4 @@
-"""Configurations and commands of clients that use librdkafka: an implementation of `clients.contract.ClientAdapter`."""
+"""Adapter of librdkafka (`clients.contract.ClientAdapter`): configurations and command lines of its processes."""
 
 from __future__ import annotations
 
@@ -52,7 +52,8 @@ back-off's defaults in milliseconds."""
 
 
 def installed_library(release: str = "") -> ClientLibrary:
-    """Return librdkafka with the version that the installed confluent-kafka contains, which is the only one."""
+    """Return librdkafka with the version in the installed confluent-kafka. `release` is ignored: no other version can
+    be used."""
     from confluent_kafka import libversion
 
     return ClientLibrary(LIBRDKAFKA, str(libversion()[0]))
@@ -157,10 +158,10 @@ def reader_config(
 def member_config(
     spec: GroupSpec, bootstrap: str, client: str, group: str, instance: str = ""
 ) -> dict[str, ConfigValue]:
-    """Return librdkafka's configuration of the consumer of a group member, whose id is `client`. With protocol consumer
-    the brokers have session and heartbeat, which librdkafka refuses then.
+    """Return librdkafka's configuration of the consumer of a group member, whose id is `client`.
 
-    Raises `BadInput` if the experiment gives a setting that only the harness may set.
+    With group.protocol=consumer, session timeout and heartbeat interval are left out: brokers set them, and librdkafka
+    refuses them. Raises `BadInput` if the experiment gives a setting that only the harness may set.
     """
     auto = spec.commit == "auto"
     config: dict[str, ConfigValue] = {
@@ -216,7 +217,7 @@ def objection(kind: Literal["producer", "consumer"], config: Mapping[str, Config
 
 
 def security_text(settings: Mapping[str, str]) -> str:
-    """Return TLS and SASL settings as a JSON object, which `ClientSettings.read` adds to the configuration."""
+    """Return TLS and SASL settings as a JSON object, which `ClientSettings.read` adds to the client's configuration."""
     return json.dumps(dict(settings))
 
 

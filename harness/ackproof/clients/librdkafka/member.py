@@ -55,14 +55,14 @@ _AGAIN_S: Final = 0.5
 
 @dataclass
 class Pace:
-    """Time that a member takes for each record now, in seconds. A fault changes it."""
+    """Time in seconds that a member takes for each record (`record_s`). A fault may change it during the run."""
 
     record_s: float
 
 
 class MemberProcess:
-    """One member: polls, processes, commits as its settings say, and prints it all. Everything runs in one thread;
-    another sets `stop`."""
+    """One group member: it polls, processes records, commits as its settings say, and prints an event for each step.
+    Everything runs in one thread; another thread sets `stop`."""
 
     def __init__(self, settings: MemberSettings, pace: Pace, stop: threading.Event) -> None:
         self.settings = settings

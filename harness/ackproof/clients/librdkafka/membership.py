@@ -1,4 +1,4 @@
-"""A consumer in its group: which partitions it is assigned, at which positions, and under which generation."""
+"""A consumer in its group: its assigned partitions, its positions in them, and its generation or member epoch."""
 
 from __future__ import annotations
 
@@ -39,22 +39,24 @@ _INSTANCE_IS_TAKEN: Final = "instance ID is still used"
 
 
 class InstanceTaken(Exception):
-    """Raised if another member still has the group.instance.id, in KIP-848 until its session ends."""
+    """Raised if another member still holds the group.instance.id; in a KIP-848 group, until the session of that member
+    ends."""
 
 
 class MemberFailed(Exception):
-    """Raised where a member cannot go on; the text says why."""
+    """Raised if a member cannot go on; the text says why."""
 
 
 class Lines:
-    """Buffer of the member's lines. One `flush` is one write, so that a killed member leaves whole lines."""
+    """Buffer of the event lines that a member prints. One `flush` is one write, so that a killed member leaves complete
+    lines."""
 
     def __init__(self, descriptor: int = 1) -> None:
         self._descriptor = descriptor
         self._lines: list[str] = []
 
     def add(self, event: str, **fields: object) -> None:
-        """Add an event that happens now."""
+        """Add an event with these fields to the buffer, stamped with the present time (CLOCK_MONOTONIC ns)."""
         self._lines.append(
             json.dumps({"e": event, "t": time.monotonic_ns(), **fields}, separators=(",", ":"))
         )
@@ -71,12 +73,12 @@ class Lines:
 
 
 class Membership:
-    """A consumer that has subscribed. Its callbacks run in the thread that polls.
+    """A consumer that has subscribed to its group's topics. Its callbacks run in the thread that polls.
 
-    `generation`: generation or member epoch that it had last; `sent_generation`: what its next request has, which is
-    -1 as soon as the library lost its membership. `positions`: next offset of each assigned partition; -1: none is
-    committed, `OFFSET_STORED`: not known. `uncommitted`: next offset to commit of assigned partitions. `revoking` is
-    called with partitions before they are given up.
+    `generation`: last known generation or member epoch. `sent_generation`: generation in the next request; -1 once the
+    library lost its membership. `positions`: next offset of each assigned partition; -1: none is committed,
+    `OFFSET_STORED`: not known. `uncommitted`: next offset to commit of assigned partitions. `revoking` is called with
+    partitions before they are given up.
     """
 
     def __init__(
@@ -105,8 +107,11 @@ class Membership:
         )
 
     def look(self) -> None:
-        """Read member id and generation from the library, which has no function for the latter. Member epochs move
-        without a callback (KIP-848)."""
+        """Update member id and generation from the library. Called often: member epochs of KIP-848 change without a
+        callback.
+
+        The library has no function for the generation: it is read from the group metadata in binary form.
+        """
         raw = self.client.consumer_group_metadata()
         self.sent_generation = -1
         if raw is not None and raw.startswith(_METADATA):
@@ -116,11 +121,12 @@ class Membership:
             self.generation = self.sent_generation
 
     def nobody(self) -> bytes:
-        """Return group metadata without member and generation, as producers sent it before KIP-447."""
+        """Return group metadata without member id and generation, as producers before KIP-447 send it with offsets of a
+        transaction."""
         return _METADATA + struct.pack("=i", -1) + self._settings.group.encode() + b"\0\0\x01"
 
     def tell(self, event: str, **fields: object) -> None:
-        """Print an event of the membership, with member id and generation."""
+        """Print an event of the membership, with member id and generation added."""
         self._lines.add(event, m=self.member_id, g=self.generation, **fields)
         self._lines.flush()
 
@@ -152,8 +158,12 @@ class Membership:
                 known.pop(place, None)
 
     def ask_committed(self, parts: Sequence[ClientPartition]) -> dict[Place, int]:
-        """Ask the coordinator for the group's committed offsets, and print them; -1: none. All `OFFSET_STORED`, which
-        leaves it to the library, if there is no answer for `_POSITIONS_S`."""
+        """Ask the coordinator for the group's committed offsets of these partitions, and print them; -1: none is
+        committed.
+
+        Without an answer for `_POSITIONS_S` seconds, every value is `OFFSET_STORED`: the library looks up the offset
+        later.
+        """
         places = list(map(place_of, parts))
         until = time.monotonic() + _POSITIONS_S
         while places and time.monotonic() < until and not self._stop.is_set():
@@ -204,8 +214,8 @@ class Membership:
         return True
 
     def take_errors(self, messages: Iterable[Message]) -> None:
-        """Note partitions whose position is not in the log. Raises `InstanceTaken`, and KafkaException for every other
-        fatal error."""
+        """Note partitions whose position is not in the log, from the errors among `messages`. Raises `InstanceTaken`,
+        and KafkaException for every other fatal error."""
         for message in messages:
             error, place = message.error(), place_of(message)
             if error is None:
@@ -220,8 +230,11 @@ class Membership:
                 show_error(error)
 
     def resume(self) -> None:
-        """Place the partitions whose position is not in the log, and assign them again once their leaders answer. Where
-        the position is not known, the coordinator is asked first: a reset begins at no committed offset, or at one."""
+        """Choose new positions for partitions whose position is not in the log, and assign them again once their
+        leaders answer.
+
+        If a position is not known, the coordinator is asked first whether the group has committed one.
+        """
         unknown = [place for place in self._resets if self.positions[place] == OFFSET_STORED]
         self.positions |= self.ask_committed([ClientPartition(*place) for place in unknown])
         placed = [place for place, why in self._resets.items() if self._place(place, why)]
@@ -234,7 +247,7 @@ class Membership:
             self._assign(self.positions)
 
     def seek(self, place: Place, offset: int) -> None:
-        """Go on at this offset, if the partition is still assigned; if not, another member goes on."""
+        """Move the position of a partition to this offset. Does nothing if the partition is not assigned any more."""
         if place in self.positions:
             try:
                 self.client.seek(ClientPartition(*place, offset))
@@ -245,13 +258,13 @@ class Membership:
 
 
 def place_of(part: ClientPartition | Message) -> Place:
-    """Return the partition of a record, or of a partition as the library has it."""
+    """Return (topic, partition) of a record, or of one of the library's partition objects."""
     if isinstance(part, Message):
         return part.topic() or "", part.partition() or 0
     return part.topic, part.partition
 
 
 def show_error(error: KafkaError) -> None:
-    """Write an error of the library to standard error."""
+    """Write one of the library's errors to standard error."""
     sys.stderr.write(f"{error.name()}: {error.str()}\n")
     sys.stderr.flush()

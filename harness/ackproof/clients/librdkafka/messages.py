@@ -1,4 +1,5 @@
-"""Batches of confluent-kafka's messages as arrays: partitions, offsets, leader epochs, timestamps, identities."""
+"""Converts batches of confluent-kafka's messages into arrays: partitions, offsets, leader epochs, timestamps,
+identities."""
 
 from __future__ import annotations
 
@@ -35,7 +36,7 @@ class PartitionIndex:
             self._index.append(index)
 
     def find(self, messages: Sequence[Message]) -> npt.NDArray[np.int32]:
-        """Return for each message the index of its partition in `places`, which must have it."""
+        """Return for each message the index of its partition in `places`. Every partition must be in `places`."""
         count = len(messages)
         partition = np.fromiter(map(Message.partition, messages), np.int32, count)
         if len(self._index) == 1:

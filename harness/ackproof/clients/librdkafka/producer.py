@@ -58,7 +58,7 @@ class Pace:
         self._sent = 0
 
     def due(self, now_s: float) -> int:
-        """Return how many records should have been sent by `now_s` and are not. `now_s`: seconds on any one clock."""
+        """Return the number of records that are due by `now_s` and not sent yet. `now_s`: seconds on any one clock."""
         due = int((now_s - self._start_s) * self._rate) + 1 - self._sent
         most = max(1, int(self._rate * _MOST_BEHIND_S))
         if due > most:
@@ -75,10 +75,8 @@ class Pace:
 
 
 class _PaceOnDemand:
-    """A schedule on demand: one record for each partition, then one for each request of the harness.
-
-    Once freed, it is a schedule of `rate` records per second.
-    """
+    """Schedule on demand: one record for each partition first, then one record for each request of the harness. After
+    the command FREE, the producer sends `rate` records per second."""
 
     def __init__(self, places: int, rate: float | None) -> None:
         self._asked = places
@@ -88,12 +86,13 @@ class _PaceOnDemand:
         self._pace: Pace | None = None
 
     def obey(self, command: bytes) -> None:
-        """Take a command from the control pipe: SEND asks for one more record, FREE lets the schedule begin."""
+        """Handle a command from the control pipe: SEND asks for one more record; FREE starts sending at `rate`."""
         self._asked += command == SEND
         self._free = self._free or command == FREE
 
     def due(self, now_s: float) -> int:
-        """Return how many records are to be sent now: those asked for and, once freed, those of the schedule."""
+        """Return the number of records to send now: those that were asked for and, after FREE, those that `rate` makes
+        due."""
         if self._free and self._pace is None:
             self._pace = Pace(self._rate, now_s)
         return self._asked - self._sent + (self._pace.due(now_s) if self._pace is not None else 0)
@@ -281,10 +280,10 @@ class ProducerProcess:
 
 
 def find_fatal(error: Exception) -> KafkaError | None:
-    """Return the fatal error of the client in an exception; None if it is another exception.
+    """Return the fatal error of the client in an exception; None if the exception is another one.
 
-    The library raises it while it serves delivery reports. Python then makes a SystemError of it, whose cause is the
-    fatal error. The report that was served stays without an outcome.
+    The library raises the fatal error while it serves delivery reports. Python then turns it into the cause of a
+    SystemError. The delivery report that was served stays without an outcome.
     """
     found = error.__cause__ if isinstance(error, SystemError) else error
     if isinstance(found, KafkaException) and found.args[0].fatal():

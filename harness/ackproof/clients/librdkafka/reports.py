@@ -45,7 +45,8 @@ _unpack: Callable[[bytes | None, int], tuple[int]] = _SEQ.unpack_from  # type: i
 
 @dataclass
 class _EpochSpan:
-    """One leader epoch of a partition, and when statistics showed it first and last (CLOCK_MONOTONIC ns)."""
+    """One leader epoch of a partition, with the first and last time at which statistics showed it
+    (CLOCK_MONOTONIC ns)."""
 
     epoch: int
     first_ns: int
@@ -68,7 +69,7 @@ class LeaderEpochs:
         self._spans: list[list[_EpochSpan]] = [[] for _ in places]
 
     def add(self, statistics: str) -> int:
-        """Add one emission of statistics. Return when it was made, in CLOCK_MONOTONIC ns."""
+        """Add one statistics event of the library (JSON). Return when the library made it, in CLOCK_MONOTONIC ns."""
         emission = json.loads(statistics)
         at_ns = int(emission["ts"]) * 1000
         for topic, states in emission["topics"].items():
@@ -99,7 +100,7 @@ class LeaderEpochs:
 
 @dataclass(frozen=True)
 class _TombstoneReport:
-    """Delivery report of a tombstone. `payload`: the value that the record would have had without that."""
+    """Delivery report of a tombstone. `payload`: the value, with the record's identity, that was replaced by null."""
 
     payload: bytes
     message: Message
@@ -112,7 +113,8 @@ class _TombstoneReport:
 
 
 class DeliveryReports:
-    """Receiver of one producer's delivery reports. `fatal`: text of the error that ended its client, else ''."""
+    """Receiver of one producer's delivery reports. `fatal`: text of the error that ended the library's client, ''
+    before."""
 
     def __init__(self, settings: ProducerSettings, journal: Journal, counters: SharedCounters) -> None:
         self.fatal = ""
@@ -152,9 +154,8 @@ class DeliveryReports:
         return report
 
     def tombstone_callback(self, payload: bytes) -> Callable[[KafkaError | None, Message], None]:
-        """Return the delivery callback of one record whose value is not `payload`, which has its identity: of a
-        tombstone, or of a JSON document.
-        """
+        """Return the delivery callback of one record whose value does not hold its identity: a tombstone, or a JSON
+        document. `payload`: the bytes that hold the identity."""
         report = self.callback()
         return lambda error, message: report(error, _TombstoneReport(payload, message))
 

@@ -1,11 +1,11 @@
-"""Records and transactions of a producer, handed to librdkafka.
+"""Hands the records and transactions of a producer to librdkafka.
 
 Every send is in the journal before the library sees it. If the library's queue is full, the record is offered again
 after reports were served. A record that the library refuses for another reason is a failed attempt.
 
-At full speed the records of a block are sent place by place, in order of seq within each: a record and its report then
-take a third less processor time than with a call of their own. Such records share one `sent`, the time of the call. The
-seqs of a ledger have no gaps, however its producer ends.
+At full speed the records of a block are sent partition by partition, in order of seq within each: a record and its
+report then take a third less processor time than with a call of their own. Such records share one `sent`, the time of
+the call. The seqs of a ledger have no gaps, however its producer ends.
 
 A line of `transactions.log` is `begin <txn> <first seq> <ns>`, `commit <txn> <ns>` (before the commit is requested) or
 `end <txn> <outcome> <ns>`. Without a `commit` line, nobody can ever commit the transaction of a killed producer. With
@@ -276,8 +276,11 @@ class Transactions:
         """False if the library refused to commit the last transaction before it asked the coordinator."""
 
     def join(self) -> bool:
-        """Register with the coordinator, which fences the id's former producer. Return False if asked to stop first.
-        Raises KafkaException if the coordinator refuses for good."""
+        """Register the transactional id with the coordinator (InitProducerId), which fences the former producer of this
+        id.
+
+        Return False if the producer was asked to stop first. Raises KafkaException if the coordinator refuses for good.
+        """
         while not self._ending():
             try:
                 self._client.init_transactions(_ASK_S)
