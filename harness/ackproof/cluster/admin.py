@@ -1,8 +1,9 @@
 """Admin requests: elections, reassignments, settings, feature levels, voters, transactions.
 
-They go to one broker, which passes them on to the active controller. An answer means that a request was accepted,
-not that it has an effect yet: witnesses look at another broker's metadata (`queries`). All raise `Refused` in Kafka's
-words, and `Unreachable` without an answer. Versions are those that every release from 3.9 to 4.3 understands.
+They go to a single broker, which passes them on to the active controller. A response means that the request was
+accepted, not that it has an effect yet: witnesses look at another broker's metadata (`queries`). All functions raise
+`Refused` with Kafka's error, and `Unreachable` without a response. Request versions are those that every release from
+3.9 to 4.3 understands.
 """
 
 from __future__ import annotations
@@ -45,7 +46,8 @@ class ResourceType(IntEnum):
 
 @dataclass(frozen=True)
 class Owner:
-    """A topic or broker that has settings. The broker named '' stands for the cluster-wide default of brokers."""
+    """A topic or broker whose dynamic settings are read or changed. A broker named '' stands for the cluster-wide
+    default of all brokers."""
 
     type: ResourceType
     name: str
@@ -98,7 +100,7 @@ def reassign(connection: Connection, moves: Mapping[TopicPartition, Sequence[int
 
 @dataclass(frozen=True)
 class TransactionState:
-    """State of a transactional id at its coordinator. `state` is Kafka's name of it: Ongoing, Empty, …"""
+    """State of a transactional id at its coordinator. `state`: Kafka's name of the state, such as Ongoing or Empty."""
 
     producer_id: int
     producer_epoch: int
@@ -139,8 +141,8 @@ def move_log_dir(connection: Connection, place: TopicPartition, path: str) -> No
 
 
 def log_dirs(connection: Connection) -> dict[str, frozenset[TopicPartition]]:
-    """Return this broker's log dirs by absolute path, each with its replicas (without those being moved there). A
-    failed log dir has none. Raises `WireError`."""
+    """Return this broker's log dirs by absolute path, each with the partitions whose replicas it has. Replicas that are
+    being moved into a log dir are left out. A failed log dir has none. Raises `WireError`."""
     return {
         row.log_dir: frozenset(
             TopicPartition(topic.name, replica.partition_index)
@@ -167,9 +169,8 @@ def alter_config(connection: Connection, changes: Mapping[Owner, Mapping[str, st
 
 @dataclass(frozen=True)
 class Setting:
-    """A setting in force. `value`: '' also if the broker does not tell it (a password). `own`: True if it is a dynamic
-    setting of this owner, False if it is inherited.
-    """
+    """A setting in force. `value`: '' also if the broker keeps it secret (a password). `own`: True if it is a dynamic
+    setting of the requested owner, False if it is inherited."""
 
     value: str
     own: bool
@@ -185,8 +186,8 @@ def describe_config(connection: Connection, owner: Owner, names: Sequence[str]) 
     """Return the settings of `owner` with these names, from this broker's copy of the metadata. Unknown names are
     missing.
 
-    Ask a broker for its own settings. The cluster-wide default (name '') has only dynamic settings. Raises
-    `WireError`.
+    A broker's settings must be requested from that broker. The cluster-wide default (name '') has only dynamic
+    settings. Raises `WireError`.
     """
     rows = [(int(owner.type), owner.name, list(names))]
     question = Question(
@@ -214,10 +215,8 @@ class Features:
 
 
 def features(connection: Connection, timeout_s: float | None = None) -> Features:
-    """Return feature levels from this node's own copy of the metadata. Raises `WireError`.
-
-    `timeout_s`: limit in seconds; None: the connection's own.
-    """
+    """Return feature levels from this node's own copy of the metadata. Raises `WireError`. `timeout_s`: time limit of
+    the request in seconds; None: the time limit of the connection."""
     for version in (4, 3):  # 4 came with 3.9
         question = Question(
             "ApiVersions", version, client_software_name=CLIENT_ID, client_software_version="1"
@@ -289,8 +288,8 @@ def open_transactions(connection: Connection, place: TopicPartition) -> list[tup
 
 
 def transactions_of(connection: Connection, producer_id: int) -> list[str]:
-    """Return the state of each transactional id that has this producer id and this broker as coordinator. Raises
-    `WireError`."""
+    """Return the state, such as Ongoing, of each transactional id that has this producer id and this broker as
+    coordinator. Raises `WireError`."""
     question = Question("ListTransactions", 0, state_filters=[], producer_id_filters=[producer_id])
     answer = connection.ask(question, timeout_s=ASK_S)
     check("list of transactions", answer.error_code)

@@ -33,7 +33,8 @@ _ANSWERS_WITHIN_S: Final = 5.0
 
 @dataclass(frozen=True)
 class ClockReading:
-    """Bounds of the seconds by which a node's clock is ahead of this machine's, including its time zone."""
+    """A node's clock compared with this machine's: the node is between `least` and `most` seconds ahead, including its
+    time zone."""
 
     least: float
     most: float
@@ -66,15 +67,14 @@ class NodeClock:
     address: Address
 
     def shift(self, seconds: float) -> None:
-        """Set the clock `seconds` ahead of this machine's (negative: behind). The running JVM obeys at once."""
+        """Set the node's clock `seconds` ahead of this machine's (negative: behind). The running JVM follows at
+        once."""
         with self.file.open("r+b" if self.file.exists() else "wb", buffering=0) as opened:
             opened.write(round(seconds * 1e9).to_bytes(8, sys.byteorder, signed=True))
 
     def read(self) -> ClockReading:
-        """Read the node's own time from a log line that a broken request provokes.
-
-        Raises OSError if the node accepts no connection, `WaitTimeout` if it logs nothing.
-        """
+        """Compare the node's clock with this machine's, from a log line that an invalid request provokes. Raises
+        OSError if the node accepts no connection, `WaitTimeout` if it logs nothing."""
         before = self.log.stat().st_size
         with socket.create_connection((self.address.host, self.address.port), _ANSWERS_WITHIN_S) as line:
             sent = time.time()
@@ -96,7 +96,8 @@ class NodeClock:
 
 
 def require(needs: Set[Need]) -> None:
-    """Compile the clock library if these needs include clock faults. Raises `MissingTool`, `ProvisionFailed`."""
+    """Compile the clock library if these needs (abilities that faults require) include clock changes. Raises
+    `MissingTool`, `ProvisionFailed`."""
     if Need.CLOCKS in needs:
         clock_library()
 

@@ -1,4 +1,4 @@
-"""Rules in the code of a running node: Byteman's agent is attached to its JVM when the first rule is due.
+"""Byteman rules in the code of a running node: the agent is attached to its JVM when the first rule is loaded.
 
 The start-up and the command line of a node stay as they are. The agent then listens at one address for the rest of the
 JVM's life; it takes rules as text (LOAD, DELETE, LIST), and answers each request with a text that ends with OK.
@@ -80,16 +80,14 @@ class CodeAgent(ABC):
 
     def load(self, name: str, rules: str) -> None:
         """Load `rules`, in Byteman's language, as the script `name`. Raises `FaultNotConfirmed` if the agent does not
-        take them.
-        """
+        accept them."""
         answer = self._ask(f"LOAD\nSCRIPT {name}\n{rules}ENDSCRIPT\nENDLOAD\n")
         if "install rule" not in answer or "ERROR" in answer or "EXCEPTION" in answer:
             raise FaultNotConfirmed(f"node {self.node.id} does not take the rule: {_short(answer)}")
 
     def delete(self, name: str, rules: str) -> None:
-        """Delete the `rules` that were loaded as the script `name`. Raises `FaultNotConfirmed` if the agent still has
-        one, or does not answer.
-        """
+        """Delete the `rules` that were loaded as the script `name`. Raises `FaultNotConfirmed` if the agent still lists
+        a rule of them, or does not answer."""
         answer = self._ask(f"DELETE\nSCRIPT {name}\n{rules}ENDSCRIPT\nENDDELETE\n")
         if not answer or name in self.list():
             raise FaultNotConfirmed(f"node {self.node.id} does not remove the rule: {_short(answer)}")
@@ -103,14 +101,13 @@ class CodeAgent(ABC):
     # -- threads that wait at a FIFO ----------------------------------------------------------------------------------
 
     def hold_threads(self, key: str) -> None:
-        """Make the FIFO `KEY.hold` in the node's folder. Raises OSError, also if it exists.
-
-        A thread that opens it for reading waits until `release_threads`.
-        """
+        """Create the FIFO `KEY.hold` in the node's folder. Raises OSError, also if the FIFO exists. A thread of the
+        node that opens it for reading waits until `release_threads`."""
         os.mkfifo(self._fifo(key))
 
     def release_threads(self, key: str) -> None:
-        """Let all threads go on that wait at the FIFO of `key`, and remove it. Call it once no more threads come."""
+        """Let all threads go on that wait at the FIFO of `key`, and remove the FIFO. Call it once no more threads can
+        arrive."""
         fifo = self._fifo(key)
         try:
             # fails where nobody waits
@@ -126,10 +123,8 @@ class CodeAgent(ABC):
     # -- the JVM's own view -------------------------------------------------------------------------------------------
 
     def dump_threads(self) -> tuple[str, ...]:
-        """Return the stack of each thread, as the JVM prints them on SIGQUIT.
-
-        Raises `FaultNotConfirmed` if it prints none.
-        """
+        """Return the stack of each thread, as the JVM prints them on SIGQUIT. Raises `FaultNotConfirmed` if the JVM
+        prints none."""
         seen = len(self.output())
         self.node.send_signal(signal.SIGQUIT)
 
@@ -158,7 +153,8 @@ class _Listener:
 
 
 class LocalCodeAgent(CodeAgent):
-    """The agent in a JVM of this machine. `address`: where it listens, at the node's own leased address."""
+    """Byteman's agent in a JVM of this machine. `address`: address at which the agent listens, on the node's own leased
+    IP."""
 
     def __init__(
         self, node: ProcessNode, version: str, classpath: Sequence[Path], java: Java, address: Address

@@ -50,10 +50,11 @@ _OPTIONAL: Final = (
 
 
 def describe_means(need: Need, *, containers: bool = False) -> str:
-    """Return in words the tool or right by which this machine meets a need of faults; '' if none is required.
+    """Return in words the tool or right by which this machine meets a need (an ability that faults require); '' if none
+    is required.
 
-    `containers`: True if the nodes are containers. Raises `BadInput` if the machine cannot meet the need.
-    Starts and builds nothing.
+    `containers`: True if the nodes are containers. Raises `BadInput` if the machine cannot meet the need. Starts and
+    builds nothing.
     """
     if need is Need.DISKS:
         if why := refusal():
@@ -68,7 +69,8 @@ def describe_means(need: Need, *, containers: bool = False) -> str:
 
 @dataclass(frozen=True)
 class Check:
-    """One check. `found`: what was found, in words. `advice`: how to get what is missing; empty if `ok`."""
+    """Result of one check of this machine. `found`: what was found, in words. `advice`: how to get what is missing;
+    empty if `ok`."""
 
     name: str
     ok: bool

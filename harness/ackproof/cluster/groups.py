@@ -1,7 +1,8 @@
-"""Consumer groups as their coordinator describes them, and commits of offsets by an operator.
+"""Consumer groups as their coordinator describes them, and offset commits by an operator.
 
-A coordinator answers for its own groups alone, so every broker is asked until one does. Groups of the protocol
-`consumer` (KIP-848) are described by ConsumerGroupDescribe, classic ones by DescribeGroups, as Kafka's own tools do it.
+A coordinator answers only for its own groups, so brokers are asked in turn until the coordinator is found. Groups of
+the protocol `consumer` (KIP-848) are described by ConsumerGroupDescribe, classic groups by DescribeGroups, as Kafka's
+own tools do it.
 """
 
 from __future__ import annotations
@@ -23,9 +24,12 @@ _MEMBER_TYPES: Final = {0: "classic", 1: "consumer"}
 
 @dataclass(frozen=True)
 class GroupMember:
-    """A member as the coordinator knows it. `client_id`: its setting `client.id`, or that of the member from which it
-    took over its `group.instance.id`, which is `instance`. `protocol`: `classic` or `consumer`, '' unknown.
-    `partitions`: those assigned to it now; a classic coordinator knows them in state Stable alone."""
+    """A member of a consumer group as the coordinator knows it.
+
+    `client_id`: its setting `client.id`, or that of the member from which it took over its `group.instance.id`
+    (`instance`). `protocol`: `classic` or `consumer`, '' unknown. `partitions`: those assigned to it now; a classic
+    coordinator knows them only in state Stable.
+    """
 
     client_id: str
     instance: str
@@ -35,7 +39,8 @@ class GroupMember:
 
 @dataclass(frozen=True)
 class GroupDescription:
-    """A consumer group. `broker`: the coordinator, which said it. `state`: Kafka's name of it: Stable, Empty, …"""
+    """A consumer group as its coordinator, `broker`, describes it. `state`: Kafka's name of the state, such as Stable
+    or Empty."""
 
     group: str
     broker: int
@@ -51,10 +56,10 @@ class GroupDescription:
 def describe_group(
     links: Mapping[int, Connection], group: str, *, consumer: bool = True
 ) -> GroupDescription | None:
-    """Return a group as its coordinator describes it; None if no broker answers for it. A group that does not exist
-    is Dead, without members.
+    """Return a group as its coordinator describes it; None if no broker answers for it.
 
-    `consumer`: brokers are of Kafka 4.0 or later, which know the protocol of that name.
+    A group that does not exist is described as Dead, without members. `consumer`: True if brokers know the protocol
+    `consumer` (Kafka 4.0 or later).
     """
     for broker, link in links.items():
         try:
@@ -112,8 +117,11 @@ def _assigned(assignment: bytes) -> Iterable[TopicPartition]:
 def commit_as_operator(
     links: Mapping[int, Connection], group: str, offsets: Mapping[TopicPartition, int]
 ) -> int:
-    """Commit offsets as no member of the group. Return the coordinator. Raises `Refused` with UNKNOWN_MEMBER_ID while
-    the group has members, `WireError` if no broker takes it."""
+    """Commit offsets for a group without being a member, as `kafka-consumer-groups --reset-offsets` does. Return the
+    coordinator's id.
+
+    Raises `Refused` with UNKNOWN_MEMBER_ID while the group has members, `WireError` if no broker accepts the commit.
+    """
     rows = [(place.topic, [(place.partition, offset, -1, "")]) for place, offset in offsets.items()]
     question = Question(
         "OffsetCommit",

@@ -1,4 +1,5 @@
-"""The installation of a Kafka on this machine (Java, jars, archives, checkpoint), and facts about the machine."""
+"""The installation of a Kafka release on this machine (Java, jars, archives, checkpoint), and facts about the
+machine."""
 
 from __future__ import annotations
 
@@ -44,8 +45,8 @@ class Installation:
 def install(build: KafkaBuild, progress: ProgressSink = ignore) -> Installation:
     """Find or make everything that nodes of this Kafka need to start.
 
-    A Java that cannot share class data goes without archives: nodes start slowly, and nothing else changes.
-    Raises `BadInput` (no such release, build or image), `MissingTool` (mvn, java, a container engine for an image),
+    If this Java cannot share class data, there are no archives: nodes start slowly, and nothing else changes. Raises
+    `BadInput` (no such release, build or image), `MissingTool` (mvn, java, a container engine for an image),
     `ProvisionFailed` (download, SHA-256, archive), `EngineFailed`.
     """
     java = find_java()
@@ -70,9 +71,9 @@ def install(build: KafkaBuild, progress: ProgressSink = ignore) -> Installation:
 def with_features(
     installed: Installation, features: Mapping[str, int], progress: ProgressSink = ignore
 ) -> Installation:
-    """Return the installation with a checkpoint for these feature levels (0.5 s the first time).
+    """Return the installation with a metadata checkpoint for these feature levels; the first time takes 0.5 s.
 
-    Raises `BadInput` with Kafka's words if it refuses them, `ProvisionFailed` if formatting fails otherwise.
+    Raises `BadInput` with Kafka's message if Kafka refuses the levels, `ProvisionFailed` if formatting fails otherwise.
     """
     if not features:
         return installed
@@ -83,9 +84,7 @@ def with_features(
 def jars_by_label(
     builds: Iterable[KafkaBuild], ready: Mapping[KafkaBuild, Installation]
 ) -> dict[str, Mapping[str, str]]:
-    """Return, by the label of each build that is ready, the SHA-256 of its jars by file name. `ready`: installations
-    by build.
-    """
+    """Return for each build that is installed (`ready`) its label → (file name of a jar → SHA-256)."""
     return {build.label: ready[build].jars.digests for build in builds if ready.get(build)}
 
 
@@ -105,10 +104,8 @@ def release_levels(build: KafkaBuild, progress: ProgressSink = ignore) -> dict[s
 def environment_of(
     installed: Installation, without_archive: Sequence[int], spec: ClusterSpec
 ) -> dict[str, str]:
-    """Return versions, racks, machine and load as text; `unknown` where the machine does not say.
-
-    `without_archive`: nodes whose JVM does not use its class-data archive.
-    """
+    """Return versions, racks, machine and load as text by name; `unknown` for facts that the machine does not give.
+    `without_archive`: nodes whose JVM does not use its class-data archive."""
     if not installed.archives:
         archives = "none: this Java shares no class data"
     elif without_archive:

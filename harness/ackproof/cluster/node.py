@@ -56,8 +56,11 @@ class NodeFiles:
 
 @dataclass(eq=False, repr=False)
 class ProcessNode:
-    """One node. `launch` starts a process for it. `ready(node, seconds)` waits until it takes part in the
-    cluster. `on_event` gets its starts and ends. `clock`: None if no fault of the run sets clocks."""
+    """A node that ackproof starts. `launch` starts a process for it.
+
+    `ready(node, seconds)` waits until the node takes part in the cluster. `on_event` gets its starts and ends. `clock`:
+    None if no fault of the run sets clocks.
+    """
 
     id: int
     name: str
@@ -129,8 +132,8 @@ class ProcessNode:
                 self._expected_status = status
 
     def stop(self, timeout_s: float = 30.0) -> bool:
-        """Send SIGTERM, and SIGKILL after `timeout_s`. Return True if it ended in time. Raises `WaitTimeout` if it
-        outlives SIGKILL by 10 s."""
+        """Send SIGTERM, and SIGKILL after `timeout_s`. Return True if the process ended before SIGKILL was needed.
+        Raises `WaitTimeout` if the process outlives SIGKILL by 10 s."""
         self.terminate()
         child = self._child
         if child is None:
@@ -225,7 +228,8 @@ def _tail(file: Path, lines: int) -> str:
 
 
 class NodeProcess(Protocol):
-    """The process of a node: a child of ours (`ackproof.base.processes.Child`), or that of a container."""
+    """The process of a node: a child of the harness (`ackproof.base.processes.Child`), or the first process of a
+    container."""
 
     @property
     def pid(self) -> int:
@@ -233,23 +237,23 @@ class NodeProcess(Protocol):
 
     @property
     def started(self) -> int:
-        """Its start time in clock ticks since boot, 0 if it had ended before it could be asked."""
+        """Start time of the process in clock ticks since boot; 0 if it had ended before the time was read."""
 
     @property
     def role(self) -> str:
         """Node's name in messages, such as `broker-1`."""
 
     def poll(self) -> int | None:
-        """Return the exit status (negative: the signal that ended it), None while it lives."""
+        """Return the exit status (negative: the signal that ended the process), None while it runs."""
 
     def signal(self, number: int) -> bool:
-        """Send a signal. Return False if it has already ended."""
+        """Send a signal to the process. Return False if it has already ended."""
 
     def wait(self, timeout_s: float) -> int:
-        """Wait until it has ended and return the exit status. Raises `WaitTimeout`."""
+        """Wait until the process has ended and return its exit status. Raises `WaitTimeout`."""
 
     def state(self) -> ProcessState:
-        """Return its state, as the kernel knows it now."""
+        """Return the kernel's present state of the process."""
 
 
 OnEnd = Callable[[NodeProcess, int], None]
@@ -275,18 +279,15 @@ class Watcher:
         self._thread.start()
 
     def watch(self, child: NodeProcess, on_end: OnEnd) -> None:
-        """Call `on_end(child, exit status)` on the watcher's thread when the process has ended, which may be before
-        this method returns. A negative status is the number of a signal.
-        """
+        """Call `on_end(child, exit status)` on the watcher's thread when the process has ended, maybe before this
+        method returns. A negative status is the number of a signal."""
         with self._lock:
             self._new.append((child, on_end))
         os.eventfd_write(self._wake, 1)
 
     def close(self, timeout_s: float = 10.0) -> None:
-        """Return when the end of every process was reported. Raises `WaitTimeout` while one lives on.
-
-        Raises the exception of an `on_end`, if one raised. May be called again.
-        """
+        """Return when the end of every watched process was reported. May be called again. Raises `WaitTimeout` while a
+        process still runs, and the exception of an `on_end` that raised."""
         if self._closed:
             return
         with self._lock:

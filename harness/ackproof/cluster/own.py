@@ -51,11 +51,9 @@ FREE_WITHIN_S: Final = 60.0  # longer than any ZooKeeper session lives after its
 class OwnCluster(Cluster, contextlib.AbstractContextManager["OwnCluster"]):
     """A cluster that ackproof starts itself; a backend implements the abstract methods.
 
-    `nodes_dir` gets a folder per node. `on_event` gets each start and end of a node at once, on another thread.
-    Without `installed`, provisioning finds or makes the installation and reports to `progress`. `needs`: abilities that
-    faults require of the backend. Nothing is started before `start`.
-
-    Raises `BadInput` for settings that cannot be.
+    `nodes_dir` gets a folder per node. `on_event` gets each start and end of a node at once, on another thread. Without
+    `installed`, provisioning finds or makes the installation and reports to `progress`. `needs`: abilities that faults
+    require of the backend. Nothing is started before `start`. Raises `BadInput` for invalid settings.
     """
 
     def __init__(
@@ -277,7 +275,8 @@ class OwnCluster(Cluster, contextlib.AbstractContextManager["OwnCluster"]):
     # -- state --------------------------------------------------------------------------------------------------------
 
     def check(self) -> None:
-        """Raise `NodeDied` if a node has died by itself, `LinkError` if a proxy has or links could not be renewed."""
+        """Raise `NodeDied` if a node has died by itself, `LinkError` if a proxy has died or links could not be
+        renewed."""
         for node in self._nodes.values():
             if node.death is not None:
                 raise node.death

@@ -1,6 +1,6 @@
 """Settings files of nodes (server.properties): computes their content, and writes and reads .properties files.
 
-A node gets the settings of `experiment.timing.configured`, and over them those that only the harness may give
+A node gets the settings of `experiment.timing.configured`, overridden by those that only the harness may set
 (`experiment.settings`).
 """
 
@@ -26,7 +26,8 @@ _SIGNS: Final = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
 
 
 def check_settings(spec: ClusterSpec) -> None:
-    """Raise `BadInput` with every setting that a node cannot have. Validation reports these with line and column."""
+    """Raise `BadInput` with every setting in the experiment that a node cannot have. Validation reports the same with
+    line and column."""
     places = [("cluster.config", spec.config)]
     places += [(f"cluster.broker_config.{node}", config) for node, config in spec.broker_config.items()]
     wrong = [
@@ -91,10 +92,10 @@ def parse(text: str) -> dict[str, str]:
 def logical_lines(
     text: str, continued: Callable[[str], bool], join: Callable[[str, str], str]
 ) -> Iterator[tuple[int, str]]:
-    """Yield number and text of each entry of a settings file, without comments (`#`, `!`) and blank lines.
+    """Yield line number and text of each entry of a settings file, without comments (`#`, `!`) and blank lines.
 
-    While `continued(entry)` is True, `join(entry, next line)` replaces the entry; at the end of the text the next
-    line is ''. The number is that of the entry's first line, from 1.
+    While `continued(entry)` is True, `join(entry, next line)` replaces the entry; at the end of the text the next line
+    is ''. The line number is that of the entry's first line, from 1.
     """
     lines = iter(enumerate(re.split(r"\r\n|[\r\n]", text), start=1))
     for number, line in lines:

@@ -41,7 +41,7 @@ class NodeState(StrEnum):
 
 @dataclass(frozen=True)
 class NodeEvent:
-    """An event of a node's process, or of a proxy (`node` None), as the timeline takes it."""
+    """A start or end of a node's process, or the end of a proxy (`node` None), as an event for the timeline."""
 
     node: int | None
     what: NodeStarted | NodeDied | NodeEnded | ProxyDied
@@ -66,12 +66,12 @@ class Node(Protocol):
 
     @property
     def id(self) -> int:
-        """Its node id. In clusters that ackproof starts, brokers count from 1, isolated controllers and
-        ZooKeeper servers from 101."""
+        """Node id. In clusters that ackproof starts, brokers count from 1, isolated controllers and ZooKeeper servers
+        from 101."""
 
     @property
     def name(self) -> str:
-        """Name in messages, such as `broker-1`."""
+        """Name of the node in messages, such as `broker-1`."""
 
     @property
     def is_broker(self) -> bool:
@@ -79,7 +79,7 @@ class Node(Protocol):
 
     @property
     def is_controller(self) -> bool:
-        """True if it keeps the metadata: a voter of the quorum, or a ZooKeeper server."""
+        """True if the node keeps the metadata: a voter of the quorum, or a ZooKeeper server."""
 
     def state(self) -> NodeState:
         """Return the state of the node's process now; `running` if the backend cannot know it."""
@@ -102,51 +102,49 @@ class LocalNode(Node, Protocol):
 
     @property
     def pid(self) -> int | None:
-        """Its process, or its last one; None before the first start."""
+        """Process id of the node's present or last process; None before the first start."""
 
     @property
     def disk(self) -> NodeDisk:
-        """Its log dirs and file systems on this machine."""
+        """The node's log dirs and file systems on this machine."""
 
     @property
     def clock(self) -> NodeClock | None:
-        """Its wall clock; None if the cluster was not made for setting clocks."""
+        """The node's wall clock; None if the cluster was not made for setting clocks."""
 
     def log_tail(self, lines: int = 20) -> str:
-        """Return the last lines of its log and of its output, at most `lines` of each."""
+        """Return the last lines of the node's log and of its output, at most `lines` of each."""
 
     def start(self) -> None:
-        """Start a process for it, and do not wait until it is ready. In ZooKeeper mode a broker starts when its last
-        session has ended. Raises `BadInput` if it has a process, or if the cluster was stopped.
-        """
+        """Start a process for the node without waiting until it is ready. In ZooKeeper mode a broker starts when its
+        last session has ended. Raises `BadInput` if the node has a process, or if the cluster was stopped."""
 
     def kill(self) -> None:
-        """Send SIGKILL and return at once; does nothing if the node is gone."""
+        """Send SIGKILL to the node's process and return at once; does nothing if it has ended."""
 
     def terminate(self) -> None:
         """Send SIGTERM, which begins a controlled shutdown, and return at once."""
 
     @property
     def exit_status(self) -> int | None:
-        """Exit status of its last process (negative: the signal that ended it); None while it has one."""
+        """Exit status of the node's last process (negative: the signal that ended it); None while a process runs."""
 
     def expect_end(self, status: int | None = None) -> None:
-        """Until the next start, treat an end of its process as expected: a fault such as a full disk may cause it.
-
-        `status`: only an end with this exit status; None: any.
-        """
+        """Until the next start, do not report an end of the node's process as `NodeDied`: a fault such as a full disk
+        may cause it. `status`: only an end with this exit status is expected; None: any end."""
 
     def pause(self) -> None:
-        """Send SIGSTOP and return at once."""
+        """Send SIGSTOP to the node's process and return at once."""
 
     def resume(self) -> None:
-        """Send SIGCONT and return at once."""
+        """Send SIGCONT to the node's process and return at once."""
 
 
 def local(nodes: Iterable[Node]) -> tuple[LocalNode, ...]:
-    """Return the nodes as nodes of this machine. Raises `FaultNotConfirmed` if one is not.
+    """Return the nodes as nodes whose processes run on this machine. Raises `FaultNotConfirmed` if one does not.
 
-    Validation refuses that before, by what the backend lacks (`experiment.backends`).
+    Validation of an experiment refuses such a fault earlier, because the backend lacks an ability
+    (`experiment.backends`).
     """
     found: list[LocalNode] = []
     for node in nodes:
@@ -167,23 +165,23 @@ def clock_of(node: Node) -> NodeClock:
 
 
 class Cluster(ABC):
-    """A cluster under test, with its life. Its maker starts it, and stops it in any case."""
+    """A cluster under test. Its creator starts it, and must stop it in any case."""
 
     spec: ClusterSpec
     """The cluster as the experiment describes it."""
 
     @abstractmethod
     def start(self) -> None:
-        """Start all nodes; return when every broker answers and sees all of them unfenced. Of an attached cluster, find
-        the brokers.
+        """Start all nodes; return when every broker answers and sees all of them unfenced. In an attached cluster, only
+        find the brokers.
 
         Raises `NodeDied` as soon as a node ends, `WaitTimeout`; then `stop` cleans up. Raises `BadInput` if the cluster
-        cannot be had.
+        cannot be started or found.
         """
 
     @abstractmethod
     def stop(self) -> object:
-        """End every node at once; of an attached cluster, only close the connections. May be called at any time and
+        """End every node at once. For an attached cluster, only close the connections. May be called at any time and
         again; afterwards no node can be started."""
 
     @abstractmethod
@@ -199,7 +197,7 @@ class Cluster(ABC):
         """Every node by its id, also those that are down; empty before the start."""
 
     def node(self, node_id: int) -> Node:
-        """Return the node with this id. Raises `BadInput` if there is none."""
+        """Return the node with this id. Raises `BadInput` if the cluster has no such node."""
         try:
             return self.nodes[node_id]
         except KeyError:
@@ -233,7 +231,8 @@ class Cluster(ABC):
         return {}
 
     def code_agent(self, node_id: int) -> CodeAgent:
-        """Return the agent for rules in the code of a node. Raises `FaultNotConfirmed` if its JVM is out of reach."""
+        """Return the agent that loads rules into the code of a node (Byteman). Raises `FaultNotConfirmed` if its JVM is
+        out of reach."""
         raise FaultNotConfirmed(f"the JVM of node {node_id} is out of reach: ackproof did not start it")
 
     @property
@@ -255,21 +254,15 @@ class Cluster(ABC):
 
     @abstractmethod
     def controller(self) -> int | None:
-        """Return the active controller, None while no node claims to be it."""
+        """Return the id of the active controller; None while no node claims to be the controller."""
 
     def metadata_state(self, topics: Iterable[str]) -> dict[TopicPartition, PartitionState]:
-        """Return the partitions in the metadata servers' own view; empty with KRaft, where only brokers have one.
-
-        Takes a second at most.
-        """
+        """Return the partitions' state according to the ZooKeeper servers; empty with KRaft. Takes a second at most."""
         return {}
 
     def registered(self) -> frozenset[int] | None:
-        """Return the brokers registered in the metadata servers' own view; None with KRaft, where only brokers have
-        one.
-
-        Takes a second at most. Raises `WireError`.
-        """
+        """Return the brokers that are registered with the ZooKeeper servers; None with KRaft. Takes a second at most.
+        Raises `WireError`."""
         return None
 
     def topic_state(self, topics: Iterable[str]) -> dict[TopicPartition, PartitionState]:
@@ -302,9 +295,8 @@ class Cluster(ABC):
 
     @abstractmethod
     def admin_link(self) -> Connection | None:
-        """Return a connection to a broker that accepts changes: in KRaft mode any that runs, in ZooKeeper mode the
-        controller. None if there is none.
-        """
+        """Return a connection to a broker that accepts changes: in KRaft mode any running broker, in ZooKeeper mode the
+        controller. None if no such broker runs."""
 
     @abstractmethod
     def create_topics(self, topics: Mapping[str, TopicSpec], timeout_s: float = 30.0) -> None:
@@ -315,11 +307,11 @@ class Cluster(ABC):
 
     @abstractmethod
     def use_build(self, node_id: int, build: KafkaBuild) -> None:
-        """Let the node run this Kafka from its next start on. Raises `BadInput` if that is impossible, and
-        `ProvisionFailed` or `EngineFailed` if it cannot be fetched or made."""
+        """Let the node run this Kafka from its next start on. Raises `BadInput` if the backend or node cannot run it,
+        and `ProvisionFailed` or `EngineFailed` if it cannot be fetched or made."""
 
     def jars(self) -> frozenset[Path]:
-        """Return the jars of every Kafka that its nodes ran; none for a cluster that ackproof does not own."""
+        """Return the jars of every Kafka that the nodes ran; none for a cluster that ackproof did not start."""
         return frozenset()
 
     @abstractmethod

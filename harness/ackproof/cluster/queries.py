@@ -1,8 +1,8 @@
-"""Questions to nodes, and readers of their answers (`network.wire`).
+"""Protocol requests to nodes, and functions that read the responses (`network.wire`).
 
 Versions are those that every release from 3.9 to 4.3 understands. Brokers without DescribeTopicPartitions get Metadata
-requests. ListOffsets is asked as a consumer at the leader (high watermark, last stable offset, log start), or as a
-*debugging replica* (id -2), which any replica answers with its own log end offset (ReplicaManager.fetchOffset).
+requests. ListOffsets is sent to the leader as a consumer sends it (high watermark, last stable offset, log start), or
+as a *debugging replica* (id -2), which any replica answers with its own log end offset (ReplicaManager.fetchOffset).
 """
 
 from __future__ import annotations
@@ -34,7 +34,8 @@ ANSWERS_WITHIN_S: Final = 1.0
 
 @dataclass(frozen=True, slots=True)
 class PartitionState:
-    """A partition in a broker's metadata. `leader` -1: none. `eligible`: its ELR (KIP-966), empty if off."""
+    """A partition in a broker's metadata. `leader` -1: it has none. `eligible`: its ELR (KIP-966), empty if ELRs are
+    off."""
 
     topic: str
     partition: int
@@ -47,10 +48,8 @@ class PartitionState:
 
 @dataclass(frozen=True, slots=True)
 class PartitionEnds:
-    """Offsets of a partition from its leader; -1: unknown. `leader_epoch`: just after the offsets were read.
-
-    `start` is the log start offset, `log_end` the leader's own log end offset (asked as a debugging replica).
-    """
+    """Offsets of a partition from its leader; -1: unknown. `leader_epoch`: read just after the offsets. `start`: log
+    start offset. `log_end`: the leader's own log end offset (requested as a debugging replica)."""
 
     leader: int
     leader_epoch: int
@@ -62,7 +61,7 @@ class PartitionEnds:
 
 @dataclass(frozen=True, slots=True)
 class Voter:
-    """A voter or observer of the metadata quorum. `log_end` is -1 if the leader does not know it.
+    """A voter or observer of the metadata quorum. `log_end`: -1 if the quorum's leader does not know it.
 
     `directory` and `endpoints` (name, host and port of each listener) are None and empty unless `quorum` was called
     with `directories`.
@@ -90,7 +89,7 @@ class Quorum:
 
 
 def ask_brokers() -> Question:
-    """Return a Metadata request for the brokers, without topics."""
+    """Return a Metadata request for no topics, whose response lists the brokers."""
     return Question("Metadata", _METADATA, topics=[])
 
 
@@ -137,7 +136,8 @@ def ask_log_ends(partitions: Iterable[TopicPartition]) -> Question:
 
 
 def ask_high_watermark(place: TopicPartition) -> Question:
-    """Return a request to any replica for its own high watermark: followers answer consumers, too (KIP-392)."""
+    """Return a request to any replica for its own high watermark, as a consumer sends it: followers answer it too
+    (KIP-392)."""
     rows = [(place.topic, [(place.partition, _ANY_EPOCH, 0, -1, 1)])]
     return Question(
         "Fetch",
@@ -156,12 +156,12 @@ def ask_high_watermark(place: TopicPartition) -> Question:
 
 
 def read_brokers(response: Any) -> frozenset[int]:  # noqa: ANN401 — kafka-python's messages are untyped
-    """Return the ids of the brokers that are registered and unfenced in this broker's view."""
+    """Return the brokers in a Metadata response: those registered and unfenced in the responding broker's view."""
     return frozenset(broker.node_id for broker in response.brokers)
 
 
 def read_partitions(response: Any) -> dict[TopicPartition, PartitionState]:  # noqa: ANN401
-    """Return the partitions in the response to `ask_partitions`; topics unknown to the broker are missing."""
+    """Return the partitions in the response to `ask_partitions`; topics that the broker does not know are missing."""
     return {
         TopicPartition(topic.name, row.partition_index): PartitionState(
             topic=topic.name,
@@ -179,7 +179,8 @@ def read_partitions(response: Any) -> dict[TopicPartition, PartitionState]:  # n
 
 
 def read_offsets(response: Any) -> dict[TopicPartition, int]:  # noqa: ANN401
-    """Return the offsets in a ListOffsets response, without partitions that have an error (not the leader, …)."""
+    """Return the offsets in a ListOffsets response, without partitions that have an error
+    (NOT_LEADER_OR_FOLLOWER, …)."""
     return {
         TopicPartition(topic.name, row.partition_index): row.offset
         for topic in response.topics
@@ -195,14 +196,14 @@ def read_high_watermark(response: Any) -> int | None:  # noqa: ANN401
 
 
 def brokers(connection: Connection, timeout_s: float | None = None) -> frozenset[int]:
-    """Return the registered, unfenced brokers in its view (`timeout_s` None: the connection's). Raises `WireError`."""
+    """Return the registered, unfenced brokers according to the connected broker. Raises `WireError`."""
     return read_brokers(connection.ask(ask_brokers(), timeout_s=timeout_s))
 
 
 def partitions(
     connection: Connection, topics: Iterable[str], timeout_s: float | None = None
 ) -> dict[TopicPartition, PartitionState]:
-    """Return all partitions of these topics, page by page (`timeout_s` None: the connection's). Raises `WireError`."""
+    """Return all partitions of these topics, page by page. Raises `WireError`."""
     wanted = tuple(topics)
     return read_pages(
         connection, wanted, connection.ask(ask_partitions(wanted, connection.access), timeout_s=timeout_s)
@@ -227,7 +228,7 @@ def read_pages(
 
 
 def first_answering_link(links: Mapping[int, Connection]) -> Connection | None:
-    """Return the first link whose broker answers within `ANSWERS_WITHIN_S`, else the first; None without links."""
+    """Return the first connection whose broker answers within `ANSWERS_WITHIN_S`, else the first; None without any."""
     for link in links.values():
         with contextlib.suppress(WireError):
             brokers(link, ANSWERS_WITHIN_S)
@@ -238,8 +239,8 @@ def first_answering_link(links: Mapping[int, Connection]) -> Connection | None:
 def merge_views(
     views: Iterable[Mapping[TopicPartition, PartitionState]],
 ) -> dict[TopicPartition, PartitionState]:
-    """Merge the views of brokers. Per partition the newest leader epoch wins, then the most frequent state, then the
-    first one."""
+    """Merge partition states from several brokers: the newest leader epoch wins, then the most frequent state, then the
+    first."""
     counts: dict[TopicPartition, Counter[PartitionState]] = {}
     for view in views:
         for place, state in view.items():
@@ -298,10 +299,8 @@ def topic_id(connection: Connection, topic: str) -> str:
 
 
 def quorum(connection: Connection, timeout_s: float | None = None, *, directories: bool = False) -> Quorum:
-    """Return the metadata quorum as its leader sees it; a broker forwards the request. Raises `WireError`.
-
-    `directories`: ask also for each voter's directory id and endpoints (needs Kafka 3.9).
-    """
+    """Return the metadata quorum as its leader sees it; any broker forwards the request. Raises `WireError`.
+    `directories`: also request each voter's directory id and endpoints (needs Kafka 3.9)."""
     version = 2 if directories else 1
     question = Question("DescribeQuorum", version, topics=[("__cluster_metadata", [0])])
     response = connection.ask(question, timeout_s=timeout_s)
@@ -336,7 +335,7 @@ def quorum(connection: Connection, timeout_s: float | None = None, *, directorie
 
 
 def quorum_leader(controller: Connection, timeout_s: float | None = None) -> int:
-    """Return the quorum's leader in this controller's view, -1 for none. Raises `WireError`."""
+    """Return the quorum's leader according to this controller, -1 for none. Raises `WireError`."""
     response = controller.ask(Question("DescribeCluster", 1, endpoint_type=2), timeout_s=timeout_s)
     check("DescribeCluster", response.error_code, response.error_message)
     return int(response.controller_id)
@@ -380,7 +379,8 @@ def auto_create_topics(connection: Connection, topics: Iterable[str]) -> dict[st
 
 
 def delete_topics(connection: Connection, topics: Iterable[str], timeout_s: float) -> None:
-    """Delete topics. Raises `Refused` for the first one refused, `Unreachable` without an answer."""
+    """Delete topics. Raises `Refused` with Kafka's error for the first refused topic, `Unreachable` without an
+    answer."""
     question = Question("DeleteTopics", 5, topic_names=list(topics), timeout_ms=int(timeout_s * 1000))
     for row in connection.ask(question, timeout_s=timeout_s + 1.0).responses:
         check(f"topic {row.name} could not be deleted", row.error_code, row.error_message)

@@ -23,9 +23,8 @@ _HEAD_START_S: Final = 1.0
 
 @dataclass(frozen=True)
 class Readiness:
-    """Checks whether nodes take part. `links`: connection to each broker, by node id. `running` returns the
-    connections to those that run now.
-    """
+    """Checks whether nodes take part in the cluster. `links`: connection to each broker. `running` returns the
+    connections to brokers that run now."""
 
     quorum: MetadataQuorum
     links: Mapping[int, Connection]
@@ -61,11 +60,8 @@ class Readiness:
 
 
 def give_head_start(controllers: Sequence[ProcessNode]) -> None:
-    """Wait until controllers log their first line (0.3 s), before brokers compete with them for cores. Go on without
-    it if that takes too long.
-
-    Brokers that find no quorum back off: waiting saves 0.1 to 0.3 s on two cores.
-    """
+    """Wait until controllers log their first line (0.3 s), before brokers compete with them for cores. Goes on silently
+    if no line appears. Brokers that find no quorum back off: waiting saves 0.1 to 0.3 s on two cores."""
     with contextlib.suppress(WaitTimeout):
         wait_until(
             lambda: all(node.files.log.exists() or not node.alive for node in controllers),
@@ -91,8 +87,8 @@ INVALID_CONFIG, INVALID_REQUEST, POLICY_VIOLATION: asking again does not help.""
 def create_topics(cluster: Cluster, topics: Mapping[str, TopicSpec], timeout_s: float) -> None:
     """Create topics, and wait until every running broker sees all leaders and full ISRs, and the leaders answer.
 
-    `timeout_s`: for the creation; the wait gets some time more for each partition. Raises `BadInput` for what
-    Kafka refuses, `NodeDied`, `WaitTimeout`.
+    `timeout_s`: limit of the creation; the wait gets some time more for each partition. Raises `BadInput` for topics
+    that Kafka refuses, `NodeDied`, `WaitTimeout`.
     """
     count = len(_places(topics))
     deadline = time.monotonic() + timeout_s + count * _PARTITION_S

@@ -1,1 +1,2 @@
-"""Backends, which decide where nodes run: as processes, in containers, or attached. `choice` makes them by name."""
+"""Backends, which decide where nodes run: as processes, in containers, or attached. `choice` creates a backend by its
+name."""

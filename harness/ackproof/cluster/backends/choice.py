@@ -1,4 +1,4 @@
-"""Backends by name: how their clusters are made and prepared."""
+"""Chooses a backend by its name, creates its cluster, and prepares its tools, images and jars."""
 
 from __future__ import annotations
 
@@ -34,12 +34,12 @@ def make_cluster(
     needs: Set[Need] = frozenset(),
     attachment: Attachment | None = None,
 ) -> Cluster:
-    """Return a cluster that is not yet started.
+    """Return a cluster that is not started yet. `nodes_dir`: folder in which each node gets a folder.
 
-    `nodes_dir`: folder for the nodes' folders. `tag`: marks of the processes. `on_event`: gets starts and ends of
-    nodes. `installed`: None to find or make the installation. `needs`: abilities that its faults require of the
-    backend. `attachment`: address and settings of an existing cluster. Raises `BadInput` for impossible settings,
-    and for a need that this backend or machine cannot meet.
+    `tag`: marks for the processes. `on_event`: gets starts and ends of nodes. `installed`: None to find or make the
+    installation. `needs`: abilities that the faults of the run require of the backend. `attachment`: address and
+    settings of an existing cluster. Raises `BadInput` for impossible settings, and for a need that this backend or
+    machine cannot meet.
     """
     if backend == "attach":
         if attachment is None:
@@ -90,7 +90,8 @@ def prepare(
 
 
 def resolve(backend: str) -> str:
-    """Return the backend for `auto`: `docker` if an engine answers, else `process`. Others stay as they are."""
+    """Return the backend that `auto` stands for: `docker` if a container engine answers, else `process`. Other names
+    are returned unchanged."""
     if backend != "auto":
         return backend
     if not listening():

@@ -59,7 +59,7 @@ _SUBNET_TRIES: Final = 8
 
 @dataclass(frozen=True)
 class _Ground:
-    """The engine, network and images of a cluster's containers."""
+    """The container engine, network and images of one cluster. `gateway`: address of this machine in the network."""
 
     engine: Engine
     image: KafkaImage
@@ -300,7 +300,8 @@ def _subnet(block: int) -> str:
 
 @dataclass(frozen=True)
 class DockerAddresses(Addresses):
-    """The addresses of one cluster of containers. `clients`, `controllers`, `exporters`: published ports by node."""
+    """The addresses of one cluster of containers. `clients`, `controllers`, `exporters`: published port of each node's
+    listener."""
 
     clients: Mapping[int, int] = field(default_factory=dict)
     controllers: Mapping[int, int] = field(default_factory=dict)

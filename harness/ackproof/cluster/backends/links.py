@@ -36,10 +36,10 @@ _EXTERNAL: Final = re.compile(r"^advertised\.listeners=.*EXTERNAL://([^:,\s]+):(
 
 
 def require(needs: Set[Need], progress: ProgressSink = ignore, *, containers: bool = False) -> None:
-    """Find or build the tools that these needs require, before anything starts. Raises `BadInput`,
-    `ProvisionFailed`.
+    """Find or build the tools that these needs (abilities that faults require) depend on, before anything starts.
 
-    `containers`: True if the nodes are containers, whose links need root, nsenter and nft.
+    `containers`: True if the nodes are containers, whose links need root, nsenter and nft. Raises `BadInput`,
+    `ProvisionFailed`.
     """
     find_tools(needs, containers=containers)
     if needs & LINKS:
@@ -47,10 +47,11 @@ def require(needs: Set[Need], progress: ProgressSink = ignore, *, containers: bo
 
 
 def find_tools(needs: Set[Need], *, containers: bool) -> str:
-    """Find the tools that these needs require, and build nothing. Raises `BadInput` if one is missing.
+    """Find the tools that these needs (abilities that faults require) depend on, and build nothing. Raises `BadInput`
+    if a tool is missing.
 
     `containers`: True if the nodes are containers, whose links need root, nsenter and nft. Return in words where
-    Toxiproxy is; '' if no link is needed.
+    Toxiproxy is; '' if no fault needs links.
     """
     if containers and needs & (LINKS | REQUESTS.keys()):
         if os.geteuid() != 0:
@@ -69,10 +70,8 @@ def find_tools(needs: Set[Need], *, containers: bool) -> str:
 
 @dataclass(frozen=True)
 class _NodesSight:
-    """A witness of links: reads the addresses of peers from the nodes' own files below `nodes_dir`.
-
-    `pid` returns the process id of a node; None while it has none.
-    """
+    """Witness of links: reads from the nodes' own files below `nodes_dir` to which addresses they connect. `pid`
+    returns the process id of a node; None while it has no process."""
 
     layout: Layout
     nodes_dir: Path
@@ -84,9 +83,8 @@ class _NodesSight:
         return frozenset(link for link in pairs if _ports(self.layout, link))
 
     def reaches(self, link: Link) -> tuple[Address, ...]:
-        """Return the addresses to which a link leads: from the node's hosts file, for clients from the advertised
-        listener.
-        """
+        """Return the addresses to which the link's source connects: from the source's hosts file, or for clients from
+        the advertised listener of the target."""
         if link.source == CLIENTS:
             match = _EXTERNAL.search(self._read(link.target, "server.properties"))
             return (Address(match[1], int(match[2])),) if match else ()
@@ -111,10 +109,10 @@ class _NodesSight:
 def wire(
     layout: Layout, needs: Set[Need], nodes_dir: Path, tag: RunTag, pid: Callable[[int], int | None]
 ) -> MeshWiring:
-    """Return the wiring of the mesh: a Toxiproxy server with a route for every link that the needs name.
+    """Return the wiring of the mesh: a Toxiproxy server with a route for every link that a fault can break.
 
-    `pid` returns the process id of a node; None while it has none. Raises `MissingTool` if there is no Toxiproxy
-    server.
+    `needs`: abilities that the faults require. `pid` returns the process id of a node; None while it has no process.
+    Raises `MissingTool` if there is no Toxiproxy server.
     """
     folder = nodes_dir.parent / "links"
     server = ProxyServer(toxiproxy_server(), layout.addresses.proxies, folder=folder, tag=tag)
@@ -132,10 +130,8 @@ def wire(
 def wire_requests(
     layout: Layout, needs: Set[Need], nodes_dir: Path, tag: RunTag, pid: Callable[[int], int | None]
 ) -> RequestWiring:
-    """Return the wiring of the request proxy: a route for every link whose requests a fault can change.
-
-    `pid` returns the process id of a node; None while it has none.
-    """
+    """Return the wiring of the request proxy: a route for every link whose requests a fault can change. `pid` returns
+    the process id of a node; None while it has no process."""
     proxy = RequestProxy(layout.addresses.requests, folder=nodes_dir.parent / "links", tag=tag)
     broken = frozenset(_named_links(layout, needs))
     ways = {
@@ -212,10 +208,11 @@ CLIENTS_BY_PROXY: Final = frozenset({Need.CLIENT_LINKS, Need.CLIENT_REQUESTS})
 
 
 class Paths:
-    """The mesh of links and the request proxy of a cluster; each None if no fault needs it.
+    """Proxies of a cluster's links: the mesh, which breaks links, and the request proxy. Each is None if no fault needs
+    it.
 
-    `make_mesh` and `make_requests` make them from their wiring, as the backend requires. `on_event` gets deaths
-    of proxies.
+    `make_mesh` and `make_requests` create them from their wiring, as the backend requires. `on_event` gets an event if
+    a proxy dies.
     """
 
     def __init__(
@@ -240,11 +237,11 @@ class Paths:
         pid: Callable[[int], int | None],
         lease_descriptor: int,
     ) -> None:
-        """Start the proxies that the needs name, before any node starts. Raises `LinkError`, and `MissingTool` without
-        a Toxiproxy server.
+        """Start the proxies that these needs require, before any node starts. Raises `LinkError`, and `MissingTool`
+        without a Toxiproxy server.
 
-        `pid` returns the process id of a node; None while it has none. `lease_descriptor`: that of the lock on
-        the cluster's addresses, which the proxies keep open.
+        `pid` returns the process id of a node; None while it has no process. `lease_descriptor`: descriptor of the lock
+        on the cluster's addresses, which the proxies keep open.
         """
         if needs & REQUESTS.keys():
             self.requests = self._make_requests(wire_requests(layout, needs, nodes_dir, tag, pid))
@@ -256,14 +253,14 @@ class Paths:
             self.mesh.start(lease_descriptor)
 
     def route(self, viewer: int, peer: int) -> str | None:
-        """Return the address at which a node finds a peer; None: the peer's own."""
+        """Return the address at which node `viewer` must connect to `peer`, which is a proxy's; None if no proxy is
+        between them."""
         routes = (laid.route(viewer, peer) for laid in (self.mesh, self.requests) if laid is not None)
         return next((route for route in routes if route is not None), None)
 
     def renew(self, node: int) -> None:
-        """Renew the links of a node that has started. An error is kept, and raised by `check`: a start must not fail
-        half way.
-        """
+        """Renew the links of a node that has started. `check` raises a `LinkError` later, because a start must not fail
+        half way."""
         for laid in (
             self.requests,
             self.mesh,
@@ -284,7 +281,7 @@ class Paths:
             self.mesh.check()
 
     def end(self) -> None:
-        """End all proxies. May be called again."""
+        """End all proxies. May be called again after they have ended."""
         try:
             if self.mesh is not None:
                 self.mesh.end()

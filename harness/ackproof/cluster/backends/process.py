@@ -93,7 +93,7 @@ _STOP_WITHIN_S: Final = 300.0
 
 
 class _Writers(ProcessCluster):
-    """A cluster whose controller and first broker write a class-data archive when they exit cleanly."""
+    """A cluster whose controller and first broker write their JVM's class-data archive when they exit cleanly."""
 
     def _sharing(self, node: ProcessNode, installed: Installation) -> list[str]:
         del installed
@@ -105,10 +105,8 @@ class _Writers(ProcessCluster):
 
 
 def write_archives(installed: Installation, progress: ProgressSink, folder: Path) -> None:
-    """Write the class-data archive `<role>.jsa` of each role into `folder` (about 12 s).
-
-    Raises `ProvisionFailed`, `NodeDied` with the last log lines, `WaitTimeout`.
-    """
+    """Write the JVM class-data archive `<role>.jsa` of each role into `folder`, which takes about 12 s. Raises
+    `ProvisionFailed`, `NodeDied` with the last log lines, `WaitTimeout`."""
 
     def tell(what: str, done: int) -> None:
         progress(Progress("archive", f"Kafka {installed.jars.version}: {what}", done, 3))

@@ -1,8 +1,8 @@
-"""An image of Kafka without an image registry: Debian packages, Kafka's jars, and a class-data archive.
+"""Builds an image of Kafka without an image registry: from Debian packages, Kafka's jars, and a class-data archive.
 
-It keeps the conventions of apache/kafka (listed in `recipe/run`), so either image can be used. The base (Debian with
-Java) is made once per release for all versions of Kafka. A killed build leaves containers and a network with a run's
-labels, which `ackproof clean` finds.
+The image keeps the conventions of apache/kafka (listed in `recipe/run`), so either image can be used. The base (Debian
+with Java) is made once per release for all versions of Kafka. A killed build leaves containers and a network with a
+run's labels, which `ackproof clean` finds.
 """
 
 from __future__ import annotations
@@ -68,10 +68,8 @@ _STEPS: Final = 4
 
 
 def prepare_image(engine: Engine, build_: KafkaBuild, progress: ProgressSink = ignore) -> KafkaImage:
-    """Return the image for nodes of this Kafka; for a build or a patch it is made here from the jars.
-
-    Raises `BadInput` (no such release, image or build), `MissingTool`, `ProvisionFailed`, `EngineFailed`.
-    """
+    """Return the image for nodes of this Kafka. An image for a build of your own or a patch is made here from the jars.
+    Raises `BadInput` (no such release, image or build), `MissingTool`, `ProvisionFailed`, `EngineFailed`."""
     if build_.image is not None:
         return find_or_pull_image(engine, build_.image, progress)
     if build_.is_release:
@@ -83,10 +81,10 @@ def prepare_image(engine: Engine, build_: KafkaBuild, progress: ProgressSink = i
 def build(
     engine: Engine, version: str, progress: ProgressSink = ignore, *, again: bool = False
 ) -> KafkaImage:
-    """Return `ackproof/kafka:VERSION`; make it unless it is there with this recipe (a minute, 480 MB).
+    """Return the image `ackproof/kafka:VERSION`; make it (a minute, 480 MB) unless it exists and was made by this
+    recipe.
 
-    `again`: make it in any case. Raises `BadInput` (no such release), `MissingTool`, `ProvisionFailed`,
-    `EngineFailed`.
+    `again`: make it in any case. Raises `BadInput` (no such release), `MissingTool`, `ProvisionFailed`, `EngineFailed`.
     """
     return _make_image(engine, kafka_jars(version, progress), f"{OWN}:{version}", progress, again=again)
 
@@ -131,7 +129,7 @@ def _make_image(
 
 
 def recipe_of(digest: str) -> str:
-    """Return a digest of the jars (`KafkaJars.digest`) and the recipe, to tell images apart."""
+    """Return a digest of the jars (`KafkaJars.digest`) together with the build recipe, to tell images apart."""
     text = digest + _debian() + _PACKAGES
     text += "".join(f"{path.name}{path.read_text(encoding='utf-8')}" for path in sorted(_RECIPE.iterdir()))
     return hashlib.sha256(text.encode()).hexdigest()[:12]

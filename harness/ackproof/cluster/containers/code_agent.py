@@ -1,4 +1,4 @@
-"""Rules in the code of a node in a container: everything about its JVM is done inside, by exec."""
+"""Byteman rules in the code of a node in a container. All commands to its JVM run inside the container (exec)."""
 
 from __future__ import annotations
 
@@ -24,7 +24,8 @@ _EXCHANGE: Final = (
 
 
 class ContainerCodeAgent(CodeAgent):
-    """The agent in the JVM of a container, its first process. It listens on the container's own loopback."""
+    """Byteman's agent in the JVM of a container, whose first process is the JVM. The agent listens on the container's
+    loopback."""
 
     def __init__(
         self, node: ProcessNode, version: str, classpath: Sequence[Path], container: NodeContainer

@@ -1,4 +1,4 @@
-"""One container of a node: made once, started again after each end, and the process that serves it."""
+"""One container of a node, which is made once and started again after each end, and the process in it."""
 
 from __future__ import annotations
 
@@ -105,12 +105,12 @@ class NodeContainer:
 
     @property
     def container(self) -> Container:
-        """The container as the docker SDK has it. Raises `ContainerStartException` before the first `start`."""
+        """The docker SDK's object of the container. Raises `ContainerStartException` before the first `start`."""
         return self._made.get_wrapped_container()
 
     @with_engine_errors
     def start(self) -> ContainerProcess:
-        """Start the container; make it before, if needed."""
+        """Start the container; create it first if needed. Return its first process."""
         if self._made._container is None:
             self._made.start()
         else:
@@ -127,7 +127,8 @@ class NodeContainer:
 
     @with_engine_errors
     def send(self, number: int) -> bool:
-        """Send a signal. SIGSTOP freezes the container, SIGCONT thaws it. Return False if it has ended."""
+        """Send a signal to the container's first process. SIGSTOP freezes the container, SIGCONT thaws it. Return False
+        if it has ended."""
         try:
             if number == signal.SIGSTOP:
                 _freeze(self.container)
@@ -261,7 +262,8 @@ class ContainerProcess:
 
 
 def is_frozen(pid: int, proc: Path = _PROC, groups: Path = _GROUPS) -> bool:
-    """Return True if a process is in a frozen control group (version 1 or 2), as by `docker pause`; False if gone."""
+    """Return True if a process is in a frozen control group (version 1 or 2), as after `docker pause`; False if there
+    is no such process."""
     try:
         lines = (proc / str(pid) / "cgroup").read_text(encoding="utf-8").splitlines()
     except (FileNotFoundError, ProcessLookupError):

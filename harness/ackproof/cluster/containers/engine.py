@@ -63,7 +63,8 @@ def with_engine_errors(call: Callable[P, T]) -> Callable[P, T]:
 
 
 class Engine:
-    """An engine that answered. `rootless`: it runs as an ordinary user, whose id is 0 inside containers."""
+    """Connection to a container engine that answers. `rootless`: the engine runs as an ordinary user, who has id 0
+    inside containers."""
 
     def __init__(self, client: docker.DockerClient) -> None:
         self.client = client
@@ -73,7 +74,8 @@ class Engine:
 
     @property
     def user(self) -> str:
-        """Return the user of nodes, `uid:gid`: that of the harness, so that their files belong to it."""
+        """Return `uid:gid` under which nodes run in containers: that of the harness, so that the harness owns their
+        files."""
         return "0:0" if self.rootless else f"{os.getuid()}:{os.getgid()}"
 
     def close(self) -> None:
@@ -81,10 +83,10 @@ class Engine:
 
 
 def connect() -> Engine:
-    """Return the engine that `DOCKER_HOST` names, else the one at the usual socket.
+    """Return the engine that `DOCKER_HOST` names, else the engine at the usual socket.
 
-    Raises `MissingTool` if none is installed, and `BadInput` if the installed one does not run or this user
-    may not use it. Either text has one line.
+    Raises `MissingTool` if no engine is installed, and `BadInput` if the installed engine does not run or this user may
+    not use it. Either text has one line.
     """
     address = engine_address()
     reason: BaseException | None = refusal()
@@ -153,10 +155,10 @@ def gateway(prefix: str) -> str:
 
 
 def make_bridge(engine: Engine, name: str, prefixes: Iterable[str], labels: Mapping[str, str]) -> str | None:
-    """Make the network of a cluster: a bridge with a fixed subnet, so that a node keeps its address.
+    """Create the network of a cluster: a bridge with a fixed subnet, so that a node keeps its address.
 
-    The subnet is the first `PREFIX.0/24` of `prefixes` that overlaps no other network. Return its prefix,
-    None if all are taken. `labels`: marks of the run. Raises `EngineFailed`.
+    The subnet is the first `PREFIX.0/24` of `prefixes` that overlaps no other network. Return its prefix, None if all
+    are taken. `labels`: marks of the run. Raises `EngineFailed`.
     """
     for prefix in prefixes:
         pool = IPAMPool(subnet=f"{prefix}.0/24", gateway=gateway(prefix))
@@ -185,20 +187,20 @@ LABELS: Final = {
 
 
 def labels(tag: RunTag, role: str) -> dict[str, str]:
-    """Return the marks of a run as labels for a container, network or volume. `role`: what it is, such as
+    """Return the marks of a run as labels for a container, network or volume. `role`: its role in the run, such as
     `broker-1`."""
     return {LABELS[name]: value for name, value in tag.environment(role).items()}
 
 
 def marks(found: Mapping[str, str] | None) -> Marks | None:
-    """Return the run's marks in the labels of a container, network or volume; None if no run of ackproof made
-    it. `found`: its labels; None: it has none."""
+    """Return the marks of its run in the labels of a container, network or volume; None if no run of ackproof made it.
+    `found`: the labels; None counts as no labels."""
     return read_marks({name: found[label] for name, label in LABELS.items() if found and label in found})
 
 
 @dataclass(frozen=True)
 class Leftover:
-    """One container, network or volume of a run."""
+    """A container, network or volume that a run has left behind."""
 
     kind: Kind
     name: str
@@ -206,9 +208,8 @@ class Leftover:
     _self: Container | Network | Volume
 
     def remove(self) -> None:
-        """Remove it; do nothing if it is gone or is being removed already. A container is killed if it runs, and its
-        anonymous volumes are removed too. Raises the docker SDK's exceptions.
-        """
+        """Remove the container, network or volume; do nothing if it is gone or is being removed already. A running
+        container is killed, and its anonymous volumes are removed too. Raises the docker SDK's exceptions."""
         try:
             match self._self:
                 case Container() as container:
@@ -227,8 +228,8 @@ class Leftover:
 
 @with_engine_errors
 def find_leftovers(engine: Engine, run_id: str | None = None) -> list[Leftover]:
-    """Return all containers, then networks, then volumes that have marks (those of one run, if given). Raises
-    `EngineFailed`."""
+    """Return all containers, then networks, then volumes with the marks of a run. `run_id`: only of this run; None: of
+    all runs. Raises `EngineFailed`."""
     run = LABELS[processes.RUN]
     label: dict[str, str | list[str] | bool] = {"label": run if run_id is None else f"{run}={run_id}"}
     client, same = engine.client, {"label": str(label["label"])}
@@ -250,8 +251,8 @@ def find_leftovers(engine: Engine, run_id: str | None = None) -> list[Leftover]:
 def remove_leftovers(
     engine: Engine, which: Callable[[Marks], bool], run_id: str | None = None
 ) -> list[Leftover]:
-    """Remove the leftovers whose marks `which` accepts: containers first, then networks and volumes. Return
-    them. `run_id`: look only for those of this run; None: of all runs. Raises `EngineFailed`."""
+    """Remove the leftovers whose marks `which` accepts: containers first, then networks and volumes. Return the removed
+    ones. `run_id`: consider only leftovers of this run; None: of all runs. Raises `EngineFailed`."""
     leftovers = [leftover for leftover in find_leftovers(engine, run_id) if which(leftover.marks)]
     containers = [leftover for leftover in leftovers if leftover.kind == "container"]
     if containers:

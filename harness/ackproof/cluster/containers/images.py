@@ -1,4 +1,4 @@
-"""Images of Kafka: made here (`ackproof image build`), else the official apache/kafka."""
+"""Finds or pulls an image of Kafka: an image made by ackproof, else the official apache/kafka."""
 
 from __future__ import annotations
 
@@ -60,10 +60,8 @@ def find_image(engine: Engine, reference: str) -> KafkaImage | None:
 
 
 def image_for(engine: Engine, version: str, progress: ProgressSink = ignore) -> KafkaImage:
-    """Return the image for this version: made here, else the official one, pulled if a registry answers.
-
-    Raises `BadInput` with the remedy if there is none, and `EngineFailed`.
-    """
+    """Return the image for this version: an image made by ackproof, else the official one, pulled if a registry
+    answers. Raises `BadInput` with the remedy if there is none, and `EngineFailed`."""
     if (own := find_image(engine, f"{OWN}:{version}")) is not None:
         return own
     remedy = f"make one without a registry: ackproof image build {version}"
@@ -97,8 +95,8 @@ def find_or_pull_image(
 def copy_image_jars(reference: str, progress: ProgressSink = ignore) -> Path:
     """Return a cache folder with the image's jars, copied once per image without running any of its programs.
 
-    Raises `BadInput` if the image cannot be had or does not have them where apache/kafka does, `MissingTool` without
-    an engine, and `EngineFailed`.
+    Raises `BadInput` if the image cannot be had or keeps its jars elsewhere than apache/kafka, `MissingTool` without an
+    engine, and `EngineFailed`.
     """
     engine = connect()
     try:

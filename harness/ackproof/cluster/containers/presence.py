@@ -1,4 +1,4 @@
-"""A check for a container engine that loads no library."""
+"""Checks whether a container engine can be reached, without loading the docker SDK."""
 
 from __future__ import annotations
 
@@ -17,12 +17,14 @@ def engine_address() -> str:
 
 
 def listening() -> bool:
-    """Return True if this user can connect to the engine's socket; for other schemes always."""
+    """Return True if this user can connect to the engine's Unix socket; always True for an address that is no Unix
+    socket."""
     return refusal() is None
 
 
 def refusal() -> OSError | None:
-    """Return why the engine's socket cannot be reached; None if it can, or if the address is no Unix socket."""
+    """Return the error of a connection to the engine's socket; None if it can be reached, or if the address is no Unix
+    socket."""
     address = engine_address()
     if not address.startswith("unix://"):
         return None

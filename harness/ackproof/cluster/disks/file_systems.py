@@ -80,7 +80,8 @@ class FileSystem:
         self.sync()
 
     def mount(self) -> None:
-        """Mount it; the journal is replayed, as after a power loss. Its loop device goes with the mount."""
+        """Mount the file system; its journal is replayed, as after a power loss. Its loop device is released at
+        unmount."""
         try:
             _call(["mount", "-t", "ext4", "-o", "loop,noatime", str(self.image), str(self.at)])
         except DiskError as error:
@@ -114,10 +115,10 @@ class FileSystem:
             raise DiskError(f"{error}: {said}") from error
 
     def remount(self) -> None:
-        """Unmount and mount again: only what had reached the disk is there afterwards.
+        """Unmount and mount again: afterwards the file system has only what had reached the disk.
 
-        A process that starts in its own namespaces (a container) has a copy of all mounts for a moment. While that
-        holds the loop device, the next mount would be of the same broken file system.
+        A process that starts in its own namespaces (a container) has a copy of all mounts for a moment. Until the loop
+        device is free of it, another mount would show the same broken file system.
         """
         self.unmount()
         image = str(self.image.resolve())
@@ -164,7 +165,7 @@ class FileSystem:
         return seen.f_bavail * seen.f_frsize
 
     def fill(self, leave: int = 0) -> None:
-        """Fill it with a file until about `leave` bytes are free, or nothing more fits."""
+        """Fill the file system with one file until about `leave` bytes are free, or nothing more fits."""
         filler = os.open(self.at / FILLER, os.O_WRONLY | os.O_CREAT, 0o600)
         try:
             end = os.fstat(filler).st_size
@@ -182,8 +183,8 @@ class FileSystem:
             os.close(filler)
 
     def unfill(self) -> bool:
-        """Remove the file of `fill`; return False if there is none. If the file system was shut down by a
-        fault, it is mounted again first."""
+        """Remove the file that `fill` made; return False if there is none. If a fault has shut the file system down, it
+        is mounted again first."""
         filler = self.at / FILLER
         try:
             filler.unlink()
@@ -223,11 +224,8 @@ def _forget_loop(number: int) -> bool:
 
 
 def set_immutable(folder: Path, on: bool) -> None:
-    """Set (`on`) or clear the immutable flag of a folder (`chattr`; needs root); while it is set, no file can
-    be made in it.
-
-    Raises `DiskError` if the file system or the user's rights do not allow it.
-    """
+    """Set (`on` True) or clear the immutable flag of a folder; while it is set, no file can be made in it. Needs root.
+    Raises `DiskError` if the file system or the user's rights do not allow it."""
     to = f"be made {'im' if on else ''}mutable"
     (flags,) = struct.unpack("l", _control(folder, _GET_FLAGS, bytes(8), to=to))
     wanted = flags | _IMMUTABLE if on else flags & ~_IMMUTABLE
@@ -236,7 +234,8 @@ def set_immutable(folder: Path, on: bool) -> None:
 
 
 def make_writable(folder: Path) -> None:
-    """Clear flags and modes that keep files from being made in a folder and below, as far as allowed."""
+    """Clear immutable flags and file modes that keep files from being made in a folder and below, as far as this user
+    may."""
     for path, _, _ in os.walk(folder):
         with contextlib.suppress(DiskError):
             set_immutable(Path(path), False)
@@ -246,8 +245,8 @@ def make_writable(folder: Path) -> None:
 
 @functools.cache
 def refusal() -> str | None:
-    """Return why this machine cannot mount file systems for nodes, None if it can. The first call tries it; later ones
-    return the same."""
+    """Return why this machine cannot mount file systems for nodes, None if it can. The first call tries it; its result
+    is kept."""
     if os.geteuid() != 0:
         return "only root can mount file systems"
     capabilities = Path("/proc/self/status").read_text(encoding="ascii").partition("CapEff:\t")[2].split()[0]
@@ -268,14 +267,15 @@ def refusal() -> str | None:
 
 
 def require(needs: Set[Need]) -> None:
-    """Raise `BadInput` if nodes need their own file systems and cannot have them."""
+    """Raise `BadInput` if these needs (abilities that faults require) include file systems for nodes, and this machine
+    cannot mount them."""
     why = refusal() if Need.DISKS in needs else None
     if why is not None:
         raise BadInput(f"a fault needs file systems of their own for the nodes: {why}")
 
 
 def to_be_made(needs: Set[Need]) -> bool:
-    """Return True if these needs require that nodes have their own file systems."""
+    """Return True if these needs (abilities that faults require) call for file systems of the nodes' own."""
     return Need.DISKS in needs or (Need.DISKS_WHERE_ROOT in needs and refusal() is None)
 
 

@@ -28,11 +28,8 @@ _COMPRESSION, _APPEND_TIME, _TRANSACTIONAL, _CONTROL = 0x07, 0x08, 0x10, 0x20
 
 
 class Batch(NamedTuple):
-    """The header of a record batch (DefaultRecordBatch). `position`, `size`: its place in the segment file,
-    in bytes.
-
-    `first`, `last`: offsets of its first and last record. Producer fields are -1 without idempotence.
-    """
+    """The header of a record batch (DefaultRecordBatch). `position`, `size`: start and length in the segment file, in
+    bytes. `first`, `last`: offsets of its first and last record. Producer fields are -1 without idempotence."""
 
     position: int
     size: int
@@ -63,17 +60,18 @@ class Batch(NamedTuple):
 
     @property
     def append_time(self) -> bool:
-        """True if its timestamp is that of the append (LogAppendTime), False if its records have their producer's."""
+        """True if `max_timestamp_ms` is the broker's time of the append (LogAppendTime), False if records keep the
+        timestamps of their producer."""
         return bool(self.attributes & _APPEND_TIME)
 
     @property
     def control(self) -> bool:
-        """True for a control batch (end of a transaction, leader change), which no reader gets."""
+        """True for a control batch (transaction marker or leader change), which consumers never return."""
         return bool(self.attributes & _CONTROL)
 
     @property
     def transactional(self) -> bool:
-        """True if its records or its control record belong to a transaction."""
+        """True if the batch belongs to a transaction: its records, or its transaction marker."""
         return bool(self.attributes & _TRANSACTIONAL)
 
 
@@ -113,7 +111,7 @@ def batch_at(data: bytes | mmap.mmap, position: int, length: int) -> Batch | Non
 
 
 class Record(NamedTuple):
-    """One record of a batch."""
+    """One record of a batch, decoded."""
 
     offset: int
     timestamp_ms: int
@@ -133,8 +131,8 @@ def records(path: Path, batch: Batch) -> Iterator[Record]:
 
 
 def parse_records(path: Path, batch: Batch, body: bytes) -> Iterator[Record]:
-    """Yield the records of a batch from its body: what follows the header, decompressed. Raises ValueError for invalid
-    records."""
+    """Yield the records of a batch. `body`: the bytes after the batch header, decompressed. `path`: the file's name in
+    messages. Raises ValueError for invalid records."""
     at = 0
     for _ in range(batch.records):
         size, at = varint(body, at)
@@ -198,11 +196,11 @@ class Segment:
         return self.path.stat().st_size
 
     def batches(self) -> Iterator[Batch]:
-        """Read the headers of all whole batches, in order, up to the first that cannot be read."""
+        """Yield the headers of all complete batches in order, up to the first header that cannot be read."""
         return iter(scan(self.path)[0])
 
     def intact(self, batch: Batch) -> bool:
-        """Return True if the batch's checksum holds, read from the file again."""
+        """Read the batch from the file again, and return True if its checksum holds."""
         with self.path.open("rb") as file:
             file.seek(batch.position)
             data = file.read(batch.size)

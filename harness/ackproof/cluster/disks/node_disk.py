@@ -34,7 +34,8 @@ COPY: Final = "data.copy"
 
 
 class _Owner(Document):
-    """The harness that made a node's file systems, written before they are made. `owner_started`: ticks since boot."""
+    """The harness process that made a node's file systems; written to a file before they are made. `owner_started`:
+    start time of the process in clock ticks since boot."""
 
     run_id: str
     owner_pid: int
@@ -42,22 +43,23 @@ class _Owner(Document):
 
 
 def log_dirs(spec: ClusterSpec, data: str, *, broker: bool) -> tuple[str, ...]:
-    """Return the log dirs of a node with its data at `data`. An isolated controller (`broker` False) has one."""
+    """Return the log dirs of a node whose data folder is `data`. An isolated controller (`broker` False) has a single
+    log dir."""
     if spec.log_dirs == 1 or not broker:
         return (data,)
     return tuple(f"{data}/log-{number}" for number in range(1, spec.log_dirs + 1))
 
 
 def metadata_dir(spec: ClusterSpec, data: str, *, broker: bool) -> str:
-    """Return the folder of the metadata log of a node with its data at `data`. A broker with several log dirs has one
-    of its own for it, so that the log outlives each of them.
-    """
+    """Return the folder of the metadata log of a node whose data folder is `data`. A broker with several log dirs has a
+    separate folder for the metadata log, so that the log outlives each of them."""
     return data if spec.log_dirs == 1 or not broker else f"{data}/metadata"
 
 
 @dataclass(frozen=True)
 class NodeDisk:
-    """One node's disk. `lay` formats its empty folders before the node's first start."""
+    """Data folders of one node, and the file systems mounted there. `lay` formats the empty folders before the node's
+    first start."""
 
     data: Path
     log_dirs: tuple[Path, ...]
@@ -72,10 +74,8 @@ class NodeDisk:
         return tuple(dict.fromkeys((self.metadata_dir, *self.log_dirs)))
 
     def make(self, size: int, run_id: str) -> None:
-        """Make and mount the node's own file systems, if it has any. Raises `DiskError`.
-
-        `size`: bytes of each. `run_id`: the run that they belong to.
-        """
+        """Create and mount the node's own file systems, if it has any. `size`: bytes of each. `run_id`: id of the run.
+        Raises `DiskError`."""
         if not self.file_systems:
             return
         own = os.getpid()
@@ -87,7 +87,7 @@ class NodeDisk:
             system.make(size)
 
     def thaw(self) -> None:
-        """Thaw all file systems: a process that waits for a frozen one cannot be ended."""
+        """Thaw all file systems of the node: a process that waits for a frozen file system cannot be killed."""
         for system in self.file_systems:
             thaw(system.at)
 
@@ -112,8 +112,8 @@ class NodeDisk:
         shutil.rmtree(self.data.with_name(COPY), ignore_errors=True)
 
     def remove(self) -> None:
-        """Remove the data, copies of it, and the images of the file systems. Call it after `unmount`. Does nothing if
-        they are gone."""
+        """Remove the data, copies of it, and the images of the file systems. Call it after `unmount`. Missing files are
+        no error."""
         self.remove_copies()
         shutil.rmtree(self.data, ignore_errors=True)
         for system in self.file_systems:
@@ -121,11 +121,11 @@ class NodeDisk:
         (self.data.parent / OWNER_FILE).unlink(missing_ok=True)
 
     def system_of(self, folder: Path) -> FileSystem | None:
-        """Return the file system that is mounted on a folder; None if the node has none of its own there."""
+        """Return the node's own file system that is mounted on a folder; None if none is."""
         return next((system for system in self.file_systems if system.at == folder), None)
 
     def partition(self, topic: str, partition: int) -> Path | None:
-        """Return the folder of a partition's replica, None if this node has none."""
+        """Return the folder of a partition's replica; None if this node has no replica of it."""
         name = f"{topic}-{partition}"
         return next((folder / name for folder in self.log_dirs if (folder / name).is_dir()), None)
 
@@ -150,8 +150,8 @@ def disks_of(
 ) -> dict[int, NodeDisk]:
     """Return the disk of each node below `nodes_dir`. Nothing is created yet.
 
-    `lay(node)` formats a node's empty folders before its first start. `systems_of_their_own`: True if each folder
-    gets a file system of its own, which `make_all` creates.
+    `lay(node)` formats a node's empty folders before its first start. `systems_of_their_own`: True if each data folder
+    is to be a file system of its own, which `make_all` creates.
     """
     made: dict[int, NodeDisk] = {}
     for node in node_ids:
@@ -167,10 +167,8 @@ def disks_of(
 
 
 def make_all(disks: Iterable[NodeDisk], size: int, owner: str) -> None:
-    """Make and mount the file systems of all nodes. After a `DiskError` some may be mounted.
-
-    `size`: bytes of each file system. `owner`: id of the run that they belong to.
-    """
+    """Create and mount the file systems of all nodes. After a `DiskError` some may be mounted. `size`: bytes of each
+    file system. `owner`: id of the run."""
     with ThreadPoolExecutor(max_workers=8, thread_name_prefix="disk") as pool:
         list(pool.map(lambda disk: disk.make(size, owner), disks))
 
@@ -192,7 +190,8 @@ def mounts_below(folder: Path) -> list[Path]:
 
 
 def unmount_below(folder: Path) -> tuple[list[str], list[str]]:
-    """Unmount all below a folder, with their loop devices. Return those unmounted, and failures with the reason."""
+    """Unmount all file systems below a folder and release their loop devices. Return the unmounted paths, and a text
+    with the reason for each failure."""
     done: list[str] = []
     stuck: list[str] = []
     for point in mounts_below(folder):
@@ -206,7 +205,8 @@ def unmount_below(folder: Path) -> tuple[list[str], list[str]]:
 
 
 def orphans() -> Iterator[Path]:
-    """Yield folders of nodes with mounted file systems whose harness is dead."""
+    """Yield the folders of nodes whose file systems are still attached although the harness that made them has
+    ended."""
     folders: dict[Path, None] = {}
     for entry in sorted(_LOOPS.glob("loop*/loop/backing_file")):
         with contextlib.suppress(OSError):  # detached meanwhile

@@ -1,4 +1,4 @@
-"""Metadata of a cluster by its mode: a KRaft quorum or ZooKeeper, and the metadata log that it leaves."""
+"""Metadata modes of a cluster, KRaft and ZooKeeper, and decoders of the metadata log that each leaves on disk."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _BY_MODE: Final[Mapping[str, Metadata]] = MappingProxyType({"kraft": Kraft(), "z
 
 
 def metadata_of(spec: ClusterSpec) -> Metadata:
-    """Return the functions for the metadata mode of this cluster: KRaft or ZooKeeper."""
+    """Return the implementation of `Metadata` for the mode of this cluster: KRaft or ZooKeeper."""
     return _BY_MODE[spec.mode]
 
 

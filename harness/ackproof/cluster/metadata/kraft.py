@@ -21,10 +21,7 @@ from ackproof.rundir.metadata import MetadataRecord
 
 
 class Kraft:
-    """KRaft mode, as an implementation of `Metadata`.
-
-    Every node runs Kafka; the quorum's voters may be brokers too.
-    """
+    """KRaft mode (implements `Metadata`). Every node runs Kafka; voters of the quorum may be brokers too."""
 
     access = KRAFT
 
@@ -88,10 +85,8 @@ class Kraft:
 
 
 class _KraftQuorum(MetadataQuorum):
-    """The voters of the KRaft quorum. `addresses`: controller listener of each, by node id.
-
-    `runs(node)`: True if the node's process runs.
-    """
+    """The voters of the KRaft quorum. `addresses`: controller listener of each voter. `runs(node)`: True if the node's
+    process runs."""
 
     def __init__(self, addresses: Mapping[int, Address], runs: Runs) -> None:
         self._links = {node: Connection(address, timeout_s=ASK_S) for node, address in addresses.items()}

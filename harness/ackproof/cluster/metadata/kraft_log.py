@@ -73,16 +73,14 @@ class _BodyReader(BodyReader):
 
 @dataclass
 class MetadataLog:
-    """Decoder of the KRaft metadata log.
-
-    It remembers topics and partitions, because a record names a topic by id and holds only what changed.
-    """
+    """Decoder of the KRaft metadata log. It remembers topics and partitions, because a record names a topic by its id
+    and holds only changed fields."""
 
     _topics: dict[str, str] = field(default_factory=dict)
     _partitions: dict[tuple[str, int], PartitionChanged] = field(default_factory=dict)
 
     def decode(self, value: bytes, when: _Position) -> MetadataRecord:
-        """Decode one record. `when`: its `offset`, `epoch` and `timestamp_ms`. Raises `NotDecoded`."""
+        """Decode one record. `when`: offset, leader epoch and timestamp of the record. Raises `NotDecoded`."""
         try:
             frame, at = unsigned_varint(value, 0)
             api_key, at = unsigned_varint(value, at)
@@ -252,7 +250,8 @@ _DECODERS: Final[Mapping[int, Callable[[MetadataLog, _BodyReader, _Position], Me
 
 
 def decode(folder: Path) -> Iterator[MetadataRecord]:
-    """Decode every record of a controller's log in `folder`, with the uncommitted tail; nothing without a log.
+    """Decode every record of a controller's log in `folder`, with the uncommitted tail. Yields nothing if there is no
+    log.
 
     Raises `NotDecoded`, also for a log whose beginning was cut off after a snapshot, ValueError for a batch that is
     damaged or compressed, and OSError.
@@ -264,10 +263,8 @@ def decode(folder: Path) -> Iterator[MetadataRecord]:
 
 
 def levels_in(checkpoint: Path) -> dict[str, int]:
-    """Return the feature levels by name that a formatted checkpoint puts in force.
-
-    Raises `NotDecoded` for an unknown record, ValueError for damaged batches, and OSError.
-    """
+    """Return feature name → level in force, from a formatted metadata checkpoint. Raises `NotDecoded` for an unknown
+    record, ValueError for damaged batches, and OSError."""
     decided = (one for one in _decode([Segment(checkpoint)]) if isinstance(one, FeatureChanged))
     return {one.feature: one.level for one in decided}
 

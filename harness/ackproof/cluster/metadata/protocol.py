@@ -24,17 +24,13 @@ Runs = Callable[[int], bool]
 
 
 class NotDecoded(ValueError):
-    """A record of the metadata log has a type, version or form that the decoder does not know.
-
-    The text says which and where.
-    """
+    """A record of the metadata log has a type, version or form that the decoder does not know. The text names both, and
+    the position."""
 
 
 class BodyReader:
-    """Reader of an encoded record, front to back, from position `at` of `data`.
-
-    All methods raise ValueError or struct.error beyond its end.
-    """
+    """Reader of an encoded record, which reads `data` forward from position `at`. Its methods raise ValueError or
+    struct.error beyond the end of the data."""
 
     def __init__(self, data: bytes, at: int = 0) -> None:
         self.data, self.at = data, at
@@ -56,29 +52,29 @@ class BodyReader:
 
 
 class MetadataQuorum(Protocol):
-    """The servers that keep the metadata (`ClusterSpec.controller_ids`), seen from outside."""
+    """The servers that keep the cluster's metadata (KRaft voters or ZooKeeper servers), seen from outside."""
 
     def serves(self, node_id: int) -> bool:
-        """Return True if this server takes part and knows the leader of the servers. Raises `WireError`."""
+        """Return True if this server takes part in the quorum and knows the quorum's leader. Raises `WireError`."""
 
     def controller(self) -> int | None:
         """Return the active controller, None while no node claims to be it."""
 
     def partitions(self, topics: Iterable[str]) -> dict[TopicPartition, PartitionState]:
-        """Return the partitions of these topics as the servers see them; empty with KRaft: ask brokers instead."""
+        """Return the state of these topics' partitions according to the ZooKeeper servers. Always empty with KRaft,
+        where brokers must be asked instead."""
         return {}
 
     def registered(self) -> frozenset[int] | None:
-        """Return the brokers that are registered with the servers. Raises `Unreachable`.
-
-        None with KRaft: there the brokers' own metadata says it.
-        """
+        """Return the brokers that are registered with the ZooKeeper servers. Raises `Unreachable`. Always None with
+        KRaft, where the brokers' own metadata has the registrations."""
         return None
 
     def bars(self, broker: int) -> bool:
-        """Return True if the session of this broker's ended process still prevents a new process from starting.
+        """Return True if a new process of this broker cannot start yet, because the session of its ended process is
+        still open.
 
-        With KRaft always False: a new broker waits by itself until the old session has ended.
+        Always False with KRaft: there a new process waits by itself until the old session has ended.
         """
         return False
 
@@ -99,13 +95,12 @@ class Metadata(Protocol):
     def settings(
         self, layout: Layout, node_id: int, data: str, wanted: Mapping[str, str]
     ) -> Mapping[str, str]:
-        """Return all settings of a node: the `wanted` ones, and those that the harness makes. `data`: its folder."""
+        """Return all settings of a node: the `wanted` ones, and those that the harness adds. `data`: the node's data
+        folder."""
 
     def lay_data(self, layout: Layout, node_id: int, data: Path, checkpoint: Path, cluster_id: str) -> None:
-        """Format a node's empty data folders for this cluster.
-
-        `checkpoint`: the metadata snapshot that a new controller begins with (KRaft alone).
-        """
+        """Format a node's empty data folders for this cluster. `checkpoint`: the metadata snapshot that a new
+        controller begins with; used only in KRaft mode."""
 
     def ports(self, layout: Layout, link: Link) -> tuple[int, ...]:
         """Return the target's ports to which the link's source connects, the most used first; empty if there are
@@ -113,10 +108,11 @@ class Metadata(Protocol):
         """
 
     def quorum(self, addresses: Mapping[int, Address], runs: Runs) -> MetadataQuorum:
-        """Return the KRaft voters or ZooKeeper servers at these addresses. `runs` tells if a node's process runs."""
+        """Return the KRaft voters or ZooKeeper servers at these addresses. `runs` tells whether a node's
+        process runs."""
 
     def controller_seen_by(self, broker: Connection) -> int | None:
-        """Return the active controller in this broker's view; None if it knows none. Raises `WireError`."""
+        """Return the active controller according to this broker; None if the broker knows none. Raises `WireError`."""
 
     def decode(self, folders: Sequence[Path]) -> Iterator[MetadataRecord]:
         """Decode the metadata changes that a majority of the servers have logged, from the servers' data folders.
@@ -145,8 +141,8 @@ def listener_settings(layout: Layout, node_id: int, *, controller: bool) -> dict
 
 
 def committed(ends: Sequence[int]) -> int:
-    """Return the log end that a majority of the servers have reached, 0 for no server.
+    """Return the log end that a majority of the servers have reached (`ends`: log end of each), 0 for no server.
 
-    Their logs agree up to there, and the quorum's high watermark is at least this once the voters are at rest.
+    The servers' logs agree up to there, and the quorum's high watermark is at least this once the voters are at rest.
     """
     return sorted(ends, reverse=True)[len(ends) // 2] if ends else 0

@@ -39,10 +39,8 @@ default is 2 s (Kafka's zookeeper.properties keeps it)."""
 
 
 class ZooKeeperMode:
-    """ZooKeeper mode, as an implementation of `Metadata`.
-
-    Nodes that are no brokers run ZooKeeper; the controller is one of the brokers.
-    """
+    """ZooKeeper mode (implements `Metadata`). Nodes that are no brokers run ZooKeeper; the controller is one of the
+    brokers."""
 
     access = ZOOKEEPER
 
@@ -52,8 +50,8 @@ class ZooKeeperMode:
     def settings(
         self, layout: Layout, node_id: int, data: str, wanted: Mapping[str, str]
     ) -> Mapping[str, str]:
-        """Return a broker's settings, the `wanted` ones and those that the harness makes; or a ZooKeeper
-        server's zoo.cfg, which the experiment cannot change. `data`: the node's data folder."""
+        """Return all settings of a broker, or the zoo.cfg of a ZooKeeper server. `data`: the node's data folder. A
+        broker has the `wanted` settings and those that the harness adds; an experiment cannot change a zoo.cfg."""
         if not layout.is_broker(node_id):
             return _of_server(layout, node_id, data)
         port = layout.addresses.controller_port
@@ -68,10 +66,8 @@ class ZooKeeperMode:
         }
 
     def lay_data(self, layout: Layout, node_id: int, data: Path, checkpoint: Path, cluster_id: str) -> None:
-        """Create the log dirs, and a ZooKeeper server's `myid`.
-
-        A broker writes its `meta.properties` itself, with the cluster id from ZooKeeper.
-        """
+        """Create the log dirs of a broker or ZooKeeper server, and a ZooKeeper server's `myid`. A broker writes its
+        `meta.properties` itself, with the cluster id from ZooKeeper."""
         del checkpoint, cluster_id
         broker = layout.is_broker(node_id)
         for log_dir in log_dirs(layout.spec, str(data), broker=broker):
@@ -80,10 +76,8 @@ class ZooKeeperMode:
             (data / "myid").write_text(f"{node_id}\n", encoding="utf-8")
 
     def ports(self, layout: Layout, link: Link) -> tuple[int, ...]:
-        """Return the target's port to which a broker connects: a broker's internal listener, or ZooKeeper's.
-
-        Empty if the source is a ZooKeeper server: links between the servers cannot be broken.
-        """
+        """Return the target's port to which the source connects: a broker's internal listener, or ZooKeeper's client
+        port. Empty if the source is a ZooKeeper server: links between the servers cannot be broken."""
         source, target = link
         if not layout.is_broker(source):
             return ()
@@ -143,10 +137,8 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Registration:
-    """A broker in `/brokers/ids`.
-
-    `session`: ZooKeeper session that owns its znode; `made_by`: zxid that created it.
-    """
+    """Registration of a broker: its znode in `/brokers/ids`. `session`: ZooKeeper session that owns the znode;
+    `made_by`: zxid that created it."""
 
     broker: int
     session: int
@@ -154,10 +146,8 @@ class Registration:
 
 
 class ZooKeeper(MetadataQuorum):
-    """Client of the servers in ZooKeeper mode. `addresses`: of each server, by node id.
-
-    Its session begins with the first request.
-    """
+    """Client of the ZooKeeper servers. `addresses`: client address of each server. The session begins with the first
+    request."""
 
     def __init__(self, addresses: Mapping[int, Address]) -> None:
         self.addresses = dict(addresses)
@@ -176,7 +166,8 @@ class ZooKeeper(MetadataQuorum):
         return self.mode(node_id) != "" and (self._client is None or bool(self._client.connected))
 
     def mode(self, node_id: int) -> str:
-        """Return `standalone`, `leader` or `follower`; '' if it does not serve. Raises `Unreachable`."""
+        """Return the server's mode: `standalone`, `leader` or `follower`; '' if it does not serve. Raises
+        `Unreachable`."""
         address, answer = self.addresses[node_id], bytearray()
         try:
             with socket.create_connection(address, timeout=ASK_S / 2) as line:
@@ -192,7 +183,7 @@ class ZooKeeper(MetadataQuorum):
     # -- its znodes ---------------------------------------------------------------------------------------------
 
     def controller(self) -> int | None:
-        """Return the broker that `/controller` names; None without one, or without an answer."""
+        """Return the broker that the znode `/controller` names; None without that znode, or if no server answers."""
         try:
             data, _ = self.read("/controller")
         except (NoNodeError, WireError):
@@ -221,7 +212,7 @@ class ZooKeeper(MetadataQuorum):
             return False
 
     def partitions(self, topics: Iterable[str]) -> dict[TopicPartition, PartitionState]:
-        """Return all partitions of these topics that have a state; none without an answer."""
+        """Return the state of these topics' partitions that have a state znode; empty if no server answers."""
         try:
             return self._partitions(tuple(dict.fromkeys(topics)))
         except WireError:
@@ -333,9 +324,11 @@ def session_password(session: int) -> bytes:
 
 
 def end_session(addresses: Mapping[int, Address], session: int, password: bytes | None = None) -> bool:
-    """Take over a session and close it. Return False if the servers know no such session or another password.
+    """Take over a ZooKeeper session and close it. Return False if the servers know no such session or expect another
+    password.
 
-    `password` None: the one that ZooKeeper derives from the session's id. Raises `Unreachable` if no server answers.
+    `password` None: the password that ZooKeeper derives from the session's id. Raises `Unreachable` if no server
+    answers.
     """
     hosts = ",".join(map(str, addresses.values()))
     client = KazooClient(

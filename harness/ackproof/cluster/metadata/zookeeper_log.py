@@ -45,10 +45,8 @@ _SET_DATA, _MULTI, _CLOSE_SESSION = 5, 14, -11
 
 @dataclass(frozen=True)
 class _Transaction:
-    """One transaction in a ZooKeeper log. `type`: ZooKeeper's operation code (`OpCode`).
-
-    `body`: its record as written. `session`: the session that made it.
-    """
+    """One transaction in a ZooKeeper log. `type`: ZooKeeper's operation code (`OpCode`). `body`: its record as written.
+    `session`: id of the client session that requested it."""
 
     zxid: int
     time_ms: int
@@ -112,11 +110,10 @@ def _transactions(file: Path) -> Iterator[_Transaction]:
 
 
 def decode(folders: Sequence[Path]) -> Iterator[MetadataRecord]:
-    """Decode Kafka's changes that a majority of servers logged, by zxid. `folders`: the `version-2` folder of
-    each.
+    """Decode the changes to Kafka's znodes that a majority of servers has logged, by zxid.
 
-    A server that got a snapshot lacks what is in it; another server has that. Raises `NotDecoded` for unknown
-    content, and OSError.
+    `folders`: the `version-2` folder of each server. A server that started from a snapshot lacks earlier changes; they
+    are read from another server. Raises `NotDecoded` for unknown content, and OSError.
     """
     logs: list[dict[int, _Transaction]] = []
     for folder in folders:
@@ -147,8 +144,8 @@ _Json: TypeAlias = dict[str, Any]
 class _Change:
     """One change of a znode, or the end of a session (`path` '').
 
-    `data` None: the znode was removed; `version` 0: it was created; else it was set to `data`. `session`: the
-    session that made the change, or that ended. `ephemeral`: True if the znode ends with that session.
+    `data` None: the znode was removed; `version` 0: it was created; else it was set to `data`. `session`: the session
+    that made the change, or that ended. `ephemeral`: True if the znode ends with that session.
     """
 
     zxid: int
@@ -169,7 +166,7 @@ class _Znodes:
         self._settings: dict[str, dict[str, str]] = {}
 
     def take(self, change: _Change) -> Iterator[MetadataRecord]:
-        """Yield the records of a change; none if it is not about partitions, brokers or settings of Kafka."""
+        """Yield metadata records for a znode change; none if it concerns no partition, topic, broker or setting."""
         if change.path == "":
             for node, (session, _) in list(self._brokers.items()):
                 if session == change.session:

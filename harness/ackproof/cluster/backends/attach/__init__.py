@@ -1,1 +1,1 @@
-"""A cluster that someone else runs, reached through the protocol alone."""
+"""Attach backend: a cluster that ackproof did not start, reached only through Kafka's protocol."""

@@ -1,4 +1,4 @@
-"""The attach backend: a cluster of somebody else, reached only through the protocol.
+"""The attach backend: a cluster that ackproof did not start, reached only through Kafka's protocol.
 
 No node is started or stopped, and no disk is read. Topics are made for a run under unique names
 (`ackproof.plan.cases`), and only these are deleted at its end. Each is written to `attached.json` before it is made, so
@@ -43,7 +43,8 @@ differ.
 
 @dataclass(frozen=True)
 class Attachment:
-    """Address of the cluster and settings for its connections. They hold secrets: never show or write them."""
+    """Address of an existing cluster, and settings for connections to it. The settings may hold secrets: never show or
+    write them."""
 
     bootstrap: str
     settings: Mapping[str, str] = field(default_factory=dict, repr=False)
@@ -51,8 +52,8 @@ class Attachment:
     """The file with the settings, if there is one: its name is no secret."""
 
     def check(self) -> None:
-        """Raise `BadInput` for impossible addresses or settings, and for a file in them that cannot be read. Connects
-        to nothing."""
+        """Raise `BadInput` for an invalid address or setting, and for a file named in the settings that cannot be read.
+        Connects to nothing."""
         self.addresses()
         opener_of(self.settings)
 
@@ -69,7 +70,8 @@ class Attachment:
 
 @dataclass(frozen=True)
 class AttachedNode:
-    """A broker of somebody else's cluster. Its process is out of reach, so it counts as running."""
+    """A broker of a cluster that ackproof did not start. Its process is out of reach, so it always counts as
+    running."""
 
     id: int
     address: Address
@@ -96,10 +98,8 @@ class AttachedNode:
 
 
 class AttachedCluster(Cluster):
-    """A cluster of somebody else. `attachment`: its address and settings.
-
-    `attached.json` is written next to `nodes_dir`. Raises `BadInput` for settings that are not understood.
-    """
+    """A cluster that ackproof did not start. `attachment`: its address and settings. `attached.json` is written next to
+    `nodes_dir`. Raises `BadInput` for settings that are not understood."""
 
     def __init__(self, spec: ClusterSpec, attachment: Attachment, nodes_dir: Path) -> None:
         self.spec = spec
@@ -157,9 +157,8 @@ class AttachedCluster(Cluster):
             node.link.close()
 
     def remove_data(self) -> None:
-        """Delete the topics that were made here, and no others; then remove `attached.json`. Does nothing if none was
-        made. Raises `WaitTimeout` with those that remain.
-        """
+        """Delete the topics that this run created, and no others; then remove `attached.json`. Does nothing if no topic
+        was created. Raises `WaitTimeout` with the topics that remain."""
         if not self._made:
             return
         remaining = list(self._made)
@@ -209,13 +208,11 @@ class AttachedCluster(Cluster):
     # -- what it says -------------------------------------------------------------------------------------------------
 
     def check(self) -> None:
-        """Do nothing: the harness cannot see if a process of somebody else's cluster ends."""
+        """Do nothing: the harness cannot see whether a process of this cluster ends."""
 
     def controller(self) -> int | None:
-        """Return the quorum's leader as a broker tells it; in ZooKeeper mode the controller broker.
-
-        None if no broker does.
-        """
+        """Return the leader of the KRaft quorum, as a broker reports it; in ZooKeeper mode the controller. None if no
+        broker reports it."""
         for link in self.running_links().values():
             with contextlib.suppress(WireError):
                 return metadata_of(self.spec).controller_seen_by(link)
@@ -225,7 +222,7 @@ class AttachedCluster(Cluster):
         return {broker: node.link for broker, node in self._nodes.items()}
 
     def admin_link(self) -> Connection | None:
-        """Return a link for admin requests: in ZooKeeper mode to the controller if it is known, else to any
+        """Return a connection for admin requests: in ZooKeeper mode to the controller if it is known, else to any
         broker. None if no broker is known."""
         links = self.running_links()
         controller = self.controller() if self.spec.metadata.broker_controls else None
@@ -281,10 +278,11 @@ _SETTINGS: Final = (
 
 
 def facts_of(metadata: Any, links: Mapping[int, Connection], *, zookeeper: bool) -> dict[str, str]:  # noqa: ANN401
-    """Return what the brokers say of the cluster, as text by name: cluster id, brokers, release, features, settings.
+    """Return facts that brokers report about the cluster, as text by name: cluster id, brokers, release, features,
+    settings.
 
-    `metadata`: a Metadata response; `links`: a connection to each broker; `zookeeper`: True in ZooKeeper mode, where
-    no quorum is asked. `not told` lists the requests that were refused.
+    `metadata`: a Metadata response; `links`: a connection to each broker; `zookeeper`: True in ZooKeeper mode, which
+    has no quorum to describe. Entry `not told` lists the requests that were refused.
     """
     told: dict[str, dict[int, str]] = {}
     refused: dict[str, None] = {}

@@ -1,4 +1,5 @@
-"""Options of the command line for a cluster that someone else runs, and settings files for librdkafka or for Java."""
+"""Command line options for a cluster that ackproof did not start, and settings files with names of librdkafka
+or Java."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """Connections to brokers with TLS or SASL, from the settings of librdkafka.
 
-The harness asks brokers itself (leaders, ISRs, log ends), so it understands the usual security settings of librdkafka:
-TLS with PEM in files or inline, SASL/PLAIN, SASL/SCRAM, SASL/OAUTHBEARER by client credentials. Others are refused by
-name. Nothing here is ever written to a file or shown.
+The harness itself sends requests to brokers (leaders, ISRs, log ends), so it understands the usual security settings of
+librdkafka: TLS with PEM in files or inline, SASL/PLAIN, SASL/SCRAM, SASL/OAUTHBEARER by client credentials. Others are
+refused by name. Nothing here is ever written to a file or shown.
 """
 
 from __future__ import annotations
