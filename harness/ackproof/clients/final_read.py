@@ -114,7 +114,7 @@ def ends_of(cluster: Cluster) -> Ends:
 
 @dataclass
 class _Watch:
-    """What the final read knows of one partition after several requests to its leader."""
+    """State of one partition over several requests of the final read to its leader."""
 
     end: End | None = None
     since_s: float = 0.0

@@ -34,7 +34,7 @@ _WORTH_A_PROCESS: Final = 500_000
 
 @dataclass(frozen=True)
 class FinalReadOrder:
-    """What the final read must read: partitions, awaited ISR sizes, and time limits in seconds.
+    """Order for the final read: the partitions to read, the awaited ISR sizes, and time limits in seconds.
 
     `reader`: number of the first reader in the ledgers. `isr_sizes`: awaited ISR size by topic. `settle_s`: longest
     wait for rest. `idle_s`: longest read without progress. `read_s`: longest read.

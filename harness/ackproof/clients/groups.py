@@ -54,7 +54,7 @@ _ASSIGNED: Final = b'"assigned"'
 
 @dataclass
 class _Member:
-    """What the harness knows of a member, apart from its process. `slot`: number of the first member in its chain of
+    """A group member's settings and state, apart from its process. `slot`: number of the first member in its chain of
     replacements; its own number if it replaces none."""
 
     slot: int

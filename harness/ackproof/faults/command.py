@@ -1,7 +1,7 @@
 """Faults by a user's own commands, which inject, check and heal.
 
-Only these reach the machines of a cluster that ackproof does not own; they work on every backend. The witness is the
-user's own check command, which must have failed before the fault.
+In a cluster that ackproof did not start, only these faults reach the brokers' machines; they work on every backend. The
+witness is the user's own check command, which must have failed before the fault.
 """
 
 from __future__ import annotations
@@ -86,9 +86,8 @@ class CommandFault(FaultSpec):
         return tuple(f"{name}: {' '.join(words)}" for name, words in self.commands.items())
 
     def check(self, spec: ExperimentSpec, say: Complaints) -> None:
-        """Report placeholders that will not be replaced: misspelt ones, such as `{node}` for `{nodes}`, and
-        `{nodes}` without a `target`. All other text in braces is accepted: it may belong to a shell or a
-        template."""
+        """Report placeholders that will not be replaced: misspelt ones, such as `{node}` for `{nodes}`, and `{nodes}`
+        without a `target`. All other text in braces is accepted, because a shell or a template may need it."""
         del spec
         for name, words in self.commands.items():
             for index, word in enumerate(words):

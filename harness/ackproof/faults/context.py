@@ -1,4 +1,5 @@
-"""What faults act on (`FaultContext`): the cluster, processes of clients and of a service, and claims on nodes."""
+"""What an injection acts on (`FaultContext`): the cluster, client and service processes, and claims of faults
+on nodes."""
 
 from __future__ import annotations
 
@@ -29,31 +30,31 @@ BACK_WITHIN_S: Final = 60.0
 
 
 class Processes(Protocol):
-    """Processes that a run drives: those of its clients, or the instances of its service. Methods raise KeyError for
-    an unknown id."""
+    """Processes that a run starts: its clients, or the instances of its service. Methods raise KeyError for an unknown
+    id."""
 
     def running(self) -> Mapping[str, ClientProcess]:
-        """Return those that run, by id, in the order of their start."""
+        """Return the running processes by id, in the order of their start."""
 
     def members(self, client_id: str) -> Sequence[ClientProcess]:
-        """Return all living processes of one id: the one that was started, and those that it started."""
+        """Return all living processes under one id: the process that was started, and those that it started."""
 
     def kill(self, client_id: str) -> int | None:
-        """Send SIGKILL. Return the number of sends without an outcome; None if nobody counts sends."""
+        """Send SIGKILL. Return the number of sends without an outcome; None for processes whose sends are not
+        counted."""
 
     def signal(self, client_id: str, number: int) -> None:
         """Send the signal `number` to all processes of this id."""
 
     def replace(self, client_id: str) -> str:
-        """Start a successor of an ended one. Return its id."""
+        """Start a successor of a process that has ended. Return the successor's id."""
 
     def successor(self, client_id: str) -> str | None:
-        """Return the id that now stands for this one: its last replacement, or itself if nothing replaced it. None
-        while a killed one has no successor.
-        """
+        """Return the id of the last replacement of this process, or its own id; None while a killed process is not
+        replaced."""
 
     def at_work(self, client_id: str) -> bool:
-        """Return True if it has sent or read something, or is closing already."""
+        """Return True if the process has sent or read something, or is closing already."""
 
 
 class Clients(Processes, Protocol):
@@ -69,10 +70,10 @@ class Clients(Processes, Protocol):
         """Return the producer's own message that it was fenced; '' while it is not."""
 
     def ask_for_record(self, client_id: str) -> None:
-        """Ask a producer that sends on demand for one more record. Raises OSError if it has ended."""
+        """Ask a producer that sends on demand for one more record. Raises OSError if the producer has ended."""
 
     def free(self) -> None:
-        """Let producers that send on demand send by themselves from now on."""
+        """Let producers that send on demand send at their configured rate from now on."""
 
     def acked(self, topic: str | None = None, partition: int | None = None) -> int:
         """Return the number of records acknowledged so far, at most 50 ms old: of a partition, of a topic
@@ -86,9 +87,8 @@ class Holds:
     """Claims of a run's faults on nodes and partitions. Thread-safe.
 
     Faults that overlap on a node must heal as if each were alone. For example, if a kill and a shutdown overlap, the
-    last one to heal starts the node, and the other waits for that. So a fault that ends or freezes a process claims
-    its node first, and releases it when it heals. Of two reassignments of one partition, Kafka carries out the later
-    one.
+    last one to heal starts the node, and the other waits for that. So a fault that ends or freezes a process claims its
+    node first, and releases it when it heals. Of two reassignments of one partition, Kafka carries out the later one.
     """
 
     def __init__(self) -> None:
@@ -110,7 +110,8 @@ class Holds:
             yield
 
     def take(self, node: int, fault: int, grip: Grip) -> None:
-        """Claim the node for this fault. `grip`: the state in which it keeps the node; replaces an earlier one."""
+        """Claim the node for the fault with this number. `grip`: state in which the fault keeps the node (down,
+        stopped, …); replaces an earlier grip."""
         with self._lock:
             self._grips.setdefault(node, {})[fault] = grip
             self._note_change(node)
@@ -121,7 +122,7 @@ class Holds:
                 self._note_change(node)
 
     def drop(self, fault: int) -> None:
-        """Release all claims of a fault whose life has ended."""
+        """Release all claims of the fault with this number, after it has ended."""
         for node in list(self._grips):
             self.release(node, fault)
         with self._lock:
@@ -136,7 +137,8 @@ class Holds:
         self._changed_at[node] = time.monotonic()
 
     def others(self, node: int, fault: int, *grips: Grip) -> tuple[int, ...]:
-        """Return the numbers of other faults that hold this node with one of these grips (default: any)."""
+        """Return the numbers of other faults that have claimed this node with one of these grips (default: any
+        grip)."""
         with self._lock:
             held = self._grips.get(node, {})
             return tuple(
@@ -144,7 +146,8 @@ class Holds:
             )
 
     def changes(self, node: int) -> int:
-        """Return how often claims on this node changed. Equal numbers mean that no fault touched it in between."""
+        """Return how often claims on this node have changed. Equal numbers mean that no fault touched the node in
+        between."""
         with self._lock:
             return self._changes.get(node, 0)
 
@@ -188,7 +191,8 @@ class Holds:
 
 @dataclass(frozen=True)
 class FaultContext:
-    """Surroundings of a fault: the cluster, the clients, a service, and the flag that ends every wait."""
+    """Everything that an injection may use: cluster, clients, service, claims, timeline. `stop` ends every wait of the
+    fault."""
 
     cluster: Cluster
     stop: Flag

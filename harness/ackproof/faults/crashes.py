@@ -116,7 +116,7 @@ class KillStarting(ProcessFault):
 
 @injects(KillStarting)
 class _KillStartingInjection(ProcessInjection[KillStarting]):
-    """Kill a node, start it, and kill it again before that start is complete."""
+    """Kill a node, start it, and kill it again before the start is complete."""
 
     def inject(self) -> str:
         self._last_line: dict[int, str] = {}
@@ -163,10 +163,8 @@ LAST_WORDS_WITHIN_S: Final = 3.0
 
 
 class OutOfMemory(ProcessFault):
-    """Requests that claim to be large use up a broker's heap; its JVM ends with an OutOfMemoryError.
-
-    Each request announces the size that socket.request.max.bytes allows, and the broker allocates that at once.
-    """
+    """Requests that claim to be large use up a broker's heap; its JVM ends with an OutOfMemoryError. Each request
+    announces the size that socket.request.max.bytes allows, and the broker allocates that size at once."""
 
     KIND = "out_of_memory"
     DONE = "run out of memory"
@@ -255,7 +253,7 @@ class Starve(ProcessFault):
 
 @injects(Starve)
 class StarveInjection(ProcessInjection[Starve]):
-    """A thread stops and continues the nodes; healing ends the thread and leaves all nodes running."""
+    """Stop and continue the nodes in turn, on a thread. Healing ends the thread and leaves all nodes running."""
 
     def __init__(self, fault: Starve, aim: Aim, context: FaultContext) -> None:
         super().__init__(fault, aim, context)

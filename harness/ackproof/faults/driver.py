@@ -46,7 +46,7 @@ T = TypeVar("T")
 
 
 class Gauges(Protocol):
-    """Quantities that triggers read. None: unknown at this moment."""
+    """Present values of quantities that triggers compare. A value is None while it is unknown."""
 
     def acked(self, topic: str | None, partition: int | None) -> int:
         """Return the number of records acknowledged so far: of a partition, of a topic (`partition` None), or
@@ -57,7 +57,7 @@ class Gauges(Protocol):
         None), or of all topics (both None)."""
 
     def look(self, topic: str, partition: int) -> Sample | None:
-        """Return the newest sample of a partition; None if there is none."""
+        """Return the newest observation of a partition (leader, ISR, offsets); None if there is none."""
 
     def metric(self, name: str, node: int | None) -> float | None:
         """Return the newest scraped value of the metric `name` at one node, or of all nodes combined (`node` None);
@@ -66,11 +66,8 @@ class Gauges(Protocol):
 
 
 class FaultDriver:
-    """Driver of all faults of one run, one thread each.
-
-    `resolve(role, fault)` returns the ids of the nodes that hold a role now. `context`: the cluster, the
-    clients and all else that every fault's injection gets.
-    """
+    """Driver of all faults of one run, each on a thread of its own. `resolve(role, fault)` returns the ids of the nodes
+    that hold a role now. `context`: passed to every injection."""
 
     def __init__(
         self,
@@ -99,7 +96,7 @@ class FaultDriver:
         """Number and injection of each fault whose healing failed."""
 
     def start(self) -> None:
-        """Start to evaluate triggers, and start the clock of `at:`."""
+        """Start to evaluate triggers. The times of `at:` triggers count from now."""
         self._start_ns = self._timeline.clock.now()
         self._later = sorted(self._lives, key=self._not_before, reverse=True)
         self._begin(self._due)
@@ -152,10 +149,8 @@ class FaultDriver:
         return life.is_drawn and self._lives[number // DRAWN_FROM].stage is not Stage.WAITING
 
     def forget(self, numbers: Collection[int]) -> None:
-        """Drop the faults with these numbers, which cannot begin before the load ends.
-
-        A fault that has begun stays.
-        """
+        """Drop the faults with these numbers, which cannot begin before the load ends. Faults that have begun
+        are kept."""
         with self._later_lock:
             self._later = [number for number in self._later if number not in numbers]
             for number in sorted(numbers, reverse=True):  # a fault `after` another goes first
@@ -166,8 +161,8 @@ class FaultDriver:
         return {number: life.stage for number, life in self._lives.items()}
 
     def has_begun(self, number: int) -> bool:
-        """Return True if the fault took effect, or ended without effect. A failed fault counts only after it is
-        undone. Raises KeyError for a number that the case does not have."""
+        """Return True if the fault took effect, or ended without effect. A failed fault counts only once it is undone.
+        Raises KeyError for a number that no fault of the case has."""
         return self._lives[number].bit or self._lives[number].over
 
     @property
@@ -184,8 +179,7 @@ class FaultDriver:
         self._load = LoadPhase.ENDS
 
     def heal_all(self) -> None:
-        """Heal every fault, and wait for the end of each life. Raises OSError if the timeline could not be
-        written."""
+        """Heal every fault, and wait until each has ended. Raises OSError if the timeline could not be written."""
         self._load = LoadPhase.OVER
         if self._clock.is_alive():
             self._clock.join()

@@ -1,4 +1,4 @@
-"""Nodes that hold a role now, as brokers say."""
+"""Finds the nodes that hold a role (`leader(orders/0)`) now, by asking brokers."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ CREATED_WITHIN_S: Final = 30.0
 
 
 def find_holders(cluster: Cluster, role: Role, order: Sequence[int], stop: Flag) -> tuple[int, ...]:
-    """Return the nodes that hold this role now, ascending; none if nobody does.
+    """Return the nodes that hold this role now, ascending; none if no node holds it.
 
-    `order`: all brokers in a random order, from which a drawn role takes the first that qualify. Raises
-    `WaitTimeout` if no broker knows the holder of a partition, `Interrupted` when `stop` is set.
+    `order`: all brokers in a random order; a role such as `broker` takes the first that qualify. Raises `WaitTimeout`
+    if no broker knows the holder of a partition, `Interrupted` when `stop` is set.
     """
     return role.find_nodes(lambda single: _holders(cluster, single, order, stop), cluster.spec.members.racks)
 

@@ -1,4 +1,4 @@
-"""The base class of injections, and the registry of those that exist."""
+"""The base class of injections, and the registry that maps each kind of fault to its injection."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _MAKERS: Final[dict[type[FaultSpec], InjectionFactory[Any]]] = {}
 
 @dataclass(frozen=True)
 class Aim:
-    """The nodes that held each role when the fault was due. A role may have no holder."""
+    """The nodes that held each role of a fault when its trigger fired. A role may have no holder."""
 
     roles: Mapping[Role, tuple[Node, ...]] = field(default_factory=dict)
 
@@ -42,12 +42,12 @@ class Aim:
 
     @property
     def nodes(self) -> tuple[Node, ...]:
-        """Return all nodes without duplicates, in the order of the roles."""
+        """Return the nodes of all roles without duplicates, in the order of the roles."""
         return tuple({node.id: node for nodes in self.roles.values() for node in nodes}.values())
 
 
 class Injection(ABC, Generic[SpecT]):
-    """One fault on resolved nodes. Each step raises `FaultNotConfirmed` if it has no evidence.
+    """One fault on given nodes. Each step raises `FaultNotConfirmed` if it has no evidence.
 
     `inject` and `heal` return what they did, in words. `confirm` and `confirm_healed` return what an independent
     witness saw. `heal` may be called after `inject` failed half way: it then repairs whatever is broken.
@@ -60,21 +60,21 @@ class Injection(ABC, Generic[SpecT]):
 
     @abstractmethod
     def inject(self) -> str:
-        """Inject the fault; return what was done."""
+        """Inject the fault; return in words what was done."""
 
     @abstractmethod
     def confirm(self) -> str:
-        """Confirm that the fault is in effect; return what the witness saw."""
+        """Confirm by an independent observation that the fault is in effect; return the observation in words."""
 
     def check(self) -> None:
-        """Check that the fault still lasts; called often. Raises `FaultNotConfirmed` if it certainly does not."""
+        """Check that the fault still lasts; called often. Raises `FaultNotConfirmed` if it certainly does not last."""
 
     def heal(self) -> str:
         return "nothing to undo"
 
     @abstractmethod
     def confirm_healed(self) -> str:
-        """Confirm that the fault is undone; return what the witness saw."""
+        """Confirm by an independent observation that the fault is undone; return the observation in words."""
 
     @property
     def killed(self) -> Mapping[str, int] | None:
@@ -87,13 +87,13 @@ class Injection(ABC, Generic[SpecT]):
         return None
 
     def put_back(self) -> str:
-        """Undo changes of the cluster's metadata; return what was done, '' for nothing. Called if healing
+        """Undo changes of the cluster's metadata; return in words what was done, '' for nothing. Called only if healing
         failed, after all faults are over."""
         return ""
 
     @property
     def groups(self) -> Groups:
-        """Members of groups. Raises `FaultNotConfirmed` if the run has none."""
+        """Members of the run's consumer groups. Raises `FaultNotConfirmed` if the run has no groups."""
         if self.context.groups is None:
             raise self.not_confirmed("no consumer group of ours runs here")
         return self.context.groups
@@ -109,12 +109,11 @@ class Injection(ABC, Generic[SpecT]):
         interval_s: float = 0.02,
         to_the_end: bool = False,
     ) -> T:
-        """Wait until `look` returns a true value, and return that value. `what` completes "waited for …" in the
-        error.
+        """Wait until `look` returns a true value, and return that value.
 
-        `state` and `logs` return what was seen last and the last log lines, for the error. `to_the_end`: keep
-        waiting while the run is being stopped. Raises `FaultNotConfirmed` after `within_s` seconds, `Interrupted`
-        if the run is stopped (unless `to_the_end`).
+        `what` completes "waited for …" in the error. `state` and `logs` return the last observation and log lines, for
+        the error. `to_the_end`: keep waiting while the run is being stopped. Raises `FaultNotConfirmed` after
+        `within_s` seconds, `Interrupted` if the run is stopped (unless `to_the_end`).
         """
         stop = None if to_the_end else self.context.stop
         try:

@@ -1,11 +1,11 @@
-"""Life of a fault, as a pure state machine: a state, an occurrence and its time → the next state, and events.
+"""State machine of a fault, from its trigger to its recovery: (state, occurrence, time) → (next state, events).
 
 ::
 
     waiting ─▶ asked ─▶ confirmed ─▶ healed ─▶ recovered
        └─────────┴──────────┴───────────┴─▶ failed; missed, if a storm drew it and it had no effect
 
-Nothing here waits, looks or writes. Three drivers carry faults through their lives: threads on a real cluster
+Nothing here waits, looks or writes. Three drivers carry faults through their states: threads on a real cluster
 (`faults.driver`), virtual time (the simulator's `schedule`), and a test's own calls (`testing.cluster`).
 """
 
@@ -55,7 +55,7 @@ Look: TypeAlias = Callable[[Condition], float | None]
 
 
 class Stage(Enum):
-    """Stages in the life of a fault, in their order; the last three end it."""
+    """Stages of a fault, in their order; the last three are final."""
 
     WAITING = auto()
     ASKED = auto()
@@ -72,7 +72,7 @@ OVER: Final = frozenset({Stage.RECOVERED, Stage.FAILED, Stage.MISSED})
 
 
 class LoadPhase(Enum):
-    """Load phase, as faults see it."""
+    """Phase of the run's load, on which triggers and healing depend."""
 
     RUNS = auto()
     ENDS = auto()
@@ -93,10 +93,11 @@ class Moment:
 
 @dataclass(frozen=True)
 class Life:
-    """State of one fault from its beginning to its end. `asked_ns`, `confirmed_ns`: ns since the run's start.
+    """State of one fault, from waiting for its trigger to its end. `asked_ns`, `confirmed_ns`: ns since the run's
+    start.
 
-    A fault that failed during injection keeps its stage, with a `reason`, until it is undone. `unhealed`: True if
-    it could not be undone, or no witness confirmed that.
+    A fault that failed during injection keeps its stage, with a `reason`, until it is undone. `unhealed`: True if it
+    could not be undone, or no witness confirmed that.
     """
 
     fault: FaultSpec
@@ -139,11 +140,11 @@ class Life:
         role: str | None = None,
         left_out: Sequence[str] | None = None,
     ) -> Step:
-        """Return the step for a fault that is due. `trigger`: what made it due, in words; `nodes`: those that it
-        hits.
+        """Return the step for a fault whose trigger has fired. `trigger`: the trigger in words; `nodes`: nodes that the
+        fault hits.
 
-        `role`: its target in words (default: as the fault describes itself). `left_out`: kinds that a storm does
-        not draw.
+        `role`: its target in words (default: as the fault describes itself). `left_out`: kinds that a storm does not
+        draw.
         """
         said = FaultAsked(
             kind=self.fault.kind,
@@ -166,8 +167,8 @@ class Life:
     ) -> Step:
         """Return the step for a fault that an independent witness saw take effect.
 
-        `did`: what was done, in words; `witness`: what was seen, in words; `killed`: client → process id;
-        `clients`: ids of those that it hit.
+        `did`: what was done, in words. `witness`: what was seen, in words. `killed`: id of each killed client → its
+        process id. `clients`: ids of the clients that were hit.
         """
         said = FaultConfirmed(did=did, witness=witness)
         if clients is not None:
@@ -177,12 +178,13 @@ class Life:
         return Step(replace(self, stage=Stage.CONFIRMED, confirmed_ns=now_ns), (said,))
 
     def heal(self, did: str, begun_ns: int = 0) -> Step:
-        """Return the step for a fault that was undone. `did`: what was done, in words. `begun_ns`: when the
-        undoing began; 0: now."""
+        """Return the step for a fault that was undone. `did`: what was done, in words. `begun_ns`: start of the
+        undoing, in ns since the run's start; 0: now."""
         return Step(replace(self, stage=Stage.HEALED), (FaultHealed(did=did, begun_ns=begun_ns),))
 
     def recover(self, witness: str) -> Step:
-        """Return the step for a fault that a witness saw undone. A fault that failed before stays failed."""
+        """Return the step for a fault that a witness saw undone (`witness`: in words). A fault that failed before stays
+        failed."""
         life = self._end_failed() if self.reason else replace(self, stage=Stage.RECOVERED)
         return Step(life, (FaultRecovered(witness=witness),))
 
@@ -208,7 +210,7 @@ class Life:
     # -- what is to be done -------------------------------------------------------------------------------------
 
     def to_heal(self, moment: Moment) -> bool:
-        """Return True if the fault was held for its time or ends by itself, or if the load is over."""
+        """Return True if the fault must be healed now: its time is over, it ends by itself, or the load is over."""
         if self.fault.HOLD_KEY is None or moment.load is LoadPhase.OVER:
             return True
         held = moment.now_ns - (self.confirmed_ns or 0)
@@ -217,7 +219,7 @@ class Life:
 
 @dataclass(frozen=True)
 class Step:
-    """Next state of a life, and the events for the timeline."""
+    """Next state of a fault, and the events to add to the timeline."""
 
     life: Life
     events: tuple[EventDetail, ...] = ()
@@ -228,10 +230,11 @@ Lives: TypeAlias = Mapping[int, Life]
 
 
 def due(life: Life, lives: Lives, moment: Moment, look: Look) -> str | None:
-    """Return the trigger in words if a waiting fault begins now, else None. `lives`: the lives of all faults
-    by number. `look(condition)` returns the number that a condition compares.
+    """Return the trigger in words if a waiting fault must begin now, else None. `lives`: states of all faults by
+    number.
 
-    Raises `AckproofError` if the fault can never begin any more.
+    `look(condition)` returns the number that a condition compares. Raises `AckproofError` if the fault can never begin
+    any more.
     """
     if moment.load is LoadPhase.OVER and life.is_drawn:
         raise AckproofError("the load was over before its time came")
@@ -250,8 +253,8 @@ def _pairs_before(life: Life, lives: Lives) -> list[Life]:
 
 
 def held_for_partner(life: Life, lives: Lives, moment: Moment) -> bool:
-    """Return True while the first fault of a pair must continue for the second. It continues until both were in force
-    for the second's duration, or the second had no effect within `PARTNER_S`."""
+    """Return True while the first fault of a pair must last because of the second. It lasts until both were in force
+    for the second's duration, or the second had no effect within `PARTNER_S` seconds."""
     second = lives.get(life.number + 1)
     if second is None or second.over or moment.load is LoadPhase.OVER or not life.is_drawn:
         return False
@@ -293,8 +296,8 @@ def _fired(life: Life, lives: Lives, moment: Moment, look: Look) -> str | None:
 
 
 def state_came(trigger: StateTrigger, number: float | None, moment: Moment) -> str | None:
-    """Return the trigger's condition in words if `number` meets it, or if its `at_latest` has passed; else
-    None. `number` None: unknown now."""
+    """Return the trigger's condition in words if `number` meets it, or if its `at_latest` has passed; else None.
+    `number`: present value of the quantity; None: unknown."""
     if number is not None and trigger.condition.holds(number):
         return f"{trigger.condition}: {trigger.condition.gauge} is {number}"
     if trigger.at_latest is not None and _since(moment, moment.began_ns) >= trigger.at_latest:
@@ -355,10 +358,8 @@ def chained_faults(lives: Lives, first: Life) -> list[Life]:
 
 
 def storm_goes_on(life: Life, storm: Storm, own: Sequence[Life], now_ns: int) -> Step:
-    """Return the next step of a storm, given its own `life`. `own`: the lives of the faults that it drew.
-
-    The storm takes effect when enough of these faults did, and ends with the last of them.
-    """
+    """Return the next step of a storm, given its own state (`life`). `own`: the states of the faults that it drew. The
+    storm takes effect when enough of these faults did, and ends with the last of them."""
     steps: list[Step] = []
     bit = sum(life.bit for life in own)
     if not life.bit and bit >= storm.least:

@@ -1,8 +1,8 @@
 """Every pair of fault kinds, distributed over runs (`storm: {pairs: all}`).
 
-A run has a share of the pairs, one after the other. The second fault of a pair begins while the first is in force,
-and the next pair when both are over (`faults.life`). The pairs of a share depend on the experiment alone, so that
-shares can be run on different days and machines. The seed decides which nodes each fault hits, and its parameters.
+A run has a share of the pairs, one after the other. The second fault of a pair begins while the first is in force, and
+the next pair when both are over (`faults.life`). The pairs of a share depend only on the experiment, so that shares can
+be run on different days and machines. The seed decides which nodes each fault hits, and its parameters.
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ BESIDE_S: Final = 0.3
 
 @dataclass(frozen=True)
 class PairShares:
-    """Distribution of the pairs of fault kinds over the runs of an experiment. `shares`: the pairs of each
-    run."""
+    """Distribution of the pairs of fault kinds over the runs of an experiment. `shares`: the pairs of each run.
+    `refused`: pairs that cannot be run, each with the reason."""
 
     shares: tuple[tuple[Pair, ...], ...]
     refused: Mapping[Pair, str]
@@ -47,7 +47,7 @@ class PairShares:
 
 
 def pair_storm_of(experiment: ExperimentSpec) -> Storm | None:
-    """Return the experiment's storm with `pairs: all`; None if it has none. It has at most one."""
+    """Return the experiment's storm with `pairs: all`, of which it has at most one; None if it has none."""
     return next((fault for fault in experiment.faults if isinstance(fault, Storm) and fault.pairs), None)
 
 
@@ -78,8 +78,8 @@ def draw_pairs(
 ) -> StormDraw:
     """Draw the two faults of each pair in `share`: their targets and parameters.
 
-    `seed`: the experiment's, not the case's, so that a pair is drawn alike in every share. `able(fault)`: True if the
-    backend can inject the fault.
+    `seed`: the experiment's seed, not the case's, so that a pair is drawn alike in every share. `able(fault)`: True if
+    the backend can inject the fault.
     """
     dealer = _Dealer(storm, experiment, able)
     faults: list[FaultSpec] = []
@@ -105,7 +105,8 @@ class _Dealer:
     def draw_pair(
         self, pair: Pair, generator: random.Random, number: int
     ) -> tuple[FaultSpec, FaultSpec] | str:
-        """Return two faults that can be in force together, the longer one first, or the reason why there are none."""
+        """Return two faults that can be in force together, the longer one first; or the reason why no such faults were
+        found."""
         why = ""
         for _ in range(TRIES):
             longer, other = sorted(

@@ -88,10 +88,8 @@ class Restart(ProcessFault):
 
 
 class ProcessInjection(Injection[SpecT]):
-    """Base injection of process faults: several nodes are hit only if all of them run.
-
-    `holds` has the claims of other faults on the same nodes.
-    """
+    """Base of injections that end, stop or start processes of nodes. If a fault aims at several nodes, all of them must
+    run. `holds`: claims of other faults on the same nodes."""
 
     def __init__(self, fault: SpecT, aim: Aim, context: FaultContext) -> None:
         super().__init__(fault, aim, context)
@@ -311,7 +309,7 @@ class PauseInjection(ProcessInjection[Pause]):
 
 @injects(Restart)
 class _RestartInjection(ProcessInjection[Restart]):
-    """Shut nodes down and start them at once. Confirmed when another process runs each node."""
+    """Shut nodes down and start them at once. Confirmed when each node runs as another process."""
 
     def inject(self) -> str:
         self._before = {node.id: node.pid for node in self.nodes}

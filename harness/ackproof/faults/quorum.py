@@ -53,7 +53,7 @@ class LoseQuorum(FaultSpec):
 
     @property
     def targets(self) -> tuple[Role, ...]:
-        """Return the role of all controllers. Which of them are hit depends on the active one."""
+        """Return the role of all controllers. The active controller decides which of them are hit."""
         return (Role(RoleKind.CONTROLLERS),)
 
     @property

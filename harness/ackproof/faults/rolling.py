@@ -40,10 +40,8 @@ _LOGGED_WITHIN_S: Final = 60.0
 
 
 class RollingRestart(ProcessFault):
-    """Controlled shutdown and start of one node after the other, as an operator does it to load new settings.
-
-    The next node follows when all ISRs are full again. The active controller is the last.
-    """
+    """Controlled shutdown and start of one node after the other, as an operator does to load new settings. The next
+    node follows when all ISRs are full again. The active controller is the last."""
 
     KIND = "rolling_restart"
     DONE = "restarted one by one"

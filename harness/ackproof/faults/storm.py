@@ -179,8 +179,8 @@ class Storm(FaultSpec):
         return value
 
     def menu_entry(self, kind: str) -> MenuEntry:
-        """Return the menu's entry of a kind; without a menu all kinds have the same weight. Raises KeyError for a
-        kind that is not on the menu."""
+        """Return the menu's entry for a kind of fault; without a menu all kinds have the same weight. Raises KeyError
+        for a kind that is not on the menu."""
         return MenuEntry(weight=1) if self.menu is None else self.menu[kind]
 
     @property
@@ -206,7 +206,7 @@ class Storm(FaultSpec):
 def draw_storm(
     storm: Storm, experiment: ExperimentSpec, seed: int, able: Able = lambda fault: True
 ) -> StormDraw:
-    """Return the faults of this storm in the case with this seed. Depends on the arguments alone.
+    """Return the faults of this storm in the case with this seed. Equal arguments give equal faults.
 
     `able(fault)`: True if the backend can inject the fault. Raises `pydantic.ValidationError` for a menu that
     `plan.check_faults` would have refused.
@@ -260,10 +260,11 @@ def _impossible(storm: Storm, kind: str, experiment: ExperimentSpec, able: Able)
 def make_valid_fault(
     kind: str, entry: MenuEntry, draw: Draw, number: int, trigger: ChainTrigger, lasts: float, able: Able
 ) -> FaultSpec | str:
-    """Return a fault that fits the experiment and the backend, or the reason why `TRIES` draws found none.
+    """Return a fault that fits the experiment and the backend; or a reason, if `TRIES` random draws found no such
+    fault.
 
-    `kind`, `entry`: the kind and its entry in the storm's menu. `number`: the fault's number. `trigger`: when
-    it begins. `lasts`: its duration in seconds. `able(fault)`: True if the backend can inject it.
+    `kind`, `entry`: the kind and its entry in the storm's menu. `number`: the fault's number. `trigger`: when it
+    begins. `lasts`: its duration in seconds. `able(fault)`: True if the backend can inject it.
     """
     why = ""
     for _ in range(TRIES):
@@ -283,7 +284,7 @@ def make_valid_fault(
 
 
 class _LastComplaint:
-    """Collects a fault's conflicts with its experiment and keeps the last one."""
+    """Receiver of a fault's conflicts with its experiment, of which it keeps the last."""
 
     def __init__(self) -> None:
         self.why = ""
@@ -325,7 +326,7 @@ def _roles_of(storm: Storm, experiment: ExperimentSpec) -> list[str]:
 
 
 def roles_for_kind(storm: Storm, kind: str, experiment: ExperimentSpec) -> list[str]:
-    """Return the storm's roles that faults of this kind can be aimed at; if there is none, all of them."""
+    """Return the storm's roles at which faults of this kind can be aimed; all of its roles if there are none."""
     roles = _roles_of(storm, experiment)
     return [role for role in roles if _fits(storm, kind, role, experiment)] or roles
 

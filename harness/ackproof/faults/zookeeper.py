@@ -1,10 +1,10 @@
-"""End of a broker's ZooKeeper session.
+"""The fault `expire_session`: the end of a broker's ZooKeeper session.
 
 ZooKeeper's servers are hit by `kill`, `stop` and `pause` (role `zookeeper`), and the links to them by link faults
 (`cut: {link: broker(2) -> zookeeper}`).
 
-The session is closed over one connection. The witness reads the znodes over another connection, in its own session:
-the broker's registration is missing, or belongs to another session.
+The session is closed over one connection. The witness reads the znodes over another connection, in its own session: the
+broker's registration is missing, or belongs to another session.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class ExpireSession(NodeFault):
 
 
 def zookeeper_of(context: FaultContext) -> ZooKeeper:
-    """Return the ZooKeeper of this cluster. Raises `FaultNotConfirmed` if there is none."""
+    """Return the client of this cluster's ZooKeeper servers. Raises `FaultNotConfirmed` if the cluster uses KRaft."""
     from ackproof.cluster.metadata.zookeeper import ZooKeeper
     from ackproof.cluster.own import OwnCluster
 
@@ -95,7 +95,8 @@ class _ExpireSessionInjection(Injection[ExpireSession]):
         return "znodes: " + ", ".join(seen)
 
     def heal(self) -> str:
-        """Do nothing, and say so: a broker opens a new session as soon as it learns that the old one ended."""
+        """Do nothing: a broker opens a new session as soon as it learns that the old one has ended. Return this in
+        words."""
         return "left to the brokers"
 
     def confirm_healed(self) -> str:

@@ -30,7 +30,7 @@ _EXAMPLE: Final = '"p95 < 6s", "mean in 1s..3s" or "mean of acks=all over acks=1
 
 
 class Contrast(StrEnum):
-    """How one group of repeats is compared with another: as a difference or as a ratio."""
+    """Comparison of two groups of repeats: as a ratio or as a difference."""
 
     OVER = "over"
     """Ratio: the first group divided by the second."""

@@ -1,1 +1,1 @@
-"""Faults of clients and of the instances of a service."""
+"""Faults of clients, and of the instances of a service under test."""

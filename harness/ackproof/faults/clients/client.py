@@ -1,9 +1,9 @@
 """Faults of the workload's own clients, and of the instances of a service: killed, frozen. They work on every backend.
 
-`client` selects them: `producer(0)`, `reader(1)`, `member(2)` or `service(0)` by the order of start; `producer`,
-`reader`, `member` or `service` for one that runs, drawn from the seed; `producers`, `readers`, `members` or `services`
-for all. One that replaces another gets the next free number. Members are counted over all consumer groups.
-`member(billing)` and `members(billing)` are those of one consumer group or share group, `owner(orders/0)` and
+The field `client` selects the clients: `producer(0)`, `reader(1)`, `member(2)` or `service(0)` by the order of start;
+`producer`, `reader`, `member` or `service` for a running one, drawn from the seed; `producers`, `readers`, `members` or
+`services` for all. A client that replaces another gets the next free number. Members are counted over all consumer
+groups. `member(billing)` and `members(billing)` are those of one consumer group or share group, `owner(orders/0)` and
 `owner(billing, orders/0)` the member that owns a partition now, as its coordinator says.
 
 The witness is the kernel: the process and those that it started have ended, or all their threads are stopped and not
@@ -56,9 +56,9 @@ _PATTERN: Final = (
 
 @dataclass(frozen=True)
 class ClientSelector:
-    """Selects clients of one kind: all (`every`), the one with this `number`, or one at random (neither).
+    """Selects clients of one kind: all (`every`), the client with this `number`, or a random client (neither is set).
 
-    Members are those of one `group` ('': of all groups). `place`: the member that owns this partition.
+    Members are taken from one `group` ('': from all groups). `place`: selects the member that owns this partition.
     """
 
     kind: ClientKind
@@ -69,7 +69,8 @@ class ClientSelector:
 
     @classmethod
     def parse(cls, text: str) -> ClientSelector:
-        """Parse `producer(0)`, `readers`, `members(billing)` or `owner(orders/0)`. Raises ValueError with what fits."""
+        """Parse `producer(0)`, `readers`, `members(billing)` or `owner(orders/0)`. Raises ValueError with the accepted
+        forms."""
         if owner := _OWNER.match(text.strip()):
             return cls("member", group=owner[1] or "", place=TopicPartition.parse(owner[2]))
         match = _CLIENT.match(text.strip())
@@ -84,12 +85,12 @@ class ClientSelector:
 
     @property
     def prefix(self) -> str:
-        """Return the first letter of the ids of this kind. Members of groups are `g0`, `g1`, …"""
+        """Return the first letter of the ids of this kind, such as `p` for producers; `g` for members of groups."""
         return "g" if self.kind == "member" else self.kind[0]
 
     def among(self, running: Sequence[str], draw: int) -> tuple[str, ...]:
-        """Return the selected ids of `running`, which is in order of start. `draw` (a random number ≥ 0) picks
-        the id of a drawn client."""
+        """Return the ids in `running` that are selected. `running`: ids in order of start; only of the group, if one is
+        selected. `draw`: random number ≥ 0, by which a random client is chosen."""
         own = [name for name in running if self.group or name.startswith(self.prefix)]
         if self.number is not None:
             return tuple(name for name in own if name == f"{self.prefix}{self.number}")
@@ -121,7 +122,7 @@ ClientField: TypeAlias = Annotated[
 
 
 class ClientFault(FaultSpec):
-    """Base of faults of clients and of a service, which touch no replica."""
+    """Base of faults of clients and of service instances. Such faults affect no broker."""
 
     PER_NODE = NOTHING
     IN_FORCE_S = 1.0
@@ -224,7 +225,7 @@ class ClientInjection(Injection[ClientT]):
         return found
 
     def choose(self) -> list[ClientProcess]:
-        """Return the clients to hit. Raises `FaultNotConfirmed` if none of them runs."""
+        """Return the clients to hit. Raises `FaultNotConfirmed` if no selected client runs."""
         group = self.fault.client.group
         running = {
             name: client
@@ -271,8 +272,7 @@ class ClientInjection(Injection[ClientT]):
             )
 
     def await_work(self, name: str) -> str:
-        """Wait until this client, or its successor if another fault hit it too, has sent or read something; return
-        its id.
+        """Wait until a client, or its successor if another fault hit it too, has sent or read something; return its id.
 
         Time in which another fault leaves the client without a successor does not count. Raises `FaultNotConfirmed`.
         """
@@ -293,18 +293,18 @@ class ClientInjection(Injection[ClientT]):
 
 
 def is_gone(client: ClientProcess) -> bool:
-    """Return True if the process has ended and was reaped."""
+    """Return True if the client's process has ended and was reaped."""
     return process_state(client.pid, client.started) == "gone"
 
 
 def has_ended(client: ClientProcess) -> bool:
-    """Return True if the process has ended, reaped or not."""
+    """Return True if the client's process has ended, reaped or not."""
     return not is_alive(client.pid, client.started)
 
 
 @injects(KillClient)
 class _KillClientInjection(ClientInjection[KillClient]):
-    """Kill clients with SIGKILL, and start a new client for each."""
+    """Kill clients with SIGKILL. Healing starts a new client for each."""
 
     _others: Sequence[str] = ()
 

@@ -51,7 +51,7 @@ class FenceProducer(ClientFault):
 
 @injects(FenceProducer)
 class _FenceProducerInjection(ClientInjection[FenceProducer]):
-    """Start another producer with the transactional id of one that still runs."""
+    """Start another producer with the transactional id of a running producer, which is fenced."""
 
     def __init__(self, fault: FenceProducer, aim: Aim, context: FaultContext) -> None:
         super().__init__(fault, aim, context)

@@ -98,7 +98,7 @@ class AtCode(NodeFault):
 
     @property
     def title(self) -> str:
-        """Return the point's name; for one without a name its class and method."""
+        """Return the point's name, or class and method of a point without a name."""
         if isinstance(self.point, str):
             return self.point
         return f"{self.point.class_name.rpartition('.')[2]}.{self.point.method.partition('(')[0]}"
@@ -109,9 +109,8 @@ class AtCode(NodeFault):
         return (f"{self.does} at {self.title}{place}, pass {self.nth}",)
 
     def place(self, version: str, mode: str) -> CodePlace | None:
-        """Return the point's place in a release in a metadata mode (`kraft` or `zookeeper`); None if the release has
-        none. Raises KeyError for an unknown name.
-        """
+        """Return class and method of the point in a Kafka release and metadata mode (`kraft` or `zookeeper`). None if
+        the release does not have the point. Raises KeyError for an unknown name."""
         if isinstance(self.point, FreePoint):
             return self.point.place()
         return POINTS[self.point].place(version, mode)
@@ -127,7 +126,7 @@ class AtCode(NodeFault):
         return self.observed(nodes) if self.does in ("halt", "throw") else exposure.noticed(self.hold, nodes)
 
     def check(self, spec: ExperimentSpec, say: Complaints) -> None:
-        """Report a point that does not exist in this release, and fields that do not go with it."""
+        """Report a point that does not exist in the experiment's release, and fields that the action does not take."""
         if isinstance(self.point, str):
             self._check_name(self.point, spec, say)
         else:
@@ -178,10 +177,8 @@ def _builds_of(spec: ExperimentSpec) -> tuple[KafkaBuild, ...]:
 
 @dataclass(frozen=True)
 class _LoadedRule:
-    """The rule of a fault in one process. `key` names its counters, its flag and the threads that wait.
-
-    `pid`: process into which it was loaded. `text`: the rule in Byteman's language.
-    """
+    """A Byteman rule that the fault has loaded into one JVM. `pid`: the JVM's process id. `text`: the rule. `key`:
+    prefix of the rule's counters and flag, and of the FIFO at which threads wait."""
 
     agent: CodeAgent
     pid: int | None
@@ -191,10 +188,8 @@ class _LoadedRule:
 
 
 def rule_text(fault: AtCode, place: CodePlace, key: str) -> str:
-    """Return the fault's rule for this place in Byteman's language. It prints one line when it first acts.
-
-    `key`: names the rule's counters, its flag and the threads that wait.
-    """
+    """Return the fault's rule for this place in Byteman's language. The rule prints a line when it first acts. `key`:
+    prefix of the rule's counters and flag, and of the FIFO at which threads wait."""
     count = f'incrementCounter("{key} " + passing)'
     once = fault.does in ("halt", "pause_thread")
     conditions = [f"({place.when})", '!passing.startsWith("__")']
@@ -227,7 +222,7 @@ def rule_text(fault: AtCode, place: CodePlace, key: str) -> str:
 
 @injects(AtCode)
 class AtCodeInjection(ProcessInjection[AtCode]):
-    """Load the rule on each node that holds the role, and wait until the first of them passes the point."""
+    """Load the rule on each node that holds the role, and wait until the first node passes the point."""
 
     def __init__(self, fault: AtCode, aim: Aim, context: FaultContext) -> None:
         super().__init__(fault, aim, context)

@@ -1,4 +1,4 @@
-"""Do the points of a case exist in the Kafka that it runs? Checked against the jars before a cluster starts."""
+"""Checks before a cluster starts whether the points of code in a case exist in the jars of the Kafka that it runs."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from ackproof.rundir.timeline import fault_name
 
 
 def require_points(cases: Iterable[Case], ready: Mapping[KafkaBuild, Installation]) -> None:
-    """Raise `BadInput` for a point of the code that no Kafka of its case has. `ready`: installations by build.
+    """Raise `BadInput` for a point of the code that exists in no Kafka of its case. `ready`: installations by build.
 
-    Named points of known releases are not looked up: a test holds them against the jars. A point without a name takes
-    0.5 s. Raises also `MissingTool`, `ProvisionFailed`, `WaitTimeout` (Byteman's checker), OSError,
-    `zipfile.BadZipFile` (jars).
+    Named points of known releases are not checked: a test compares them with the jars. A point without a name takes 0.5
+    s. Raises also `MissingTool`, `ProvisionFailed`, `WaitTimeout` (Byteman's checker), OSError, `zipfile.BadZipFile`
+    (jars).
     """
     asked = {
         (fault.point, fault.does, fault.exception, case.builds, case.experiment.cluster.mode): fault

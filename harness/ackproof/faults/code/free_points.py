@@ -1,4 +1,5 @@
-"""A point of the code without a name: a class and a method, and whether the jars of a release have them."""
+"""A point of Kafka's code that has no name: a class and a method, and a check whether the jars of a release
+have them."""
 
 from __future__ import annotations
 
@@ -47,10 +48,8 @@ class FreePoint(Spec):
         return CodePlace(self.class_name, self.method, self.at, self.when)
 
     def missing_in(self, builds: Iterable[KafkaBuild]) -> tuple[KafkaBuild, MissingName] | None:
-        """Return what the first of these builds lacks, if each of them lacks the class or the method.
-
-        None also if a build cannot be looked into yet: it is no release, or its jars are not in the cache.
-        """
+        """Return the first build and the class or method that it lacks, if every build lacks one of them; else None.
+        None also if a build cannot be examined yet: it is no release, or its jars are not in the cache."""
         lacks: list[tuple[KafkaBuild, MissingName]] = []
         for build in builds:
             jars = cached_classpath(build)

@@ -37,10 +37,8 @@ class CodePlace:
 
 @dataclass(frozen=True)
 class CodePoint:
-    """A named point. `meaning` completes "a thread is …". `places`: first line of releases → its place from there on.
-
-    `in_zookeeper`: its place in ZooKeeper mode if that differs.
-    """
+    """A named point of Kafka's code. `meaning` completes the sentence "a thread is …". `places`: first line of releases
+    → class and method from there on. `in_zookeeper`: those in ZooKeeper mode if they differ."""
 
     name: str
     meaning: str
@@ -49,9 +47,8 @@ class CodePoint:
     in_zookeeper: CodePlace | None = None
 
     def place(self, version: str, mode: str = "kraft") -> CodePlace | None:
-        """Return the point's place in a release in a metadata mode (`kraft` or `zookeeper`); None if the release has
-        no such point, as far as known.
-        """
+        """Return class and method of the point in a Kafka release and metadata mode (`kraft` or `zookeeper`). None if
+        the release is not known to have the point."""
         line = numbers(version)[:2]
         if mode == "zookeeper" and self.in_zookeeper is not None:
             return self.in_zookeeper if line >= numbers(FIRST_LINE) else None

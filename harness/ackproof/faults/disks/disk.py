@@ -44,7 +44,7 @@ class DiskFault(NodeFault):
     IN_FORCE_S = 5.0
 
     def misfits(self, experiment: ExperimentSpec) -> Iterable[tuple[str, str]]:
-        """Return conflicts with the rest of the experiment, each as a field and a sentence."""
+        """Return conflicts of this fault with the rest of the experiment, each as (name of a field, sentence)."""
         return ()
 
     def check(self, spec: ExperimentSpec, say: Complaints) -> None:
@@ -54,7 +54,7 @@ class DiskFault(NodeFault):
 
 
 class DiskInjection(ProcessInjection[SpecT]):
-    """Base injection of disk faults. They heal by a start, after which each replica must be in sync again."""
+    """Base injection of disk faults. Healing starts the nodes and waits until each replica is in sync again."""
 
     def heal(self) -> str:
         if self.refused:
@@ -154,9 +154,11 @@ class EmptyDisk(DiskFault):
         return self
 
     def misfits(self, experiment: ExperimentSpec) -> Iterator[tuple[str, str]]:
-        """Yield conflicts, each as a field and a sentence. One is a copy to restore on the model, whose disks
-        hold none. The other is a target that may be the only controller, because the cluster would lose all
-        its metadata."""
+        """Yield conflicts with the experiment, each as (name of a field, sentence).
+
+        A backup cannot be restored on the model, whose disks hold none. The target must not be the only controller,
+        because the cluster would lose all its metadata.
+        """
         cluster = experiment.cluster
         if self.restore != "nothing" and experiment.backend == "model":
             yield "restore", "disks of the model can be emptied, and hold no copy"
@@ -254,7 +256,7 @@ class EmptyDiskInjection(DiskInjection[EmptyDisk]):
 
 
 class _FolderContents(NamedTuple):
-    """Number of segments below some folders, and the bytes of all files there."""
+    """Number of segments below a node's data folders, and the total size of all files there."""
 
     segments: int
     bytes: int

@@ -1,7 +1,7 @@
 """Full and failing log dirs.
 
-The file system itself shows its state (statvfs, a probe file). The broker shows that it noticed: its process ended,
-or it logged that the log dir failed.
+The witness of the fault is the file system itself (statvfs, a probe file). The broker shows that it noticed: its
+process ended, or it logged that the log dir failed.
 """
 
 from __future__ import annotations
@@ -44,7 +44,8 @@ _SIGNS: Final = (
 
 
 class LogDirFault(DiskFault):
-    """Base of faults of one log dir: that of the role's partition, the only one, or the one that `dir: 2` names."""
+    """Base of faults of one log dir: the log dir of the role's partition, the only log dir, or the one with the number
+    `dir`."""
 
     OVER = WHERE_IT_RUNS
     IN_FORCE_S = 60.0

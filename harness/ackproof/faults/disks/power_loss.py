@@ -68,11 +68,11 @@ class PowerLoss(DiskFault):
         return frozenset(kinds[self.how])
 
     def misfits(self, experiment: ExperimentSpec) -> Iterator[tuple[str, str]]:
-        """Yield a conflict (field, sentence) for `cut` with settings that make Kafka fsync, unless `keep` is
-        given.
+        """Yield a conflict (name of a field, sentence) for `how: cut` without `keep`, if settings make Kafka fsync its
+        logs.
 
-        A cut removes everything after the recovery point on disk. That may be older than the last fsync, so the
-        cut would remove records that a real power loss leaves.
+        A cut removes everything after the recovery point on disk. The recovery point may be older than the last fsync,
+        so the cut would remove records that a real power loss leaves.
         """
         flushed = flush_settings(experiment)
         if self.how == "cut" and self.keep is None and flushed:
@@ -129,7 +129,7 @@ class Canary:
 
 @injects(PowerLoss)
 class PowerLossInjection(DiskInjection[PowerLoss]):
-    """Cut the power of one node, several or all, at once."""
+    """Cut the power of one, several or all nodes at once."""
 
     def __init__(self, fault: PowerLoss, aim: Aim, context: FaultContext) -> None:
         super().__init__(fault, aim, context)

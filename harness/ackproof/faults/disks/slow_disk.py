@@ -41,10 +41,8 @@ _FAST_WITHIN_S: Final = 10.0
 
 
 class SlowDisk(LogDirFault):
-    """The file system of a log dir is frozen for `stall`, thawed for 50 ms, frozen again, and so on.
-
-    Every write and every fsync of the node waits that long, as on an overloaded or dying disk.
-    """
+    """The file system of a log dir is frozen for `stall`, thawed for 50 ms, frozen again, and so on. Every write and
+    every fsync of the node waits up to `stall`, as on an overloaded or dying disk."""
 
     KIND = "slow_disk"
     DONE = "slowed down at the disk"
@@ -103,12 +101,11 @@ class SlowDisk(LogDirFault):
 
 
 class FreezeLoop:
-    """Loop on a thread that freezes the file systems of nodes for `stall_s` seconds, then thaws them for a
-    moment.
+    """Thread that freezes the file systems of nodes for `stall_s` seconds, then thaws them for a moment, in a loop.
 
-    Meanwhile it holds `at(node)`, the lock of each node's disk, so that no other fault unmounts a file
-    system. A file system that cannot be frozen ends the loop with `error`, unless `others(node)` says that
-    another fault has broken it.
+    While it runs, it holds `at(node)`, the lock of each node's disk, so that no other fault unmounts a file system. If
+    a file system cannot be frozen, the loop ends with `error`, unless `others(node)` says that another fault has broken
+    it.
     """
 
     def __init__(
@@ -132,7 +129,7 @@ class FreezeLoop:
         self._thread.start()
 
     def end(self) -> None:
-        """Stop the loop and thaw all file systems. Idempotent."""
+        """Stop the loop and thaw all file systems. May be called again."""
         self._stop.set()
         if self._thread.is_alive():
             self._thread.join()
@@ -167,7 +164,7 @@ class FreezeLoop:
 
 @injects(SlowDisk)
 class _SlowDiskInjection(LogDirInjection[SlowDisk]):
-    """Slow the nodes' disks down. No process ends."""
+    """Slow down the nodes' disks by freezing their file systems repeatedly. No process ends."""
 
     _loop: FreezeLoop | None = None
 
@@ -187,10 +184,10 @@ class _SlowDiskInjection(LogDirInjection[SlowDisk]):
         )
 
     def confirm(self) -> str:
-        """Confirm that writes and fsyncs on that file system wait; return the seconds measured, in words.
+        """Confirm that writes and fsyncs on the slowed file system wait; return the measured seconds, in words.
 
         On a busy machine every disk is slow, and single writes are slower than others. So two of four consecutive
-        writes must be slow. Each begins while the file system is frozen: how many writes pass between two freezes
+        writes must be slow. Each write begins while the file system is frozen: how many writes pass between two freezes
         depends on the machine.
         """
         if self._loop is None:

@@ -1,1 +1,1 @@
-"""Faults of consumer groups: members that join, leave, are replaced or slow; offsets that an operator resets."""
+"""Faults of consumer groups: members that join, leave, are replaced or slow down; offsets that an operator resets."""

@@ -97,7 +97,7 @@ class MigrateGroup(BounceMembers):
 
 @injects(JoinGroup)
 class _JoinInjection(GroupInjection[JoinGroup]):
-    """Start members, and stop them."""
+    """Start additional members of the group. Healing stops them."""
 
     def inject(self) -> str:
         for _ in range(self.fault.count):
@@ -118,7 +118,7 @@ class _JoinInjection(GroupInjection[JoinGroup]):
 
 @injects(LeaveGroup)
 class _LeaveInjection(GroupInjection[LeaveGroup]):
-    """Stop members cleanly, and start others in their places."""
+    """Stop members cleanly. Healing starts a new member in place of each."""
 
     def inject(self) -> str:
         running = self.running_or_fail()
@@ -140,7 +140,7 @@ class _LeaveInjection(GroupInjection[LeaveGroup]):
 
 @injects(BounceMembers)
 class _RollingInjection(GroupInjection[BounceMembers]):
-    """Replace members one by one. The first one is the injection; the others are part of the healing."""
+    """Replace members one by one. The first replacement is the injection; the others are part of the healing."""
 
     _order: Sequence[str] = ()
     """Members in the order of their replacement."""

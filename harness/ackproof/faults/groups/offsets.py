@@ -1,6 +1,6 @@
-"""`reset_offsets`: an operator commits offsets for a group, as `kafka-consumer-groups --reset-offsets` does it.
+"""`reset_offsets`: an operator commits offsets for a group, as `kafka-consumer-groups --reset-offsets` does.
 
-Kafka refuses it while the group has members (UNKNOWN_MEMBER_ID). The witness is the coordinator's answer to
+Kafka refuses such a commit while the group has members (UNKNOWN_MEMBER_ID). The witness is the coordinator's answer to
 OffsetFetch; the timeline has the offsets before and after (`OffsetsReset`).
 """
 
@@ -28,8 +28,8 @@ _UNKNOWN_MEMBER_ID: Final = 25
 
 
 class ResetOffsets(GroupFault):
-    """An operator sets the committed offsets of a group. What members then process again, or skip, is the operator's
-    doing, and the verdict excuses it."""
+    """An operator sets the committed offsets of a group. The verdict excuses records that members then skip or process
+    again."""
 
     KIND = "reset_offsets"
     SUMMARY = "Set the committed offsets of a consumer group, as an operator does it."
@@ -68,7 +68,7 @@ class ResetOffsets(GroupFault):
 
 @injects(ResetOffsets)
 class _ResetInjection(GroupInjection[ResetOffsets]):
-    """Stop members if asked, commit, and start members."""
+    """Stop the group's members if `stop_members` is set, commit the offsets, and start the members again."""
 
     _offsets: Mapping[TopicPartition, int] = {}
     """Offsets to commit."""

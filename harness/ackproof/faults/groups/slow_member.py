@@ -1,7 +1,7 @@
 """`slow_member`: members of a consumer group take longer for each record, for a while.
 
 A member that exceeds `max.poll.interval.ms` leaves its group by itself. The witness is the file to which the member
-prints a line for each record that it has processed: the harness watches how many come, and in what time.
+prints a line for each record that it has processed: the harness watches when new lines appear.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _LINE: Final = b'"e":"processed"'
 
 
 class SlowMember(ClientFault):
-    """Members take longer for each record. Healing gives them back the time that their group's `record_time` says."""
+    """Members take longer for each record. Healing restores the time in their group's field `record_time`."""
 
     KIND = "slow_member"
     DONE = "slowed down"
@@ -73,7 +73,7 @@ class SlowMember(ClientFault):
 
 
 class _Pace:
-    """Times at which lines of processed records came to a file, as they were seen. Whole lines are not awaited."""
+    """Watches how fast a member processes records, by the lines that appear in its output file."""
 
     def __init__(self, groups: Groups, client: ClientProcess) -> None:
         self.client = client
@@ -90,12 +90,12 @@ class _Pace:
         self.seen.extend([time.monotonic()] * data.count(_LINE))
 
     def processes(self, within_s: float) -> bool:
-        """Return True if the last two records came within this time."""
+        """Return True if the last two records were seen less than `within_s` seconds apart."""
         self.look()
         return len(self.seen) == 2 and self.seen[1] - self.seen[0] < within_s
 
     def is_slow(self, for_s: float) -> bool:
-        """Return True if no record came for this time, while the process ran."""
+        """Return True if the running process has processed no record for `for_s` seconds."""
         self.look()
         runs = process_state(self.client.pid, self.client.started) == "running"
         self._since = self._since if runs else time.monotonic()
@@ -104,7 +104,7 @@ class _Pace:
 
 @injects(SlowMember)
 class _SlowMemberInjection(ClientInjection[SlowMember]):
-    """Tell members how long to take for a record, and again how long before."""
+    """Tell members to take longer for each record. Healing tells them to take their usual time."""
 
     @property
     def _still_s(self) -> float:

@@ -1,4 +1,4 @@
-"""What the coordinator of a consumer group says of it, and the base of faults of groups.
+"""The coordinator's description of a consumer group, and the base of faults of groups.
 
 The witness is the coordinator (ConsumerGroupDescribe, DescribeGroups), which knows members by their `client.id`, and
 the kernel: the process of a member has ended, or another one runs.
@@ -34,7 +34,7 @@ LEFT_WITHIN_S = 60.0
 
 
 def whole_or(*words: str, least: int) -> BeforeValidator:
-    """Return a pydantic validator for a whole number of at least `least`, or one of these words."""
+    """Return a pydantic validator for a field that takes a whole number of at least `least`, or one of these words."""
 
     def read(value: object) -> object:
         is_number = isinstance(value, int) and not isinstance(value, bool) and value >= least
@@ -63,7 +63,7 @@ def client_of(member: GroupMember, groups: Groups) -> str:
 
 
 class GroupFault(FaultSpec):
-    """Base of faults of a consumer group as a whole, which touch no replica and no producer."""
+    """Base of faults of a whole consumer group. Such faults affect no broker and no producer."""
 
     PER_NODE = NOTHING
     SHORT = ("group",)
@@ -92,7 +92,8 @@ GroupT = TypeVar("GroupT", bound=GroupFault)
 
 
 class GroupInjection(Injection[GroupT]):
-    """Base of the injections of faults of a group: starts and stops members, and waits for what others say of them."""
+    """Base of injections of group faults: starts and stops members, and waits until the coordinator and the kernel show
+    it."""
 
     def __init__(self, fault: GroupT, aim: Aim, context: FaultContext) -> None:
         super().__init__(fault, aim, context)
@@ -114,7 +115,8 @@ class GroupInjection(Injection[GroupT]):
         }
 
     def running_or_fail(self) -> dict[str, ClientProcess]:
-        """Return as `running`. Raises `FaultNotConfirmed` if no member runs."""
+        """Return the members of the group that run, by id, in the order of their start. Raises `FaultNotConfirmed` if
+        no member runs."""
         if running := self.running():
             return running
         raise self.not_confirmed(f"no member of {self.fault.group} runs")
@@ -133,17 +135,19 @@ class GroupInjection(Injection[GroupT]):
             )
 
     def replace_stopped(self) -> str:
-        """Start a member in place of each that it stopped and nobody replaced; return which, in words."""
+        """Start a member in place of each that this fault stopped and no other fault replaced; return their ids, in
+        words."""
         alone = (name for name in self.stopped if self.groups.successor(name) in (None, name))
         self.started += [self.groups.replace(name) for name in alone]
         return f"started {', '.join(self.started) or 'none'}"
 
     def await_listed(self, there: Sequence[str] = (), gone: Sequence[str] = (), *, protocol: str = "") -> str:
-        """Wait until the coordinator lists the members `there` and none of `gone`, which have ended; return what was
-        seen, in words.
+        """Wait until the coordinator lists the members `there` and none of `gone`, which have ended; return the
+        observation in words.
 
-        A member that another fault replaced meanwhile stands for its predecessor; one that another fault stopped does
-        not count. `protocol`: that of all members `there`; '': any. Raises `FaultNotConfirmed` after a minute.
+        The replacement of a member counts as the member; a member that another fault stopped does not count.
+        `protocol`: required rebalance protocol of all members `there`; '': any. Raises `FaultNotConfirmed` after a
+        minute.
         """
         last: GroupDescription | None = None
 

@@ -28,7 +28,8 @@ _FROM: Final = list(get_args(From))
 
 
 def links_between(nodes: Iterable[int], away: From, spec: ClusterSpec) -> Iterator[Link]:
-    """Yield all links between these nodes and others, in both directions (from clients only to the nodes).
+    """Yield all links between these nodes and others, in both directions (for clients, only from the clients to the
+    nodes).
 
     `away`: the others, which are `clients`, `brokers`, `controllers`, `peers` (nodes of the same kind), or `all` of
     these.
@@ -252,7 +253,7 @@ class BridgeFault(_GroupFault):
 
 
 class Detach(LinkFault, NodeFault):
-    """The network card of each node that holds the role is gone: nothing comes or goes, and no connection is closed."""
+    """The network card of each node that holds the role is gone: no packet passes, and no connection is closed."""
 
     KIND = "detach"
     DONE = "detached from the network"

@@ -1,9 +1,9 @@
 """Injection of link faults: an effect is imposed on every link that the fault names, and lifted.
 
 The witnesses are connections that the harness makes as the link's source would, to where the source's own files say
-that its peer is, and the kernel's counters of the source's connections. A link with an end that does not run is broken
-too, but unseen, unless another fault is known to hold that end: then nothing passes, as wanted, and the link is looked
-at again once the node is back. At least one link must be seen broken.
+that its peer is, and the kernel's counters of the source's connections. If an end of a link does not run, the link is
+broken too, but cannot be probed. It is probed once the node is back, unless another fault is known to hold that node:
+then nothing passes, as wanted. At least one link must be seen broken.
 """
 
 from __future__ import annotations
@@ -35,11 +35,8 @@ LinksT = TypeVar("LinksT", bound=LinkFault)
 
 @injects(LinkFault)
 class LinksInjection(Injection[LinksT]):
-    """Impose one effect on all links of a fault.
-
-    Several faults may affect one link: each is confirmed against the state that it found, and lifts only its own
-    effect.
-    """
+    """Impose one effect on all links of a fault. Several faults may affect one link: each is confirmed against the
+    state that it found, and lifts only its own effect."""
 
     def __init__(self, fault: LinksT, aim: Aim, context: FaultContext) -> None:
         super().__init__(fault, aim, context)
@@ -77,8 +74,8 @@ class LinksInjection(Injection[LinksT]):
         return self._describe(seen)
 
     def heal(self) -> str:
-        """Confirm that the effect lasted, probe links whose ends have come back, and lift the effect from all
-        links. Return what was done and last seen, in words."""
+        """Confirm that the effect lasted, probe links whose ends have come back, and lift the effect from all links.
+        Return what was done and the last observations, in words."""
         try:
             lasted = self._confirm_lasting()
             there = [link for link in self._vouched if not self._is_away(link)]
@@ -340,8 +337,8 @@ def on_each(links: Sequence[Link], act: Callable[[Link], T]) -> dict[Link, T]:
 
 
 def describe_looks(looks: Mapping[Link, LinkObservation]) -> str:
-    """Return the last observations before the healing as the end of a sentence: `; LINK until then: …` for each
-    link."""
+    """Return the last observations before the healing as the end of a sentence: `; LINK until then: OBSERVATION` for
+    each link."""
     return "".join(f"; {link} until then: {look}" for link, look in looks.items())
 
 

@@ -83,7 +83,7 @@ class NamedLinkFault(LinkFault):
 
 
 class CutFault(NamedLinkFault):
-    """Connections are closed and new ones refused: the caller notices at once."""
+    """Connections are closed and new ones refused: the connecting side notices at once."""
 
     KIND = "cut"
     SUMMARY = "Close the connections of a link and refuse new ones."
@@ -93,7 +93,7 @@ class CutFault(NamedLinkFault):
 
 
 class BlackHoleFault(NamedLinkFault):
-    """Connections stay open and nothing arrives: the caller notices after a time-out."""
+    """Connections stay open and nothing arrives: the connecting side notices only after a time-out."""
 
     KIND = "black_hole"
     SUMMARY = "Let nothing through a link; its connections stay open (a black hole)."
@@ -162,9 +162,8 @@ class _FlapInjection(LinksInjection[FlapFault]):
         return self._describe(seen)
 
     def heal(self) -> str:
-        """End the flapping, after a probe of the links that no other fault silences any more; return what was done,
-        in words. Raises `FaultNotConfirmed` if the flapping had failed.
-        """
+        """End the flapping, after a probe of the links that no other fault silences any more; return what was done, in
+        words. Raises `FaultNotConfirmed` if the thread that cuts and mends the link had failed."""
         flaps = self._thread.ident is not None
         try:
             free = [link for link in self._vouched if flaps and not self._excuse(link)]

@@ -49,8 +49,7 @@ class ThrottleFault(NamedLinkFault):
         return Throttle(self.rate)
 
     def volume(self) -> tuple[int, int]:
-        """Return the bytes per request, and the number of requests, that together take `VOLUME_S` seconds at this
-        rate."""
+        """Return (bytes per request, number of requests) of a probe that takes `VOLUME_S` seconds at this rate."""
         size = max(OVERHEAD, min(LARGEST, round(self.rate * VOLUME_S)))
         return size, max(1, min(64, round(self.rate * VOLUME_S / size)))
 
@@ -174,7 +173,7 @@ class LossFault(NamedLinkFault):
 
 
 class DropLargeFault(NamedLinkFault):
-    """Large packets are lost in silence: connections are made, questions pass, data does not."""
+    """Large packets are lost in silence: connections are made and small requests pass, but data does not."""
 
     KIND = "drop_large"
     SUMMARY = "Lose a link's large packets in silence, as an MTU black hole does (needs root)."
@@ -190,8 +189,11 @@ class DropLargeFault(NamedLinkFault):
         return min(LARGEST, 2 * self.above)
 
     def at_odds(self, first: FaultSpec, spec: ExperimentSpec) -> str:
-        """Return the reason if `first` loses the large packets of all links already, so that this fault finds none to
-        lose; else the reason that holds for every fault of links, or ''."""
+        """Return why the loss of large packets cannot be observed while `first` is in force; '' if it can.
+
+        One reason is that `first` already loses the large packets of all these links; others hold for every fault of
+        links.
+        """
         if why := super().at_odds(first, spec):
             return why
         if not isinstance(first, DropLargeFault) or first.above >= self._large:

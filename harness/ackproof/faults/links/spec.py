@@ -1,4 +1,4 @@
-"""Fields and witnesses of link faults: the effect, the links, and which of the links certainly exist."""
+"""Fields and witnesses of link faults: the effect, the affected links, and which of these certainly exist."""
 
 from __future__ import annotations
 
@@ -67,30 +67,27 @@ class LinkFault(FaultSpec):
         raise NotImplementedError
 
     def links_there(self, holders: Holders, spec: ClusterSpec) -> tuple[Link, ...]:
-        """Return the links that exist, sorted. Raises `FaultNotConfirmed` if there is none, or a node is on two
-        sides.
-
-        `holders`: ids of the nodes that hold each role of the fault.
-        """
+        """Return the links that exist, sorted. `holders`: ids of the nodes that hold each role of the fault. Raises
+        `FaultNotConfirmed` if no link exists, or if a node is on both sides of a split."""
         return existing_links(self, self.links(holders, spec), spec)
 
     @property
     def in_silence(self) -> bool:
-        """Return True if nothing passes and no connection is closed."""
+        """Return True if nothing passes and connections stay open, so that neither side notices at once."""
         return isinstance(self.effect(), BlackHole)
 
     @property
     def keeps_silent(self) -> bool:
-        """Return True if nothing passes as long as the fault lasts."""
+        """Return True if nothing passes over the links during the whole fault."""
         return isinstance(self.effect(), SILENT)
 
     def at_odds(self, first: FaultSpec, spec: ExperimentSpec) -> str:
-        """Return why this effect cannot be observed while `first` is in force; '' if it can, or if that is
+        """Return why this fault's effect cannot be observed while `first` is in force; '' if it can, or if that is
         uncertain.
 
-        It shows only if something passes. So it cannot be observed if `first` silences all its links, or
-        keeps nodes at their ends down or stopped. A fault that only silences its links is never at odds with
-        such a fault. Raises `FaultNotConfirmed` if none of its links exists.
+        Most effects show only if something passes. They cannot be observed if `first` silences all these links, or
+        keeps nodes at their ends down or stopped. A fault that itself only silences links has no such conflict. Raises
+        `FaultNotConfirmed` if none of its links exists.
         """
         if isinstance(self.effect(), SILENT) or not (links := self.sure_links(spec)):
             return ""
@@ -123,13 +120,13 @@ class LinkFault(FaultSpec):
         return self.look(mesh, link)
 
     def shows(self, before: LinkObservation, now: LinkObservation) -> bool:
-        """Return True if the observation `now`, compared with the one `before` the fault, shows its
+        """Return True if the observation `now`, compared with the observation `before` the fault, shows the fault's
         effect."""
         return before.passes and not now.passes
 
     def is_mended(self, before: LinkObservation, now: LinkObservation) -> bool:
-        """Return True if the observation `now`, compared with the one `before` the fault, shows nothing of
-        its effect any more."""
+        """Return True if the observation `now`, compared with the observation `before` the fault, shows none of its
+        effect any more."""
         return now.passes
 
 

@@ -1,7 +1,7 @@
-"""Decommissioned brokers: their replicas move to others, before or after the brokers are gone.
+"""Decommissioned brokers: their replicas move to other brokers, before or after the brokers have ended.
 
 Witnesses: another broker shows that they hold no partition and that every ISR is full without them; the operating
-system shows that they are gone.
+system shows that their processes have ended.
 """
 
 from __future__ import annotations
@@ -31,10 +31,8 @@ MOVED_WITHIN_S: Final = 90.0
 
 
 class Decommission(ProcessFault):
-    """Brokers leave, and their replicas move to others: drained first, or killed first and replaced afterwards.
-
-    Healing starts the brokers again. They hold no partition then.
-    """
+    """Brokers leave, and their replicas move to other brokers: drained first, or killed first and replaced afterwards.
+    Healing starts the brokers again, without partitions."""
 
     KIND = "decommission"
     DONE = "decommissioned"
@@ -77,7 +75,8 @@ class Decommission(ProcessFault):
 
 @injects(Decommission)
 class _DecommissionInjection(ProcessInjection[Decommission]):
-    """Move replicas away and shut the broker down, or kill it and then move them. Healing starts it again."""
+    """Move a broker's replicas away and shut it down, or kill it and then move its replicas. Healing starts the broker
+    again."""
 
     def __init__(self, fault: Decommission, aim: Aim, context: FaultContext) -> None:
         super().__init__(fault, aim, context)

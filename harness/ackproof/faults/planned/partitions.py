@@ -39,7 +39,7 @@ class PartitionOperation(FaultSpec):
 
     @property
     def targets(self) -> tuple[Role, ...]:
-        """Return the role of the preferred leader: it has a holder even while the partition has no leader."""
+        """Return the role of the preferred leader, which has a holder even while the partition has no leader."""
         return (Role(RoleKind.PREFERRED_LEADER, self.partition.topic, self.partition.partition),)
 
     def __str__(self) -> str:
@@ -106,9 +106,8 @@ class ElectUnclean(PartitionOperation):
     SUMMARY = "Make any live replica of a leaderless partition its leader, in sync or not."
 
     def may_set(self, spec: ExperimentSpec, topic: str) -> Mapping[str, str]:
-        """Return the setting that allows unclean elections, if `topic` is the partition's: the fault counts as if
-        the topic had it. Else return an empty mapping.
-        """
+        """Return the setting that allows unclean elections, if the fault concerns a partition of `topic`; else an empty
+        mapping. The judge treats the fault as if the topic had this setting."""
         return {UNCLEAN: "true"} if topic == self.partition.topic else {}
 
     def planned(self, exposure: Exposure) -> Incidents:

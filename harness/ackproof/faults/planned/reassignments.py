@@ -1,4 +1,4 @@
-"""Reassignments, completed or cancelled half way. A broker other than the one that was asked shows the replicas."""
+"""Reassignments, completed or cancelled half way. The witness is another broker than the one that got the request."""
 
 from __future__ import annotations
 
@@ -121,7 +121,7 @@ MoveT = TypeVar("MoveT", bound=Move)
 
 
 class MoveInjection(PartitionOperationInjection[MoveT]):
-    """Base of the injections of `Reassign` and `CancelReassign`."""
+    """Base of the injections of `Reassign` and `CancelReassign`: throttles and ends reassignments."""
 
     def __init__(self, fault: MoveT, aim: Aim, context: FaultContext) -> None:
         super().__init__(fault, aim, context)

@@ -1,7 +1,7 @@
 """Planned work on topics and settings: dynamic changes of settings, and topics that are deleted and created again.
 
-A change of settings is witnessed by every broker, which reports the values in force. A deletion is witnessed by another
-broker than the asked one, which does not know the topic; then by every leader, whose new log begins at offset 0.
+The witnesses of a change are all brokers, which report the values in force. The first witness of a deletion is another
+broker than the requested one: it does not know the topic any more. Then each leader's new log begins at offset 0.
 """
 
 from __future__ import annotations
@@ -84,16 +84,18 @@ class SetConfig(FaultSpec):
                 say.report(("config", name), why, key=True)
 
     def reach(self, spec: ExperimentSpec) -> tuple[frozenset[int], int]:
-        """Return (id of the broker whose settings change, 1), because only this broker accepts the change. Return (no
-        id, 0) for settings of a topic or of all brokers.
+        """Return (ids of brokers of which this fault may hit some, number that it hits).
+
+        For a broker's settings: that broker and 1, because only this broker accepts the change. For settings of a topic
+        or of all brokers: no broker and 0.
         """
         return (frozenset(), 0) if self.broker is None else (frozenset({self.broker}), 1)
 
     def at_odds(self, first: FaultSpec, spec: ExperimentSpec) -> str:
         """Return why this change conflicts with `first`; '' if it does not.
 
-        Both conflict if they change the same setting of one owner: each would restore the other's value. A change
-        for all brokers also conflicts with one for a single broker, on which it has no effect.
+        Two changes conflict if they change the same setting of one topic or broker: each would restore the other's
+        value. A change for all brokers also conflicts with one for a single broker, on which it has no effect.
         """
         both: set[str] = set()
         if isinstance(first, SetConfig) and self.topic == first.topic and self.broker in (None, first.broker):
@@ -251,7 +253,7 @@ class Recreate(FaultSpec):
 
     @property
     def targets(self) -> tuple[Role, ...]:
-        """Return the role of the first partition's preferred leader. It must exist to delete the topic."""
+        """Return the role of the preferred leader of partition 0. Without this broker the topic cannot be deleted."""
         return (Role(RoleKind.PREFERRED_LEADER, self.topic, 0),)
 
     def drops(self, topic: str) -> bool:
@@ -273,7 +275,8 @@ class _Recreation(Injection[Recreate]):
 
     @property
     def spec(self) -> TopicSpec:
-        """Return the specification of the topic. Raises `FaultNotConfirmed` if no experiment has it."""
+        """Specification of the topic in the experiment. Raises `FaultNotConfirmed` if the run has no experiment with
+        this topic."""
         case = self.context.case
         if case is None or self.fault.topic not in case.experiment.topics:
             raise FaultNotConfirmed(f"no experiment says how to create {self.fault.topic} again")
@@ -305,10 +308,7 @@ class _Recreation(Injection[Recreate]):
         return f"metadata of {views(self.context).name}: no topic {self.fault.topic}"
 
     def heal(self) -> str:
-        """Create the topic again; return what was done, in words.
-
-        Clients that request its metadata do not create it.
-        """
+        """Create the topic again; return what was done, in words. Metadata requests of clients cannot create it."""
         if not self._deleted:
             return "nothing to undo"
         try:

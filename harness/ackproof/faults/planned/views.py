@@ -1,7 +1,7 @@
-"""Two brokers for planned work: one that is asked for a change, and another that witnesses it.
+"""Two brokers for planned work: the first gets the request, the second witnesses its effect.
 
-Each broker answers from its own copy of the metadata, which it replays from the controllers' log. So a change that
-the second broker shows was committed, whatever the first one answered.
+Each broker answers from its own copy of the metadata, which it replays from the controllers' log. So a change that the
+second broker shows was committed, whatever the first one answered.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ request yet."""
 
 @dataclass(frozen=True)
 class Views:
-    """Two brokers: the one that is asked, and the witness. If only one broker runs, they are the same, and `name`
-    says so."""
+    """Two brokers: the one that gets requests (`asked`), and the witness. If only one broker runs, it has both
+    roles."""
 
     asked: int
     asked_link: Connection
@@ -51,10 +51,10 @@ class Views:
 
 
 def views(context: FaultContext) -> Views:
-    """Return the broker to ask and the witness (`find_views`) as soon as there are any.
+    """Return the requested broker and the witness (`find_views`) as soon as both are known.
 
-    Raises `FaultNotConfirmed` after `SEEN_WITHIN_S`, in KRaft mode at once if no broker runs. In ZooKeeper mode a
-    broker's session is added to that time, because only then has another broker replaced a lost controller. Use
+    Raises `FaultNotConfirmed` after `SEEN_WITHIN_S` seconds, in KRaft mode at once if no broker runs. In ZooKeeper mode
+    a broker's session is added to that time, because only then has another broker replaced a lost controller. Use
     `find_views` for a single attempt.
     """
     within_s = SEEN_WITHIN_S
@@ -67,12 +67,12 @@ def views(context: FaultContext) -> Views:
 
 
 def find_views(context: FaultContext) -> Views | None:
-    """Return the broker to ask and the witness: the live brokers with the lowest and the highest id.
+    """Return the broker that gets requests and the witness: the live brokers with the lowest and the highest id.
 
-    In ZooKeeper mode the controller is asked, because only it accepts changes; the witness is the highest of the
-    others. If one broker is left, it is both. A broker is live if no fault holds it, it answers, and it is
-    registered and unfenced in its own view. If none is live, all running brokers count. None if no broker runs,
-    or if ZooKeeper's controller is unknown or not among these brokers.
+    In ZooKeeper mode the controller gets requests, because only it accepts changes; the witness is the highest of the
+    others. If a single broker is left, it has both roles. A broker is live if no fault holds it, it answers, and it is
+    registered and unfenced in its own view. If none is live, all running brokers count. None if no broker runs, or if
+    ZooKeeper's controller is unknown or not among these brokers.
     """
     running = context.cluster.running_links()
     links = {broker: link for broker, link in running.items() if _lives(context, broker, link)} or running
@@ -99,11 +99,12 @@ def _lives(context: FaultContext, broker: int, link: Connection) -> bool:
 def ask(
     context: FaultContext, do: Callable[[Connection], T], within_s: float = SEEN_WITHIN_S
 ) -> tuple[int, T]:
-    """Send a request to a live broker; if it ends meanwhile, use the next one, or wait for one.
+    """Send a request to a live broker; if the broker ends meanwhile, use the next one, or wait for one.
 
-    `do` sends the request over the connection that it gets. Return the broker that answered, and the result of
-    `do`. Use this function only for requests that may be done twice: a request that was interrupted may have been
-    done. Raises `FaultNotConfirmed` if no broker does it within `within_s` seconds, `Refused` for Kafka's errors.
+    `do` sends the request over the connection that it gets. Return the id of the broker that answered, and the result
+    of `do`. Use this function only for requests that may be carried out twice: an interrupted request may have been
+    carried out. Raises `FaultNotConfirmed` if no broker answers within `within_s` seconds, `Refused` for Kafka's
+    errors.
     """
     broken: list[str] = []
 
@@ -127,11 +128,12 @@ def ask(
 
 
 def ask_for_one(context: FaultContext, do: Callable[[Connection], None], already: int) -> int:
-    """Send a request that must be done only once to a live broker, and return the broker that did it.
+    """Send a request that must be carried out only once to a live broker; return the id of the broker that carried it
+    out.
 
-    `do` sends the request over the connection that it gets. If the broker ends meanwhile, it is called again for
-    another broker. `already`: Kafka's error code that says that the interrupted request had been done. Raises
-    `FaultNotConfirmed` if no broker does it, `Refused` for other errors of Kafka.
+    `do` sends the request over the connection that it gets. If the broker ends meanwhile, `do` is called again for
+    another broker. `already`: Kafka's error code that says that the interrupted request had been carried out. Raises
+    `FaultNotConfirmed` if no broker carries it out, `Refused` for other errors of Kafka.
     """
     tried = False
 
@@ -149,12 +151,12 @@ def ask_for_one(context: FaultContext, do: Callable[[Connection], None], already
 
 
 def put_back(context: FaultContext, do: Callable[[Connection], T]) -> tuple[int, T]:
-    """Send a request that undoes a fault to a live broker; return the broker that answered, and the result of
+    """Send a request that undoes a fault to a live broker; return the id of the broker that answered, and the result of
     `do`.
 
     `do` sends the request over the connection that it gets. It is repeated for `BACK_WITHIN_S` seconds, and for
-    `STOPPED_S` more if the run is stopped. Raises `FaultNotConfirmed` if no broker does it by then, `Refused`
-    for Kafka's errors.
+    `STOPPED_S` more if the run is stopped. Raises `FaultNotConfirmed` if no broker answers by then, `Refused` for
+    Kafka's errors.
     """
     try:
         return ask(context, do, BACK_WITHIN_S)
@@ -189,7 +191,7 @@ def wait_for(
 ) -> T:
     """Wait until `look` returns a true value, and return that value.
 
-    `what` completes "waited for …"; `state` returns what was seen last; both are for the error's message. Raises
+    `what` completes "waited for …" in the error's message; `state` returns the last observation for it. Raises
     `FaultNotConfirmed` after `within_s` seconds, `Interrupted` if the run is stopped.
     """
     try:
@@ -199,8 +201,8 @@ def wait_for(
 
 
 def all_topics(context: FaultContext) -> tuple[str, ...]:
-    """Return the topic names for a request that covers all topics: empty where brokers then describe all of
-    them (DescribeTopicPartitions), else the topics of the case."""
+    """Return the topic names for a request that covers all topics of the case. Empty if brokers take an empty list as
+    all topics (DescribeTopicPartitions)."""
     if context.cluster.access.describes_partitions or context.case is None:
         return ()
     return tuple(context.case.experiment.topics)
@@ -222,11 +224,8 @@ def _not_in_sync(link: Connection, topics: tuple[str, ...] = ()) -> list[str]:
 
 
 def await_all_in_sync(context: FaultContext, within_s: float = ISR_WITHIN_S) -> str:
-    """Wait until every running broker shows every partition of every topic with all replicas in sync.
-
-    Returns that in words, as a witness's statement. Raises `FaultNotConfirmed` after `within_s` seconds,
-    `Interrupted`.
-    """
+    """Wait until every running broker shows every partition of every topic with all replicas in sync. Return the
+    observation in words. Raises `FaultNotConfirmed` after `within_s` seconds, `Interrupted` if the run is stopped."""
     lacking: list[str] = []
     topics = all_topics(context)
 

@@ -42,7 +42,7 @@ ANSWERS_WITHIN_S: Final = 2.0
 
 
 class RequestObservation(NamedTuple):
-    """Outcomes of a probe request, and of a control: a request of another API at the same time."""
+    """Outcomes of a probe request, and of a control request of another API that was sent at the same time."""
 
     asked: QuestionOutcome
     control: QuestionOutcome
@@ -54,10 +54,10 @@ class RequestObservation(NamedTuple):
 
 @dataclass(frozen=True)
 class RequestWitness:
-    """The outcome of a probe request by which a fault is recognised. A control must be answered as usual.
+    """The outcome of a probe request that proves a fault. A control request of another API must be answered as usual.
 
-    The defaults are those of a link without a fault: the probe arrives once, and is answered. `word`: the outcome
-    in messages. `timeout_s`: seconds after which a probe counts as silent.
+    The defaults are those of a link without a fault: the probe arrives once, and is answered. `word`: name of the
+    outcome in messages. `timeout_s`: seconds after which a probe counts as unanswered.
     """
 
     word: str = "passes"
@@ -78,7 +78,7 @@ class RequestWitness:
     """Delay, in seconds, of the last of the `wanted` arrivals."""
 
     def sees(self, look: RequestObservation) -> bool:
-        """Return True if the fault is visible on this probe."""
+        """Return True if the outcomes of a probe and its control show the fault."""
         asked, control = look
         return (
             control.answered
@@ -92,7 +92,7 @@ class RequestWitness:
 
 @injects(RequestFault)
 class _RequestsInjection(Injection[SpecT]):
-    """Impose one rule of the request proxy on all links of a fault."""
+    """Impose one rule of the request proxy on all links of a fault. Healing lifts the rule."""
 
     def __init__(self, fault: SpecT, aim: Aim, context: FaultContext) -> None:
         super().__init__(fault, aim, context)
@@ -141,7 +141,8 @@ class _RequestsInjection(Injection[SpecT]):
             raise self.not_confirmed(error) from error
 
     def heal(self) -> str:
-        """Confirm that the rule lasted, and lift it; return the last probes and the number of frames hit, in words."""
+        """Confirm that the rule lasted, and lift it; return the last observations and the number of frames hit, in
+        words."""
         lasted: Mapping[Link, RequestObservation] = {}
         try:
             if self._bit:
@@ -158,8 +159,8 @@ class _RequestsInjection(Injection[SpecT]):
         return f"lifted from {names(self.links)}; until then: {self._describe(lasted)}{hits}"
 
     def confirm_healed(self) -> str:
-        """Confirm that probes pass again, that nodes at the ends take part, and that requests other than probes
-        were hit. Return what was seen, in words."""
+        """Confirm that probes pass again, that the links' nodes take part, and that the rule hit other requests than
+        probes. Return the observation in words."""
         if not self._before:
             return "no rule was laid"
         links = self.wait_for(

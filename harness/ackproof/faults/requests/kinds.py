@@ -67,7 +67,7 @@ class HoldRequest(RequestFault):
 
 
 class LoseRequest(RequestFault):
-    """Requests vanish, together with everything later on their connection."""
+    """Requests vanish, together with all later requests on their connection."""
 
     KIND = "lose_request"
     SUMMARY = "Lose requests of one API, or only their responses, and everything later on the connection."
@@ -93,7 +93,7 @@ class CloseAtRequest(RequestFault):
 
 
 class LateRequest(RequestFault):
-    """Requests arrive later."""
+    """Requests arrive later than they were sent, by a fixed or random delay."""
 
     KIND = "late_request"
     SUMMARY = "Delay requests of one API, or their responses; other APIs are not delayed."
@@ -187,8 +187,8 @@ ErrorField: TypeAlias = Annotated[
 
 
 class AnswerRequest(RequestFault):
-    """Requests are answered with an error and do not reach the node; or they do, and the error is put into the node's
-    response."""
+    """Requests are answered with an error and do not reach the node; or they reach it, and its response gets
+    the error."""
 
     KIND = "answer_request"
     SUMMARY = (
@@ -213,7 +213,7 @@ class AnswerRequest(RequestFault):
 
     @property
     def must_name_partition(self) -> bool:
-        """Return True if this API reports errors for each partition: then the probe must name one."""
+        """Return True if this API reports errors for each partition, so that a probe must name a partition."""
         return self.api in OF_PARTITIONS
 
     def rule(self, ways: tuple[str, ...]) -> Rule:

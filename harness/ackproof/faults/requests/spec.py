@@ -97,12 +97,12 @@ class RequestFault(FaultSpec):
 
     @property
     def probe_api(self) -> Api:
-        """Return the API of the witness's probes: that of the fault, ApiVersions for every API."""
+        """Return the API of the witness's probe requests: the fault's API; ApiVersions if the fault hits every API."""
         return APIS[self.api or "ApiVersions"]
 
     @property
     def api_name(self) -> str:
-        """Return the name of the API in messages."""
+        """Return the name of the fault's API in messages."""
         return self.api or "client"
 
     @property
@@ -145,9 +145,8 @@ class RequestFault(FaultSpec):
         return None if self.topic is None else (self.topic, -1)
 
     def rule(self, ways: tuple[str, ...]) -> Rule:
-        """Return the request proxy's rule for the routes with the names `ways`. The caller adds the partitions that
-        `place` asks for.
-        """
+        """Return the request proxy's rule for these routes (`ways`: their names). The caller adds the partitions that
+        `place` requires."""
         raise NotImplementedError
 
     @property
@@ -157,7 +156,7 @@ class RequestFault(FaultSpec):
         return False
 
     def witness(self) -> RequestWitness:
-        """Return the outcome of a probe request by which this fault is recognised."""
+        """Return the outcome of a probe request that proves this fault."""
         raise NotImplementedError
 
     def _rule(self, kind: str, ways: tuple[str, ...], **more: object) -> Rule:
@@ -198,8 +197,11 @@ class RequestFault(FaultSpec):
         return "topic" if self.topic is not None else "partition"
 
     def at_odds(self, first: FaultSpec, spec: ExperimentSpec) -> str:
-        """Return the reason if `first` leaves no request to hit, being a fault of the same API and link that stops all
-        answers; else the reason that holds for every fault, or ''."""
+        """Return why this fault cannot be observed while `first` is in force; '' if it can.
+
+        One reason is that `first` stops all answers of the same API on the same links, so that no request is left to
+        hit; others hold for every fault.
+        """
         same = isinstance(first, RequestFault) and (first.link, first.api) == (self.link, self.api)
         if same and isinstance(first, RequestFault) and first.STOPS_ANSWERS:
             return f"leaves no {self.api_name} over {self.link}"
@@ -222,8 +224,8 @@ class RequestFault(FaultSpec):
         return count
 
     def disturbs(self, producer: int) -> bool:
-        """Return True for links of clients: a connection may be lost with records in flight. Other links carry no
-        records of producers."""
+        """Return True if the fault may disturb this producer: only links of clients carry records of producers. There a
+        connection may be lost with records in flight."""
         del producer
         return self.link.source is None
 

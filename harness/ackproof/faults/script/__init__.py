@@ -1,4 +1,4 @@
-"""Scripts: each step lets one request or event through, and waits until its effect is observed.
+"""Scripts: faults of many steps. Each step lets one request or event through, and waits until its effect is observed.
 
 `spec` has the grammar of steps and the kind of fault, `stage` the gates and the observations, `acts` one method per
 action, and `injection` runs the steps.

@@ -22,8 +22,7 @@ from ackproof.rundir.metadata import ConfigChanged
 
 @dataclass(frozen=True)
 class ScriptActions:
-    """Actions of a script's steps, one method each, with everything that they act on. `looks`: observes the
-    effects."""
+    """Actions of a script's steps, one method each, and what they use. `looks`: observes the effects."""
 
     cluster: Cluster
     clients: Clients
@@ -36,10 +35,8 @@ class ScriptActions:
     """The producers' `acks`: 0, 1 or all."""
 
     def take(self, step: StepSpec) -> str:
-        """Run a step and wait until its effect is observed; return what was done, '' for a step that only waits.
-
-        Raises `FaultNotConfirmed`, `AckproofError`.
-        """
+        """Run a step and wait until its effect is observed; return in words what was done, '' for a step that only
+        waits. Raises `FaultNotConfirmed`, `AckproofError`."""
         by_name: dict[str, Callable[[StepSpec], str]] = {
             "send": self._send,
             "resend": self._resend,

@@ -39,7 +39,7 @@ _MOVES_LOG: Final = ("fetch", "learn", "start", "power_loss", "open", "kill", "s
 
 @injects(Script)
 class _ScriptInjection(Injection[Script]):
-    """Run all steps. The fault is confirmed when the effect of the last one was observed."""
+    """Run all steps of a script. The fault is confirmed when the effect of the last step was observed."""
 
     def __init__(self, fault: Script, aim: Aim, context: FaultContext) -> None:
         super().__init__(fault, aim, context)
@@ -94,14 +94,12 @@ class _ScriptInjection(Injection[Script]):
         return f"took {len(self.fault.steps)} steps"
 
     def confirm(self) -> str:
-        """Return the last observed state. Each step was confirmed when it was run."""
+        """Return the last observed state in words. Each step was confirmed when it was run."""
         return f"each was seen on the disks of the controller and of the brokers, at last: {self._seen}"
 
     def heal(self) -> str:
-        """Open all gates. Start brokers that a step has ended, resume those that a step has paused.
-
-        Return what was done, in words.
-        """
+        """Open all gates. Start brokers that a step has ended, and resume brokers that a step has paused. Return what
+        was done, in words."""
         self._gates.open_all()
         woken = []
         mine = {step.broker for step in self.fault.steps if step.action in ENDS}

@@ -61,7 +61,7 @@ class Gate(StrEnum):
 
     @property
     def sides(self) -> tuple[str, ...]:
-        """Return the frames that are held: requests alone, or requests and responses, as values of `FrameSide`."""
+        """Return the frames that the gate holds: only requests, or requests and responses, as values of `FrameSide`."""
         return ("request", "response") if self in (Gate.FETCHES, Gate.PROPOSALS) else ("request",)
 
 
@@ -92,7 +92,8 @@ class StateSpec(Spec):
     acked: Whole | None = Field(None, ge=0, description="Records acknowledged since the script began.")
 
     def unmet(self, seen: ScriptState) -> list[str]:
-        """Return the differences between a state and this expectation, in words; none if it is met."""
+        """Return the differences between the observed state and this expectation, in words; none if the state
+        meets it."""
         found = []
         for name in ("leader", "epoch", "acked"):
             wanted, now = getattr(self, name), getattr(seen, name)
@@ -135,7 +136,7 @@ GatesField: TypeAlias = Annotated[
 
 
 class StepSpec(Spec):
-    """One step: one of these actions, or only a state to wait for (`then`)."""
+    """One step of a script: exactly one of these actions, or only a state to wait for (`then`)."""
 
     send: Whole | None = Field(None, ge=0, description="A producer, by its number from 0, sends a record.")
     resend: Whole | None = Field(
@@ -228,7 +229,7 @@ class StepSpec(Spec):
 
     @property
     def did(self) -> str:
-        """Return the action and its fields in words."""
+        """Return the step's action and its fields in words."""
         if not self.action:
             return "wait"
         value = getattr(self, self.action)
@@ -274,10 +275,11 @@ ENDS: Final = (*_KILLS, "pause")
 
 
 class Script(FaultSpec):
-    """Steps that each let one thing through, and wait until its effect is seen.
+    """A fault of several steps, each of which lets one request or event through, and waits until its effect is
+    observed.
 
     All other requests of the APIs that its steps name are held at proxies from beginning to end. The run is
-    INCONCLUSIVE if anything else happens during a step, or a step's effect is not seen.
+    INCONCLUSIVE if anything else happens during a step, or a step's effect is not observed.
     """
 
     KIND = "script"
@@ -301,7 +303,7 @@ class Script(FaultSpec):
 
     @property
     def gates(self) -> tuple[Gate, ...]:
-        """Return all gates that are shut."""
+        """Return all gates that the script keeps shut."""
         named = {gate for step in self.steps for gate in step.gates} | set(self.holds)
         return tuple(gate for gate in Gate if gate in named)
 
@@ -310,8 +312,8 @@ class Script(FaultSpec):
         return tuple(f"{number}. {step}" for number, step in enumerate(self.steps, 1))
 
     def held_brokers(self, gate: Gate, brokers: Sequence[int]) -> tuple[int, ...]:
-        """Return the brokers at which a gate is shut. Heartbeats are held only at brokers for which a step lets a
-        heartbeat through; the others would be fenced."""
+        """Return the brokers at which the script holds the requests of a gate. Heartbeats are held only at brokers for
+        which a step lets a heartbeat through; the others would be fenced."""
         if gate is not Gate.HEARTBEATS or gate in self.holds:
             return tuple(brokers)
         return tuple(sorted({step.heartbeat for step in self.steps if step.heartbeat is not None}))
@@ -334,10 +336,8 @@ class Script(FaultSpec):
         return found
 
     def observed(self, nodes: int) -> Incidents:
-        """Return the steps that end processes, as incidents; the metadata log shows all others.
-
-        `nodes` has no effect.
-        """
+        """Return the incidents (kills, power losses) that its steps cause. Other incidents are counted from the
+        metadata log. `nodes` has no effect."""
         del nodes
         return self._count(_KILLS)
 
@@ -359,7 +359,7 @@ class Script(FaultSpec):
         return found
 
     def check(self, spec: ExperimentSpec, say: Complaints) -> None:
-        """Report topics, controllers, brokers and producers that a script cannot use."""
+        """Report topics, controllers, brokers and producers in the experiment that a script cannot use."""
         if len(spec.topics) != 1 or any(topic.partitions != 1 for topic in spec.topics.values()):
             say.report((), "a script goes on one partition: give one topic with one partition", key=True)
         if spec.cluster.combined or len(spec.cluster.controller_ids) != 1:

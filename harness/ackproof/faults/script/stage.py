@@ -42,10 +42,10 @@ _ERROR_NAMES: Final = {code: name for name, code in ERRORS.items()}
 
 @dataclass(frozen=True)
 class ControllerState:
-    """Decisions of the controller so far. `records`: all its metadata records, in order.
+    """Decisions of the controller so far, from its metadata log.
 
-    `partition`: the last decision about the observed partition, None before the first. `fenced`: ids of the
-    fenced brokers.
+    `records`: all metadata records, in order. `partition`: the last decision about the observed partition, None before
+    the first. `fenced`: ids of the fenced brokers.
     """
 
     records: tuple[MetadataRecord, ...] = ()
@@ -98,8 +98,8 @@ class PartitionObserver:
     def try_decisions(self) -> ControllerState | None:
         """Return the decisions in the controller's log; None if it cannot be read or decoded.
 
-        That is so for a moment while its end is being written. A log that the decoder does not know gives None
-        at every call: `read_decisions` says why.
+        The log is unreadable for a moment while its end is being written. If every call returns None, the decoder does
+        not know the log: `read_decisions` raises the reason.
         """
         try:
             return self.read_decisions()
@@ -223,9 +223,10 @@ def find_unexpected_decisions(
 
 
 class Gates:
-    """Gates of one script at the request proxy. `laid`: the links with the proxy. `number`: that of the fault.
+    """The gates of one script at the request proxy: each holds requests of one kind at one broker.
 
-    Methods raise `LinkError` if the proxy does not carry out a request.
+    `laid`: the links with the proxy. `number`: number of the fault. Methods raise `LinkError` if the proxy does not
+    carry out a request.
     """
 
     def __init__(self, laid: RequestLinks, cluster: ClusterSpec, number: int) -> None:
@@ -263,12 +264,12 @@ class Gates:
         return (gate, broker, FrameSide.REQUEST) in self._shut
 
     def count_held(self, gate: Gate, broker: int, side: FrameSide) -> int:
-        """Return the number of frames that wait at this gate."""
+        """Return the number of frames of this side (requests or responses) that wait at a broker's gate."""
         return sum(self._held_by_route(gate, broker, side).values())
 
     def release(self, gate: Gate, broker: int, side: FrameSide) -> bool:
-        """Let the oldest frame of this side pass that waits at a broker's gate. Return False if none waits. Raises
-        KeyError if the gate is open."""
+        """Let the oldest frame of this side (requests or responses) pass that waits at a broker's gate. Return False if
+        none waits. Raises KeyError if the gate is open."""
         rule = self._shut[gate, broker, side]
         return any(
             self._laid.proxy.release(rule.name, way)
@@ -277,8 +278,8 @@ class Gates:
         )
 
     def set_aside(self, broker: int) -> bool:
-        """Keep a copy of the Fetch that waits at a broker's gate. Return False if none waits. Raises KeyError if
-        the gate is open."""
+        """Copy the Fetch request that waits at a broker's gate, for `deliver`. Return False if none waits. Raises
+        KeyError if the gate is open."""
         rule = self._shut[Gate.FETCHES, broker, FrameSide.REQUEST]
         for way, held in self._held_by_route(Gate.FETCHES, broker, FrameSide.REQUEST).items():
             if held and (frame := self._laid.proxy.copy(rule.name, way)):
@@ -287,10 +288,10 @@ class Gates:
         return False
 
     def deliver(self, broker: int) -> tuple[str, ...]:
-        """Send the broker's Fetch of which `set_aside` keeps a copy to the node that it was meant for, and drop the
-        copy. Return the names of Kafka's errors in the response, one for each partition that has an error.
+        """Send the Fetch request that `set_aside` copied to the node for which it was meant, and drop the copy.
 
-        Raises KeyError if there is no copy, `LinkError` also for a response that cannot be read.
+        Return the names of Kafka's errors in the response, one for each partition that has an error. Raises KeyError if
+        there is no copy, `LinkError` also for a response that cannot be read.
         """
         way, frame = self._aside.pop(broker)
         answer = self._laid.proxy.send(way, frame, _DELIVERED_WITHIN_S)
