@@ -1,4 +1,4 @@
-"""The backends on which a case can run, one row each, and what faults need to be prepared before a cluster starts.
+"""The backends on which a case can run, one row each, and the preparations that faults require before a cluster starts.
 
 A backend's row says which abilities it lacks, and why. A new backend takes a row here, a word of `Backend`, and a
 folder in `ackproof.cluster.backends`.
@@ -16,8 +16,8 @@ Backend: TypeAlias = Literal["process", "docker", "auto", "attach", "model"]
 
 
 class Need(StrEnum):
-    """Something that a fault or an observer needs to be prepared before the cluster starts. A cluster is prepared for
-    all needs of its case."""
+    """Preparation that a fault or an observer requires before the cluster starts. A cluster is prepared for all needs
+    of its case."""
 
     BROKER_LINKS = "links among brokers, and from brokers to controllers"
     CONTROLLER_LINKS = "links among controllers"
@@ -65,7 +65,11 @@ class Ability(StrEnum):
 
 @dataclass(frozen=True)
 class BackendRow:
-    """Capabilities of a backend. Planning, running and judging read them."""
+    """Abilities and properties of a backend, which planning, running and judging look up.
+
+    `lacks`: missing ability → reason. `prepares`: needs that it can prepare. `simulated`: runs in virtual time, without
+    brokers. `foreign`: a cluster that ackproof did not start.
+    """
 
     lacks: Mapping[Ability, str] = field(default_factory=dict)
     """Abilities that the backend lacks, each with the reason; it completes "not possible on this backend, because

@@ -16,7 +16,7 @@ from ackproof.rundir.documents import Scalar
 
 @dataclass(frozen=True)
 class StormDraw:
-    """The faults that one storm drew for one case."""
+    """The faults that one storm (a fault that starts randomly chosen faults) drew for one case."""
 
     faults: tuple[FaultSpec, ...]
     left_out: tuple[str, ...]
@@ -48,7 +48,7 @@ class Case:
 
     @property
     def faults(self) -> tuple[FaultSpec, ...]:
-        """Return every fault of the case: those of the file, each storm followed by the faults that it drew."""
+        """Every fault of the case: those of the file, each storm followed by the faults that it drew."""
         return tuple(
             one
             for fault in self.experiment.faults
@@ -57,7 +57,7 @@ class Case:
 
     @property
     def needs(self) -> frozenset[Need]:
-        """Return all needs of its faults and observers."""
+        """Preparations that the faults and observers of the case require before the cluster starts."""
         seen = frozenset({Need.METRICS} if self.experiment.observe.metrics else ())
         return seen.union(*(fault.needs for fault in self.faults if fault.number not in self.unable))
 
@@ -67,14 +67,14 @@ class Case:
 
     @property
     def builds(self) -> tuple[KafkaBuild, ...]:
-        """Return every Kafka that a node runs at any time: the cluster's, and those that faults install."""
+        """Every Kafka that a node runs at any time: the cluster's, and those that faults install."""
         others = (build for fault in self.faults for build in fault.builds)
         return tuple(dict.fromkeys((self.experiment.cluster.kafka, *others)))
 
     @property
     def assumptions(self) -> tuple[str, ...]:
-        """Return a sentence for each Kafka that is not a known release: which release's protocol rules
-        ackproof assumes."""
+        """A sentence for each Kafka that is not a known release: it says which release's protocol rules ackproof
+        assumes."""
         return tuple(build.assumption for build in self.builds if build.assumption)
 
     @property
@@ -83,7 +83,7 @@ class Case:
 
     @property
     def unable(self) -> dict[int, str]:
-        """Return the drawn faults that this machine cannot do: number → reason."""
+        """Faults drawn by storms that this machine cannot inject: number of the fault → reason."""
         return {number: why for drawn in self.drawn.values() for number, why in drawn.unable.items()}
 
     def order(self, fault: FaultSpec) -> tuple[int, ...]:
@@ -96,10 +96,11 @@ def cell_of(case_id: str) -> str:
 
 
 def find_cases(name: str, ids: Sequence[str]) -> list[str]:
-    """Return the ids of cases that `name` selects. `name` is an id, the name of a cell, or the beginning of exactly
-    one cell's name. A cell selects all its repeats.
+    """Return the ids in `ids` that `name` selects: an id, the name of a cell, or the beginning of exactly one cell's
+    name.
 
-    Raises `BadInput` if no id fits, or if a beginning fits several cells.
+    A cell selects all its repeats. Raises `BadInput` if `name` selects no id, or is the beginning of several cells'
+    names.
     """
     exact = [one for one in ids if name in (one, cell_of(one))]
     found = exact or [one for one in ids if name and one.startswith(name)]

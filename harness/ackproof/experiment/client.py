@@ -25,20 +25,19 @@ _LIBRARIES: Final = (LIBRDKAFKA, JAVA)
 
 @dataclass(frozen=True)
 class ClientChoice:
-    """A client library, by its name in `rundir.guarantees`. `release`: that of kafka-clients; '' if none is named.
-    `command`: command line of a program of the user.
-    """
+    """A client library, by its name in `rundir.guarantees`. `release`: release of kafka-clients; '' if none is named.
+    `command`: command line of a user's program."""
 
     library: str = LIBRDKAFKA
     release: str = ""
     command: tuple[str, ...] = ()
 
     def release_for(self, kafka: KafkaBuild) -> str:
-        """Return the release of the Java client for a cluster that runs `kafka`; '' for librdkafka. For a command
-        return the name of its program.
+        """Return the release of the Java client for a cluster that runs `kafka`: the client's own `release`, or else
+        the cluster's.
 
-        It is the client's own `release`; without one, the cluster's. A build that is no release gets the newest known
-        one of its line.
+        A cluster whose build is no release gets the newest known release of its line. Return '' for librdkafka, and the
+        name of the program for a command.
         """
         if self.command:
             return PurePath(self.command[0]).name

@@ -1,4 +1,4 @@
-"""What an experiment says of its evidence, of further observers, and of a soak."""
+"""Fields of an experiment about evidence (`evidence:`), additional observers (`observe:`), and a soak."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ class ObserveSpec(Spec):
 
 
 class SoakSpec(Spec):
-    """A load that is audited while it goes on, window by window."""
+    """A long load, cut into windows of time, each of which is audited while the load goes on."""
 
     window: Duration = Field(60.0, ge=5, description="How long each window of the load lasts.")
     keep: Whole | None = Field(

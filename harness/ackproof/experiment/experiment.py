@@ -186,10 +186,10 @@ Demands: TypeAlias = Annotated[
 
 
 class ExpectSpec(Spec):
-    """Bounds for the cases that have the `given` settings; without `given`, for every case.
+    """Bounds for the cases that have the `given` settings; for every case if `given` is empty.
 
-    A setting is named by its path or by the end of it (`acks`, `min.insync.replicas`). In a file the bounds are
-    siblings of `given`.
+    A setting is named by its path or by the end of it (`acks`, `min.insync.replicas`). In a file, the bounds are
+    written next to `given`.
     """
 
     given: dict[str, Single] = Field(
@@ -237,12 +237,12 @@ Showings: TypeAlias = Annotated[tuple[ExpectSpec, ...], Field(max_length=100)]
 
 
 class ClaimSpec(Spec):
-    """A statement about Kafka, and the rule by which the cases of this experiment answer it.
+    """A statement about Kafka, and the rule by which the cases of this experiment confirm or refute it.
 
-    If only `holds` is given, the claim is confirmed if all its observations are made, and refuted if none is.
-    If `fails` is given too, the claim is qualified by its `condition` if all observations of both are made,
-    and refuted if all of `fails` and none of `holds` are. A claim with `measured` asks for a size: the answer
-    is the effect over repeats. No observation of a claim affects the verdict of a run.
+    If only `holds` is given, the claim is confirmed if all its observations are made, and refuted if none is. If
+    `fails` is given too, the claim is qualified by its `condition` if all observations of both are made, and refuted if
+    all of `fails` and none of `holds` are. A claim with `measured` asks for a size: the answer is the effect over
+    repeats. No observation of a claim affects the verdict of a run.
     """
 
     says: Text = Field(description="The claim, one sentence.")
@@ -356,7 +356,8 @@ class ExperimentSpec(Spec):
         return BACKENDS[self.backend]
 
     def data(self) -> dict[str, Data]:
-        """Return the experiment in the grammar of a file, with all defaults; fields that are None are left out."""
+        """Return the experiment as plain data, as a file writes it, with all defaults; fields that are None are left
+        out."""
         data: dict[str, Data] = self.model_dump(mode="json", exclude_none=True)
         return data
 
@@ -370,8 +371,8 @@ class ExperimentSpec(Spec):
         return spec.topics or self.topic_names()
 
     def output_topics(self) -> dict[str, TopicSpec]:
-        """Return the output topics of the service and of groups, and dead-letter topics, each with the shape of its
-        (first) input."""
+        """Return the output topics of the service and of groups, and the dead-letter topics of share groups, by name.
+        Each has the specification of its input topic (the first, if there are several)."""
         service = self.workload.service
         outputs = {} if service is None or service.output is None else {service.output: service.input}
         for name, group in self.workload.groups.items():

@@ -1,5 +1,5 @@
-"""Types that a kind of fault works with: `Draw` (input of a storm's draw), `Exposure` (how a topic is exposed to the
-fault) and `Incidents` (what the fault amounts to for the model)."""
+"""Types with which a kind of fault describes itself: `Draw` (a storm's random choice of its fields), `Exposure` (how a
+topic is exposed to the fault) and `Incidents` (what the fault may cause, as the model counts it)."""
 
 from __future__ import annotations
 
@@ -112,15 +112,13 @@ class Exposure:
         return min(sum(map(self.brokers, targets)), self.replicas)
 
     def lasts(self, hold: float | None, setting: str) -> bool:
-        """Return True if a fault of `hold` seconds (None: to the end of the run) lasts at least as long as
-        the time-out that `setting` names."""
+        """Return True if a fault of `hold` seconds lasts at least as long as the time-out setting with the name
+        `setting`. `hold` None: the fault lasts to the end of the run."""
         return hold is None or hold * 1000 >= self.time_out(setting)
 
     def noticed(self, hold: float | None, nodes: int) -> Incidents:
-        """Return the incidents if `nodes` brokers stand still for `hold` seconds (None: to the end of the run).
-
-        They are fenced when their session ends, or else drop out of the ISR as slow.
-        """
+        """Return the incidents if `nodes` brokers are stopped or cut off for `hold` seconds (None: to the end of the
+        run). They are fenced when their session ends, or else are removed from the ISR as slow."""
         if self.lasts(hold, self.session):
             return Incidents(cuts=nodes)
         return Incidents(shrinks=nodes) if self.lasts(hold, LAG) else NOTHING
@@ -170,10 +168,11 @@ RangeField: TypeAlias = Annotated[
 
 @dataclass(frozen=True)
 class Draw:
-    """Input of `FaultSpec.draw_fields` when a storm (a fault that starts randomly chosen faults) draws a fault.
+    """Random choices for `FaultSpec.draw_fields`, when a storm (a fault that starts randomly chosen faults) draws a
+    fault.
 
-    `random`: generator of the storm, seeded by the case's seed and the storm's number. Roles, partitions and
-    durations come from it, all else from `more`.
+    `random`: generator of the storm, seeded by the case's seed and the storm's number. Roles, partitions and durations
+    are drawn from it, everything else from `more`.
     """
 
     random: Random
@@ -197,7 +196,7 @@ class Draw:
         return self.more.choice(places_of(self.experiment))
 
     def link(self) -> str:
-        """Draw a link that carries traffic, in the grammar of a file."""
+        """Draw a link that carries traffic; return it as a file writes it, such as `clients -> leader(orders/0)`."""
         place, cluster = self.other_place(), self.experiment.cluster
         links = [f"{who}({place}) -> leader({place})" for who in ("follower", "followers")]
         links += [f"clients -> leader({place})", f"leader({place}) -> follower({place})"]
@@ -212,10 +211,8 @@ class Draw:
         return self.more.choice(links)
 
     def request(self, *apis: str) -> tuple[str, str]:
-        """Draw a link, in the grammar of a file, and an API whose requests it carries all the time; return both.
-
-        `apis`: names of the APIs to choose from; any API if there are none, or if no link carries one of them.
-        """
+        """Draw a link and an API whose requests it carries all the time; return both as a file writes them. `apis`:
+        names of the APIs to choose from; any API if there are none, or if no link carries one of them."""
         place, cluster = self.other_place(), self.experiment.cluster
         asked = [(f"clients -> leader({place})", "Produce")]
         if self.experiment.workload.consumers.live:
@@ -233,7 +230,7 @@ class Draw:
         return self.more.randint(low, high)
 
     def seconds(self, within: DurationRange) -> str:
-        """Draw a duration in this range, in whole milliseconds. Return it as a file has it, such as `1500ms`."""
+        """Draw a duration in this range, in whole milliseconds. Return it as a file writes it, such as `1500ms`."""
         return duration_text(self.pick_seconds(within))
 
     def pick_seconds(self, within: DurationRange) -> float:

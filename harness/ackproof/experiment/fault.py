@@ -33,7 +33,7 @@ HoldKey = Literal["for", "restart_after"]
 
 
 class Grip(Enum):
-    """State of a node that a fault causes. The value completes "the node is …"."""
+    """State in which a fault keeps a node. The value completes "the node is …"."""
 
     DOWN = "down"
     """The node has no process."""
@@ -48,12 +48,12 @@ WHERE_IT_LIVES: Final = frozenset({Grip.SLOW, Grip.STILL})
 
 
 class Complaints(Protocol):
-    """Collector of conflicts between a fault and its experiment. A path leads to a field of the fault and begins
-    below the fault's kind.
-    """
+    """Receiver of conflicts between a fault and its experiment. A path leads to a field of the fault and begins below
+    the fault's kind."""
 
     def sound(self, *paths: Path, cluster: bool = False) -> bool:
-        """Return True if these fields have no problem yet; with `cluster` also the fields of the cluster."""
+        """Return True if no problem was reported yet for these fields, and, with `cluster`, for the fields of the
+        cluster."""
 
     def report(self, path: Path, message: str, suggestion: str | None = None, *, key: bool = False) -> None:
         """Report a problem with the value of a field; if `key` is True, with the name of that field.
@@ -126,17 +126,19 @@ class FaultSpec(Spec):
 
     @property
     def targets(self) -> tuple[Role, ...]:
-        """Return every role that the fault's fields name. They are resolved together when the fault is due."""
+        """Every role that the fault's fields name. All roles are resolved to nodes at the moment when the fault
+        begins."""
         return ()
 
     @property
     def needs(self) -> frozenset[Need]:
-        """Return the needs that must be prepared. A kind overrides this method if they depend on its fields."""
+        """Preparations that the fault requires before the cluster starts. A kind overrides this property if they depend
+        on its fields."""
         return self.NEEDS
 
     @property
     def course(self) -> tuple[str, ...]:
-        """Return the fault's steps in order, one line of text each; empty for a fault that one line describes."""
+        """The fault's steps in order, one line of text each; empty for a fault that one line describes."""
         return ()
 
     @property
@@ -155,18 +157,18 @@ class FaultSpec(Spec):
 
     @classmethod
     def unpredictable(cls) -> str:
-        """Return why no prediction can be made for a case with this kind; empty if one can."""
+        """Return why the model can make no prediction for a case with this kind; '' if it can."""
         says = cls.PER_NODE is not None or cls.planned is not FaultSpec.planned
         return cls.UNPREDICTABLE or ("" if says else "the model has no such fault")
 
     def not_simulated(self, spec: ExperimentSpec) -> tuple[str, str] | None:
-        """Return the field that the model cannot do in this experiment ("": the whole fault), and why; None if it
-        can."""
+        """Return (name of a field, reason) if the model cannot simulate this fault in this experiment; None if it can.
+        The name is '' if the whole fault cannot be simulated."""
         return None
 
     @property
     def grip(self) -> Grip | None:
-        """Return the state that the fault causes on its nodes; None if it causes none."""
+        """State in which the fault keeps its nodes; None if it changes no node's state."""
         return self.GRIP
 
     def reach(self, spec: ExperimentSpec) -> tuple[frozenset[int], int]:
@@ -175,15 +177,15 @@ class FaultSpec(Spec):
         return frozenset().union(*(nodes for nodes, _ in each)), max((least for _, least in each), default=0)
 
     def keeps(self, spec: ExperimentSpec) -> Grip | None:
-        """Return the state of each targeted node from confirmation to healing; None if it is not certain."""
+        """Return the state in which the fault keeps each targeted node from its confirmation to its healing; None if
+        that is not certain."""
         return None if self.HOLD_KEY is None else self.grip
 
     def at_odds(self, first: FaultSpec, spec: ExperimentSpec) -> str:
-        """Return why this fault certainly finds nothing to break while `first` is in force; '' if that is not
-        certain.
+        """Return why this fault certainly finds nothing to break while `first` is in force; '' if that is not certain.
 
-        The text completes "finds nothing to break while FIRST …". If it is not certain, the run decides: both
-        take effect, or this fault has no effect.
+        The text completes "finds nothing to break while FIRST …". With '', only the run shows whether both faults take
+        effect.
         """
         grip = first.keeps(spec)
         met = "" if grip is None or grip in self.OVER else self.meets(first, spec)
@@ -198,15 +200,14 @@ class FaultSpec(Spec):
 
     @property
     def lasts(self) -> float:
-        """Return the seconds from confirmation for which the effect certainly lasts: 0 if the fault ends by itself,
-        infinite if it is held to the end of the run.
-        """
+        """Seconds from confirmation for which the effect certainly lasts: 0 if the fault ends by itself, infinite if it
+        is held to the end of the run."""
         if self.HOLD_KEY is None:
             return 0.0
         return inf if self.hold is None else self.hold
 
     def observed(self, nodes: int) -> Incidents:
-        """Return the incidents that the fault amounts to after it hit `nodes` brokers."""
+        """Return the incidents that the fault caused, as the model counts them, after it hit `nodes` brokers."""
         return (self.PER_NODE or NOTHING).times(nodes)
 
     def planned(self, exposure: Exposure) -> Incidents | None:
@@ -214,10 +215,8 @@ class FaultSpec(Spec):
         return self.observed(exposure.aimed_at(self.targets)) if self.PER_NODE else None
 
     def check(self, spec: ExperimentSpec, say: Complaints) -> None:
-        """Report conflicts with the experiment to `say`.
-
-        Roles and partitions are checked elsewhere, for every fault.
-        """
+        """Report conflicts of the fault with the experiment to `say`. Roles and partitions are checked elsewhere, for
+        every fault."""
 
     def may_set(self, spec: ExperimentSpec, topic: str) -> Mapping[str, str]:
         """Return the settings of the topic that this fault puts in force for a while, by name; empty: none.
@@ -232,10 +231,8 @@ class FaultSpec(Spec):
         return 0.0
 
     def rots(self, place: TopicPartition) -> bool:
-        """Return True if the fault damages parts of this partition's log that the protocol relies on.
-
-        That is the end of the log after a power loss, or its middle, for which no protocol defines the outcome.
-        """
+        """Return True if the fault damages parts of this partition's log that the protocol relies on. These are the end
+        of the log after a power loss, or its middle: no protocol defines the outcome of such damage."""
         del place
         return False
 
@@ -255,13 +252,13 @@ class FaultSpec(Spec):
 
     @classmethod
     def draw_fields(cls, draw: Draw) -> Mapping[str, Data] | None:
-        """Return the kind's fields as a storm draws them, in the grammar of a file. None: the storm's menu must give
-        them."""
+        """Draw the kind's fields for a storm; return them as a file writes them. None: the storm's menu must
+        give them."""
         own = (field for name, field in cls.model_fields.items() if name not in COMMON)
         return None if any(field.is_required() for field in own) else {}
 
     def entry(self) -> dict[str, Data]:
-        """Return the fault as an entry of `faults:`, in the grammar of a file; fields that are None are left out."""
+        """Return the fault as plain data, as an entry of `faults:` in a file; fields that are None are left out."""
         body: Data = self.model_dump(mode="json", exclude_none=True, exclude=set(COMMON), by_alias=True)
         data = {
             self.KIND: body,
@@ -296,8 +293,8 @@ COMMON: Final = frozenset({"number", "trigger", "hold"})
 
 
 def trigger_text(fault: FaultSpec) -> str:
-    """Return when a fault begins, in words. A fault that a storm drew counts from the storm's beginning, or from
-    that of the drawn fault with which it is paired."""
+    """Return in words when a fault begins. For a fault that a storm drew, the time counts from the beginning of the
+    storm, or of the drawn fault with which it is paired."""
     if fault.is_drawn and isinstance(fault.trigger, ChainTrigger):
         by, first = duration_text(fault.trigger.by), fault.trigger.fault
         return f"{by} into storm {first}" if first < DRAWN_FROM else f"{by} with fault {fault_name(first)}"

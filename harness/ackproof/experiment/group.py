@@ -1,6 +1,5 @@
-"""A consumer group as an experiment names it: `workload.groups`, by group id. Its members read topics of the experiment
-in batches, take a stated time for each record, and commit as told.
-"""
+"""A consumer group as an experiment defines it: `workload.groups`, by group id. Its members read topics of the
+experiment in batches, take a given time for each record, and commit in one of several modes."""
 
 from __future__ import annotations
 
@@ -128,12 +127,13 @@ class GroupSpec(Spec):
 
     @property
     def resolved_assignor(self) -> Assignor:
-        """The assignor, with its default filled in."""
+        """The group's assignor; if the experiment names none, the default of its rebalance protocol."""
         return self.assignor or _ASSIGNORS[self.protocol][0]
 
     @property
     def resolved_reset(self) -> Literal["earliest", "latest", "error"]:
-        """The policy for a committed offset that is not in the log, with its default filled in."""
+        """Policy for a committed offset that is not in the log: go on at the earliest or latest offset, or fail. The
+        default is filled in."""
         if self.reset is not None:
             return self.reset
         return "error" if self.start == "committed" else self.start
@@ -145,7 +145,8 @@ class GroupSpec(Spec):
 
     @property
     def broker_settings(self) -> dict[str, str]:
-        """Return the broker settings that the group needs: members join at once, and may have its time-outs."""
+        """Broker settings that the group needs: no delay before its first rebalance, and limits that allow its
+        time-outs."""
         times = {"session.timeout.ms": self.session_timeout, "heartbeat.interval.ms": self.heartbeat}
         found = {"group.initial.rebalance.delay.ms": "0"}
         prefix = "group.consumer." if self.protocol == "consumer" else "group."

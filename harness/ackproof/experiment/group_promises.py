@@ -1,4 +1,4 @@
-"""What the configuration of a consumer group promises, by class of anomalies.
+"""Guarantees that the configuration of a consumer group gives, by class of anomalies.
 
 The table is `group_promises.txt`: of the rows of a class, the first whose commit mode, client and conditions fit
 decides. `python -m ackproof.experiment.group_promises` prints `docs/group-promises.md`; a test compares both.
@@ -23,7 +23,8 @@ _ANY: Final = "any"
 
 
 class Condition(StrEnum):
-    """A condition of rows of the table. The value is its name there, and a row of the file says when it holds."""
+    """Condition on which a row of the table applies, such as a member that was killed. The value is its name in the
+    table."""
 
     NO_METADATA = "no metadata"
     LATEST = "latest"
@@ -52,8 +53,11 @@ _RULINGS: Final = {
 
 
 class GroupPromise(NamedTuple):
-    """A row of the table. `commits`, `clients`: those that it is about, or `any`. `ruling`: impossible is forbidden,
-    possible allowed, unknown not judged. `tried`: the attack by which the row was tested."""
+    """A row of the table. `commits`, `clients`: commit modes and client libraries to which it applies, or `any`.
+
+    `ruling`: impossible means forbidden, possible allowed, unknown not judged. `tried`: the attack by which the row was
+    tested.
+    """
 
     anomaly: str
     commits: tuple[str, ...]
@@ -65,7 +69,7 @@ class GroupPromise(NamedTuple):
     tried: str
 
     def fits(self, anomaly: str, spec: GroupSpec, conditions: Set[Condition]) -> bool:
-        """Return True if the row is about a class for a group under which these conditions hold."""
+        """Return True if this row applies to an anomaly class in a group under these conditions."""
         of_group = {_ANY, spec.commit} & {*self.commits} and {_ANY, spec.library} & {*self.clients}
         return self.anomaly == anomaly and bool(of_group) and self.conditions <= conditions
 
@@ -92,7 +96,7 @@ HEALTHY: Final = tuple(tuple(row) for row in _ROWS["healthy"])
 
 
 def conditions_of(spec: GroupSpec) -> dict[Condition, str]:
-    """Return the conditions that hold by the settings of a group, each with the settings in words."""
+    """Return the conditions that hold because of the settings of a group, each with these settings in words."""
     found: dict[Condition, str] = {}
     if not spec.group_metadata:
         found[Condition.NO_METADATA] = "group_metadata: false"
@@ -102,12 +106,13 @@ def conditions_of(spec: GroupSpec) -> dict[Condition, str]:
 
 
 def find_promise(anomaly: str, spec: GroupSpec, conditions: Set[Condition]) -> GroupPromise:
-    """Return the row that decides on a class of groups for a group under which these conditions hold."""
+    """Return the first row that applies to an anomaly class in a group under these conditions."""
     return next(row for row in PROMISES if row.fits(anomaly, spec, conditions))
 
 
 def rule_group(anomaly: str, spec: GroupSpec, conditions: Mapping[Condition, str]) -> Ruling:
-    """Return the ruling on a class for a group. `conditions`: those that hold, each with its cause in words."""
+    """Return whether a group forbids or allows an anomaly class, and why. `conditions`: those that hold, each with its
+    cause in words."""
     row = find_promise(anomaly, spec, conditions.keys())
     causes = [conditions[one] for one in Condition if one in row.conditions and conditions[one]]
     source = f" ({row.source})" if row.source else ""
@@ -116,10 +121,8 @@ def rule_group(anomaly: str, spec: GroupSpec, conditions: Mapping[Condition, str
 
 
 def may_happen(anomaly: str, experiment: ExperimentSpec) -> bool:
-    """Return True if some group of an experiment may show a class without breaking a promise, under some condition.
-
-    Without faults only conditions of the settings hold, or those of the offsets topic.
-    """
+    """Return True if a group of the experiment may show an anomaly class without breaking a guarantee. Without faults,
+    only conditions that follow from settings are assumed."""
     cluster = experiment.cluster
     settings = {name for config in (cluster.config, *cluster.broker_config.values()) for name in config}
     without_faults = {Condition.OFFSETS} if settings & _LOSING else set()

@@ -8,11 +8,8 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True)
 class Members:
-    """The nodes of a cluster, and the holders of roles at one moment.
-
-    `leader`, `replicas` and `isr` are those of the partition that the role names. -1: there is no such node, or
-    it is not known.
-    """
+    """The nodes of a cluster, and the holders of roles at one moment. -1: there is no such node, or it is unknown.
+    `leader`, `replicas` and `isr` are those of the partition that the role names."""
 
     brokers: tuple[int, ...]
     controllers: tuple[int, ...] = ()
@@ -38,7 +35,7 @@ class Members:
 
     @property
     def nodes_by_rack(self) -> dict[str, tuple[int, ...]]:
-        """Return the nodes of each rack, brokers first."""
+        """The nodes of each rack, brokers first."""
         found: dict[str, tuple[int, ...]] = {}
         for node, rack in sorted(self.racks.items()):
             found[rack] = (*found.get(rack, ()), node)
@@ -46,7 +43,7 @@ class Members:
 
     @property
     def rack_text(self) -> str:
-        """Return the racks with their nodes in words; empty without racks."""
+        """The racks with their nodes in words, such as `a: 1, 3; b: 2`; '' without racks."""
         return "; ".join(
             f"{rack}: {', '.join(map(str, nodes))}" for rack, nodes in self.nodes_by_rack.items()
         )

@@ -33,7 +33,8 @@ ROWS: Final = Path(__file__).with_name("releases.json")
 
 
 class ReleaseLine(NamedTuple):
-    """A release line such as 4.3, whose `number` is (4, 3)."""
+    """A release line such as 4.3 (`number` is (4, 3)). `features`: feature name → lowest and highest level that its
+    brokers support."""
 
     number: tuple[int, int]
     releases: tuple[str, ...]
@@ -110,7 +111,8 @@ def first_with(feature: str) -> str:
 
 @dataclass(frozen=True)
 class MetadataMode:
-    """Properties of a metadata mode (`cluster.mode`): KRaft or ZooKeeper."""
+    """Properties of a metadata mode (`cluster.mode`), KRaft or ZooKeeper: which nodes it has, and which settings set
+    its time-outs."""
 
     server: str
     """Word for a node that keeps the metadata and holds no partitions: `controller` or `zookeeper`."""
@@ -202,12 +204,12 @@ class KafkaBuild:
 
     @property
     def has_rules(self) -> bool:
-        """Return True if the patch is a script of Byteman rules."""
+        """True if the patch is a script of Byteman rules."""
         return self.patch is not None and self.patch.endswith(RULES_SUFFIX)
 
     @property
     def is_known(self) -> bool:
-        """Return True for a published release that `releases.json` lists."""
+        """True for a published release that `releases.json` lists."""
         return self.is_release and self.version in RELEASES
 
     @property
@@ -223,8 +225,8 @@ class KafkaBuild:
 
     @property
     def assumption(self) -> str:
-        """Return a sentence that says which release's protocol rules are assumed for an unknown Kafka; '' for
-        a known one."""
+        """A sentence that says which release's protocol rules are assumed for a Kafka that is no known release; '' for
+        a known release."""
         if self.is_known:
             return ""
         what = f"Kafka {self}"
@@ -309,8 +311,9 @@ Kafka: TypeAlias = Annotated[
 
 
 class BrokerFile(Spec):
-    """A broker file that a team uses (server.properties). `path`: as the experiment has it.
-    `settings`: those of the file; `cluster.config` has them too, except where the experiment sets another value.
+    """A server.properties file that a team uses (`settings_from`). `path`: as the experiment writes it.
+
+    `settings`: settings of the file; `cluster.config` has them too, except where the experiment sets another value.
     `ignored`: reason → names of settings that are not taken over: ackproof sets them itself or drops them.
     """
 

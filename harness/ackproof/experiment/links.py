@@ -46,10 +46,8 @@ class LinkEnds:
 
     @classmethod
     def parse(cls, text: str) -> LinkEnds:
-        """Parse a link such as `follower(orders/0) -> leader(orders/0)` or `clients -> broker(1)`.
-
-        Raises ValueError with a message on what was expected.
-        """
+        """Parse a link such as `follower(orders/0) -> leader(orders/0)` or `clients -> broker(1)`. Raises ValueError
+        with the expected form."""
         left, arrow, right = text.partition(ARROW)
         if not arrow:
             raise ValueError(f"expected a link such as {_EXAMPLE}, not '{text[:60]}'")
@@ -70,7 +68,7 @@ class LinkEnds:
         return (self.target,) if self.source is None else (self.source, self.target)
 
     def needs(self, *, both_ways: bool = False) -> frozenset[Need]:
-        """Return the needs for all classes of links between these roles, whoever holds them. `both_ways`:
+        """Return the preparations that links between these roles require, whichever nodes hold the roles. `both_ways`:
         also for the links from target to source."""
         if self.source is None:
             return frozenset({Need.CLIENT_LINKS})
@@ -80,7 +78,7 @@ class LinkEnds:
 
 
 def between(source: Role, target: Role) -> frozenset[Need]:
-    """Return the needs for all links from the holders of `source` to the holders of `target`."""
+    """Return the preparations (proxies) that links from the holders of `source` to the holders of `target` require."""
     needs: set[Need] = set()
     for one, other in product(source.roles, target.roles):
         # Only brokers connect to ZooKeeper. In ZooKeeper mode the holder of the role `controller` is a broker.
@@ -154,7 +152,7 @@ GroupField: TypeAlias = Annotated[
 
 
 def roles_in(value: object) -> Iterator[Role]:
-    """Yield every role that a value of a fault's field names."""
+    """Yield every role in the value of a fault's field: a role, the ends of a link, or a list of these."""
     if isinstance(value, Role):
         yield value
     elif isinstance(value, LinkEnds):
@@ -165,7 +163,7 @@ def roles_in(value: object) -> Iterator[Role]:
 
 
 class Flow(StrEnum):
-    """A kind of connection, by who opens it and to whom."""
+    """A kind of connection, named by the side that opens it and the side that accepts it."""
 
     CLIENTS = "clients to brokers"
     BROKERS = "brokers to brokers"
@@ -231,8 +229,8 @@ APIS: Final[Mapping[str, Api]] = MappingProxyType(_table())
 
 
 def flows_of(ends: LinkEnds, cluster: ClusterSpec) -> frozenset[Flow]:
-    """Return the kinds of connections that the holders of one role open to those of another (`ends`); empty
-    if they open none."""
+    """Return the kinds of connections that holders of the source role open to holders of the target role; empty if they
+    open none."""
     if ends.source is None:
         return frozenset({Flow.CLIENTS})
     if cluster.combined:

@@ -216,7 +216,7 @@ class Problem:
 
     @property
     def hint(self) -> str | None:
-        """Return what the user can do about the problem; None if that is not known."""
+        """A remedy for the problem, in words; None if none is known."""
         if self.suggestion:
             return f"did you mean '{self.suggestion}'?"
         remedy = _REMEDY.match(self.message)
@@ -234,7 +234,8 @@ class Problem:
         return f"{place}: {where}{self.message}{hint}"
 
     def as_json(self) -> dict[str, str | int | None]:
-        """Return the problem for editors and CI. `line` and `column` are null if it is in no line of the file."""
+        """Return the problem as JSON for editors and CI. `line` and `column` are null if the problem is in no line of
+        the file."""
         return {
             "file": self.file,
             "line": self.line or None,
@@ -246,9 +247,8 @@ class Problem:
         }
 
     def excerpt(self, lines: Sequence[str]) -> str:
-        """Return the line of the file with a caret below the column; empty if it is in no line. `lines`: those of the
-        file.
-        """
+        """Return the line of the file with a caret below the column; '' if the problem is in no line. `lines`: lines of
+        the file."""
         if not 0 < self.line <= len(lines):
             return ""
         number, cut = f"{self.line:6} | ", max(0, self.column - _EXCERPT // 2)
@@ -278,7 +278,7 @@ class InvalidExperiment(BadInput):
 
     @property
     def listed(self) -> tuple[Problem, ...]:
-        """Return the problems; if there were more, the last one says so."""
+        """The problems to show; if there were more, the last entry says so."""
         more = f"and more; only the first {MOST_PROBLEMS} problems are shown"
         return (*self.problems, *([Problem(self.problems[0].file, 0, 0, "", more)] if self._more else ()))
 

@@ -1,6 +1,6 @@
-"""What the settings of a topic's writes promise, and which classes of anomalies they forbid by that.
+"""Guarantees that settings give to the records of a topic, and the classes of anomalies that are thereby forbidden.
 
-The weakest settings count that are in force on any broker at any time of a case.
+Of all settings that are in force on any broker at any time of a case, the weakest count.
 """
 
 from __future__ import annotations
@@ -22,10 +22,11 @@ _ID_EXPIRY_MS: Final = 86_400_000
 
 @dataclass(frozen=True)
 class Ruling:
-    """Ruling on a class of anomalies on a topic: impossible means forbidden, possible allowed, unknown not judged.
+    """Ruling on a class of anomalies on a topic. `chance`: impossible means forbidden, possible allowed, unknown not
+    judged.
 
-    `predicted`: answer of the prediction; None without one. `excuses`: reasons why single findings are allowed
-    anyway.
+    `predicted`: the prediction of the model; None without a prediction. `excuses`: reasons why single findings are
+    allowed anyway.
     """
 
     chance: Chance
@@ -77,10 +78,11 @@ class Promises:
 
     @classmethod
     def from_experiment(cls, spec: ExperimentSpec, topic: str) -> Promises:
-        """Return the promises of a resolved cell. `min_insync` is the effective value, min(min.insync.replicas, RF).
+        """Return the guarantees for a topic of an experiment whose matrix is resolved.
 
-        Brokers may have different settings, and planned work may change settings during the run. Of all settings that
-        were in force on any broker at any time, the weakest counts.
+        `min_insync` is the effective value, min(min.insync.replicas, RF). Brokers may have different settings, and
+        planned work may change settings during the run. Of all settings that were in force on any broker at any time,
+        the weakest counts.
         """
         producers = spec.workload.producers
         configs = in_force(spec, topic)
@@ -100,14 +102,14 @@ class Promises:
 
     @property
     def durable(self) -> bool:
-        """Return True with acks=all, two or more in-sync replicas and no unclean elections: no acknowledged record
-        may be lost."""
+        """True with acks=all, two or more in-sync replicas and no unclean elections: no acknowledged record may be
+        lost."""
         return self.acks == "all" and self.min_insync >= 2 and not self.unclean_election
 
 
 class InForce(NamedTuple):
-    """Settings of a broker and a topic, merged. `fault`: number of the fault that puts them in force for a while;
-    None: they are those of the file."""
+    """Settings of a broker and a topic, merged. `fault`: number of the fault that sets them for a while; None: they are
+    from the file."""
 
     broker: int
     config: Mapping[str, str]
@@ -115,22 +117,22 @@ class InForce(NamedTuple):
 
     @property
     def policies(self) -> frozenset[str]:
-        """Return the effective `cleanup.policy`: `delete`, `compact`, or both. `compact` is left out if the log
-        cleaner is off, so the set may be empty.
-        """
+        """The effective `cleanup.policy`: `delete`, `compact`, or both. `compact` is left out if the log cleaner is
+        off, so the set may be empty."""
         policy = self.config.get("cleanup.policy", self.config.get("log.cleanup.policy", "delete"))
         cleans = self.config.get("log.cleaner.enable", "true").lower() == "true"
         return frozenset(name.strip() for name in policy.split(",")) - (set() if cleans else {"compact"})
 
     @property
     def stamped_when_sent(self) -> bool:
-        """Return True if a record's timestamp is its send time (CreateTime), not its append time."""
+        """True if a record's timestamp is its send time (CreateTime), not its append time (LogAppendTime)."""
         broker = self.config.get("log.message.timestamp.type", "CreateTime")
         return self.config.get("message.timestamp.type", broker) == "CreateTime"
 
 
 def settings_in_force(spec: ExperimentSpec, topic: str) -> list[InForce]:
-    """Return the settings in force on each broker: first those of the file, then those during each planned change."""
+    """Return the settings in force on each broker: first those of the file, then those during each planned change by a
+    fault."""
     own = spec.topics[topic].config
     found = [
         InForce(broker, {**spec.cluster.config, **spec.cluster.broker_config.get(broker, {}), **own})
@@ -146,7 +148,8 @@ def settings_in_force(spec: ExperimentSpec, topic: str) -> list[InForce]:
 
 
 def in_force(spec: ExperimentSpec, topic: str) -> list[Mapping[str, str]]:
-    """Return the merged settings of each broker and the topic, as the file has them and during each planned change."""
+    """Return the merged settings of each broker and the topic: first those of the file, then those during each planned
+    change by a fault."""
     return [one.config for one in settings_in_force(spec, topic)]
 
 

@@ -38,7 +38,7 @@ from ackproof.rundir.partition import TopicPartition
 
 
 class RoleKind(StrEnum):
-    """Kinds of roles by which a fault names its nodes, such as the leader of a partition."""
+    """Kinds of roles by which a fault names its target nodes, such as the leader of a partition."""
 
     LEADER = "leader"
     FOLLOWERS = "followers"
@@ -105,8 +105,8 @@ SEVERAL: Final = "[broker(1), broker(4)]"
 
 @dataclass(frozen=True)
 class Role:
-    """One role, or a list of roles. `topic` and `partition` are set for roles of a partition, `node` if a node is
-    named, `rack` if a rack is named, `group` for the coordinator of a consumer group."""
+    """One role, or a list of roles (`parts`). `topic` and `partition` are set for roles of a partition. `node` is set
+    if a node is named, `rack` if a rack is named, `group` for the coordinator of a consumer group."""
 
     kind: RoleKind
     topic: str | None = None
@@ -119,7 +119,7 @@ class Role:
 
     @classmethod
     def of_node(cls, node: int) -> Role:
-        """Return the role of a bare node number: the isolated controller from 101 on, else the broker."""
+        """Return the role that names a node by its number: an isolated controller from 101 on, else a broker."""
         return cls(RoleKind.CONTROLLER if node >= FIRST_CONTROLLER else RoleKind.BROKER, node=node)
 
     @classmethod
@@ -200,20 +200,20 @@ class Role:
 
     @property
     def roles(self) -> tuple[Role, ...]:
-        """Return the roles of a list; for any other role the role alone."""
+        """The roles of a list; for any other role, only the role itself."""
         return self.parts if self.kind is RoleKind.LIST else (self,)
 
     def walk(self) -> Iterator[Role]:
-        """Yield every role that this one names: the roles of a list (not the list itself), and for
-        `rack(role)` also the inner role."""
+        """Yield every role within this role: the roles of a list (not the list itself), and for `rack(role)` also the
+        inner role."""
         for role in self.roles:
             yield role
             if role.kind is RoleKind.RACK:
                 yield from role.parts
 
     def sides(self) -> frozenset[bool]:
-        """Return the kinds of nodes that may hold the role, as booleans: True for metadata nodes
-        (controllers, ZooKeeper servers), False for brokers."""
+        """Kinds of nodes that may hold the role: False stands for brokers, True for metadata nodes (controllers,
+        ZooKeeper servers)."""
         racks = {True, False} if any(role.kind is RoleKind.RACK for role in self.roles) else set()
         return frozenset(
             racks | {role.kind in OF_METADATA for role in self.roles if role.kind is not RoleKind.RACK}
@@ -235,10 +235,10 @@ class Role:
         return tuple(sorted(set[int]().union(*each))) if all(each) else ()
 
     def resolve(self, members: Members, order: Sequence[int]) -> tuple[int, ...]:
-        """Return the nodes that hold this role now, ascending; empty if no node does.
+        """Return the nodes that hold this role now, ascending; empty if no node holds it.
 
-        `members` must describe the partition that the role names. `order` is the fault's draw (`Case.orders`):
-        all brokers in a random order. A drawn role takes the first brokers in it that qualify.
+        `members` must describe the partition that the role names. `order`: all brokers in the fault's random order
+        (`Case.orders`); a role such as `broker` takes the first that qualify.
         """
         if self.kind in (RoleKind.RACK, RoleKind.LIST):
             return self.find_nodes(lambda role: role.resolve(members, order), members.racks)
@@ -315,7 +315,7 @@ def refuse_controllers(target: Role, why: str) -> Role:
 
 
 def minority_of(brokers: int) -> int:
-    """Return the largest number of brokers that is less than half of `brokers`."""
+    """Return the largest number of brokers that is less than half of `brokers` (of 5: 2)."""
     return max(0, (brokers - 1) // 2)
 
 

@@ -1,6 +1,5 @@
-"""A service under test, as an experiment names it: `workload.service`. It is a program of the user that copies records
-from one topic to another, or into a store of its own.
-"""
+"""A service under test, as an experiment defines it: `workload.service`. It is a program of the user that copies
+records from one topic to another, or into a store of its own."""
 
 from __future__ import annotations
 
@@ -65,7 +64,7 @@ Command: TypeAlias = Annotated[tuple[str, ...], BeforeValidator(read_command), W
 
 
 class ServiceSpec(Spec):
-    """A service under test."""
+    """A service under test: the user's command, its input and output, and the guarantee that it promises."""
 
     command: Command = Field(description="Its command line; {settings}, {bootstrap}, {group} are filled in.")
     count: Whole = Field(1, ge=1, le=20, description="How many instances run.")

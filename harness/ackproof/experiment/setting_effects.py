@@ -1,8 +1,8 @@
-"""What each setting of Kafka affects: durability, duplicates, order, visibility, availability, or no promise.
+"""Effects of each Kafka setting: on durability, duplicates, order, visibility, availability, or on no guarantee.
 
 `setting_effects.txt` has the effects, by patterns of names. `kafka_settings.tsv` lists the settings of the known
-releases (`python tools/kafka_settings.py`). `python -m ackproof.experiment.setting_effects` prints
-`docs/settings.md`; a test compares both, and fails for a setting that has no row.
+releases (`python tools/kafka_settings.py`). `python -m ackproof.experiment.setting_effects` prints `docs/settings.md`;
+a test compares both, and fails for a setting that has no row.
 """
 
 from __future__ import annotations
@@ -40,11 +40,8 @@ class Effect(StrEnum):
 
 
 class SettingRow(NamedTuple):
-    """Effects of the settings that match these patterns (`*` for any text).
-
-    `judged`: the part of ackproof that takes the effects into account; '' for none. `what`: what the settings do,
-    in words.
-    """
+    """Effects of the settings whose names match these patterns (`*` for any text). `what`: what the settings do, in
+    words. `judged`: the part of ackproof that takes the effects into account; '' for none."""
 
     patterns: tuple[str, ...]
     effects: tuple[Effect, ...]
@@ -53,14 +50,15 @@ class SettingRow(NamedTuple):
 
     @property
     def unjudged(self) -> bool:
-        """Return True if the settings affect a guarantee and no verdict takes that into account."""
+        """True if the settings affect a guarantee and no verdict takes their effect into account."""
         return bool(self.effects) and not self.judged
 
 
 class KafkaSetting(NamedTuple):
-    """A setting of brokers or topics. `first`, `last`: release lines that have it; `last` '': the newest line has it.
+    """A setting of brokers or topics. `first`, `last`: first and last release line that has it; `last` '': the newest
+    line has it.
 
-    `default`: the default in the newest of these lines. `earlier`: other defaults in earlier lines, `3.9=1;4.0=2`.
+    `default`: the default in its newest line. `earlier`: other defaults in earlier lines, `3.9=1;4.0=2`.
     """
 
     scope: Scope
@@ -109,13 +107,14 @@ def kafka_default(name: str) -> str:
 
 @cache
 def row_of(name: str) -> SettingRow | None:
-    """Return the first row of `setting_effects.txt` that matches a setting or feature; None if none does."""
+    """Return the first row of `setting_effects.txt` whose patterns match the name of a setting or feature; None without
+    a match."""
     return next((row for row in rows() if any(fnmatchcase(name, one) for one in row.patterns)), None)
 
 
 def unknown_setting(name: str, version: str) -> str:
-    """Return why brokers of this release ignore a setting, with the name that was probably meant; '' if they know
-    it."""
+    """Return why brokers of this release ignore a setting, with the name that was probably meant; '' if they know the
+    setting."""
     known = {one.name: one for (scope, _), one in kafka_settings().items() if scope is Scope.BROKER}
     setting = known.get(name)
     if name.startswith(_OF_PLUGINS) or (setting is not None and setting.is_in(version)):

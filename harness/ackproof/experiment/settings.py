@@ -1,7 +1,7 @@
-"""Settings that an experiment may not give, and the settings of topics with the values that brokers accept.
+"""Settings that an experiment must not set, and the topic settings with the values that brokers accept.
 
-Both tables serve the check of a file. The renderers of nodes and clients check the first one again for the settings
-that reach them. Topic settings are those of `LogConfig` (releases 3.9 to 4.4). A broker refuses a topic with others.
+Both tables serve the check of a file. The settings files of nodes and clients are checked by the first one again. Topic
+settings are those of `LogConfig` (releases 3.9 to 4.4). A broker refuses a topic with others.
 """
 
 from __future__ import annotations
@@ -130,7 +130,8 @@ def refusal(scope: Scope, name: str) -> str | None:
 
 
 def field_of(name: str) -> str | None:
-    """Return the field of `workload.producers` that stands for a setting of librdkafka's producer; None for none."""
+    """Return the field of `workload.producers` that replaces a setting of librdkafka's producer; None if there is no
+    such field."""
     why = why_reserved(Scope.PRODUCER, name) or ""
     return why.removeprefix(_FIELD) if why.startswith(_FIELD) else None
 
@@ -229,11 +230,11 @@ _BEFORE_4_1: Final[Mapping[str, _Values]] = {"segment.bytes": _number(14, _INT)}
 
 
 def wrong_topic_setting(name: str, value: str, spec: ExperimentSpec) -> tuple[str, str | None, bool] | None:
-    """Return what the experiment's brokers object to in a topic's setting; None if they accept it.
+    """Return an objection that the experiment's brokers would have to a setting of a topic; None if they accept it.
 
-    The objection is (message, the name that was probably meant or None, True if it is about the name rather than
-    the value). The release of a cluster that ackproof does not own is not known, nor are the settings of an
-    unknown release. For these only a near miss of a known name is an objection.
+    The objection is (message, the name that was probably meant or None, True if it is about the name rather than the
+    value). Neither the release of a cluster that ackproof did not start nor the settings of an unknown release are
+    known: then only a near miss of a known name is an objection.
     """
     kafka = spec.cluster.kafka
     unknown = spec.ground.foreign or not kafka.is_known

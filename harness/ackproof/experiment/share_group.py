@@ -1,4 +1,4 @@
-"""A share group as an experiment names it (KIP-932): `workload.share_groups`, by group id. Kafka 4.2 and later."""
+"""A share group as an experiment defines it (KIP-932): `workload.share_groups`, by group id. Kafka 4.2 and later."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ _HEARTBEAT_S: Final = 1.0
 class ShareGroupSpec(Spec):
     """A share group. Its members are `h0`, `h1`, … in the order of their start, over all share groups.
 
-    A member accepts each record but those that `release_every`, `reject_every` and `renew_every` name: every Nth offset
-    of a partition.
+    A member accepts every record except each Nth offset of a partition, which it releases, rejects or renews: N is
+    `release_every`, `reject_every` or `renew_every`.
     """
 
     client: ClientField = Field(
@@ -70,7 +70,7 @@ class ShareGroupSpec(Spec):
 
     @property
     def group_settings(self) -> dict[str, str]:
-        """Settings of the group, which its members make before they join."""
+        """Dynamic settings of the group, which its members set before they join."""
         dead = {
             "errors.deadletterqueue.topic.name": self.dead_letters or "",
             "errors.deadletterqueue.copy.record.enable": "true",
@@ -83,7 +83,7 @@ class ShareGroupSpec(Spec):
 
     @property
     def broker_settings(self) -> dict[str, str]:
-        """Settings of brokers that the group needs. Those of the group itself have bounds by release."""
+        """Broker settings that the group needs: its locks and time-outs, and limits that allow them."""
         lock_ms, session_ms, heartbeat_ms = (
             round(seconds * 1000) for seconds in (self.lock, _SESSION_S, _HEARTBEAT_S)
         )
@@ -101,6 +101,6 @@ class ShareGroupSpec(Spec):
 
     @property
     def rest_s(self) -> float:
-        """Seconds without a delivery after which a group is at rest: then no lock is held any more, and no partition is
-        assigned to a member that was killed."""
+        """Seconds without a delivery after which all acquisition locks have expired, and killed members have no
+        partition any more."""
         return max(self.lock, _SESSION_S) + 3.0

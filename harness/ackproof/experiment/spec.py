@@ -63,7 +63,7 @@ def _refuse_kraft(name: str) -> str:
 
 
 def attached_topic(name: str, run_id: str) -> str:
-    """Return the unique name of a topic on a cluster that ackproof does not own."""
+    """Return the unique name of a topic on a cluster that ackproof did not start."""
     return f"ackproof-{run_id[:10]}-{name}"
 
 
@@ -167,11 +167,11 @@ class ClusterSpec(Spec):
 
     @property
     def of_groups(self) -> dict[str, str]:
-        """Settings of brokers that the experiment's groups need; `config` overrides them."""
+        """Broker settings that the experiment's groups need; `config` overrides them."""
         return self._of_groups
 
     def serve(self, groups: Iterable[GroupSpec | ShareGroupSpec]) -> None:
-        """Derive `of_groups` from the experiment's groups."""
+        """Set `of_groups` to the broker settings that these groups need."""
         self._of_groups = {}
         for group in groups:
             self._of_groups |= group.broker_settings
@@ -182,14 +182,14 @@ class ClusterSpec(Spec):
 
     @property
     def controller_ids(self) -> tuple[int, ...]:
-        """Return the ids of controllers or ZooKeeper servers: the brokers' ids in combined mode, else from 101."""
+        """Node ids of controllers or ZooKeeper servers: the brokers' ids in combined mode, else from 101."""
         if self.combined:
             return self.broker_ids
         return tuple(range(FIRST_CONTROLLER, FIRST_CONTROLLER + self.controllers))
 
     @property
     def kafka_ids(self) -> tuple[int, ...]:
-        """Return the ids of nodes that run Kafka: brokers and controllers, but not ZooKeeper servers."""
+        """Node ids of nodes that run Kafka: brokers and controllers, but not ZooKeeper servers."""
         others = () if self.metadata.broker_controls else self.controller_ids
         return tuple(dict.fromkeys((*self.broker_ids, *others)))
 
@@ -199,7 +199,7 @@ class ClusterSpec(Spec):
 
     @property
     def members(self) -> Members:
-        """Return the nodes and their racks, without a leader or an active controller."""
+        """The cluster's nodes and their racks, without a leader or an active controller."""
         return Members.in_racks(self.broker_ids, self.controller_ids, self.racks, self.controller_racks)
 
     def rack_of(self, broker: int) -> str:
@@ -208,7 +208,8 @@ class ClusterSpec(Spec):
 
 
 class TopicSpec(Spec):
-    """One topic. With an `assignment`, partitions and replication factor follow from it unless given."""
+    """One topic. With an `assignment`, its partitions and replication factor follow from the assignment unless
+    given."""
 
     partitions: Whole = Field(1, ge=1, le=10_000, description="How many partitions.")
     replication_factor: Whole = Field(3, ge=1, le=50, description="Replicas of each partition.")
@@ -336,7 +337,7 @@ class ConsumerSpec(Spec):
 
 
 class WorkloadSpec(Spec):
-    """Load: producers and live readers."""
+    """The load: producers, live readers, a service under test, consumer groups and share groups."""
 
     producers: ProducerSpec = Field(default_factory=ProducerSpec, description="The producers.")
     consumers: ConsumerSpec = Field(default_factory=ConsumerSpec, description="The live readers.")

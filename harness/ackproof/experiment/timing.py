@@ -74,7 +74,7 @@ _SCRIPT: Final[Mapping[str, str]] = MappingProxyType(
 
 
 def configured(spec: ClusterSpec, node_id: int) -> dict[str, str]:
-    """Return the settings of a node, by name, without those for addresses and folders."""
+    """Return the settings of a node by name, without those for addresses and folders, which depend on the machine."""
     rack = spec.rack_of(node_id) if node_id in spec.broker_ids else ""
     return {
         **_defaults(spec),

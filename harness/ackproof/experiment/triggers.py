@@ -1,7 +1,7 @@
-"""When a fault begins: at a time, in a state, or after another fault.
+"""Triggers, which say when a fault begins: at a time, in a state, or after another fault.
 
-Times count in seconds from the start of the workload, which is when every partition has acknowledged a record. A
-state is a comparison of one gauge:
+Times count in seconds from the start of the workload, which is when every partition has acknowledged a record. A state
+is a comparison of one gauge:
 
     acked >= 2000, acked(orders/0) >= 500     records acknowledged so far, in total or of one partition
     read >= 100, read(orders/0) >= 100        records that live readers got, all readers together
@@ -48,10 +48,11 @@ CONDITION_PATTERN: Final = (
 
 @dataclass(frozen=True)
 class Condition:
-    """A comparison of a measured number (`gauge`) with `value`, such as `isr(orders/0) == 1`.
+    """A comparison of a measured number (`gauge`) with `value`, such as `isr(orders/0) == 1`. `op`: ==, !=, <, <=, > or
+    >=.
 
-    `op`: ==, !=, <, <=, > or >=. `topic` and `partition` are set for the gauge of a partition, `metric` for a
-    scraped metric, `node` for that of one node (None: all nodes combined).
+    `topic` and `partition` are set for the gauge of a partition, `metric` for a scraped metric, `node` for a metric of
+    one node (None: all nodes combined).
     """
 
     gauge: str
@@ -64,7 +65,7 @@ class Condition:
 
     @classmethod
     def parse(cls, text: str) -> Condition:
-        """Parse a condition. Raises ValueError with a message on what was expected."""
+        """Parse a condition such as `acked >= 2000`. Raises ValueError with the expected form."""
         name = _NAME.match(text)
         if name is not None and name[1] not in GAUGES:
             meant = hint(name[1], GAUGES, "there are")
@@ -95,10 +96,8 @@ class Condition:
 
     @property
     def quantity_text(self) -> str:
-        """Return the left side of the condition, such as `isr(orders/0)`.
-
-        It names a quantity (`parse_ask` accepts it), unless the gauge is a count of records (`acked`, `read`).
-        """
+        """Left side of the condition, such as `isr(orders/0)`, which `parse_ask` accepts as a quantity unless it counts
+        records."""
         of = self.metric if self.topic is None else f"{self.topic}/{self.partition}"
         words = [of] if self.node is None else [of, f"node {self.node}"]
         return f"{self.gauge}({', '.join(words)})" if of else self.gauge
@@ -130,9 +129,8 @@ class StateTrigger:
 
     @property
     def awaited(self) -> bool:
-        """Return True if load alone brings about the state sooner or later: a count of records that must be reached,
-        without `at_latest`.
-        """
+        """True if load alone brings about the state sooner or later: a count of records must be reached, without
+        `at_latest`."""
         counts = self.condition.gauge in COUNTS and self.condition.op in {">", ">="}
         return counts and self.at_latest is None
 
@@ -143,7 +141,7 @@ class StateTrigger:
 
 @dataclass(frozen=True)
 class ChainTrigger:
-    """After another fault: `after: {fault: 1, by: 1s}`. `by` counts in seconds from that fault's confirmation."""
+    """Trigger after another fault: `after: {fault: 1, by: 1s}`. `by`: seconds from the confirmation of that fault."""
 
     __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(extra="forbid")
 
@@ -216,18 +214,18 @@ class Frame(Spec):
 
     @property
     def trigger(self) -> Trigger | None:
-        """Return the trigger: that of `when`, else of `at`, else of `after`; None if there is none."""
+        """The trigger: `when` if given, else `at`, else `after`; None if none is given."""
         if self.when is not None:
             return StateTrigger(self.when, self.at_latest)
         return self.after if self.at is None else TimeTrigger(self.at)
 
 
 def surely_fires(trigger: Trigger, fate: Callable[[int], bool | Trigger]) -> bool:
-    """Return True if a fault that has not begun will certainly begin. A time always comes; a state certainly only
-    with `at_latest`.
+    """Return True if a fault that has not begun will certainly begin. A time always comes; a state certainly only with
+    `at_latest`.
 
-    `fate(number)`: what is known of the fault that an `after:` refers to: its trigger while it waits, False if it
-    failed, else True.
+    `fate(number)` returns what is known of the fault that an `after:` refers to: its trigger while it waits, False if
+    it failed, else True.
     """
     if not isinstance(trigger, ChainTrigger):
         return isinstance(trigger, TimeTrigger) or trigger.at_latest is not None

@@ -1,6 +1,6 @@
-"""Asks each broker separately, five times a second, for its metadata and for what it serves to a client.
+"""Asks each broker separately, five times a second, for its metadata and for the records and offsets that clients get.
 
-It also sends a Produce that the broker must refuse: the error shows whether the broker would accept writes. In
+Each round also sends a Produce that the broker must refuse: the error shows whether the broker would accept writes. In
 ZooKeeper mode it reads the znodes too.
 """
 

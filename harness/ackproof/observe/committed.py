@@ -43,12 +43,12 @@ OffsetKey: TypeAlias = tuple[str, str, int]
 def collect_committed(
     cluster: Cluster, log_dirs: Sequence[LogDir], run: CaseDir, clock: RunClock, stop: Event | None = None
 ) -> None:
-    """Ask for the committed offsets of each group that a client committed for, read the replicas' logs, and write
-    `observed/committed.json`. Does nothing in a run without commits.
+    """Record the committed offsets of each group that a client committed for, and the same offsets in the replicas'
+    logs.
 
-    Nothing is raised for a coordinator that does not answer or a log that cannot be read: the file has the reason.
-    Raises `Interrupted` when `stop` is set, `BadInput` for a broken `commits.jsonl`, OSError if the file cannot be
-    written.
+    Writes `observed/committed.json`; does nothing in a run without commits. Nothing is raised for a coordinator that
+    does not answer or a log that cannot be read: the file has the reason. Raises `Interrupted` when `stop` is set,
+    `BadInput` for a broken `commits.jsonl`, OSError if the file cannot be written.
     """
     lines = (line for path in sorted(run.clients.glob(f"*/{COMMITS}")) for line in read_commits(path))
     groups = sorted({line.group for line in lines})
@@ -66,7 +66,8 @@ def collect_committed(
 
 
 def partition_of_group(group: str, partitions: int) -> int:
-    """Return the partition of `__consumer_offsets` that a group belongs to: Utils.abs(hashCode) modulo the count."""
+    """Return the partition of `__consumer_offsets` that holds a group: Utils.abs(hashCode) modulo the number of
+    partitions."""
     code = 0
     units = group.encode("utf-16-be")
     for number in range(0, len(units), 2):
@@ -135,11 +136,11 @@ def _read_log(node: int, partition: int, folder: Path) -> OffsetsLog:
 
 
 def replay_offsets(paths: Sequence[Path]) -> tuple[int, dict[OffsetKey, int]]:
-    """Return the log end offset (-1 without a batch), and the committed offsets by (group, topic, partition),
-    according to one replica's log of `__consumer_offsets`. `paths`: its segments in order.
+    """Return the log end offset (-1 without a batch), and the committed offsets by (group, topic, partition), from one
+    replica's log of `__consumer_offsets`.
 
-    Offsets of a transaction count from its commit marker on, if no later record of the same key was appended
-    meanwhile. Raises OSError, and ValueError and `struct.error` for damaged batches and records.
+    `paths`: its segments in order. Offsets of a transaction count from its commit marker on, if no later record of the
+    same key was appended meanwhile. Raises OSError, and ValueError and `struct.error` for damaged batches and records.
     """
     newest: dict[OffsetKey, tuple[int, int]] = {}
     pending: dict[int, dict[OffsetKey, tuple[int, int]]] = {}

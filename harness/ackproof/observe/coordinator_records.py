@@ -46,10 +46,10 @@ Fields: TypeAlias = dict[str, Any]
 
 
 class CoordinatorRecords:
-    """Decoder of the kinds of records in `_NAMES`. Kinds are called by the names of their schemas, without `Key`."""
+    """Decoder of the kinds of records in `_NAMES`. A kind is named by its schema, without `Key`."""
 
     def __init__(self, schemas: Iterable[Schema]) -> None:
-        """`schemas`: of keys and values. A later one replaces an earlier one of the same name."""
+        """`schemas`: schemas of keys and values. A later schema replaces an earlier schema of the same name."""
         self._schemas = {str(schema["name"]): schema for schema in schemas}
         self._kinds: dict[int, tuple[str, int]] = {}
         """Kind and version of a key, by the number that it begins with."""
@@ -66,11 +66,8 @@ class CoordinatorRecords:
 
     @classmethod
     def load(cls, jars: Iterable[Path]) -> CoordinatorRecords:
-        """Return a decoder with the schemas of the newest release among these jars: new releases know the records of
-        old ones.
-
-        Raises ValueError if no jar has the schemas, OSError if one cannot be read.
-        """
+        """Return a decoder with the schemas of the newest release among these jars, which knows the records of older
+        releases. Raises ValueError if no jar has the schemas, OSError if a jar cannot be read."""
         schemas: list[Schema] = []
         for jar in sorted((jar for jar in jars if _JAR.fullmatch(jar.name)), key=_release):
             try:
@@ -90,8 +87,8 @@ class CoordinatorRecords:
         return (kind, _read(self._schemas[f"{kind}Key"], version, data)) if kind else None
 
     def value(self, kind: str, data: bytes) -> Fields:
-        """Return the fields of a value of this kind. Raises ValueError and `struct.error` for invalid bytes, and
-        ValueError for a version that the release does not have."""
+        """Decode a record's value of this kind; return its fields. Raises ValueError and `struct.error` for invalid
+        bytes, and ValueError for a version that the release does not have."""
         schema, version = self._schemas[f"{kind}Value"], int.from_bytes(data[:2], "big", signed=True)
         if not _covers(schema["validVersions"], version):
             raise ValueError(f"the schemas of this Kafka have no version {version} of {kind}")
@@ -127,8 +124,8 @@ def _read(schema: Schema, version: int, data: bytes) -> Fields:
 
 
 class _Message:
-    """A message that is read from its third byte on. Its methods read on at `at`, and raise ValueError and
-    `struct.error` for invalid bytes."""
+    """Reader of an encoded message, which skips its first two bytes (its kind or version). Its methods read on at
+    position `at`. They raise ValueError and `struct.error` for invalid bytes."""
 
     def __init__(self, schema: Schema, version: int, data: bytes) -> None:
         self.version, self.data, self.at = version, data, 2

@@ -45,10 +45,10 @@ def collect_group_offsets(
     jars: Iterable[Path], log_dirs: Sequence[LogDir], run: CaseDir
 ) -> tuple[OffsetsHistory, ...]:
     """Write `observed/offsets-log.parquet`: the history of each group of `observed/groups.json` in every replica's log.
-    Put into `groups.json`, and return, how whole each history is.
 
-    Call it at rest. `jars`: of each Kafka that the brokers ran; they have the schemas of the records. A log that cannot
-    be read has a reason, and no rows. Raises `BadInput` without a `groups.json`, OSError if a file cannot be written.
+    Return how complete each history is, and add this to `groups.json`. Call it at rest. `jars`: of each Kafka that the
+    brokers ran; they have the schemas of the records. A log that cannot be read has a reason, and no rows. Raises
+    `BadInput` without a `groups.json`, OSError if a file cannot be written.
     """
     file = GroupsFile.load(run.groups)
     groups = frozenset(end.group for end in file.groups)
@@ -98,10 +98,8 @@ def find_replicas(log_dirs: Iterable[LogDir], partitions: Collection[int]) -> It
 
 
 def read_at_rest(folder: Path, read: Callable[[Sequence[Path]], T]) -> tuple[T | None, str]:
-    """Return what `read` makes of a replica's segments, and ''; or None, and the reason why they cannot be read.
-
-    `read` is called again if the log cleaner replaced segments meanwhile.
-    """
+    """Return the result of `read` on a replica's segments, and ''; or None, and the reason why they cannot be read.
+    `read` is called again if the log cleaner replaced segments meanwhile."""
     for _ in range(_CHANGES):
         before = segments(folder)
         found, reason = None, ""
@@ -118,11 +116,11 @@ def read_at_rest(folder: Path, read: Callable[[Sequence[Path]], T]) -> tuple[T |
 
 @dataclass
 class LogWalk:
-    """One walk over the batches of a replica's log. `paths`: its segments in order.
+    """One pass over the batches of a replica's log (`paths`: its segments in order). Its fields are final after the
+    pass.
 
-    `start`, `end`: offsets at which the log begins and ends, -1 without a segment. `cleaned`: offsets are missing
-    between its records; markers and records of aborted transactions have offsets of their own. These are known after
-    the walk.
+    `start`, `end`: offsets at which the log begins and ends, -1 without a segment. `cleaned`: True if offsets are
+    missing between its batches or records, so that the log cleaner removed records.
     """
 
     paths: Sequence[Path]
@@ -158,8 +156,7 @@ class LogWalk:
 
 
 def marker_commits(record: Record) -> bool | None:
-    """Return True for the marker of a committed transaction, False for that of an aborted one; None for other control
-    records."""
+    """Return True for a transaction's commit marker, False for its abort marker; None for other control records."""
     kind = int.from_bytes((record.key or b"")[2:4], "big")
     return {COMMIT_MARKER: True, ABORT_MARKER: False}.get(kind)
 
@@ -168,7 +165,7 @@ def marker_commits(record: Record) -> bool | None:
 
 
 class _Row(NamedTuple):
-    """A row of `OFFSETS_LOG` without its replica and its decision."""
+    """A row of `OFFSETS_LOG` without the columns of its replica and of its decision (in force, aborted, …)."""
 
     log_offset: int
     timestamp_ms: int
@@ -186,7 +183,7 @@ class _Row(NamedTuple):
 
 
 class _Rows:
-    """Rows of one log, in order."""
+    """Rows of one replica's log, in order, with pending transactions."""
 
     def __init__(self) -> None:
         self.rows: list[_Row] = []
@@ -204,7 +201,8 @@ class _Rows:
             self._decided.append((LogDecision.PENDING if transactional else LogDecision.IN_FORCE, -1))
 
     def decide(self, producer_id: int, commit: bool, offset: int) -> None:
-        """Let the marker at `offset` end the producer's transaction."""
+        """End the producer's transaction, whose marker is at `offset`: its rows are in force if `commit` is True, else
+        aborted."""
         for position in self._pending.pop(producer_id, ()):
             self._decided[position] = LogDecision.IN_FORCE if commit else LogDecision.ABORTED, offset
 
@@ -221,7 +219,7 @@ class _Rows:
 
 @dataclass(frozen=True)
 class _Decoder:
-    """Makes rows of the records of these groups. `topics`: names by topic id."""
+    """Converts records of `__consumer_offsets` about these groups into rows. `topics`: names by topic id."""
 
     records: CoordinatorRecords
     groups: frozenset[str]

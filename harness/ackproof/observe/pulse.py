@@ -1,4 +1,4 @@
-"""Records the load of the machine and the harness, so that effects of a starved machine are not blamed on Kafka."""
+"""Records the load of the machine and the harness, so that effects of a busy machine are not blamed on Kafka."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _RESOURCES: Final = ("cpu", "io", "memory")
 
 
 class Counts(NamedTuple):
-    """Totals so far: rounds of the sampler, records sent, records acknowledged."""
+    """Totals since the run's start: rounds of the sampler, records sent, records acknowledged."""
 
     looks: int
     sent: int

@@ -1,4 +1,4 @@
-"""Reads the replicas' logs on disk at the end of a run: the second witness of losses.
+"""Reads the replicas' logs on disk at the end of a run, as evidence of losses that is independent of the final read.
 
 The brokers run but are idle. An appended batch is in its file at once, whether it was fsynced or not.
 """
@@ -235,11 +235,10 @@ class BatchContents:
         self._digests: dict[tuple[int, int, int], int] = {}
 
     def read(self, path: Path, batches: Sequence[Batch]) -> tuple[list[bool], list[int]]:
-        """Return two lists with one element per batch of a segment: True if its CRC-32C is right; its content sum
-        (`content_sum` of its records), or the type of its transaction marker.
+        """Return two lists with one element per batch of a segment: whether its CRC-32C is right, and its content sum.
 
-        The sum is `UNKNOWN_CONTENT` for a damaged batch, a compacted one, or one with records of other clients.
-        Raises OSError.
+        The content sum is `content_sum` of the batch's records. A control batch has the type of its transaction marker
+        instead. `UNKNOWN_CONTENT`: the batch is damaged, compacted, or has records of other clients. Raises OSError.
         """
         sound, digests = [], []
         with path.open("rb") as file:
@@ -280,8 +279,8 @@ def _marker(path: Path, batch: Batch) -> int:
 
 
 def decompress(body: bytes, codec: int) -> bytes:
-    """Return the records of a batch, which follow its header. `codec`: as in `Batch`. Raises ValueError and OSError for
-    invalid data."""
+    """Return the decompressed records of a batch. `body`: the bytes after the batch header. `codec`: as in `Batch`.
+    Raises ValueError and OSError for invalid data."""
     if codec == 0:
         return body
     if (name := _CODECS.get(codec)) is None:

@@ -48,9 +48,8 @@ Offsets = dict[TopicPartition, int]
 
 @dataclass(frozen=True)
 class Reply:
-    """Answers of one broker in one round: its view, its own log ends, and offsets of the partitions that it
-    leads.
-    """
+    """Answers of one broker in one round: its view of the metadata, its own log ends, and offsets of the partitions
+    that it leads."""
 
     view: View
     log_ends: Offsets
@@ -276,10 +275,10 @@ class MergedViews:
     def merge(
         self, answered: Mapping[int, Mapping[TopicPartition, PartitionState]]
     ) -> dict[TopicPartition, PartitionState]:
-        """Return, for each partition, the newest view among these answers.
+        """Return the newest view of each partition among these answers, which belong to one sample. `answered`: views
+        by broker id.
 
-        A partition is left out if one of the last `FORGET_AFTER_LOOKS` calls returned a newer view of it. `answered`:
-        views by broker id, of one sample.
+        A partition is left out if one of the last `FORGET_AFTER_LOOKS` calls returned a newer view of it.
         """
         self._look += 1
         best: dict[TopicPartition, _View] = {}

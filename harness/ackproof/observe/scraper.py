@@ -40,7 +40,7 @@ Row = tuple[int, int, int, str, float]
 
 
 class Scraper(Watcher):
-    """Writes the scrapes between `start` and `stop` to `path`. The file appears when it is complete."""
+    """Writes the scrapes between `start` and `stop` to the file `path`, which appears once it is complete."""
 
     NAME = "scraper"
     DOES = "scraping metrics"
@@ -55,16 +55,16 @@ class Scraper(Watcher):
         self._exporters = dict(cluster.exporters())
 
     def start(self) -> None:
-        """Start, and wait for the first round, at most `FIRST_WITHIN_S` seconds, so that counters are known before any
-        event increases them."""
+        """Start the thread, and wait at most `FIRST_WITHIN_S` seconds for the first round, so that counters are known
+        before any event increases them."""
         super().start()
         self._looked.wait(FIRST_WITHIN_S)
 
     def fresh(self, metric: Metric, node: int | None) -> float | None:
-        """Return the metric in the newest round, of one node or (None) of all combined.
+        """Return the metric in the newest round of scrapes, of one node or of all nodes combined (`node` None).
 
-        Return None if there was no round in the last `FRESH_S` seconds, if no such node has the metric, or if a
-        live node that may have it did not answer.
+        None if there was no round in the last `FRESH_S` seconds, if no such node has the metric, or if a live node that
+        may have it did not answer.
         """
         t_ns, metrics = self._newest
         if not t_ns or self._timeline.clock.now() - t_ns > FRESH_S * 1e9:

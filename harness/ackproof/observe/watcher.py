@@ -64,8 +64,8 @@ ReplyT = TypeVar("ReplyT")
 
 
 class BrokerPoller(Watcher, Generic[ReplyT]):
-    """A watcher that asks all brokers, and the metadata quorum, at once, each over its own connection and by its
-    own thread.
+    """A watcher that sends requests to all brokers and the metadata quorum in parallel, each over its own connection
+    and thread.
 
     A broker gets no further request before it has answered, or `GIVE_UP_AFTER_S` seconds have passed.
     """

@@ -1,4 +1,4 @@
-"""Run the cases of one call in order, then audit, judge and report them.
+"""Runs the cases of one call in order, then audits, judges and reports them.
 
 Spark audits all cases at once, after the last has healed: it must not take the cores from a cluster under test.
 """
@@ -166,9 +166,8 @@ def _run_all(
 
 
 class EventBuffer:
-    """Watcher that keeps the events of a case until `release`, which is called once the case before it has ended.
-    Then, and from then on, it passes them on. Numbers of `live` are passed on at once.
-    """
+    """Watcher that keeps the events of a case until the case before it has ended; `release` then passes them on. Later
+    events, and the numbers of `live`, are passed on at once."""
 
     def __init__(self, watcher: Watcher) -> None:
         self._watcher = watcher
@@ -184,7 +183,7 @@ class EventBuffer:
         self._watcher.event(event)
 
     def live(self, acked: int, read: int, isr: str) -> None:
-        """Pass the numbers on at once: a case has no load before `release`."""
+        """Pass the numbers of records and the ISRs on at once: a case has no load before `release`."""
         self._watcher.live(acked, read, isr)
 
     def release(self) -> None:
@@ -214,7 +213,8 @@ class _PreparedCase:
             self._error = error
 
     def go(self) -> None:
-        """Wait until the case is prepared, run it, end it. Raises `AckproofError` if the run cannot be completed."""
+        """Wait until the cluster of the case is up, run the case, end it. Raises `AckproofError` if the run cannot be
+        completed."""
         self._events.release()
         try:
             with self._stack:
@@ -230,6 +230,6 @@ class _PreparedCase:
             self.drop()
 
     def drop(self) -> None:
-        """Wait for the starting thread, then end all that it started. May be called twice."""
+        """Wait for the thread that starts the cluster, then end all that it started. May be called twice."""
         self._thread.join()
         self._stack.close()

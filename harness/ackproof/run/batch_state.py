@@ -26,7 +26,7 @@ from ackproof.rundir.parts import digest
 
 @dataclass
 class PlannedCase:
-    """A case of a batch: its run directory, and its result so far."""
+    """A case of a running batch: its run directory, and its result so far."""
 
     case: Case
     file: Path
@@ -40,10 +40,8 @@ class PlannedCase:
     """Position in run order, from 1."""
 
     def attempt(self, action: Callable[[], object], actor: str = "the harness") -> None:
-        """Call `action`. Store an exception as this case's `error`, so that other cases continue.
-
-        `actor`: what failed, in words.
-        """
+        """Call `action`. Store an exception as this case's `error`, so that other cases continue. `actor`: who failed,
+        for the message."""
         try:
             action()
         except AckproofError as error:
@@ -121,7 +119,7 @@ class Batch:
             self.planned.append(PlannedCase(case, file, run))
 
     def queue(self, cases: Sequence[tuple[Path, Case]]) -> list[PlannedCase]:
-        """Set `order` of these cases, which run next in this order, and return them."""
+        """Number these cases (`order`) as the next to run, in this order, and return them."""
         by_id = {(one.file, one.case.id): one for one in self.planned}
         queue = [by_id[file, case.id] for file, case in cases]
         done = sum(one.order > 0 for one in self.planned)
@@ -151,7 +149,7 @@ class Batch:
         publish(self.directory, self.document(), step)
 
     def point_latest(self) -> None:
-        """Point the symbolic link `latest` to this batch, atomically; leave a file of that name alone."""
+        """Point the symbolic link `latest` to this batch, atomically; a file named `latest` is left alone."""
         out = self.directory.path.parent
         link = out / "latest"
         if link.exists() and not link.is_symlink():
@@ -184,7 +182,8 @@ def warn_of_same_names(planned: Sequence[tuple[Path, Case]]) -> Iterator[str]:
 
 
 def lay_out(planned: PlannedBatch) -> Batch:
-    """Make the folder of a planned batch. Raises `BadInput` where it cannot be made."""
+    """Create the folder of a planned batch, with a folder for each case. Raises `BadInput` if the folder cannot be
+    created."""
     options = planned.options
     name = "+".join(dict.fromkeys(case.experiment.name for _, case in planned.cases))
     seed = options.seed if options.seed is not None else planned.cases[0][1].experiment.seed
@@ -227,10 +226,8 @@ def new_batch(out: Path, title: str, seed: int, command: str) -> Batch:
 
 
 def upload(batch: BatchDir, out: Path) -> BatchDir:
-    """Copy a finished batch to an object store, compare every file there, and remove the batch here.
-
-    Raises `AckproofError` if that fails: then all of it is still here. `batch.json` is copied last.
-    """
+    """Copy a finished batch to an object store, compare every file there, and remove the local batch. Raises
+    `AckproofError` if the copy fails: then the local batch is still complete. `batch.json` is copied last."""
     there = BatchDir(out / batch.path.name)
     files = sorted(path for path in batch.path.rglob("*") if path.is_file() and path != batch.batch_json)
     try:

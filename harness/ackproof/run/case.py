@@ -1,4 +1,4 @@
-"""Run one case on a real cluster. It writes facts into a run directory; it neither judges nor prints.
+"""Runs one case on a real cluster and writes facts into a run directory; nothing is judged or printed here.
 
 Phases, in order. A hook may be called before each; tests use it to falsify evidence::
 
@@ -77,11 +77,11 @@ def run_case(case: Case, run: CaseDir, options: CaseOptions, watcher: Watcher) -
 
 
 class CaseRun:
-    """A run of one case: `prepare`, then `go`, inside a `with`.
+    """A run of one case: `prepare`, then `go`, inside a `with` statement.
 
     `prepare` may be called on another thread while the case before this one comes to its end. Both raise
-    `AckproofError` if the run cannot be completed. Leaving the `with` ends all that was started; the timeline then ends
-    with `end` if the run was complete, else it has the event `error`.
+    `AckproofError` if the run cannot be completed. Leaving the `with` statement ends all that was started; the timeline
+    then ends with `end` if the run was complete, else it has the event `error`.
     """
 
     def __init__(self, case: Case, run: CaseDir, options: CaseOptions, watcher: Watcher) -> None:

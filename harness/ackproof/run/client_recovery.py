@@ -1,8 +1,8 @@
-"""Watch of producers and readers after the last healing, while the load still goes on: do they make progress again?
+"""Watches producers and readers after the last healing, while the load still goes on: do they make progress again?
 
 A client without progress on a healthy partition is suspect. A probe, which is another client of the same kind, is then
 started. The client is stuck if the probe makes progress and the client does not. A producer is stuck, too, if nobody
-gets an acknowledgement although the high watermark goes up. In a healthy run this takes one look.
+gets an acknowledgement although the high watermark goes up. In a healthy run, all clients pass the first check.
 """
 
 from __future__ import annotations
@@ -38,8 +38,10 @@ _CLASS: Final = {"producer": Anomaly.STUCK_PRODUCER, "reader": Anomaly.STUCK_REA
 
 @dataclass(frozen=True)
 class _Snapshot:
-    """Counters of all clients at one moment: records sent by client, records acknowledged or read by client
-    and partition."""
+    """Counters of all clients at one moment. `at_s`: seconds on a monotonic clock. `sent`: records sent by each client.
+
+    `counts`: records acknowledged or read, by client and partition. `acked`: records acknowledged in each partition.
+    """
 
     at_s: float
     sent: Mapping[str, int] = field(default_factory=dict)
@@ -49,8 +51,8 @@ class _Snapshot:
 
 @dataclass
 class _Suspect:
-    """A client without progress on a partition. `since_s`: time since which the partition is healthy. `began_at`,
-    `now_at`: high watermark then and at the last look; -1: unknown."""
+    """A client without progress on a partition that is healthy since `since_s` (seconds on a monotonic clock).
+    `began_at`, `now_at`: high watermark at `since_s`, and at the last check; -1: unknown."""
 
     since_s: float
     began_at: int = -1
@@ -100,7 +102,7 @@ class ClientWatch:
 
     @property
     def patience_s(self) -> float:
-        """Number of seconds after `heal` for which it is worth waiting for `done`."""
+        """Number of seconds after `heal` after which waiting for `done` is pointless."""
         return AFTER_HEALING_BOUND_S + 2 * _PROBE_S + max(self._bounds[name] for name in _CLASS.values())
 
     def mark(self, now_s: float) -> None:
@@ -118,10 +120,10 @@ class ClientWatch:
             self._older = self._snapshot(now_s)
 
     def done(self, now_s: float) -> bool:
-        """Return True once each client has made progress since the healing, is stuck, or cannot be judged. `now_s`:
-        seconds on the clock of `mark`.
+        """Return True once each client has made progress since the healing, is stuck, or cannot be judged.
 
-        Starts a probe for a kind of client of which one made no progress for half its bound.
+        `now_s`: seconds on the clock of `mark`. Starts a probe client of a kind once one client of this kind made no
+        progress for half its bound.
         """
         if self._off:
             return True
@@ -135,7 +137,8 @@ class ClientWatch:
         return all(one.stuck or one.given_up for one in self._suspects.values())
 
     def stuck(self, now_s: float) -> list[Unrecovered]:
-        """Return an entry for each stuck client, over all its stuck partitions. `now_s`: on the clock of `mark`."""
+        """Return an entry for each stuck client, over all partitions on which it is stuck. `now_s`: seconds on the
+        clock of `mark`."""
         places: dict[str, list[TopicPartition]] = defaultdict(list)
         for (client, place), suspect in self._suspects.items():
             if suspect.stuck:

@@ -1,4 +1,4 @@
-"""Turn the files of runs into results: audit all runs as one job, then judge each case, stage by stage.
+"""Turns the files of runs into results: audits all runs as one job, then judges each case, stage by stage.
 
 A stage reads a run directory and writes one file of facts into it; only this file knows their order.
 
@@ -44,8 +44,9 @@ STAGES: Final[tuple[Callable[[CaseDir], object], ...]] = (replay_run, predict_ru
 @dataclass(frozen=True)
 class CaseResult:
     """Result of one run. Without a `verdict`, `error` has the reason, unless the run was not to be judged.
-    `audit`: None if there is none that can be read, or if the verdict is on files of the run that are missing,
-    changed or unreadable.
+
+    `audit`: None if no audit can be read, or if the verdict is about files of the run that are missing, changed or
+    unreadable.
     """
 
     run: CaseDir
@@ -68,12 +69,11 @@ class CaseResult:
 def conclude(
     runs: Sequence[CaseDir], step: Step, *, failed: Collection[CaseDir] = (), simulate: bool = False
 ) -> list[CaseResult]:
-    """Audit the runs that were not audited yet, as one job, and judge each. Return the results in the order
-    of `runs`.
+    """Audit the runs that were not audited yet, as one job, and judge each. Return the results in the order of `runs`.
 
-    Runs in `failed` are audited but not judged, because the harness could not complete them. `simulate`: also
-    simulate each other run, for the report. `step` is called with the name of each long step. A problem with
-    one run becomes its `error`. Uses the Spark context of this process, if it has one.
+    Runs in `failed` are audited but not judged, because the harness could not complete them. `simulate`: also simulate
+    each run that did not fail, for the report. `step` is called with the name of each long step. A problem with one run
+    becomes the `error` of its result. Uses the Spark context of this process, if it has one.
     """
     if simulate:
         _simulate([run for run in runs if run not in failed], step)
@@ -99,10 +99,8 @@ def _result(run: CaseDir, not_audited: str | None, *, judged: bool) -> CaseResul
 
 
 def judge_run(run: CaseDir) -> None:
-    """Write the verdict of an audited run. If its files were changed since its end: INCONCLUSIVE.
-
-    Else replay and predict it first (`run_stages`), and raise what that raises.
-    """
+    """Judge an audited run and write its verdict. If its files were changed since its end, the verdict is INCONCLUSIVE.
+    Else the run is replayed and predicted first (`run_stages`); raises what `run_stages` raises."""
     if judge_unwritten(run) is None:
         run_stages(run)
 
@@ -143,8 +141,11 @@ def _simulate(runs: Sequence[CaseDir], step: Step) -> None:
 
 
 def combine_verdicts(batch: BatchFile) -> BatchFile:
-    """Return the batch with the exit code that follows from the verdicts of its cases and of its expectations over
-    repeats, and with the verdict of this exit code; None if the harness failed to judge one of them."""
+    """Return the batch with its exit code, from the verdicts of its cases and of its expectations over repeats, and
+    with the verdict of that exit code.
+
+    The verdict is None if the harness failed to judge a case or expectation.
+    """
     verdicts = [case.verdict for case in batch.cases] + [one.verdict for one in batch.over_repeats]
     code = batch_exit_code(verdicts)
     verdict = next((one for one in Verdict if one.exit_code is code), None)
@@ -152,7 +153,7 @@ def combine_verdicts(batch: BatchFile) -> BatchFile:
 
 
 def add_result(entry: BatchCase, result: CaseResult) -> BatchCase:
-    """Return an entry of `batch.json` with the result of its run. The first error is kept."""
+    """Return an entry of `batch.json` with the result of its run added. An earlier error in the entry is kept."""
     verdict = result.verdict
     return entry.model_copy(
         update={

@@ -1,4 +1,4 @@
-"""Extensions of the core that a run may need: a simulator and soaks. They are found by their entry points."""
+"""Extensions of the core that a run may need, a simulator and soaks, which are found by their entry points."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Simulator(Protocol):
         """
 
     def simulate_beside(self, run: CaseDir) -> None:
-        """Simulate the case of a run a few times, and write `simulation.json` for the report."""
+        """Simulate the case of a finished run a few times, and write `simulation.json` for the report."""
 
 
 class SoakLoad(Protocol):
@@ -36,7 +36,7 @@ class SoakLoad(Protocol):
 
     @property
     def rotation(self) -> Rotation:
-        """Sizes of the parts that clients cut their ledgers into, so that each window has whole parts."""
+        """Sizes of ledger parts for the clients, so that each window of the soak has whole parts."""
 
     def run(
         self,
@@ -48,14 +48,14 @@ class SoakLoad(Protocol):
         hidden: Mapping[str, str],
         watch: Callable[[Callable[[], bool], float], None],
     ) -> Case:
-        """Run the load to its end. Return the case with the faults and the duration that it really had.
+        """Run the load to its end. Return the case with the faults and the duration that it actually had.
 
         `hidden`: client settings that no file may hold. `watch(done, bound_s)` checks nodes and clients until `done`
         returns True, for at most `bound_s` seconds.
         """
 
     def stop(self) -> None:
-        """Stop closing windows. May be called twice, and before `run`."""
+        """Stop cutting the load into windows. May be called twice, and before `run`."""
 
     def finish(self, final: FinalReadFile) -> None:
         """Audit the last window, which ends at the end of the final read."""
@@ -72,7 +72,8 @@ def find_simulator() -> Simulator:
 
 
 def find_soak(case: Case) -> SoakLoad | None:
-    """Return the load of a case that is a soak, else None. Raises `MissingTool` where no package can soak."""
+    """Return the load of a case that is a soak, else None. Raises `MissingTool` if no installed package can run
+    soaks."""
     if case.experiment.soak is None:
         return None
     make: Callable[[Case], SoakLoad] | None = load_extension(SOAK)

@@ -1,4 +1,4 @@
-"""Batches on disk, running runs, and the removal of what dead runs left behind (`ackproof list`, `ackproof clean`).
+"""Batches on disk, running runs, and the clean-up after dead runs (`ackproof list`, `ackproof clean`).
 
 A run is left behind if the harness that started it is dead. Its processes are ended by id, its clients' journals are
 turned into Parquet, its broker data is removed. Ledgers and logs are never touched.
@@ -39,8 +39,8 @@ class BatchLine:
 
 @dataclass(frozen=True)
 class RunLine:
-    """A run with living processes, as `ackproof list` shows it. `left_behind`: the harness of one of them is
-    dead."""
+    """A run with living processes, as `ackproof list` shows it. `left_behind`: True if the harness that started one of
+    them is dead."""
 
     directory: str
     processes: int
@@ -91,10 +91,10 @@ _IN_WORDS: Final = {
 
 @dataclass
 class CleanResult:
-    """Result of `ackproof clean`: what it ended and removed, and what it could not.
+    """Result of `ackproof clean`: what was ended and removed, and what could not be.
 
-    `stuck`: processes that did not end, with the reason. `mounts`: unmounted disks. `data`: removed broker
-    data. `ledgers`: parts made from journals. `rules`: removed tables of nftables.
+    `stuck`: processes that did not end, with the reason. `mounts`: unmounted disks. `data`: removed broker data.
+    `ledgers`: parts made from journals. `rules`: removed tables of nftables.
     """
 
     ended: list[MarkedProcess] = field(default_factory=list)

@@ -1,4 +1,4 @@
-"""Limits of this machine, checked between plan and run.
+"""Limits of this machine, checked after planning and before running.
 
 An experiment file means the same on every machine: `plan`, `validate` and every random draw ignore the machine. This
 module finds the faults that this machine cannot inject, before anything is started. Such a fault is marked as missed if
@@ -28,7 +28,7 @@ from ackproof.rundir.timeline import DRAWN_FROM, fault_name
 
 @cache
 def find_lack(need: Need, backend: str) -> str:
-    """Return why this backend cannot meet a need on this machine; '' if it can."""
+    """Return why this backend on this machine cannot make a preparation that faults need; '' if it can."""
     try:
         from ackproof.cluster.doctor import describe_means
 
@@ -52,10 +52,11 @@ def _find_lacks(case: Case) -> dict[int, str]:
 
 
 def mark_missed(case: Case) -> Case:
-    """Return the case, with each fault marked as missed that a storm drew and that this machine cannot inject.
+    """Return the case with marks on all faults that a storm drew and that this machine cannot inject: they count as
+    missed.
 
     Faults of a kind that a storm's menu names are not marked: the file requires them. Marks of a stored case stay, so
-    that its replay is the same run on a machine that can do more.
+    that its replay is the same run on a machine that can inject more.
     """
     return _mark(case, _find_lacks(case))
 
@@ -79,10 +80,10 @@ def _mark(case: Case, lacks: Mapping[int, str]) -> Case:
 
 def fit_to_machine(cases: Sequence[tuple[Path, Case]]) -> list[tuple[Path, Case]]:
     """Return the cases, each with its file. Faults that a storm drew and this machine cannot inject are marked as
-    missed (`mark_missed`).
+    missed.
 
-    Raises `BadInput` for faults of a file itself that this machine cannot inject: all of them, each with file and line.
-    Raises it also for a program of the user that does not exist.
+    Raises `BadInput` for all faults in a file that this machine cannot inject, each with file and line, and for a
+    user's program that does not exist.
     """
     for file, case in cases:
         _find_programs(file, case)
@@ -170,7 +171,7 @@ def _logs(case: Case) -> int:
 
 
 def require_room(out: Path, cases: Sequence[Case]) -> None:
-    """Raise `BadInput` if the disk of the runs has too little space for them."""
+    """Raise `BadInput` if the file system of `out` has too little free space for these cases."""
     free, wanted = free_space(out), disk_space_needed(cases)
     if free < wanted:
         raise BadInput(
@@ -184,7 +185,7 @@ def _mb(size: int) -> str:
 
 
 def check_room(folder: Path) -> None:
-    """Raise `AckproofError` if the disk that a run is written to is nearly full."""
+    """Raise `AckproofError` if the file system to which a run is written is nearly full."""
     free = free_space(folder)
     if free < RESERVE:
         raise AckproofError(

@@ -28,7 +28,7 @@ RUNS = Path("runs")
 
 @dataclass(frozen=True)
 class BatchOptions:
-    """Options of one call of `ackproof run`. `backend`, `seed` and `repeat` override those of the files."""
+    """Options of one call of `ackproof run`. `backend`, `seed` and `repeat` override the values in the files."""
 
     files: tuple[Path, ...]
     backend: str | None = None
@@ -57,7 +57,8 @@ class BatchOptions:
 
     @property
     def here(self) -> Path:
-        """Folder in which the batch is made: `out`, or one on this machine if `out` is an object store."""
+        """Local folder in which the batch is created: `out`, or a folder on this machine if `out` is an object
+        store."""
         return RUNS if is_stored(self.out) else self.out
 
 
@@ -89,7 +90,7 @@ class PlannedBatch:
 
     @property
     def unchecked(self) -> Iterator[str]:
-        """Yield a warning for each expectation over repeats that needs a case that is not selected."""
+        """Yield a warning for each expectation over repeats that cannot be checked because a case was not selected."""
         for file, plan in self.plans.items():
             for one in plan.over_repeats:
                 if missing := self._missing_case(file, one):
@@ -118,9 +119,8 @@ class PlannedBatch:
         return [(file, case) for case in in_rounds(wanted, self._seed(file))]
 
     def describe(self) -> Iterator[str]:
-        """Yield lines of text: expectations over repeats, pairs of a storm, and the run order if it is not
-        the matrix'.
-        """
+        """Yield lines of text about the batch: expectations over repeats, pairs of a storm, and the run order if it
+        differs from the matrix."""
         for plan in self.plans.values():
             yield from describe_pairs(plan, len(self.cases))
         asked = [one for _, one in (*self.over_repeats, *self.claimed)]
@@ -145,11 +145,8 @@ def plan_here(
     repeat: int | None = None,
     soak: Soak | None = None,
 ) -> Plan:
-    """Read and check an experiment file, with `backend: auto` resolved on this machine.
-
-    The parameters have the meaning that they have in `plan.cases.load`: they override the file. Raises
-    `InvalidExperiment`, `BadInput`.
-    """
+    """Read and check an experiment file, with `backend: auto` resolved on this machine. The other parameters override
+    the file, as in `plan.cases.load`. Raises `InvalidExperiment`, `BadInput`."""
     plan = load(file, settings, backend=backend, repeat=repeat, soak=soak)
     if plan.spec.backend != "auto":
         return plan
@@ -213,12 +210,11 @@ def plan_cases(
 
 
 def stored_cases(directories: Sequence[Path], only: Sequence[str] = ()) -> list[tuple[Path, Case]]:
-    """Return the cases of runs on disk with their random choices, each with the folder of its experiment's
-    cases.
+    """Return the cases of runs on disk with their random choices, each with the folder of its experiment's cases.
 
-    A directory is a case or a batch. `only`: ids of the cases to take, with or without their repeat; empty:
-    all. Raises `BadInput` for a directory without a case, for a name that selects none, and for a run on a
-    cluster that someone else runs: its credentials are not kept.
+    A directory is a case or a batch. `only`: ids of the cases to take, with or without their repeat; empty: all. Raises
+    `BadInput` for a directory without a case, for a name in `only` that selects none, and for a run on an attached
+    cluster, whose credentials are not kept.
     """
     found: list[tuple[Path, Case]] = []
     for directory in directories:
@@ -241,10 +237,8 @@ def stored_cases(directories: Sequence[Path], only: Sequence[str] = ()) -> list[
 
 
 def expected_then(directories: Sequence[Path]) -> Iterator[str]:
-    """Yield the expectations over repeats that these batches had, in words.
-
-    A folder that is no batch is skipped. Raises `BadInput` for a batch that cannot be read.
-    """
+    """Yield in words the expectations over repeats of stored batches. A folder that is no batch is skipped. Raises
+    `BadInput` for a batch that cannot be read."""
     for directory in directories:
         if (there := BatchDir(directory).batch_json).exists():
             yield from (one.title for one in BatchFile.load(there).over_repeats)
@@ -258,10 +252,8 @@ def _only(found: list[tuple[Path, Case]], wanted: Sequence[str]) -> list[tuple[P
 
 
 def command_of(options: BatchOptions, seed: int, only: str | None = None, file: Path | None = None) -> str:
-    """Return the command that repeats this batch with `seed`. `only`: repeat only the case with this id.
-
-    `file`: repeat only this experiment file; None: those of the options.
-    """
+    """Return the command line that repeats this batch with `seed`. `only`: repeat only the case with this id. `file`:
+    repeat only this experiment file; None: all files of the options."""
     files = [str(file)] if file is not None else [str(path) for path in options.files]
     words = ["ackproof", "run", *files, "--seed", str(seed)]
     if options.stored:

@@ -96,9 +96,8 @@ class Gauges:
         self._scraper = scraper
 
     def metric(self, name: str, node: int | None) -> float | None:
-        """Return a metric in the newest scrape, of one node or (None) of all nodes combined; None if it is
-        not known.
-        """
+        """Return a metric in the newest scrape of one node, or of all nodes combined (`node` None); None if its value
+        is unknown."""
         return None if self._scraper is None else self._scraper.fresh(METRICS[name], node)
 
 
@@ -106,10 +105,11 @@ class BatchWatcher(Watcher, Protocol):
     """Receiver of the progress of a batch, such as the console."""
 
     def case_begins(self, case: str, racks: str = "") -> None:
-        """Called when a case starts. `racks`: its nodes by rack, in words."""
+        """Called when a case starts. `racks`: the cluster's nodes by rack, in words."""
 
     def case_ends(self, case: str, error: str | None) -> None:
-        """Called when a case has ended. `error`: why the harness could not complete it, None if it could."""
+        """Called when a case has ended. `error`: why the harness could not complete the case; None if the case is
+        complete."""
 
     def step(self, text: str) -> None:
         """Called when a long step begins. `text`: the step in words."""

@@ -1,9 +1,9 @@
-"""Watch of the cluster's recovery, after the load and before its logs are read back.
+"""Watches the cluster recover, after the load and before its logs are read back.
 
-`RecoveryWatch` looks until every partition has a leader, a full ISR and no open transaction. It gives up on a partition
-without progress for longer than its class of trouble may take (`experiment.timing.recovery_bounds`). A healthy cluster
-takes one look. Everything that has not recovered is written to `observed/recovery.json`, with evidence from the
-cluster. The judge decides if it is forbidden.
+`RecoveryWatch` waits until every partition has a leader, a full ISR and no open transaction. It gives up on a partition
+without progress for longer than its liveness class allows (`experiment.timing.recovery_bounds`). In a healthy cluster,
+all partitions pass the first check. Everything that has not recovered is written to `observed/recovery.json`, with
+evidence from the cluster. The judge decides if it is forbidden.
 """
 
 from __future__ import annotations
@@ -44,7 +44,8 @@ _PREPARES: Final = ("PrepareCommit", "PrepareAbort", "PrepareEpochFence")
 
 @dataclass
 class _Trouble:
-    """Something that has not recovered, such as a leaderless partition. `best`: its greatest progress so far."""
+    """Something that has not recovered, such as a leaderless partition. `best`: its greatest progress, reached at
+    `since_s`."""
 
     found: Unrecovered
     since_s: float
@@ -59,10 +60,10 @@ def recover(
     stop: Event | None = None,
     clients: Sequence[Unrecovered] = (),
 ) -> FinalReadOrder:
-    """Watch the cluster recover, and write `recovery.json`. `clients`: clients that were found stuck under load.
+    """Watch the cluster recover, and write `recovery.json`. `clients`: clients that were stuck under load.
 
-    Return `order` with the partitions added for which the final read must not wait. Raises `Interrupted` when `stop`
-    is set.
+    Return `order` with the partitions added for which the final read must not wait. Raises `Interrupted` when `stop` is
+    set.
     """
     bounds, settle_s = recovery_bounds(spec), spec.evidence.settle_timeout
     watch = RecoveryWatch(cluster, ends_of(cluster), order.places, bounds, settle_s, run.nodes)
@@ -78,8 +79,8 @@ def recover(
 class RecoveryWatch:
     """Watches a cluster without load until everything has recovered or is stuck.
 
-    `bounds`: seconds without progress after which something counts as stuck, by liveness class. `settle_s`: the
-    same for what has no class. `ends` asks brokers for the offsets of partitions; `node_logs`: folder of the
+    `bounds`: seconds without progress after which something counts as stuck, by liveness class. `settle_s`: the same
+    bound for everything without a class. `ends` asks brokers for the offsets of partitions; `node_logs`: folder of the
     nodes' logs, which are searched for reasons.
     """
 
@@ -105,8 +106,8 @@ class RecoveryWatch:
         """Partition → size of its ISR, for partitions whose ISR was not full at the last observation."""
 
     def wait(self, stop: Event | None = None, clients: Sequence[Unrecovered] = ()) -> RecoveryFile:
-        """Look until everything has recovered or is stuck. Return what is stuck, and `clients`, which were stuck under
-        load. Raises `Interrupted` when `stop` is set."""
+        """Wait until everything has recovered or is stuck. Return everything that is stuck, and `clients`, which were
+        stuck under load. Raises `Interrupted` when `stop` is set."""
         began = time.monotonic()
 
         def is_over() -> bool:
