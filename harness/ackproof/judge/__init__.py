@@ -1,4 +1,4 @@
-"""Facts of a run → verdict, in the order of docs/architecture.md.
+"""Turns the facts of a run into a verdict, in the order of docs/architecture.md.
 
 Belongs here: what a configuration forbids, what evidence a verdict needs, how all opinions become one word with
 reasons. Each file of `checks/` looks at one thing and writes nothing. Does not belong here: counting (audit), facts of
@@ -21,10 +21,8 @@ __all__ = ["judge_case", "judge_over_repeats", "judge_unwritten", "measure_expec
 
 
 def judge_case(run: CaseDir) -> VerdictFile:
-    """Judge a run that was audited, replayed and predicted; write `verdict.json`, and return it.
-
-    Raises `BadInput` when one of these facts is missing or cannot be read.
-    """
+    """Judge a run that was audited, replayed and predicted; write `verdict.json`, and return the verdict. Raises
+    `BadInput` when one of these facts is missing or cannot be read."""
     # Only here: it reads tables, which takes a second to load, and what is asked before a run needs none.
     from ackproof.judge.facts import Facts
     from ackproof.judge.verdict import judge
@@ -52,11 +50,8 @@ def measure_expected(run: CaseDir) -> tuple[ExpectationJudged, ...]:
 
 
 def judge_unwritten(run: CaseDir) -> VerdictFile | None:
-    """Judge a run with files that are missing, changed or unreadable: INCONCLUSIVE. Return None if there are
-    none.
-
-    Writes the verdict to `verdict.json`. Looks at nothing but the files.
-    """
+    """Judge a run with files that are missing, changed or unreadable: INCONCLUSIVE. Return None if it has no such
+    files. Writes the verdict to `verdict.json`. Examines nothing but the files."""
     from ackproof.judge.written import not_as_written  # Arrow
 
     reasons = not_as_written(run)
@@ -69,11 +64,10 @@ def judge_unwritten(run: CaseDir) -> VerdictFile | None:
 
 
 def prepare_audit(runs: Iterable[Path]) -> None:
-    """Write `removals.json`, `timestamps.json` and `groups-plan.json` for each run: what may have removed its records,
-    which timestamps they may have, and what its consumer groups are. The audit needs them.
+    """Write `removals.json`, `timestamps.json` and `groups-plan.json` for each run, which the audit reads.
 
-    Skips folders without a case. A file that cannot be read or written raises nothing: the audit and the
-    judge report it.
+    They tell what may have removed records, which timestamps records may have, and what the consumer groups are. Skips
+    folders without a case. A file that cannot be read or written raises nothing: the audit and the judge report it.
     """
     from ackproof.judge.group_plans import work_out_group_plans
     from ackproof.judge.removal import work_out_removals  # Arrow

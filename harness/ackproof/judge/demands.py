@@ -1,4 +1,4 @@
-"""Expectations that no run can meet, found before anything starts, by a quick question to the oracle."""
+"""Finds expectations that no run can meet before anything starts, by a quick prediction of the model."""
 
 from __future__ import annotations
 
@@ -20,27 +20,24 @@ WITHIN_S: Final = 3.0
 
 @dataclass
 class Demands:
-    """Result of the search for impossible demands, in the experiments of one call.
-
-    `impossible`: a sentence for each. `left_out`: number of cases that were not examined, for lack of time.
-    """
+    """Result of the search for expectations that cannot be met, in the experiments of one call. `impossible`: a
+    sentence for each. `left_out`: number of cases that were not examined, for lack of time."""
 
     impossible: list[str] = field(default_factory=list)
     left_out: int = 0
 
     @property
     def rest(self) -> str:
-        """Return a clause for the console about the cases that were not examined; '' if there are none."""
+        """Clause for the console about the cases that were not examined; '' if all were examined."""
         if not self.left_out:
             return ""
         return f" (what {self.left_out} of them expect was not held against the prediction: ackproof predict does)"
 
 
 def demands(cases: Iterable[Case], *, within_s: float = WITHIN_S) -> Demands:
-    """Find expectations that demand a finding which is predicted impossible. Unknown predictions are not
-    reported.
+    """Find expectations that demand a finding which is predicted impossible. Unknown predictions are not reported.
 
-    No further case is examined after `within_s` seconds. Of several repeats, only the first is examined.
+    No further case is examined after `within_s` seconds. Of several repeats of a case, only the first is examined.
     """
     found = Demands()
     began = time.monotonic()

@@ -106,7 +106,7 @@ def find_places(facts: Facts, anomaly: str) -> Set[TopicPartition]:
 
 
 def count_torn_by_loss(facts: Facts) -> int:
-    """Count torn transactions that lack only records that count as lost: the audit names another one if there is one.
+    """Count torn transactions whose only missing records are lost: they do not count as torn, because the loss counts.
     Raises OSError and ArrowException for a broken file."""
     lost = _findings(facts, Anomaly.LOST)
     torn = _findings(facts, Anomaly.TORN_TRANSACTION)

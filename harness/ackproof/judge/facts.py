@@ -1,4 +1,4 @@
-"""What is known of a run when it is judged, read from its directory once."""
+"""Facts of a run that the judge needs, read once from the run's directory."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ class Facts(Evidence):
 
     @cached_property
     def committed(self) -> CommittedFile | None:
-        """Committed offsets when the run was over; None if none were asked for. Raises `BadInput`."""
+        """Committed offsets at the end of the run; None if none were requested. Raises `BadInput`."""
         return CommittedFile.load(self.run.committed) if self.run.committed.exists() else None
 
     @property
@@ -141,18 +141,17 @@ class Facts(Evidence):
 
     @cached_property
     def quiet(self) -> Spans:
-        """Time spans (begin, end) in ns of load without a fault at work."""
+        """Time spans (begin, end), in ns since the run's start, with load and without an active fault."""
         return quiet(self)
 
     @cached_property
     def calm(self) -> QuietSeconds | None:
-        """Measurements of the machine under load; None if it was not watched."""
+        """Load of the machine and the clients in the quiet seconds of the run; None if it was not recorded."""
         return calm(self)
 
     def aimed_at(self, faults: Collection[int]) -> Iterator[tuple[int, int]]:
-        """Yield (fault number, node id) for each node at which one of these faults was aimed. `faults`: their
-        numbers.
-        """
+        """Yield (fault number, node id) for each node at which one of these faults was aimed. `faults`: numbers of the
+        faults."""
         for number in faults:
             for event in self.lifelines.fault_events.get(number, ()):
                 if isinstance(event.what, FaultAsked):
@@ -160,15 +159,17 @@ class Facts(Evidence):
 
     @cached_property
     def disk_fault(self) -> FaultSpec | None:
-        """First fault or command of the user that may have changed files of a broker; None if there is none."""
+        """First fault, or command of the user, that may have changed files of a broker; None if no fault can."""
         faults = (one for one in self.case.faults if Ability.DISKS in one.ASKS or one.kind == "command")
         return next(faults, None)
 
     @cached_property
     def unmarked(self) -> frozenset[TopicPartition]:
-        """Partitions whose marker of a transaction a coordinator skipped according to its own log: it takes a partition
-        without a leader for one of a deleted topic (Kafka 4.3 and later, KAFKA-20734). Topics that are deleted are not
-        among them."""
+        """Partitions for which a coordinator skipped a transaction marker, according to its own log.
+
+        It mistakes a partition without a leader for one of a deleted topic (Kafka 4.3 and later, KAFKA-20734). Topics
+        that the run deletes are left out.
+        """
         logs = [log.read_text("utf-8", "replace") for log in self.run.nodes.glob("*/server.log*")]
         found = {name for log in logs for names in _UNMARKED.findall(log) for name in names.split(", ")}
         places = {TopicPartition(topic, int(n)) for topic, _, n in (one.rpartition("-") for one in found)}
@@ -211,7 +212,7 @@ class Facts(Evidence):
 
     @cached_property
     def answers(self) -> Sequence[tuple[Ask, Bound, Answer]]:
-        """(Question, bound, answer of the run) for each expectation of the case on a single run."""
+        """Expectations of the case on a single run: (question, bound, answer of the run) for each."""
         return answers(self, self.case)
 
     @cached_property
@@ -231,7 +232,8 @@ def answers(evidence: Evidence, case: Case) -> Sequence[tuple[Ask, Bound, Answer
 
 
 def partitions_of(case: Case, topics: Iterable[str]) -> set[TopicPartition]:
-    """Return every partition that the case plans for these topics. Raises KeyError for another topic."""
+    """Return every partition of these topics in the case's plan. Raises KeyError for a topic that the case does not
+    have."""
     return {
         TopicPartition(name, number)
         for name in topics

@@ -1,4 +1,4 @@
-"""What the audit must know of consumer groups, worked out before it from the case."""
+"""Computes facts about consumer groups that the audit needs, from the case."""
 
 from __future__ import annotations
 

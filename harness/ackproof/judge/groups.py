@@ -1,4 +1,5 @@
-"""Consumer groups of a run as the judge sees them: what holds for each of them, and the ruling on each of its classes.
+"""Consumer groups of a run as the judge sees them: the conditions that hold for each, and the ruling on each of its
+classes.
 
 A finding counts against Kafka only if the table of promises (`experiment.group_promises`) forbids its class under all
 conditions that hold. Conditions are facts of the run. Each is found so that a doubt makes it hold.
@@ -60,7 +61,8 @@ _FORGERS: Final = frozenset({"answer_request"})
 
 @dataclass(frozen=True)
 class GroupFacts:
-    """Facts of one group of a run. `counts`: of the audit; None if it counted nothing of the group."""
+    """Facts of one consumer group of a run. `counts`: counts of the audit; None if the audit did not count this
+    group."""
 
     facts: Facts
     name: str
@@ -70,10 +72,8 @@ class GroupFacts:
 
     @cached_property
     def conditions(self) -> Mapping[Condition, str]:
-        """Conditions that hold for all classes, each with its cause in words; '' if that needs no words.
-
-        Raises OSError or ArrowException if a ledger cannot be read.
-        """
+        """Conditions that hold for all anomaly classes of the group, each with its cause in words ('' if no words are
+        needed). Raises OSError or ArrowException if a ledger cannot be read."""
         case = self.facts.case
         members = self.facts.groups.members if self.facts.groups is not None else ()
         killed = [one.client for one in members if one.group == self.name and one.killed]
@@ -89,8 +89,8 @@ class GroupFacts:
         return conditions_of(self.spec) | {condition: why for condition, why in causes.items() if why}
 
     def conditions_for(self, anomaly: str) -> Mapping[Condition, str]:
-        """Return the conditions that hold for a class with findings: those of `conditions`, and those that the
-        findings and ledgers of the class decide."""
+        """Return the conditions that hold for an anomaly class with findings. They are those of `conditions`, and those
+        that depend on the findings and ledgers of the class."""
         more: dict[Condition, str] = {}
         if outsiders := self._outsiders:
             member, number = min(outsiders)
@@ -108,21 +108,23 @@ class GroupFacts:
         return {**self.conditions, **more}
 
     def find_samples(self, anomaly: str) -> pa.Table:
-        """Return the findings of a class in this group, as `GROUP_FINDINGS`. Raises OSError, ArrowException."""
+        """Return the findings of an anomaly class in this group (schema `GROUP_FINDINGS`). Raises OSError,
+        ArrowException."""
         return self._read(self.facts.run.finding_parts, GROUP_FINDINGS, pc.field("class") == anomaly)
 
     def events(self, event: MembershipEvent) -> pa.Table:
-        """Return the events of one kind, as `MEMBERSHIP`. Raises OSError or ArrowException."""
+        """Return the membership events of one kind in this group (schema `MEMBERSHIP`). Raises OSError or
+        ArrowException."""
         return self._read(parts(self.facts.run.membership), MEMBERSHIP, pc.field("event") == event.value)
 
     @cached_property
     def commits(self) -> pa.Table:
-        """Commits of members, as `COMMITS`. Raises OSError or ArrowException."""
+        """Commits of the group's members (schema `COMMITS`). Raises OSError or ArrowException."""
         return self._read(parts(self.facts.run.commits_ledger), COMMITS)
 
     def read_log(self, wanted: pc.Expression = _EVERY) -> pa.Table:
-        """Return the offsets in force in the logs of `__consumer_offsets`, as `OFFSETS_LOG`, by node and log offset;
-        none without the file. Raises OSError or ArrowException."""
+        """Return the offset records in force in the logs of `__consumer_offsets` (schema `OFFSETS_LOG`), by node and
+        log offset. Empty if the run has no such file. Raises OSError or ArrowException."""
         path = self.facts.run.offsets_log
         kinds = [OffsetsRecord.COMMIT.value, OffsetsRecord.REMOVED.value]
         wanted &= pc.field("record").isin(kinds) & (pc.field("decision") == int(LogDecision.IN_FORCE))
@@ -239,7 +241,7 @@ class GroupFacts:
 
 
 def read_groups(facts: Facts) -> list[GroupFacts]:
-    """Return the groups of a case that have an end in `observed/groups.json`. Raises `BadInput`."""
+    """Return the groups of a case that `observed/groups.json` describes. Raises `BadInput`."""
     if facts.groups is None:
         return []
     ends = {end.group: end for end in facts.groups.groups}
@@ -255,8 +257,9 @@ def read_groups(facts: Facts) -> list[GroupFacts]:
 def refine(usual: Ruling, found: PredictedGroupClass | None) -> Ruling:
     """Return the ruling of the table, refined by a prediction about the group and class.
 
-    What the prediction finds possible, with steps that lead there, is allowed. What it finds impossible stays forbidden
-    where the table forbids it, and undecided where the table is. An unknown prediction changes nothing.
+    A class that the prediction finds possible, with steps that lead there, is allowed. A class that it finds impossible
+    stays forbidden where the table forbids it, and undecided where the table does not decide. An unknown prediction
+    changes nothing.
     """
     if found is None:
         return usual
@@ -270,7 +273,7 @@ def refine(usual: Ruling, found: PredictedGroupClass | None) -> Ruling:
 
 @dataclass(frozen=True)
 class GroupJudgement:
-    """The ruling on one class for one group, with its findings. `samples`: the first of them, in words."""
+    """The ruling on one anomaly class for one group, with its findings. `samples`: the first findings, in words."""
 
     group: str
     anomaly: str
@@ -280,7 +283,7 @@ class GroupJudgement:
 
     @property
     def judgement(self) -> ClassJudgement:
-        """The ruling as `verdict.json` has it."""
+        """The ruling in the form of an entry of `verdict.json`."""
         return ClassJudgement(
             anomaly=self.anomaly,
             count=self.count,
@@ -297,7 +300,7 @@ class GroupJudgement:
 
 
 def judge_class(facts: Facts, anomaly: str) -> list[GroupJudgement]:
-    """Return the judgement on a class for each group that the audit counted it for. Raises `BadInput`, OSError or
+    """Return the ruling on an anomaly class for each group that the audit examined. Raises `BadInput`, OSError or
     ArrowException for files that cannot be read."""
     found = []
     for group in read_groups(facts):
@@ -316,10 +319,8 @@ def judge_class(facts: Facts, anomaly: str) -> list[GroupJudgement]:
 
 
 def combine(anomaly: str, count: int, judged: Sequence[GroupJudgement]) -> ClassJudgement:
-    """Judge a class over all groups: forbidden if any group with findings forbids it. `count`: of the audit.
-
-    Findings that no group accounts for leave the class undecided.
-    """
+    """Judge an anomaly class over all groups: forbidden if any group with findings forbids it. `count`: number of
+    findings in the audit. Findings that belong to no group leave the class undecided."""
     mine = [one for one in judged if one.count] or list(judged)
     if not mine:
         why = "the audit counted it for no group"
@@ -334,8 +335,8 @@ def combine(anomaly: str, count: int, judged: Sequence[GroupJudgement]) -> Class
 
 
 def opinions_on_groups(judged: Iterable[GroupJudgement]) -> Iterator[Opinion]:
-    """Yield an opinion of kind `breaks` for each group and class with findings that is forbidden, and of kind `open`
-    for each that is neither forbidden nor allowed."""
+    """Yield a `breaks` opinion (a promise is broken) for each group and class with findings that is forbidden, and an
+    `open` opinion (undecided) for each that is neither forbidden nor allowed."""
     for one in judged:
         if not one.count:
             continue

@@ -36,9 +36,8 @@ _FOUND_UNDER_LOAD: Final = frozenset({Anomaly.STUCK_PRODUCER, Anomaly.STUCK_READ
 
 
 def judge_liveness(facts: Facts, anomaly: str, count: int) -> ClassJudgement:
-    """Judge one liveness class, of which `count` cases were found. On a starved machine the result is
-    unknown.
-    """
+    """Return the ruling on one liveness class with `count` findings. On a starved machine (too busy to blame Kafka) the
+    result is unknown."""
     promise = _PROMISES[Anomaly(anomaly)]
     found = facts.recovery.of_class(anomaly) if facts.recovery is not None else ()
     if not count or facts.recovery is None:
@@ -82,10 +81,8 @@ def excuse(facts: Facts, one: Unrecovered, running: Collection[int]) -> str:
 
 
 def blocked(facts: Facts) -> Iterator[tuple[TopicPartition, str]]:
-    """Yield each partition that can acknowledge no record at the end of the run, with the reason.
-
-    It has not recovered, or fewer of its replicas than min.insync.replicas are on running brokers (acks=all).
-    """
+    """Yield each partition that can acknowledge no record at the end of the run, with the reason. The partition has not
+    recovered, or (with acks=all) running brokers hold fewer of its replicas than min.insync.replicas."""
     if facts.recovery is None:
         return
     for one in facts.recovery.unrecovered:
@@ -195,10 +192,10 @@ def _elected_uncleanly(facts: Facts, place: TopicPartition) -> bool:
 
 
 def machine_is_starved(facts: Facts, anomaly: str) -> str:
-    """Return why the machine was too starved, under load or after it, to call something stuck; '' if it was not.
+    """Return why the machine was too busy, under load or after it, to call something stuck; '' if it was not.
 
-    `anomaly`: a liveness class. A machine that was exhausted under load is no excuse if it had room after it, when the
-    cluster was watched to recover. Clients are watched under load.
+    `anomaly`: a liveness class. A machine that was exhausted under load is no excuse if it had room after the load,
+    when the cluster was watched to recover. Clients are watched under load.
     """
     seen = facts.calm
     since = facts.phases.get("heal", 0)

@@ -1,4 +1,4 @@
-"""Opinions, of which every verdict is made."""
+"""Opinions of the checks, of which every verdict is made."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from functools import partial
 
 
 class Says(Enum):
-    """Kind of an opinion: its meaning for the verdict."""
+    """Kind of an opinion, which decides its effect on the verdict."""
 
     CONTRADICTS = "contradicts"
     """Two files of the run cannot both be true, so nothing can be built on either."""
@@ -52,11 +52,11 @@ agrees = partial(Opinion, Says.AGREES)
 
 
 def kafka_differs(*, sealed: bool) -> Callable[..., Opinion]:
-    """Return the function to make an opinion with where two statements of Kafka differ: `lacks` for a sealed
-    run, else `contradicts`. Call it with the arguments of `Opinion` that follow `says`.
+    """Return a function that creates the opinion for two differing answers of Kafka. Call it with the arguments of
+    `Opinion` that follow `says`.
 
-    A broken broker can give other answers than it has on disk. In a sealed run nobody has changed a file, so
-    such a difference is not blamed on the files: it only leaves the question open. In other runs somebody may
-    have changed one.
+    The opinion is `lacks` (missing evidence) for a sealed run, else `contradicts` (files disagree). A broken broker can
+    give other answers than it has on disk. In a sealed run nobody has changed a file, so such a difference is not
+    blamed on the files. In other runs a file may have been changed.
     """
     return lacks if sealed else contradicts

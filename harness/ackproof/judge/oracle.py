@@ -1,7 +1,7 @@
-"""The oracle: which anomalies Kafka's protocol allows in a run, and which observed steps explain its losses.
+"""The oracle: predicts which anomalies Kafka's protocol allows in a run, and explains its losses by observed steps.
 
 The reference implementation answers, in a package of its own (entry points `ackproof.oracle`). Where it is not
-installed, and for a cluster that somebody else runs, the settings alone decide.
+installed, and for an attached cluster, the settings alone decide.
 """
 
 from __future__ import annotations
@@ -27,9 +27,7 @@ FOREIGN: Final = "a cluster that someone else runs: what its controllers decided
 
 
 class Oracle(Protocol):
-    """Predictions and replays of a model of Kafka. Both are functions of the case and of the files of the
-    run.
-    """
+    """Predictions and replays by a model of Kafka. They depend only on the case and on the files of the run."""
 
     def predict(self, case: Case, run: CaseDir | None) -> PredictionFile:
         """Predict which anomaly classes are possible under the faults that an audited run showed.
@@ -65,11 +63,8 @@ class SettingsOracle:
 
 
 def oracle_for(case: Case) -> Oracle:
-    """Return the oracle for the verdict on a case: the installed model of Kafka, or one that knows the
-    settings alone.
-
-    The latter decides for a foreign cluster, and if no model is installed.
-    """
+    """Return the oracle for the verdict on a case: the installed model of Kafka, or `SettingsOracle`. `SettingsOracle`
+    decides for an attached cluster, and if no model is installed."""
     return SettingsOracle(FOREIGN) if case.experiment.ground.foreign else _installed_oracle()
 
 
@@ -80,11 +75,8 @@ def _installed_oracle() -> Oracle:
 
 
 def predict_run(run: CaseDir) -> PredictionFile:
-    """Predict which anomalies are possible under the faults that an audited run showed, and write
-    `prediction.json`.
-
-    Raises `BadInput` for files that are missing or broken.
-    """
+    """Predict which anomalies are possible under the faults that an audited run showed, and write `prediction.json`.
+    Raises `BadInput` for files that are missing or broken."""
     case = case_from_json(CaseFile.load(run.case_json).resolved)
     file = oracle_for(case).predict(case, run)
     file.save(run.prediction_json)

@@ -61,11 +61,8 @@ class _Clock(NamedTuple):
 
 
 def work_out_removals(run: CaseDir) -> None:
-    """Remove an older `removals.json` of a run, and write a new one before its audit; none for a ledger of another
-    tool, which has no case.
-
-    Raises `BadInput` for facts of a run that cannot be read, and OSError.
-    """
+    """Remove an older `removals.json` of a run, and write a new one before its audit. Writes none for a ledger of
+    another tool, which has no case. Raises `BadInput` for facts of a run that cannot be read, and OSError."""
     if run.removals_json.exists():
         run.removals_json.unlink()
     if not run.timeline.exists() or not run.case_json.exists():
@@ -76,11 +73,8 @@ def work_out_removals(run: CaseDir) -> None:
 
 
 def removals(evidence: Evidence, case: Case, final: FinalReadFile | None) -> Mapping[TopicPartition, Removal]:
-    """Return for each partition of the case what may have removed its records: retention, compaction or
-    deletion.
-
-    `final`: the final read, which has the log starts; None if there was none.
-    """
+    """Return for each partition of the case what may have removed its records: retention, compaction or deletion.
+    `final`: the final read, which has the log starts; None if the run has none."""
     spec = case.planned
     reads = (final.partitions, final.committed) if final is not None else ((), ())
     starts, committed = (

@@ -46,7 +46,8 @@ def judged(directory: BatchDir, batch: BatchFile) -> BatchFile:
 
 @dataclass
 class _Runs:
-    """Runs of a batch. The last one is kept in memory, because the next question is mostly about it too."""
+    """Reads the runs of a batch. The last run is kept in memory, because the next quantity is mostly of the
+    same run."""
 
     directory: BatchDir
     read: BatchCase | None = None
@@ -66,11 +67,8 @@ class _Runs:
 
 
 def no_number(entry: BatchCase, run: CaseDir) -> str | None:
-    """Return why a repeat's quantities do not count; None if they do.
-
-    They do not if its verdict is neither PASS nor FAIL, or if its folder holds another run. Raises `BadInput`
-    without a readable case.
-    """
+    """Return why the quantities of a repeat do not count; None if they do. They do not count if its verdict is neither
+    PASS nor FAIL, or if its folder holds another run. Raises `BadInput` without a readable case."""
     if entry.verdict not in (Verdict.PASS, Verdict.FAIL):
         why = entry.error or next(iter(entry.reasons), "no reason recorded")
         return f"{entry.verdict or 'it came to no verdict'}: {why}"
@@ -93,8 +91,8 @@ def with_run_topic(ask: Ask, run: CaseDir) -> Ask:
 
 
 def discount_starved(entry: BatchCase, quantity: Quantity, value: Value) -> Value:
-    """Return a repeat's `value` of a quantity, with wider bounds if its machine was starved and that can have changed
-    it; else unchanged."""
+    """Return a repeat's `value` of a quantity, with wider bounds if its machine was too busy and that can have changed
+    the value."""
     return widen_if_starved(quantity, value) if entry.starved else value
 
 

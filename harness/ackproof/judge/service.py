@@ -1,4 +1,4 @@
-"""What became of each input record in a service under test: counts from its output, its commits and what it told.
+"""Counts what a service under test did with each input record, from its output, its commits and the events it printed.
 
 The input is the final read of the input topic. A record is dropped if the group's committed offset is greater and the
 output lacks it: the service will not read it again.
@@ -36,10 +36,8 @@ Numbers = npt.NDArray[np.int64]
 
 @dataclass
 class Sends:
-    """Sends of a service, as it told them (level 3): attempts, errors and acknowledgements by input record.
-
-    `acked`: acknowledged offsets in the output. `reliable`: every instance told acks=all.
-    """
+    """Sends that a service reported by events (level 3): errors, acknowledgements and attempts by input record.
+    `acked`: acknowledged offsets in the output. `reliable`: every instance reported acks=all."""
 
     failed: Counter[Position] = field(default_factory=Counter)
     acked_of: Counter[Position] = field(default_factory=Counter)
@@ -50,11 +48,12 @@ class Sends:
 
 @dataclass
 class ServiceEvents:
-    """The events of all instances. `level`: the highest whose events were all told.
+    """The events that all instances of a service printed. `level`: highest level of which all events were printed
+    (docs/clients.md).
 
-    `delivered`, `processed`: how often each input record was. `granted`: time and offset of the newest commit that was
-    granted, by partition. `unsure`: time of the newest commit that failed or has no answer, by partition: it may have
-    been applied.
+    `delivered`, `processed`: number of times by input record. `granted`: time and offset of the newest accepted commit,
+    by partition. `unsure`: time of the newest commit that failed or has no answer, by partition: it may have been
+    applied.
     """
 
     level: int = 0
@@ -69,11 +68,12 @@ class ServiceEvents:
 
 @dataclass(frozen=True)
 class ServiceCounts:
-    """Fate of the input records. Positions are those in the input.
+    """Numbers of input records by what the service did with them. Positions are those in the input.
 
-    `records`: input records with an identity. `copied`: those that are in the output. `dropped`: committed past, and
-    not in the output. `pending`: not in the output, and not committed past. `doubled`: more often in the output than in
-    the input. `foreign`: output records that are none of the input. `uncommitted`: True if the group committed nothing.
+    `records`: input records with an identity. `copied`: those that are in the output. `dropped`: missing in the output,
+    although a later offset is committed. `pending`: missing in the output, and not committed. `doubled`: more often in
+    the output than in the input. `foreign`: output records that are not in the input. `uncommitted`: True if the group
+    committed nothing.
     """
 
     records: int
@@ -86,7 +86,7 @@ class ServiceCounts:
 
 
 def read_service(run: CaseDir) -> ServiceFile | None:
-    """Return what became of the service; None in a run without one. Raises `BadInput`."""
+    """Return the content of `observed/service.json`; None in a run without a service. Raises `BadInput`."""
     return ServiceFile.load(run.service) if run.service.exists() else None
 
 
@@ -141,8 +141,8 @@ def _look_up(known: Numbers, counts: Numbers, wanted: Numbers) -> Numbers:
 
 
 def read_events(run: CaseDir, file: ServiceFile, level: int) -> ServiceEvents:
-    """Read the lines of all instances of a service that is to reach this level. Nothing is read at level 0. Raises
-    OSError."""
+    """Read the events that all instances of a service printed. `level`: level that the service is to reach; at level 0
+    nothing is read. Raises OSError."""
     told = ServiceEvents()
     names: set[EventName] = set()
     for one in file.instances if level else ():
@@ -202,10 +202,8 @@ def _add_result(sends: Sends, attempt: ProgramEvent, result: ProgramEvent) -> No
 
 
 def unwritten(file: ServiceFile, told: ServiceEvents) -> list[Position]:
-    """Return the positions that an instance told as acknowledged, and that the output topic does not reach.
-
-    A record below the end that is not visible may be of an aborted transaction.
-    """
+    """Return the positions that an instance reported as acknowledged, and that are beyond the end of the output topic.
+    A record below the end that is not visible may belong to an aborted transaction, so it is not returned."""
     last = {TopicPartition(topic, partition): end for topic, partition, end in file.output_ends}
     return sorted(
         (place, offset) for place, offset in told.sends.acked if offset >= last.get(place, offset + 1)

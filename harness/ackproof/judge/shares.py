@@ -1,4 +1,4 @@
-"""What became of each record in a share group: counts from its members' ledger and the final read of its topics.
+"""Counts what happened to each record in a share group, from its members' ledger and the final read of its topics.
 
 A broker acknowledges an accept also if the record is behind the start of the share partition: others have finished it.
 So acknowledged accepts of two members are normal. In either case nobody may acquire the record after the answer.
@@ -26,13 +26,13 @@ _INPUT: Final = pa.schema([SHARES.field(name) for name in _RECORD])
 
 @dataclass(frozen=True)
 class ShareCounts:
-    """Fate of the records that are there at the end, of which there are `records`.
+    """Numbers of the input records that exist at the end (`records`), by what the share group did with them.
 
     `accepted`: an accept was acknowledged, or may count. Of the others: `rejected` (likewise), `limited`: delivered as
-    often as the limit allows. `undelivered`: nobody was handed it. `vanished`: it is neither finished nor given up,
-    and the group, which is at rest, was not handed it again. `redelivered`: deliveries that a broker acquired
-    after the answer to an acknowledged accept. `deliveries`: rows of all members. `renewed`: acknowledged renewals.
-    `refused`: refused acknowledgements, which are no finding.
+    often as the limit allows. `undelivered`: never delivered to a member. `vanished`: neither finished nor given up,
+    and the group, which is at rest, did not get it again. `redelivered`: deliveries that a broker acquired after the
+    answer to an acknowledged accept. `deliveries`: rows of all members. `renewed`: acknowledged renewals. `refused`:
+    refused acknowledgements, which are no finding.
     """
 
     records: int
@@ -50,8 +50,12 @@ class ShareCounts:
 def count_shares(
     shares: pa.Table, there: Sequence[tuple[TopicPartition, npt.NDArray[np.int64]]], limit: int
 ) -> ShareCounts:
-    """Count the fate of records. `shares`: rows of one group, as `SHARES`. `there`: offsets of the intact records of
-    each partition in the final read, each once. `limit`: delivery limit of the group."""
+    """Count the records of a share group by what the group did with them. `shares`: rows of one group (schema
+    `SHARES`).
+
+    `there`: offsets of the intact records of each partition in the final read, each once. `limit`: delivery limit of
+    the group.
+    """
     refused, acknowledged = (
         pc.equal(shares["result"], int(result)) for result in (ShareResult.REFUSED, ShareResult.ACKNOWLEDGED)
     )

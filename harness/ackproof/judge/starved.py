@@ -1,4 +1,4 @@
-"""Whether the machine had enough resources for this run: slow results on a starved machine say nothing of Kafka.
+"""Decides whether the machine had enough resources for this run: slow results on a busy machine say nothing of Kafka.
 
 The sending rate and the acknowledgement times are examined in the seconds of load without a fault. The bounds are far
 from the numbers of a healthy machine and near to what a person would call stuck. A verdict on records needs none of
@@ -69,11 +69,8 @@ STARVED: Final = "the machine was starved"
 
 
 def widen_if_starved(quantity: Quantity, value: Value) -> Value:
-    """Return a value that was measured on a starved machine, with wider bounds if starvation can have changed
-    it.
-
-    A time may have been shorter without it (lower bound 0), a rate higher (no upper bound).
-    """
+    """Return a value that was measured on a too busy machine, with wider bounds if that can have changed it. A time may
+    have been shorter on an idle machine (lower bound 0), a rate higher (no upper bound)."""
     if not (value.is_known and quantity.takes_time):
         return value
     if quantity.falls:
@@ -82,9 +79,8 @@ def widen_if_starved(quantity: Quantity, value: Value) -> Value:
 
 
 def calm(facts: Facts) -> QuietSeconds | None:
-    """Measure the machine under load; None if it was not watched. Callers use `Facts.calm`, which is computed
-    once.
-    """
+    """Average the load of the machine and the clients over the seconds without a fault; None if no load was recorded.
+    Callers use `Facts.calm`, which is computed once."""
     spans = facts.quiet
     pulses = [
         (before, after)
@@ -128,9 +124,8 @@ def _is_modest(facts: Facts) -> bool:
 
 
 def had_room_in(seconds: Sequence[Pulse]) -> bool:
-    """Return True if processors, disks and memory were not exhausted in most of these seconds; False where one is not
-    counted.
-    """
+    """Return True if processors, disks and memory were not exhausted in most of these seconds. False if the kernel does
+    not count one of them."""
     roomy = [
         one.late_ms < _ON_TIME_MS
         and all(0 <= getattr(one, name) < bound for name, bound in _HAD_ROOM.items())
@@ -178,10 +173,10 @@ def _starved(seen: QuietSeconds, *, had_room: bool, died: bool) -> tuple[str, ..
 
 
 def quiet(facts: Facts) -> Spans:
-    """Return the time spans (begin, end in ns) of load without a fault at work, in order.
+    """Return the time spans (begin, end in ns since the run's start) of load without an active fault, in order.
 
-    A fault is at work from its request until five seconds after it has recovered or missed; one that never did, to the
-    end. The first second of the load is left out. Callers use `Facts.quiet`, computed once.
+    A fault is active from its request until five seconds after it has recovered or missed; to the end if it never did.
+    The first second of the load is left out. Callers use `Facts.quiet`, computed once.
     """
     lives: list[tuple[float, float]] = []
     for number, life in facts.faults.items():

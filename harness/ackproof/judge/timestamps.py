@@ -1,4 +1,5 @@
-"""Timestamps that records may have, worked out before the audit from the settings, the faults and the clocks of a run.
+"""Computes, before the audit, the timestamps that records may have, from the settings, the faults and the clocks of a
+run.
 
 With CreateTime a broker stores the producer's timestamp, with LogAppendTime the time of the leader's append
 (LogValidator). Producers with a rate set each timestamp from the time of the produce call, which the ledger has. At
@@ -28,10 +29,7 @@ _ANYTHING: Final = "command"
 
 def work_out_timestamps(run: CaseDir) -> None:
     """Remove an older `timestamps.json` of a run, and write a new one before its audit; none for a run of an older
-    version.
-
-    Raises `BadInput` for facts of a run that cannot be read, and OSError.
-    """
+    version. Raises `BadInput` for facts of a run that cannot be read, and OSError."""
     run.timestamps_json.unlink(missing_ok=True)
     if not run.timeline.exists() or not run.case_json.exists():
         return

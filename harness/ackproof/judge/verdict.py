@@ -1,4 +1,4 @@
-"""The verdict: all opinions become one word with its reasons, in the order of docs/architecture.md."""
+"""Combines all opinions of the checks into the verdict and its reasons, in the order of docs/architecture.md."""
 
 from __future__ import annotations
 
@@ -38,8 +38,7 @@ Check = Callable[[Facts], Iterator[Opinion]]
 
 
 def check_scope(facts: Facts) -> Iterator[Opinion]:
-    """Yield an opinion of kind `not judged` for each thing that a verdict on this case cannot cover, whatever
-    the run shows."""
+    """Yield a `not judged` opinion for each thing that a verdict on this case cannot cover, whatever the run shows."""
     if BACKENDS[facts.backend].simulated:
         yield not_judged(MODEL_ONLY)
     yield from map(not_judged, facts.case.assumptions)

@@ -1,4 +1,4 @@
-"""Whether a run's files are complete, readable and those that it wrote, and whether `audit.json` belongs to them.
+"""Checks whether a run's files are complete, readable and unchanged, and whether `audit.json` belongs to them.
 
 Checked before anything is derived from the run: a missing or foreign file must not be taken for an effect of Kafka.
 """
@@ -28,10 +28,11 @@ from ackproof.rundir.seal import SealFile, find_changes
 
 
 def not_as_written(run: CaseDir) -> tuple[str, ...]:
-    """Return a reason for each file of a sealed run that is missing, new, changed or of another run, and for numbers
-    of the audit that do not fit the files; () if there is none.
+    """Return a reason for each file of a sealed run that is missing, new, changed or of another run; () without such
+    files.
 
-    A run without a seal (of an older version) is only checked for files that cannot be parsed.
+    Numbers of the audit that do not fit the files are reasons, too. A run without a seal (of an older version) is only
+    checked for files that cannot be parsed.
     """
     flaws = find_changes(run) or tuple(_unreadable(run))
     if flaws or not run.seal.exists() or not run.audit_json.exists():

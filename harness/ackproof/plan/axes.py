@@ -1,8 +1,8 @@
-"""The `matrix:` of a file → combinations of settings.
+"""Expands the `matrix:` of a file into combinations of settings.
 
-An axis is one setting with its values (`workload.producers.acks: [0, 1, all]`), or several settings that vary
-together. In the second case its items are mappings. Its key is then the group of these settings (`workload.producers:
-[{acks: 1}, …]`), or a free name, with full paths in the items. `exclude` and `include` work as in GitHub Actions.
+An axis is one setting with its values (`workload.producers.acks: [0, 1, all]`), or several settings that vary together.
+In the second case its items are mappings. Its key is then the group of these settings (`workload.producers: [{acks: 1},
+…]`), or a free name, with full paths in the items. `exclude` and `include` work as in GitHub Actions.
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ _NAMED: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}\Z")
 
 @dataclass(frozen=True, eq=False)
 class Option:
-    """One value of an axis, or one item of `include` or `exclude`: the settings that it gives. Compared by
-    identity."""
+    """One value of an axis, or one item of `include` or `exclude`: settings with their values. Two options are equal
+    only if they are the same object."""
 
     settings: Mapping[Path, Node]
     where: Path
@@ -79,8 +79,8 @@ class Matrix:
     choices: tuple[Choice, ...]
 
     def labels(self, choice: Choice) -> tuple[str, str]:
-        """Return the name of a combination (`case` without settings), and the part of that name for settings that vary
-        together; '' if none do."""
+        """Return the name of a combination (`case` if it has no settings), and the part of that name that stands for
+        settings that vary together ('' without any)."""
         short = dict(zip(self.paths, short_names(self.paths), strict=True))
         whole, together = [], []
         for option in filter(None, choice):
@@ -92,8 +92,8 @@ class Matrix:
 
 
 def matrix_of(found: Problems) -> Matrix:
-    """Return the matrix of the document `found.root`, without its unusable parts, and report their problems to
-    `found`. A file without a matrix, or with too large a one, has one combination."""
+    """Return the matrix of the document `found.root`, without its unusable parts, and report their problems to `found`.
+    If the file has no matrix, or too large a matrix, the result has a single combination."""
     node = found.root.entries.get("matrix")
     entries = node.entries if isinstance(node, MapNode) and found.sound(("matrix",)) else {}
     if len(entries) > MAX_AXES:

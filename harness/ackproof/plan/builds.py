@@ -1,8 +1,8 @@
-"""Fills in what a file leaves open about the Kafka and the broker file that it names, before the file is checked.
+"""Fills in the release, paths and digests of the Kafka and the broker file that an experiment names, before its check.
 
-`newest` becomes the newest release; a path and a patch become absolute; a build gets a name, and the version and
-digest of its jars. A resolved case holds all of this. So a verdict can be repeated when the build is gone, and
-`replay` refuses another build.
+`newest` becomes the newest release; a path and a patch become absolute; a build gets a name, and the version and digest
+of its jars. A resolved case holds all of this. So a verdict can be repeated when the build is gone, and `replay`
+refuses another build.
 """
 
 from __future__ import annotations
@@ -40,11 +40,10 @@ _SECRETS: Final = re.compile("password|secret|jaas|license|credential")
 
 
 def fill_in_builds(file: str, root: MapNode, folder: FilePath) -> MapNode:
-    """Return the experiment `root` with the version and digest of every Kafka, and the settings of its broker
-    file.
+    """Return the experiment `root` with the version and digest of every Kafka, and the settings of its broker file.
 
-    `file`: its name in messages. Paths in it are relative to its folder `folder`; paths from the command line are
-    relative to the working folder. Raises `InvalidExperiment` with all problems.
+    `file`: the file's name in messages. `folder`: the file's folder, to which its paths are relative; paths from the
+    command line are relative to the working folder. Raises `InvalidExperiment` with all problems.
     """
     found = Problems(file, root)
 
@@ -147,8 +146,8 @@ def _mapping(at: ScalarNode, entries: Mapping[str, Node]) -> MapNode:
 
 
 def with_broker_file(root: MapNode) -> MapNode:
-    """Return the experiment with the settings of its broker file in `cluster.config`, where the experiment's own
-    settings override them. Its timing is Kafka's own unless the file sets another."""
+    """Return the experiment with the settings of its broker file (server.properties) merged into `cluster.config`. The
+    experiment's own settings override them. Its timing is Kafka's own unless the experiment sets another."""
     cluster = root.entries.get("cluster")
     given = cluster.entries.get("settings_from") if isinstance(cluster, MapNode) else None
     settings = given.entries.get("settings") if isinstance(given, MapNode) else None

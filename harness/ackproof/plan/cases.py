@@ -64,7 +64,7 @@ class _Resolved(Document):
 
 
 def case_to_json(case: Case) -> JsonValue:
-    """Return the whole case as JSON. `case_from_json` restores it. `experiment` is in the grammar of a file."""
+    """Return the whole case as JSON, from which `case_from_json` restores it. `experiment` is written as in a file."""
     return _Resolved(
         case=case.id,
         settings=case.settings,
@@ -122,11 +122,12 @@ def load(
     repeat: int | None = None,
     soak: Soak | None = None,
 ) -> Plan:
-    """Read and check an experiment file with every cell of its matrix. `settings` (PATH=VALUE) override the file.
+    """Read and check an experiment file with every cell of its matrix.
 
-    `soak`: the load lasts that long, and the load of the file is one window of it. `backend` and `repeat` are checked
-    as if the file had them, so that an impossible combination is refused here. Raises `InvalidExperiment` with all
-    problems, or `BadInput` if the file cannot be read at all or one of `settings` is wrong.
+    `settings` (PATH=VALUE) override the file. `soak`: duration of the load, of which the file's load is one window.
+    `backend` and `repeat` are checked as if the file had them, so that an impossible combination is refused here.
+    Raises `InvalidExperiment` with all problems, or `BadInput` if the file cannot be read at all or one of `settings`
+    is wrong.
     """
     file, raw = read(path)
     try:
@@ -193,10 +194,8 @@ def cases(
 
 
 def reseeded(case: Case, seed: int) -> Case:
-    """Return the same cell and repeat, drawn from another seed of the experiment.
-
-    Faults of a storm with `pairs: all` stay the same: the experiment's own seed draws them.
-    """
+    """Return a case of the same cell and repeat, with its random choices drawn from another seed of the experiment.
+    Faults of a storm with `pairs: all` stay the same: the experiment's own seed draws them."""
     dealt = pairs_of(case.experiment)
     own = _case_seed(seed, case.id)
     return _make_case(case.id, case.settings, case.repeat, own, case.experiment, case.cell, dealt)
@@ -290,10 +289,11 @@ def _mapping(text: str) -> MapNode:
 
 
 def on_foreign_ground(case: Case, run_id: str) -> Case:
-    """Return the case with topics of the run's own (`attached_topic`) wherever it names a topic: in roles, triggers,
-    expectations and commands.
+    """Return the case with topics that are unique to the run (`attached_topic`), for a cluster that ackproof did not
+    start.
 
-    Its id and settings keep the names of the file. Its timing becomes Kafka's own.
+    The names change wherever the case names a topic: in roles, triggers, expectations and commands. Its id and settings
+    keep the names of the file. Its timing becomes Kafka's own.
     """
     names = {name: attached_topic(name, run_id) for name in case.experiment.topics}
     resolved = cast(dict[str, JsonValue], case_to_json(case))

@@ -1,4 +1,4 @@
-"""Checks of the clients of an experiment: what a client library, or a program of the user, cannot do."""
+"""Checks of an experiment's clients: finds what a client library, or a program of the user, does not support."""
 
 from __future__ import annotations
 
@@ -36,8 +36,7 @@ _REMOVES: Final = ("cleanup.policy", "retention.", "log.cleanup.policy", "log.re
 
 
 def check_clients(spec: ExperimentSpec, found: Problems) -> None:
-    """Report to `found` what the experiment asks of a client library other than librdkafka and that library cannot
-    do."""
+    """Report to `found` settings that a client library other than librdkafka does not support."""
     producers, readers = spec.workload.producers, spec.workload.consumers
     sides = ((_PRODUCERS, producers.client, True), (_CONSUMERS, readers.client, readers.live > 0))
     for path, client, used in sides:
@@ -77,7 +76,7 @@ def _beyond_programs(spec: ExperimentSpec, path: Path) -> Iterator[tuple[Path, s
 
 
 def check_groups(spec: ExperimentSpec, found: Problems) -> None:
-    """Report what consumer groups and share groups cannot do, or cannot be judged with."""
+    """Report settings that consumer groups and share groups do not support, or under which they cannot be judged."""
     workload, release = spec.workload, spec.cluster.kafka.version
     taken: dict[str | None, str] = {}
     if (service := workload.service) is not None:
@@ -161,7 +160,7 @@ def _beyond_share_groups(
 
 
 def check_service(spec: ExperimentSpec, found: Problems) -> None:
-    """Report what a service under test cannot be judged with."""
+    """Report settings under which a service under test cannot be judged."""
     service, producers = spec.workload.service, spec.workload.producers
     if service is None or not found.sound_below(_SERVICE):
         return

@@ -70,7 +70,7 @@ def _wrong_in_mode(spec: ExperimentSpec, role: Role) -> str | None:
 
 
 class _Complaints:
-    """Reports problems of a fault at the fields of the file."""
+    """Receiver of a fault's conflicts, which reports each at the field of the file."""
 
     def __init__(self, found: Problems, body: Path) -> None:
         self._found = found
@@ -204,8 +204,8 @@ def _check_after(spec: ExperimentSpec, number: int, after: ChainTrigger, path: P
 
 
 def check_on_model(spec: ExperimentSpec, found: Problems) -> None:
-    """Report to `found` everything that an experiment with `backend: model` uses and the model does not have.
-    Does nothing for other backends."""
+    """Report to `found` everything in an experiment with `backend: model` that the model cannot simulate. Does nothing
+    for other backends."""
     if not spec.ground.simulated or not found.sound(("backend",)):
         return
     for path, what, why in _lacking(spec):
@@ -225,7 +225,7 @@ def check_observed(spec: ExperimentSpec, found: Problems) -> None:
 
 
 def lacks(spec: ExperimentSpec) -> str | None:
-    """Return why the model cannot run an experiment of another backend; None if it can."""
+    """Return why the model cannot simulate an experiment that names another backend; None if it can."""
     return next((f"{what}: {why}" for _, what, why in _lacking(spec)), None)
 
 

@@ -51,8 +51,11 @@ _NUMBERS: Final = (
 
 
 def check(spec: ExperimentSpec, found: Problems) -> None:
-    """Report conflicts between an experiment's parts to `found`. Fields that have a problem already are skipped. If
-    there is no problem at all, warnings are added for what the author probably did not mean (`look_for_doubts`)."""
+    """Report conflicts between an experiment's parts to `found`. Fields that have a problem already are skipped.
+
+    If there is no problem at all, warnings are added for settings that the author probably did not mean
+    (`look_for_doubts`).
+    """
     _check_cluster(spec, found)
     for name, topic in spec.topics.items():
         _check_topic(spec, name, topic, found)
@@ -240,8 +243,8 @@ def _check_names_of_topics(spec: ExperimentSpec, found: Problems) -> None:
 
 
 def check_settings(found: Problems, path: Path, scope: Scope) -> None:
-    """Check the mapping of settings at `path`: report to `found` those that ackproof sets itself, and values
-    that must be numbers and are not. `scope`: whose settings they are."""
+    """Report to `found` each setting in the mapping at `path` that ackproof sets itself, or whose value must be a
+    number and is not. `scope`: where the settings belong: a node, a topic, a producer or a consumer."""
     node = found.node(path)
     for name, value in node.entries.items() if isinstance(node, MapNode) else ():
         if (why := refusal(scope, name)) is not None:

@@ -1,4 +1,4 @@
-"""Collects the problems of one document while it is read: their places, and which later checks to skip.
+"""Collects the problems of one document while it is read, with their positions, and marks checks to skip.
 
 A validation error of pydantic is reported in the terms of the file: path, expected shape, value, remedy.
 """
@@ -84,7 +84,7 @@ _TRUTHS: Final = {
 
 
 def group_of(path: Path) -> tuple[str, ...]:
-    """Return the fields directly below `path`; none if they have no fixed names."""
+    """Return the names of the fields directly below `path`; empty if their names are free."""
     if path[:1] == ("faults",) and path[2:] == ("after",):
         return tuple(field.name for field in fields(ChainTrigger))
     if path[:1] == ("faults",) and len(path) > 3 and path[2] in fault_kinds():
@@ -107,10 +107,10 @@ def _below(model: type[BaseModel], path: Path) -> tuple[str, ...]:
 
 
 class Problems:
-    """Collects problems by the path of their field.
+    """Collects problems by the path of their field. `root`: the document, whose nodes give the position in the file.
 
-    `root`: the document, whose nodes give the position in the file. `file`: its name in messages. A path with a
-    problem is marked as broken, so that checks that depend on it are skipped. Once `full`, it is only marked.
+    `file`: the document's name in messages. A path with a problem is marked as broken, so that checks that depend on it
+    are skipped. Once there are more problems than can be reported (`full`), a path is only marked.
     """
 
     def __init__(self, file: str, root: MapNode) -> None:
@@ -137,14 +137,13 @@ class Problems:
             self.problems.append(problem)
 
     def complain(self, path: Path, message: str, suggestion: str | None = None, *, key: bool = False) -> None:
-        """Add a problem like `report`, whose parameters it has, unless `path` or one of its parents has a
-        problem already."""
+        """Add a problem, with the parameters of `report`, unless `path` or one of its parents has a problem already."""
         if self.sound(path):
             self.report(path, message, suggestion, key=key)
 
     def warn(self, path: Path, message: str, *, key: bool = False) -> None:
-        """Add a warning about the value at `path`; if `key` is True, about the name of that field. Only the
-        first for each path is kept, and none if the field has a problem."""
+        """Add a warning about the value at `path`; if `key` is True, about the name of that field. Only the first
+        warning for each path is kept, and none if the field has a problem."""
         problem = replace(self.problem(path, message, key=key), severity="warning")
         if self.sound(path) and all(problem.path != warning.path for warning in self.warnings):
             self.warnings.append(problem)
@@ -162,13 +161,14 @@ class Problems:
 
     @property
     def full(self) -> bool:
-        """Return True if there are more problems than are reported. Checking stops then."""
+        """True if there are more problems than are reported. Checking stops then."""
         return len(self.problems) > MOST_PROBLEMS
 
     def unknown(
         self, path: Path, what: str, valid: Iterable[str], *, hint: str = "", said: str | None = None
     ) -> None:
-        """Add a problem about an unknown name: `said`, or the last part of `path`. `what`: the kind of name.
+        """Add a problem about an unknown name: `said`, or the last part of `path`. `what`: the kind of name, such as
+        `topic`.
 
         The message suggests the nearest of the `valid` names, or lists them. `hint` replaces the list.
         """
@@ -195,8 +195,8 @@ class Problems:
         self.report(path, message, near, part=part)
 
     def misspelt(self, path: Path) -> bool:
-        """Return True if an unknown sibling of `path` is probably a misspelling of it. Then `path` is not reported
-        missing."""
+        """Return True if an unknown field next to `path` is probably its misspelling: then `path` must not be reported
+        as missing."""
         return any(broken[:-1] == path[:-1] and near == path[-1] for broken, near in self._meant)
 
     def breaks(self, path: Path) -> None:
@@ -211,7 +211,8 @@ class Problems:
         return not any(broken[: len(path)] == path for broken in self._broken)
 
     def validated(self, path: Path, model: type[M], data: Mapping[str, object]) -> M | None:
-        """Return the data at `path` as this model; None, with problems reported, if it does not fit."""
+        """Return the data at `path` as an instance of `model`; None, with problems reported, if the data does
+        not fit."""
         try:
             return model.model_validate(data, context=FROM_FILE)
         except ValidationError as error:
@@ -220,7 +221,7 @@ class Problems:
             return None
 
     def refuse(self, detail: ErrorDetails, path: Path) -> None:
-        """Convert one of pydantic's errors into a problem of the field at `path`, unless that field has one
+        """Report one of pydantic's errors as a problem of the field at `path`, unless that field has a problem
         already."""
         if self.full or path in self._broken:
             self.breaks(path)
@@ -248,17 +249,15 @@ class Problems:
             self.report(path, f"{message}; {todo}" if todo else message, meant, key=of_key)
 
     def node(self, path: Path) -> Node | None:
-        """Return the node at `path`; None if the file does not have it."""
+        """Return the node at `path` in the document; None if the document has no value there."""
         node: Node | None = self.root
         for part in path:
             node = _child(node, part)
         return node
 
     def locate(self, path: Path, *, key: bool = False) -> Mark:
-        """Return the position of the value at `path`, or (`key`) of its key.
-
-        If the file does not have it, return the position of the key of its nearest existing parent.
-        """
+        """Return the position of the value at `path`, or of its key (`key` True). If the file does not have the path,
+        return the position of the key of its nearest existing parent."""
         node: Node = self.root
         name = self.root.mark
         for part in path:
@@ -298,7 +297,7 @@ def describe(node: Node | None) -> str:
 
 
 def ordered(error: ValidationError) -> list[ErrorDetails]:
-    """Return a validation's errors, those for unknown fields before those for missing ones: a misspelt field is
+    """Return the errors of a validation, those for unknown fields before those for missing fields: a misspelt field is
     not missing."""
     return sorted(error.errors(include_url=False), key=lambda detail: detail["type"] == "missing")
 

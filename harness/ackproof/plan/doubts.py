@@ -1,4 +1,4 @@
-"""Consequences of a plan that are known before it runs.
+"""Finds consequences of a plan that are known before the run.
 
 These are faults that find nothing to break (errors), settings and triggers that the author probably did not mean
 (warnings), and the estimated duration.
@@ -178,7 +178,8 @@ def begins(spec: ExperimentSpec, fault: FaultSpec) -> float:
 
 
 def load_s(spec: ExperimentSpec) -> float:
-    """Return the minimum duration of the load in seconds: as in the file, and until the last fault has healed."""
+    """Return the minimum duration of the load in seconds: the duration in the file, and until the last fault has
+    healed."""
     healed = (begins(spec, fault) + (fault.hold or 0.0) for fault in spec.faults)
     return max(spec.workload.duration, *healed, 0.0)
 
@@ -215,8 +216,8 @@ def estimate(cases: Iterable[Case]) -> Iterator[str]:
 
 
 def check_meetings(spec: ExperimentSpec, found: Problems) -> None:
-    """Report to `found` each fault that finds nothing to break, because another one is certainly in force
-    when it begins."""
+    """Report to `found` each fault that finds nothing to break, because another fault is certainly in force when it
+    begins."""
     if any(fault.UNPREDICTABLE for fault in spec.faults) or not found.sound_below(("cluster",)):
         return  # the effect of a user's commands on nodes is unknown
     sound = {fault.number: fault for fault in spec.faults if found.sound_below(("faults", fault.number - 1))}

@@ -1,4 +1,4 @@
-"""Matches expectations with the cells that they apply to. Refuses those whose quantity no run can measure."""
+"""Matches expectations with the cells to which they apply. Refuses an expectation whose quantity no run can measure."""
 
 from __future__ import annotations
 
@@ -31,10 +31,8 @@ from ackproof.rundir.observed import ZNODES
 
 
 class ExpectationMatcher:
-    """The expectations of one experiment, matched with its cells.
-
-    Values are compared by their meaning in the experiment: `-1` and `all` are the same `acks`.
-    """
+    """Matches the expectations of one experiment with the cells of its matrix. Values are compared by their meaning in
+    the experiment: `-1` and `all` are the same `acks`."""
 
     def __init__(self, found: Problems, spec: ExperimentSpec, matrix: Matrix) -> None:
         self._found = found
@@ -185,8 +183,8 @@ class ExpectationMatcher:
         return True
 
     def path_of(self, where: Path, name: str, *, key: bool = True) -> Path | None:
-        """Return the path of the setting with this name; None, with a problem at `where` (with `key`: at its name),
-        if there is none or there are several."""
+        """Return the path of the setting with this name; None if there is no such setting, or several. Then a problem
+        is reported at `where` (with `key`: at the name of that field)."""
         for paths in (self._axes, self._leaves):
             fitting = [path for path in paths if is_called(path, name) or _same(path, name)]
             if len(fitting) == 1:
@@ -288,7 +286,7 @@ def _not_given(expectation: ExpectSpec, spec: ExperimentSpec) -> Iterator[tuple[
 
 def not_seen(quantity: str, spec: ExperimentSpec) -> str | None:
     """Return why no run of this experiment can measure a quantity, ignoring faults and windows; None if a run can.
-    `quantity`: text such as `isr(orders/0)`; raises ValueError if `parse_ask` does."""
+    `quantity`: text such as `isr(orders/0)`; raises ValueError if `parse_ask` does not accept it."""
     ask = parse_ask(quantity)
     if ask.place is not None:
         topic = spec.topics.get(ask.place.topic)

@@ -1,4 +1,4 @@
-"""The matrix: an experiment and its axes → cells. Each cell is a whole experiment, and is checked as one.
+"""Applies the matrix to an experiment. Each resulting cell is a whole experiment, and is checked as one.
 
 All problems of a file are found here: those of the file itself, of each cell, and of the expectations. A problem that
 only some cells have is reported at the value of the matrix that causes it.
@@ -53,7 +53,8 @@ class Cell:
 
 @dataclass(frozen=True)
 class Plan:
-    """An experiment that was read and checked."""
+    """An experiment that was read and checked, with the cells of its matrix, warnings, and expectations over
+    repeats."""
 
     spec: ExperimentSpec
     """The experiment of the file."""

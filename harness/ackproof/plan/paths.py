@@ -24,8 +24,8 @@ _NAMED: Final[dict[Path, str]] = {("topics",): "topic", ("workload", "groups"): 
 def may_be_at(path: Path, node: Node) -> bool:
     """Return True if a matrix may vary the setting at `path` by a value like `node`.
 
-    A single value may be at every path. A list may be at `assignment` only, a mapping only where a Kafka
-    build, a broker file or a client library is expected.
+    Single values are possible at every path; a list only at `assignment`; a mapping only where a Kafka build, a broker
+    file or a client library is expected.
     """
     if isinstance(node, MapNode):
         read = path in (("cluster", "kafka"), ("cluster", "settings_from"))
@@ -46,8 +46,8 @@ def may_stand_at(text: str, node: Node) -> bool:
 
 
 def label_of(node: Node) -> str:
-    """Return the text of a value in the name of a case: the name of a build, the path of a broker file, `1-2-3+2-3-1`
-    for an assignment."""
+    """Return the text that stands for a value in the name of a case. A build is named by its name, a broker file by its
+    path, an assignment as `1-2-3+2-3-1`."""
     if isinstance(node, ScalarNode):
         return value_text(node.value)
     if isinstance(node, ListNode):
@@ -172,7 +172,7 @@ def _deep_match(path: Path) -> str | None:
 
 def override(root: MapNode, path: Path, value: Node) -> MapNode:
     """Return a copy of `root` with `value` at `path`, whose missing parents become mappings. Nodes off the path are
-    shared with `root`. If the path leads below a single value, the copy keeps that value."""
+    shared with `root`. If a parent on the path is a single value, the copy keeps that value."""
     result = _override(root, path, value)
     assert isinstance(result, MapNode)
     return result
@@ -197,7 +197,7 @@ def _override(node: Node | None, path: Path, value: Node) -> Node:
 
 
 def value_at(data: Data, path: Path) -> Data:
-    """Return the value of `data` at `path`; None if there is none."""
+    """Return the value of `data` at `path`; None if `data` has no such path."""
     for part in path:
         if isinstance(data, dict):
             data = data.get(str(part))
@@ -224,12 +224,13 @@ def leaves(data: Mapping[str, Data], above: Path = ()) -> list[Path]:
 
 
 def is_called(path: Path, name: str) -> bool:
-    """Return True if `name` is `path` or the end of it: `acks`, `producers.acks`, `config[min.insync.replicas]`."""
+    """Return True if `name` is the text of `path` or an end of it: `acks`, `producers.acks`,
+    `config[min.insync.replicas]`."""
     return any(name == end for end in ends(path))
 
 
 def ends(path: Path) -> list[str]:
-    """Return all names of a path (its ends), the shortest first."""
+    """Return all names of a path, which are its ends (`acks`, `producers.acks`, …), the shortest first."""
     names = [str(path[-1]) if isinstance(path[-1], str) else path_text(path[-1:])]
     return names + [path_text(path[-length:]) for length in range(2, len(path) + 1)]
 

@@ -1,13 +1,13 @@
-"""Nodes → an `ExperimentSpec`. Reading continues after a problem, so that one pass finds all problems: a broken field
-is reported, removed, and has its default in the checks that follow.
+"""Converts the nodes of a file into an `ExperimentSpec`. Reading continues after a problem, so that all problems are
+found in one pass: a broken field is reported, removed, and has its default in the checks that follow.
 
 An entry of `faults:` is a mapping. One key names the kind, and its value holds the kind's own fields. The siblings of
 that key are the trigger (`at` | `when` [+ `at_latest`] | `after`) and the duration (`for` or `restart_after`).
-Pydantic's discriminated unions need a field that holds the kind's name, which these entries do not have. So entries
-are taken apart here, and pydantic reads the parts.
+Pydantic's discriminated unions need a field that holds the kind's name, which these entries do not have. So entries are
+taken apart here, and pydantic reads the parts.
 
-In the short form (`isolate: leader(t/0)` with the sibling `from: clients`) a value without braces stands for the
-field that its kind names (`FaultSpec.SHORT`); the kind's other fields are then its siblings.
+In the short form (`isolate: leader(t/0)` with the sibling `from: clients`) a value without braces stands for the field
+that its kind names (`FaultSpec.SHORT`); the kind's other fields are then its siblings.
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ from ackproof.rundir.timeline import DRAWN_FROM
 
 
 def read_experiment(found: Problems) -> ExperimentSpec | None:
-    """Return the experiment of the document and add its problems to `found`. None if too little of it could be
-    read."""
+    """Return the experiment in the document `found.root`, and add its problems to `found`. None if it is too broken to
+    be read."""
     data: dict[str, object] = {
         name: plain(node) for name, node in found.root.entries.items() if name != "faults"
     }
@@ -61,8 +61,8 @@ def read_experiment(found: Problems) -> ExperimentSpec | None:
 def reread(name: str, data: dict[str, Data]) -> ExperimentSpec:
     """Return the experiment of a planned cell from its stored data. `name`: name of the document in messages.
 
-    Raises `InvalidExperiment`. It was checked when it was planned. Settings that this version refuses are
-    accepted, because the case ran with them.
+    It was checked when it was planned. Settings that this version refuses are accepted, because the case ran with them.
+    Raises `InvalidExperiment`.
     """
     found = Problems(name, root_of(data))
     spec = read_experiment(found)

@@ -30,11 +30,8 @@ _TRUTHS: Final[Mapping[str, Scalar]] = {"true": True, "false": False, "null": No
 
 
 class RepeatsMatcher:
-    """The expectations over repeats of one experiment, matched with its cells.
-
-    `names`, `choices`, `cells`: of each cell, its name, its combination of the matrix and its experiment, in the
-    same order.
-    """
+    """Matches the expectations over repeats of one experiment with the cells of its matrix. `names`, `choices`,
+    `cells`: name, combination of the matrix, and experiment of each cell, in the same order."""
 
     def __init__(
         self,
@@ -56,10 +53,11 @@ class RepeatsMatcher:
         )
 
     def match(self) -> tuple[OverRepeats, ...]:
-        """Return the expectations over repeats, each with the names of its cells.
+        """Return the expectations over repeats, each with the names of its cells. An expectation with a problem is left
+        out.
 
-        Reports comparisons without a pair of cells and demands that one repeat cannot show, and warns of demands that
-        this number of repeats cannot decide. What has a problem is left out.
+        Reports comparisons without a pair of cells, and expectations that a single repeat cannot show; warns of
+        expectations that this number of repeats cannot decide.
         """
         return tuple(
             one

@@ -1,4 +1,4 @@
-"""The schedule of a case in words, before anything starts (`ackproof plan`). It depends on the case alone."""
+"""Describes the schedule of a case before anything starts (`ackproof plan`). It depends on the case alone."""
 
 from __future__ import annotations
 
@@ -142,8 +142,8 @@ def describe_timing(cases: Iterable[Case]) -> Iterator[str]:
 
 
 def describe_pairs(plan: Plan, chosen: int) -> Iterator[str]:
-    """Yield lines on pairs of fault kinds: runs that all pairs need, their duration, refused pairs. `chosen`: number
-    of cases of this call."""
+    """Yield lines about pairs of fault kinds: the runs that all pairs need, their duration, and refused pairs.
+    `chosen`: number of cases of this call."""
     for cell in plan.cells:
         if (dealt := pairs_of(cell.experiment)) is None:
             continue

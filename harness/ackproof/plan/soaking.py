@@ -27,14 +27,15 @@ _DURATION: Final = ("workload", "duration")
 
 @dataclass(frozen=True)
 class Soak:
-    """Options of `--soak`. `text`: duration. `keep`: number of newest windows that stay on disk; None: all."""
+    """Options of `--soak`. `text`: duration, such as `6h`. `keep`: number of newest windows that stay on disk; None:
+    all."""
 
     text: str
     keep: int | None = None
 
     @property
     def seconds(self) -> float:
-        """Return the duration in seconds. Raises `BadInput` if `text` is no duration."""
+        """Duration of the soak in seconds. Raises `BadInput` if `text` is no duration."""
         try:
             return parse_duration(self.text)
         except ValueError as error:

@@ -72,7 +72,7 @@ _FLOAT: Final = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?
 
 
 def read(path: Path) -> tuple[str, bytes]:
-    """Return the name to show for a file, and as much of its content as `parse` needs. Raises `BadInput`."""
+    """Return the name to show for a file, and its bytes, at most as many as `parse` accepts. Raises `BadInput`."""
     name = str(path)
     try:
         with path.open("rb") as file:
@@ -84,10 +84,8 @@ def read(path: Path) -> tuple[str, bytes]:
 
 
 def parse(raw: bytes, file: str) -> MapNode:
-    """Return the mapping that `raw` (YAML) holds. `file`: its name in messages.
-
-    Raises `InvalidExperiment`, and nothing else.
-    """
+    """Return the mapping in a YAML document. `raw`: its bytes. `file`: its name in messages. Raises only
+    `InvalidExperiment`."""
     return _Composer(file, _decode(raw, file)).document()
 
 

@@ -1,7 +1,7 @@
-"""YAML syntax errors in terms that users know: where the error is, what is there, and what to do.
+"""Explains YAML syntax errors in terms that users know: where the error is, what is there, and what to do.
 
-The parser reports the token at which it gave up. The mistake is mostly in the lines around it, which is where the
-rules here look.
+The parser reports the token at which it gave up. The mistake is mostly in the lines around it, which is where the rules
+here look.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class _Place(NamedTuple):
         return self.lines[self.at.line - 1]
 
     def above(self) -> int:
-        """Return the number of the nearest line above that has content; 0 for none."""
+        """Return the number of the nearest line above the position that has content; 0 if there is none."""
         said = (at for at in range(self.at.line - 1, 0, -1) if _has_content(self.lines[at - 1]))
         return next(said, 0)
 
@@ -105,7 +105,7 @@ def strange_blank(text: str) -> int | None:
 
 
 def wrong_blank(character: str) -> str:
-    """Return the message about this blank, which YAML does not accept."""
+    """Return the message about a character that looks blank and that YAML does not accept as a blank."""
     return f"the blank U+{ord(character):04X}, which is none for YAML; put an ordinary blank in its place"
 
 

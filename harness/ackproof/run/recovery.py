@@ -44,8 +44,7 @@ _PREPARES: Final = ("PrepareCommit", "PrepareAbort", "PrepareEpochFence")
 
 @dataclass
 class _Trouble:
-    """Something that has not recovered, such as a leaderless partition. `best`: its greatest progress, reached at
-    `since_s`."""
+    """Something that has not recovered, such as a leaderless partition. `best`: its greatest progress, at `since_s`."""
 
     found: Unrecovered
     since_s: float
@@ -106,8 +105,8 @@ class RecoveryWatch:
         """Partition → size of its ISR, for partitions whose ISR was not full at the last observation."""
 
     def wait(self, stop: Event | None = None, clients: Sequence[Unrecovered] = ()) -> RecoveryFile:
-        """Wait until everything has recovered or is stuck. Return everything that is stuck, and `clients`, which were
-        stuck under load. Raises `Interrupted` when `stop` is set."""
+        """Wait until everything has recovered or is stuck. Return what is stuck, and `clients`, which were stuck under
+        load. Raises `Interrupted` when `stop` is set."""
         began = time.monotonic()
 
         def is_over() -> bool:

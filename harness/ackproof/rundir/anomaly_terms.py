@@ -50,7 +50,7 @@ class Anomaly(StrEnum):
 
 
 class Unit(StrEnum):
-    """The unit that one finding of a class, and so its count, refers to."""
+    """The unit in which findings of a class are counted, such as a produced record, a read or a partition."""
 
     RECORD = "produced record (producer, seq)"
     ROW = "row of the final read"
@@ -79,7 +79,7 @@ class RuledBy(StrEnum):
 
 
 class Concern(StrEnum):
-    """The promise of a log that a class of anomalies breaks."""
+    """The guarantee that a class of anomalies breaks, such as durability, order or liveness."""
 
     DURABILITY = "what was acknowledged is there, and nothing else is"
     ONCE_IN_ORDER = "once, and in the order in which it was sent"
@@ -97,7 +97,8 @@ WHOLE: Final = ("producer", "seq", "offset", "detail")
 
 @dataclass(frozen=True, slots=True)
 class AnomalyClass:
-    """A class of anomalies. `wording`: its definition. `plural` "": singular + s. `live`: only live readers show it."""
+    """A class of anomalies. `wording`: its definition. `plural` '': `singular` + s. `live`: True if only live readers
+    show it."""
 
     name: Anomaly
     singular: str

@@ -15,9 +15,9 @@ from ackproof.rundir.outcome import Verdict
 class BatchCase(Document):
     """Result of one case (one repeat of one combination of settings) in `batch.json`.
 
-    `settings`: the values that its matrix chose. `counts`: findings by class. `verdict`: None if it was not
-    judged. `error`: why the harness could not complete it; None if it could. `run`: folder of the run, relative to
-    that of the batch.
+    `settings`: the values that its matrix chose. `counts`: findings by class. `verdict`: None if it was not judged.
+    `error`: why the harness could not complete the case; None if it could. `run`: folder of the run, relative to the
+    folder of the batch.
     """
 
     case: str
@@ -60,8 +60,8 @@ class BatchCase(Document):
 
 
 class RepeatValue(Document):
-    """The result of one repeat: a number between `low` and `high`. `high` None: no upper bound. `low` None: unknown,
-    and `why` says why. `never`: the event was watched for and did not occur."""
+    """A quantity in one repeat: a number between `low` and `high`. `high` None: no upper bound. `low` None: the number
+    is unknown, for the reason in `why`. `never`: the event was watched for and did not occur."""
 
     case: str
     low: float | None = None
@@ -74,8 +74,8 @@ class OverRepeats(Document):
     """An expectation over the repeats of a case, or over the repeats of two compared cases, with its result.
 
     `cells`: names of the one or two cases, without repeats. `values`: the result of each repeat, per cell. `repeats`:
-    number of repeats of each cell that count (the first ones). `confidence`: of the interval. `verdict` None: not
-    judged yet. `why`: the reason for INCONCLUSIVE.
+    number of repeats of each cell that count (the first ones). `confidence`: confidence of the interval, 0 … 1.
+    `verdict` None: not judged yet. `why`: the reason for INCONCLUSIVE.
     """
 
     experiment: str = ""
@@ -120,9 +120,8 @@ class OverRepeats(Document):
 
     @property
     def open(self) -> bool:
-        """True if more repeats could decide the expectation: it has no PASS or FAIL yet, and every repeat has
-        a number.
-        """
+        """True if more repeats could decide the expectation: it is neither PASS nor FAIL yet, and every repeat has a
+        number."""
         unknown = any(value.low is None for group in self.values for value in group)
         return self.verdict not in (Verdict.PASS, Verdict.FAIL) and not unknown
 
@@ -159,9 +158,8 @@ class BatchFile(Document):
 
 
 class PairOutcome(StrEnum):
-    """Result of a pair of fault kinds. If several runs contained the pair, the result listed first here
-    counts.
-    """
+    """Result of a pair of fault kinds. If several runs contained the pair, the result that is listed first here
+    counts."""
 
     COVERED = "covered"
     """Both were confirmed and in force at the same time, according to the timeline."""
@@ -174,8 +172,8 @@ class PairOutcome(StrEnum):
 
 
 class PairEntry(Document):
-    """Result of one pair of fault kinds. `case`: the case that gave it; '' if none had the pair. `why`: why the pair
-    was not covered; '' if it was."""
+    """Result of one pair of fault kinds. `case`: the case from which the result comes; '' if no case had the pair.
+    `why`: why the pair was not covered; '' if it was covered."""
 
     kinds: tuple[str, str]
     outcome: PairOutcome
@@ -184,8 +182,8 @@ class PairEntry(Document):
 
 
 class PairTable(Document):
-    """The pairs of one experiment in one cell of its matrix. `runs`: number of cases that are needed to run all
-    pairs."""
+    """Results of all pairs of fault kinds, for one experiment in one cell (combination of settings) of its matrix.
+    `runs`: number of cases that are needed to run all pairs."""
 
     experiment: str
     cell: str
@@ -217,8 +215,8 @@ class PairsFile(Document):
 
 
 def merge_pairs(files: Iterable[PairsFile]) -> PairsFile:
-    """Return one file in which each pair has the best outcome that any of these gives it: the first in the order of
-    `PairOutcome`. Tables of the same experiment, cell and release become one."""
+    """Return one file with the best outcome of each pair among these files: the first in the order of `PairOutcome`.
+    Tables of the same experiment, cell and release become one."""
     tables: dict[str, PairTable] = {}
     order = list(PairOutcome)
     for table in (table for file in files for table in file.tables):

@@ -1,10 +1,8 @@
-"""A demand on one quantity, as `expect` states it and `case.json` keeps it: a comparison, and when it must hold.
+"""A bound on one quantity, as `expect` states it and `case.json` keeps it: a comparison, and when it must hold.
 
-0                                         exactly this count
-"< 6s"                                    a value, in the unit of its quantity
-"always >= 2"                             a state, at every moment; `never`: at none
-"never < 2 during fault 1"                within a window
-"eventually == 3 by 10s after fault 1"    at some moment until then
+0                                         exactly this count "< 6s"                                    a value, in the
+unit of its quantity "always >= 2"                             a state, at every moment; `never`: at none "never < 2
+during fault 1"                within a window "eventually == 3 by 10s after fault 1"    at some moment until then
 "settles == 3 by 10s after fault 1"       from then until the load ends
 """
 
@@ -50,7 +48,7 @@ class Unit(StrEnum):
 
 
 class Mode(StrEnum):
-    """When a state, such as the size of an ISR, must satisfy the comparison."""
+    """Moments at which a state, such as the size of an ISR, must satisfy the comparison."""
 
     ALWAYS = "always"
     NEVER = "never"
@@ -135,8 +133,8 @@ class Bound:
     def parse(cls, given: object, unit: Unit = Unit.COUNT) -> Bound:
         """Parse a bound: a whole number (exactly that count), or a text such as "> 0" or "< 6s after fault 1".
 
-        `unit`: that of the quantity. The text has its form: a duration for seconds (`200ms`), a rate for records per
-        second (`1000/s`), a mode first for a number that is a state (`always >= 2`). Raises ValueError for
+        `unit`: unit of the quantity, which decides the form of the number: a duration for seconds (`200ms`), a rate for
+        records per second (`1000/s`), a mode first for a number that is a state (`always >= 2`). Raises ValueError for
         another form.
         """
         expected = ValueError(f"expected {_EXAMPLES[unit]}")
@@ -187,9 +185,8 @@ class Bound:
         return ends[0] if ends[0] == ends[1] else None
 
     def is_exceeded_by(self, low: float, high: float) -> bool:
-        """Return True if every number from `low` to `high` is above an upper bound. A number below a lower
-        bound is not enough: it means only that the demand is not demonstrated.
-        """
+        """Return True if every number from `low` to `high` is above an upper bound. A number below a lower bound is not
+        enough: it means only that the expectation is not demonstrated."""
         return self.holds_between(low, high) is False and (
             self.op in ("<", "<=") or (self.op == "==" and low > self.value)
         )

@@ -30,8 +30,8 @@ class RunClock:
 
     @property
     def offset_ns(self) -> int:
-        """Difference in ns that turns a CLOCK_MONOTONIC time into wall-clock time, if nobody set the clock since
-        the start."""
+        """Difference in ns that converts a CLOCK_MONOTONIC time into wall-clock time, if the wall clock was not set
+        since the start."""
         return self.wall_ns - self.origin_ns
 
     def now(self) -> int:
@@ -40,10 +40,10 @@ class RunClock:
 
 @dataclass(frozen=True)
 class WallClock:
-    """The wall clock, by which Kafka dates what it writes, against a run's times.
+    """The wall clock, by which Kafka stamps records and logs, compared with the run's clock.
 
-    `began_ns`: its time when the run began. `moved_ns`: greatest difference from the run's clock that was seen
-    later, because somebody set it or the machine slept; infinite if that is not known.
+    `began_ns`: wall time when the run began, ns since the Unix epoch. `moved_ns`: greatest later deviation from the
+    run's clock, because the wall clock was set or the machine slept; infinite if unknown.
     """
 
     began_ns: int

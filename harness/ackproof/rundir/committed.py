@@ -1,7 +1,7 @@
-"""`observed/committed.json`: committed offsets at the end of a run, as two witnesses have them.
+"""`observed/committed.json`: committed offsets at the end of a run, according to two witnesses.
 
 One witness is the group coordinator (OffsetFetch), the other each replica's log of `__consumer_offsets`.
-`clients/<reader>/commits.jsonl` (`observed.OffsetCommit`) has what the clients asked for, and the answers.
+`clients/<reader>/commits.jsonl` (`observed.OffsetCommit`) has the commits that clients requested, and the answers.
 """
 
 from __future__ import annotations
@@ -15,10 +15,11 @@ OFFSETS_TOPIC: Final = "__consumer_offsets"
 
 
 class GroupOffsets(Document):
-    """A group's committed offsets according to its coordinator.
+    """A group's committed offsets according to its coordinator. `partition`: the group's partition of
+    `__consumer_offsets`, whose leader is the coordinator.
 
-    `partition`: of `__consumer_offsets`, whose leader is the coordinator. `offsets`: (topic, partition, offset),
-    without partitions that have none. `reason`: why there is no answer; '' if there is one.
+    `offsets`: (topic, partition, offset), without partitions that have none. `reason`: why there is no answer; '' if
+    there is one.
     """
 
     group: str
@@ -32,7 +33,7 @@ class GroupOffsets(Document):
 
     @property
     def of_partition(self) -> dict[TopicPartition, int]:
-        """Committed offset of each partition that has one."""
+        """Committed offset of each partition for which the group has committed one."""
         return {TopicPartition(topic, partition): offset for topic, partition, offset in self.offsets}
 
 
@@ -50,7 +51,7 @@ class OffsetsLog(Document):
     reason: str = ""
 
     def of_group(self, group: str) -> dict[TopicPartition, int]:
-        """Committed offset of each partition for which this group has one."""
+        """Return the committed offset of this group for each partition that has one, according to this log."""
         return {
             TopicPartition(topic, partition): offset
             for owner, topic, partition, offset in self.offsets
@@ -59,8 +60,8 @@ class OffsetsLog(Document):
 
 
 class CommittedFile(Document):
-    """`observed/committed.json`. `t_ns`: time since the run began. Runs without commits, on clusters that someone
-    else runs, and of older versions do not have it."""
+    """`observed/committed.json`. `t_ns`: time of the requests, in ns since the run began. Runs without commits, on
+    attached clusters, and of older versions do not have this file."""
 
     t_ns: int
     groups: tuple[GroupOffsets, ...] = ()

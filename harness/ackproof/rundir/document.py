@@ -48,10 +48,8 @@ D = TypeVar("D", bound=Document)
 
 
 def read_lines(path: Path, kind: type[D]) -> Iterator[D]:
-    """Yield one document per line; nothing if the file does not exist.
-
-    An unreadable last line (its writer was killed) is skipped. Raises `BadInput` for any other, OSError for the file.
-    """
+    """Yield one document per line; nothing if the file does not exist. Raises OSError. An unreadable last line (its
+    writer was killed) is skipped. Raises `BadInput` for any other unreadable line."""
     lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
     for number, line in enumerate(lines, start=1):
         try:

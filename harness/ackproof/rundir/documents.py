@@ -19,10 +19,12 @@ Scalar: TypeAlias = str | int | float | bool | None
 
 
 class Client(Document):
-    """One client process of a run.
+    """One client process of a run. `producer`, `reader`: number of the client in the ledgers; None for a client of
+    another kind.
 
-    `producer`, `reader`: its number in the ledgers; None for a client of the other kind. `isolation`: None
-    for producers and in older files. `library`, `library_version`: its client library; '' in older files."""
+    `isolation`: None for producers and in older files. `library`, `library_version`: its client library; '' in older
+    files.
+    """
 
     id: str
     kind: Literal["producer", "reader", "final", "member"]
@@ -45,11 +47,11 @@ class Client(Document):
 
 
 class CaseFile(Document):
-    """`case.json`: the case that was run, enough to run it again.
+    """`case.json`: the case that was run, with everything that is needed to run it again.
 
     `resolved`: the case in the form of `ackproof.plan`. `replay`: the command that runs it again. `settings`: the
     values that its matrix chose. `assumed`: one sentence for each Kafka release whose rules are not known. `jars`:
-    SHA-256 by Kafka label and file name. `racks`: rack → nodes. `wall_ns`: start of the run since the Unix epoch.
+    Kafka label → file name → SHA-256. `racks`: rack → nodes. `wall_ns`: start of the run, ns since the Unix epoch.
     """
 
     format: Literal[1] = 1
@@ -77,19 +79,19 @@ class CaseFile(Document):
 
 
 class AttachedFile(Document):
-    """`attached.json`: topics that a run created on a cluster that ackproof does not own. The file is removed once
-    the topics are deleted there."""
+    """`attached.json`: topics that a run created on a cluster that ackproof did not start. The file is removed once the
+    topics are deleted there."""
 
     bootstrap: str
     topics: tuple[str, ...]
 
 
 class PartitionRead(Document):
-    """The final read of one partition.
+    """The final read of one partition. `start`, `end`: log start and end offset, requested before the read.
 
-    `start`, `end`: log start and end offset, requested before the read. `epoch`, `epoch_after`: leader epoch before
-    and after it; -1: unknown. `position`: where the reader stopped. `records`: number that it got; -1: unknown.
-    `again`: number that a second reader got after too few; -1: none, or not to the end. `reason`: why not `complete`.
+    `epoch`, `epoch_after`: leader epoch before and after the read; -1: unknown. `position`: offset at which the reader
+    stopped. `records`: number of records that it got; -1: unknown. `again`: number that a second reader got because the
+    first got too few; -1: there was none, or it did not reach the end. `reason`: why the read is not `complete`.
     """
 
     topic: str
@@ -120,9 +122,8 @@ class FinalReadFile(Document):
 
     @property
     def read_out(self) -> bool:
-        """True if every partition was read up to the end offset requested before the read, even if writers
-        were still active. False without partitions.
-        """
+        """True if every partition was read up to the end offset requested before the read, even if writers were still
+        active. False if there are no partitions."""
         return bool(self.partitions) and all(
             read.complete or read.position >= read.end > read.start for read in self.partitions
         )
@@ -155,16 +156,16 @@ class DeletedWindows(Document):
 
 
 class FinalReadFlaws(Document):
-    """Errors of the final reader: offsets at which it went back, or which it skipped although another read has them.
-    `count`: number of all. `places`: [topic, partition, offset] of the first ones."""
+    """Errors of the final reader: offsets at which it went back, or which it skipped although another read has a record
+    there. `count`: number of all flaws. `places`: [topic, partition, offset] of the first flaws."""
 
     count: int = 0
     places: tuple[JsonValue, ...] = ()
 
 
 class GroupCounts(Document):
-    """Counts of the audit of one group. `counts`: by anomaly class, also 0; a class that could not be counted is
-    missing, and `reasons` says why."""
+    """Counts of the audit of one consumer group. `counts`: by anomaly class, also 0. A class that could not be counted
+    is missing, and `reasons` says why."""
 
     group: str
     counts: dict[str, int] = Field(default_factory=dict)
@@ -182,8 +183,8 @@ class GroupCounts(Document):
 
 
 class AuditFile(Document):
-    """`audit.json`: the counts of the audit by class, and the inputs that they rest on. `reasons`: why `complete` is
-    False."""
+    """`audit.json`: numbers of findings by class, and numbers of the rows that were audited. `reasons`: why the audit
+    is not `complete`."""
 
     counts: dict[str, int]
     records: RecordCounts
@@ -210,14 +211,14 @@ class AuditFile(Document):
 
     @property
     def audited(self) -> RecordCounts:
-        """Numbers of audited rows, including those of windows that a soak deleted."""
+        """Numbers of audited rows, including the rows of windows that a soak deleted."""
         return self.records if self.deleted is None else self.deleted.records
 
     def counts_to_show(self, final: FinalReadFile | None) -> dict[str, int]:
         """Return the counts that may be shown, by class. `final`: the final read; None if there was none.
 
-        Unless it was read out (`FinalReadFile.read_out`), an unread record is not lost and a zero proves nothing. Then
-        only counts above 0 are returned, and none of a class that only a final read can show.
+        Unless every partition was read out (`FinalReadFile.read_out`), an unread record is not lost and a zero proves
+        nothing. Then only counts above 0 are returned, and none of a class that only a final read can show.
         """
         if final is not None and final.read_out:
             return dict(self.counts)
@@ -225,8 +226,8 @@ class AuditFile(Document):
 
 
 class ClassJudgement(Document):
-    """The judgement of one anomaly class. `forbidden`: whether the settings forbid it; None: not judged, and
-    `why` gives the reason."""
+    """The judge's ruling on one anomaly class. `forbidden`: True if the settings forbid it, False if they allow it.
+    None: the class is not judged, for the reason in `why`."""
 
     anomaly: str
     count: int
@@ -239,8 +240,11 @@ class ClassJudgement(Document):
 
 
 class ExpectationJudged(Document):
-    """The result of one bound of `expect`. `holds` None: undecided, and `why` says what is missing. `seen`: the
-    observed value in words, with its unit. `low`, `high`: bounds of that number; None: open, unknown, or a state."""
+    """The result of one bound of `expect`. `holds`: True or False; None: undecided, for the reason in `why`.
+
+    `seen`: the observed value in words, with its unit. `low`, `high`: bounds of the observed number; None: open,
+    unknown, or a state.
+    """
 
     quantity: str
     bound: str
@@ -293,9 +297,8 @@ class VerdictFile(Document):
 
     @property
     def permitted(self) -> str:
-        """Reasons why a PASS allows lost, expired, compacted or deleted records, as text; '' if there are none of
-        them or the verdict is not PASS.
-        """
+        """Reasons why a PASS allows lost, expired, compacted or deleted records, as text. '' if the run has no such
+        records, or if the verdict is not PASS."""
         losses = [
             judged for judged in self.classes if judged.count and judged.anomaly in (Anomaly.LOST, *REMOVED)
         ]
@@ -308,7 +311,7 @@ class VerdictFile(Document):
 
 class ChangedSetting(BaseModel, frozen=True):
     """A broker setting that differs from Kafka's default. `default` None: the release has no such setting. `brokers`:
-    those with this value; empty: all."""
+    brokers with this value; empty: all brokers."""
 
     name: str
     value: str

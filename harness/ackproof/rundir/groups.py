@@ -1,8 +1,8 @@
-"""Consumer groups of a run: ledgers of their members, the history of `__consumer_offsets`, and their ends.
+"""Consumer groups of a run: ledgers of their members, the history of `__consumer_offsets`, and their state at the end.
 
 A member prints the events of docs/clients.md to `clients/<id>/lines.jsonl`. When it has ended, the harness converts
-these into one part of each ledger: `ledger/{deliveries,commits,membership}/client=<id>/part-000000.parquet`.
-No column is ever null; -1 and '' are unknown. Times are ns since the run began.
+these into one part of each ledger: `ledger/{deliveries,commits,membership}/client=<id>/part-000000.parquet`. No column
+is ever null; -1 and '' are unknown. Times are ns since the run began.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class CommitResult(IntEnum):
 
 
 class ProcessingState(IntEnum):
-    """State of the processing of a record: column `state` of `DELIVERIES`."""
+    """State of the processing of a delivered record, such as effective or aborted: column `state` of `DELIVERIES`."""
 
     NOT_PROCESSED = 0
     EFFECTIVE = 1
@@ -39,7 +39,7 @@ class ProcessingState(IntEnum):
 
 
 class MembershipEvent(StrEnum):
-    """Column `event` of `MEMBERSHIP`."""
+    """Event of a member in its group, such as an assignment: column `event` of `MEMBERSHIP`."""
 
     ASSIGNED = "assigned"
     REVOKED = "revoked"
@@ -114,7 +114,7 @@ library's name of the error."""
 
 
 class LogDecision(IntEnum):
-    """Decision on an offset in the log: column `decision` of `OFFSETS_LOG`."""
+    """Effect of an offset record in the log, such as in force or aborted: column `decision` of `OFFSETS_LOG`."""
 
     IN_FORCE = 0
     """A plain record, or one of a transaction with a commit marker."""
@@ -124,7 +124,7 @@ class LogDecision(IntEnum):
 
 
 class OffsetsRecord(StrEnum):
-    """Column `record` of `OFFSETS_LOG`."""
+    """Kind of a record of `__consumer_offsets`: column `record` of `OFFSETS_LOG`."""
 
     COMMIT = "commit"
     """OffsetCommit: `offset` is the committed offset."""
@@ -164,7 +164,8 @@ offset of the marker, else -1. `member`, `number`, `generation`: of the commit t
 
 
 class CommitMetadata(NamedTuple):
-    """Metadata of a commit of a member, by which the log of `__consumer_offsets` names the committer."""
+    """Metadata that a member adds to each commit, by which the records in `__consumer_offsets` identify the
+    committer."""
 
     member: int
     generation: int
@@ -175,7 +176,8 @@ class CommitMetadata(NamedTuple):
 
     @classmethod
     def parse(cls, text: str) -> CommitMetadata | None:
-        """Return the metadata in the text of a commit; None for other text. librdkafka appends a NUL."""
+        """Parse the metadata text of a commit; return None for a text of another form. A NUL at the end, which
+        librdkafka appends, is ignored."""
         words = text.rstrip("\0").split(" ")
         if len(words) != 4 or words[0] != "ackproof":
             return None
@@ -186,8 +188,12 @@ class CommitMetadata(NamedTuple):
 
 
 class MemberEnd(Document):
-    """The end of one member. `client`: its id. `status`: exit status, negative for a signal. `asked`: it was asked to
-    stop, by the end of the run or a fault. `killed`: a fault killed it. `last_words`: end of its standard error."""
+    """Outcome of one group member at the end of the run. `client`: its id. `status`: exit status, negative for a
+    signal.
+
+    `asked`: it was asked to stop, by the end of the run or a fault. `killed`: a fault killed it. `last_words`: the end
+    of its standard error.
+    """
 
     client: str
     group: str
@@ -221,10 +227,13 @@ class OffsetsHistory(Document):
 
 
 class GroupEnd(Document):
-    """The end of one group. `committed`: its offsets at rest. `ends`: (topic, partition, high watermark) of its
-    input when the producers had stopped. `caught_up`: it committed all of that in time. `idle_s`: seconds since its
-    last progress when the wait ended. `output_ends`: high watermarks of its output when that was read. `problem`: why
-    the output could not be read whole; '' if it could."""
+    """State of one consumer group at the end of the run. `committed`: its committed offsets.
+
+    `ends`: (topic, partition, high watermark) of its input when the producers had stopped. `caught_up`: True if it
+    committed all of these in time. `idle_s`: seconds since its last progress when the wait ended. `output_ends`: high
+    watermarks of its output when the output was read. `problem`: why the output could not be read completely; '' if it
+    could.
+    """
 
     group: str
     committed: GroupOffsets
@@ -237,7 +246,8 @@ class GroupEnd(Document):
 
 
 class GroupsFile(Document):
-    """`observed/groups.json`. Runs without `workload.groups` have no such file."""
+    """`observed/groups.json`: consumer groups and members at the end of the run. Runs without `workload.groups` have no
+    such file."""
 
     groups: tuple[GroupEnd, ...] = ()
     members: tuple[MemberEnd, ...] = ()
@@ -247,8 +257,8 @@ class GroupsFile(Document):
 
 
 class GroupPlan(Document):
-    """Facts that the audit needs of a group. `commit`: its mode, as in an experiment file. `isolation`: of its members.
-    `topics`: its input. `output`: topic of its output; '' without one."""
+    """Facts about a consumer group that the audit needs. `commit`: its commit mode, as in an experiment file.
+    `isolation`: isolation level of its members. `topics`: input topics. `output`: output topic; '' without one."""
 
     group: str
     topics: tuple[str, ...]
@@ -263,6 +273,7 @@ class GroupPlan(Document):
 
 
 class GroupsPlanFile(Document):
-    """`groups-plan.json`: groups of the case, worked out before the audit. Only runs with groups have it."""
+    """`groups-plan.json`: facts about the case's consumer groups, written before the audit. Only runs with groups have
+    it."""
 
     groups: tuple[GroupPlan, ...] = ()

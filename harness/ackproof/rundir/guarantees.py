@@ -1,9 +1,9 @@
-"""What client libraries guarantee: after which errors they resend a record, and which promises follow from that.
+"""Guarantees of client libraries: after which errors they resend a record, and which anomalies they rule out.
 
-Each library is a folder of `ackproof/clients`. Its `guarantees.txt` contains its default time-outs and two tables.
-The first says, for each error of a produce request, whether the library resends the record and whether the record may
-have been appended. The second says what a producer's settings promise about its records; each row names its source in
-the library and the attack by which it was tested. A row that an attack refuted forbids nothing.
+Each library is a folder of `ackproof/clients`. Its `guarantees.txt` contains its default time-outs and two tables. The
+first says, for each error of a produce request, whether the library resends the record and whether the record may have
+been appended. The second says what a producer's settings promise about its records; each row names its source in the
+library and the attack by which it was tested. A row that an attack refuted forbids nothing.
 
 Outcomes of attempts (this module) and forbidden classes (`experiment.promises`) are read from these tables. `python
 -m ackproof.rundir.guarantees` prints `docs/client-libraries.md`; a test compares both.
@@ -25,7 +25,8 @@ _ANY: Final = "any"
 
 
 class Resend(StrEnum):
-    """Answer to "does the client library send a batch again after this error?"."""
+    """Behaviour of a client library after an error: it sends the batch again never, as a retry, or without counting a
+    retry."""
 
     NEVER = "no"
     AS_RETRY = "as a retry"
@@ -43,10 +44,11 @@ class Appended(StrEnum):
 
 
 class ErrorRow(NamedTuple):
-    """Behaviour of a client library after one error.
+    """Behaviour of a client library after one error. `code`: below 0 it is the library's own code, else Kafka's error
+    code.
 
-    `code`: below 0 it is the library's own, else Kafka's error code. `resend`: whether the library sends the
-    batch again. `appended`: whether a broker may have appended it although it answered with this error.
+    `resend`: whether the library sends the batch again. `appended`: whether a broker may have appended the batch
+    although it answered with this error.
     """
 
     code: int
@@ -65,7 +67,7 @@ class ErrorRow(NamedTuple):
 
 
 class Excuse(StrEnum):
-    """Why single records may break a guarantee. The value completes a sentence that begins with their number."""
+    """Reason why single records may break a guarantee. The value completes a sentence that begins with their number."""
 
     NEW_LEADER = (
         "were appended in one leader epoch and again in a later one: librdkafka sends a record again when its leader "
@@ -111,8 +113,8 @@ class Guarantee(NamedTuple):
     excuses: tuple[Excuse, ...]
 
     def covers(self, anomaly: str, idempotence: bool, retries: bool, acks: str) -> bool:
-        """Return True if the row is about this anomaly class, and about producers with these settings.
-        `retries`: True if retries are possible. Always False for a row that limits the requests in flight."""
+        """Return True if the row applies to this anomaly class and to producers with these settings. `retries`: True if
+        retries are possible. Always False for a row that limits the requests in flight."""
         return (
             (self.anomaly, self.in_flight) == (anomaly, _ANY)
             and self.idempotence == ("on" if idempotence else "off")
@@ -131,9 +133,12 @@ class Library(NamedTuple):
     guarantees: tuple[Guarantee, ...]
 
     def guarantee(self, anomaly: str, *, idempotence: bool, retries: bool, acks: str) -> Guarantee:
-        """Return the first guarantee on this anomaly class for producers with these settings and any number of
-        requests in flight, without refuted ones. `retries`: True if retries are possible. Raises KeyError if there
-        is none."""
+        """Return the first guarantee on this anomaly class for producers with these settings and any number of requests
+        in flight.
+
+        `retries`: True if retries are possible. Refuted rows do not count. Raises KeyError if there is no such
+        guarantee.
+        """
         for row in self.guarantees:
             if row.holds is not Holds.REFUTED and row.covers(anomaly, idempotence, retries, acks):
                 return row

@@ -12,11 +12,11 @@ from ackproof.rundir.document import Document
 
 
 class ComparedSide(Document):
-    """A quantity of one case in one batch, over its repeats. `seen`, `interval`: the statistic and its
-    confidence interval, in words.
+    """A quantity of one case in one batch, over its repeats. `seen`, `interval`: statistic and confidence interval, in
+    words.
 
-    `middle`, `low`, `high`: the same as numbers. None: unbounded on that side, or unknown for the reason in
-    `why`.
+    `middle`, `low`, `high`: statistic and interval as numbers. None: unbounded on that side, or unknown for the reason
+    in `why`.
     """
 
     repeats: int
@@ -47,8 +47,8 @@ class ComparedDifference(Document):
 
 
 class ComparedQuantity(Document):
-    """One quantity of a case. `sides`: its value in each batch. `beyond`: its difference in each batch but the first.
-    None: unknown."""
+    """One quantity of a case in all compared batches. `sides`: its value in each batch. None: unknown. `beyond`: its
+    difference from the first batch, for each later batch."""
 
     quantity: str
     window: str
@@ -89,10 +89,11 @@ class ComparedCount(Document):
 
 
 class ComparedCase(Document):
-    """One case. `verdicts`: in words, per batch; "" if the batch does not have the case. `settings`: settings that
-    differ, with each batch's value; "" if it has none. `quantities`: all that are known of a repeat of any batch,
-    whether they differ or not. `runs`: paths of the runs of the repeats in each batch; empty if it does not have
-    the case.
+    """One case in all compared batches. `verdicts`: in words, per batch; '' if the batch does not have the case.
+
+    `settings`: settings that differ, with each batch's value; '' if it has none. `quantities`: quantities that are
+    known in a repeat of any batch, whether they differ or not. `runs`: paths of the runs of the repeats in each batch;
+    empty if it does not have the case.
     """
 
     case: str
@@ -121,9 +122,11 @@ class ComparedBatch(Document):
 
 
 class ComparisonFile(Document):
-    """A comparison of batches. `environment`: versions and other facts of the machine that differ. `statistic`,
-    `confidence`: those of every interval. `broken`: violations of `--fail-on`, one sentence each. `untold`: number of
-    comparisons with an unknown result."""
+    """Output of `ackproof compare --json`. `environment`: versions and other facts of the machine that differ.
+
+    `statistic`, `confidence`: statistic and confidence of every interval. `broken`: violations of `--fail-on`, one
+    sentence each. `untold`: number of comparisons whose result is unknown.
+    """
 
     batches: tuple[ComparedBatch, ...]
     statistic: str
@@ -141,11 +144,11 @@ class ComparisonFile(Document):
 
 
 class TrendPoint(Document):
-    """One case in one batch, over all repeats. `wall_ns`: start of its first run, since the Unix epoch.
-    `verdicts`: in words, with their counts; `worst`: the worst one.
+    """One case in one batch, over all repeats. `wall_ns`: start of its first run, ns since the Unix epoch.
 
-    `lost`: number of lost records, None if no repeat counted them. `changed`: differences from the previous
-    point, in words. `apart`: quantities that differ from the previous point beyond their confidence interval.
+    `verdicts`: in words, with their counts; `worst`: the worst verdict. `lost`: number of lost records, None if no
+    repeat counted them. `changed`: differences from the previous point, in words. `apart`: quantities that differ from
+    the previous point beyond their confidence interval.
     """
 
     batch: str
@@ -196,11 +199,11 @@ class ClaimVerdict(StrEnum):
 
 
 class ClaimShowing(Document):
-    """One bound of a claim, checked in one run or over the repeats of cases.
+    """One bound of a claim, checked in one run or over the repeats of cases. `side`: field of the claim that has the
+    bound.
 
-    `side`: what the bound is to show of the claim. `holds`: True if what was `seen` meets the bound; None: undecided,
-    and `why` gives the reason. `quantity`, `bound` and `seen` are '' for a run that was not judged PASS: no bound was
-    checked.
+    `holds`: True if the observed value (`seen`) meets the bound; None: undecided, for the reason in `why`. `quantity`,
+    `bound` and `seen` are '' for a run that was not judged PASS: no bound was checked.
     """
 
     case: str
@@ -228,7 +231,7 @@ class OpenAttempt(Document):
 
 
 class ClaimJudged(Document):
-    """The verdict on one claim, with its evidence."""
+    """The verdict on one claim (a statement about Kafka), with its evidence."""
 
     claim: str
     says: str
@@ -253,6 +256,6 @@ class ClaimJudged(Document):
 
 
 class ClaimsFile(Document):
-    """`claims.json`; rewritten after every experiment."""
+    """`claims.json`: verdicts on claims, rewritten after every experiment."""
 
     claims: tuple[ClaimJudged, ...] = ()

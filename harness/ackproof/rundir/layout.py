@@ -46,7 +46,7 @@ class _PathBelow:
 
 @dataclass(frozen=True)
 class CaseDir:
-    """The folder of one run, with the paths of its files. They need not exist."""
+    """The folder of one run, with the paths of its files, whether these exist or not."""
 
     path: Path
 
@@ -162,10 +162,11 @@ class CaseDir:
 
     @property
     def finding_parts(self) -> list[Path]:
-        """The findings files that `audit.json` lists, without names that lead out of the folder. They need not exist.
+        """The findings files that `audit.json` lists, without names that lead out of the folder. The files need not
+        exist.
 
-        If it lists none (older versions), is missing or unreadable: all files in `findings/` except those of
-        unfinished audits.
+        If it lists none (older versions), is missing or unreadable: all files in `findings/` except those of unfinished
+        audits.
         """
         listed = self._published("findings")
         if isinstance(listed, list) and listed:
@@ -199,7 +200,7 @@ class CaseDir:
 
 @dataclass(frozen=True)
 class BatchDir:
-    """The folder of one batch, with the paths of its files. They need not exist."""
+    """The folder of one batch, with the paths of its files, whether these exist or not."""
 
     path: Path
 

@@ -67,8 +67,8 @@ Ints = npt.NDArray[np.int64]
 class ProducedRows:
     """Rows of one producer for the produced ledger, in order of seq. Arrays have one element per row.
 
-    `place`: index into `places`. `outcome`: an `Outcome`. `error`: code of Kafka or of the library, 0 none. `offset`:
-    -1 unknown. Times are ns since the run's start; `done_ns` -1: no delivery report.
+    `place`: index into `places`. `outcome`: an `Outcome`. `error`: error code of Kafka or of the library, 0: none.
+    `offset`: -1: unknown. Times are ns since the run's start; `done_ns` -1: no delivery report.
     """
 
     producer: int
@@ -87,11 +87,8 @@ class ProducedRows:
 
 
 class TxnRow(NamedTuple):
-    """One transaction: a row of `schema.TRANSACTIONS`.
-
-    `outcome`: a `TxnOutcome`. `first_seq`: of its first record. Times are ns since the run's start, -1: it
-    did not happen; `commit_ns`: request of the commit.
-    """
+    """One transaction: a row of `schema.TRANSACTIONS`. `outcome`: a `TxnOutcome`. `first_seq`: seq of its first record.
+    Times are ns since the run's start, -1: it did not happen; `commit_ns`: request of the commit."""
 
     producer: int
     txn: int
@@ -183,8 +180,8 @@ def ledger_rows(folder: Path, columns: list[str], wanted: pc.Expression) -> pa.T
 class FinalRows:
     """Reader of the final reads' rows, partition by partition.
 
-    One pass over the parts reads a block: neighbouring partitions with about `_BLOCK_ROWS` rows together. So
-    a thousand small partitions take one pass, and a large partition is alone in memory.
+    A single pass over the parts reads a block: neighbouring partitions with about `_BLOCK_ROWS` rows together. So a
+    thousand small partitions take a single pass, and a large partition is alone in memory.
     """
 
     def __init__(self, run: CaseDir) -> None:
@@ -195,7 +192,7 @@ class FinalRows:
         self._tables: dict[tuple[object, ...], pa.Table] = {}
 
     def read_partition(self, place: TopicPartition, phase: ReadPhase = ReadPhase.FINAL) -> pa.Table:
-        """Return the rows of a partition's final read, by default of the one at read_uncommitted.
+        """Return the rows of a partition's final read, by default of the read at read_uncommitted.
 
         Columns: offset, producer, seq, intact, timestamp_ms. The table is empty if nothing was read. Raises OSError or
         ArrowException if a part cannot be read.

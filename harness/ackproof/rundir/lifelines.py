@@ -39,8 +39,8 @@ ALWAYS: Final[Spans] = ((-math.inf, math.inf),)
 class FaultLife:
     """Times of one fault from request to recovery, in ns since the run's start; None: the event never came.
 
-    The fault took effect at an unknown moment between `asked` and `confirmed`. `role`: its target, in words.
-    `witness`, `healing_witness`: what was seen when it was confirmed, and when its healing was.
+    The fault took effect at an unknown moment between `asked` and `confirmed`. `role`: its target, in words. `witness`,
+    `healing_witness`: the observations that confirmed the fault and its healing, in words.
     """
 
     asked: int = _NEVER
@@ -97,12 +97,12 @@ class NodeLife:
 
     @property
     def starts(self) -> list[Event]:
-        """Events of a start of the process."""
+        """Events that report a start of the node's process."""
         return [event for event in self.events if isinstance(event.what, NodeStarted)]
 
     @property
     def ends(self) -> list[Event]:
-        """Events of an end of the process, by itself or on request of the harness."""
+        """Events that report an end of the node's process, by itself or on request of the harness."""
         return [event for event in self.events if not isinstance(event.what, NodeStarted)]
 
     @property

@@ -31,11 +31,8 @@ def parse_uuid(text: str) -> str:
 
 
 class MetadataEntry(Document):
-    """Fields of every record.
-
-    `offset`: in the metadata log (in ZooKeeper mode: the zxid). `epoch`: of the controller that wrote it.
-    `timestamp_ms`: of its append.
-    """
+    """Fields of every record. `offset`: offset in the metadata log (in ZooKeeper mode: the zxid). `epoch`: epoch of the
+    controller that wrote it. `timestamp_ms`: time of its append, ms since the Unix epoch."""
 
     offset: int
     epoch: int
@@ -143,11 +140,8 @@ class ConfigChanged(MetadataEntry):
 
 
 class EligibleCleared(MetadataEntry):
-    """The eligible leader replicas and last known leaders of a topic were cleared: ClearElrRecord (API key
-    28).
-
-    `topic` '': of all topics. Written since 4.1 when min.insync.replicas changes.
-    """
+    """The eligible leader replicas (ELR) and last known leaders of a topic were cleared: ClearElrRecord (API key 28).
+    `topic` '': of all topics. Written since Kafka 4.1 when min.insync.replicas changes."""
 
     kind: Literal["eligible-cleared"] = "eligible-cleared"
     topic: str

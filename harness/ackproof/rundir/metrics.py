@@ -24,7 +24,7 @@ UP: Final = "up"
 
 
 class Shape(StrEnum):
-    """Kind of a metric: what its successive values mean."""
+    """Kind of a metric, which decides how its successive values are evaluated."""
 
     GAUGE = "gauge"
     COUNTER = "counter"
@@ -36,11 +36,10 @@ class Shape(StrEnum):
 
 @dataclass(frozen=True)
 class Metric:
-    """One metric: its name in ackproof, and its JMX bean and attribute. `factor`: multiplier of the bean's
-    number. `mode`: `kraft` or `zookeeper` if only that mode has the metric, '' for both.
+    """One metric: its name in ackproof, and its JMX bean and attribute. `factor`: multiplier of the bean's number.
 
-    `greatest`: over several nodes the greatest value counts, because each node reports the whole cluster or
-    its own worst case. Otherwise the sum counts.
+    `mode`: `kraft` or `zookeeper` if only that mode has the metric, '' for both. `greatest`: over several nodes the
+    greatest value counts, because each node reports the whole cluster or its own worst case. Otherwise the sum counts.
     """
 
     name: str
@@ -53,7 +52,7 @@ class Metric:
     mode: str = ""
 
     def value_in(self, values: Mapping[str, float] | None) -> float | None:
-        """Return the value of this metric in a node's scrape, times `factor`; None if it is missing, or if
+        """Return the value of this metric in a node's scrape, times `factor`; None if the metric is missing, or if
         there is no scrape (`values` None)."""
         return None if values is None or self.name not in values else values[self.name] * self.factor
 
@@ -184,8 +183,10 @@ METRICS: Final[Mapping[str, Metric]] = MappingProxyType({metric.name: metric for
 
 @dataclass(frozen=True)
 class Scrape:
-    """One scrape of a node. `t_ns`: time of the request, the same for all nodes of a round. `done_ns`: time
-    of the answer. Both in ns since the run's start. `values`: by metric; None: no answer.
+    """One scrape of a node. `t_ns`: time of the request, the same for all nodes of a round. `done_ns`: time of the
+    answer.
+
+    Times are ns since the run's start. `values`: number by name of the metric; None: the node did not answer.
     """
 
     t_ns: int

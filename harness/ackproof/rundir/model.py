@@ -39,11 +39,11 @@ class ForbiddenStep(Document):
 
 
 class Truncation(Document):
-    """A truncation: offsets `from_offset` … `to_offset - 1` of leader epoch `old_epoch`, which a later leader
-    did not have.
+    """A truncation: offsets `from_offset` … `to_offset - 1` of leader epoch `old_epoch`, which a later leader did not
+    have.
 
-    `new_epoch`, `new_leader`: that leader. `why`: how it became leader, in words. `acked`: number of
-    acknowledged records at these offsets.
+    `new_epoch`, `new_leader`: the later leader. `why`: how it became leader, in words. `acked`: number of acknowledged
+    records at these offsets.
     """
 
     topic: str
@@ -58,9 +58,11 @@ class Truncation(Document):
 
 
 class Deletion(Document):
-    """A deleted incarnation of a topic's partition. Times are ns since the run's start. `why`: the deletion in words.
+    """A deleted incarnation of a topic's partition (from a creation of the topic to its deletion). Times are ns since
+    the run's start.
 
-    An acknowledgement between `again_ns` and `until_ns` can belong to this incarnation or to the next one.
+    `why`: the deletion in words. An acknowledgement between `again_ns` and `until_ns` can belong to this incarnation or
+    to the next one.
     """
 
     topic: str
@@ -110,8 +112,7 @@ class ClassExplained(Document):
 
 
 class UnexplainedRecord(Document):
-    """An acknowledged record on which the final read and the replay disagree. `why`: their statements, in
-    words."""
+    """An acknowledged record on which the final read and the replay disagree. `why`: both results, in words."""
 
     anomaly: str
     """Class of the record in the audit; `present` if the replay says that it must be gone but the audit found
@@ -128,9 +129,9 @@ class UnexplainedRecord(Document):
 class UnplacedLoss(Document):
     """Consecutive missing records that were acknowledged without an offset (acks=0): `first_seq` … `last_seq`.
 
-    `why`: the event that explains them. It lies between the surviving records of the same producer and partition just
-    before and just after them. Empty: there was none, and the records are unexplained. A record that was never
-    appended looks the same as one that was truncated.
+    `why`: the event that explains the loss; it lies between the surviving records of the same producer and partition
+    just before and just after the missing ones. '': no event explains them. A record that was never appended looks the
+    same as one that was truncated.
     """
 
     topic: str
@@ -143,10 +144,10 @@ class UnplacedLoss(Document):
 
 
 class ElectionSeen(Document):
-    """An observed election.
+    """An observed election. `observed`: the new leader, or -1. `reference`: the leader that the reference
+    implementation elects in that state, or -1.
 
-    `observed`: the new leader. `reference`: the leader that the reference implementation elects in that state.
-    -1: none. `cause`: the step of the controller, in words. `offset`: of its record in the metadata log.
+    `cause`: the step of the controller, in words. `offset`: offset of the election's record in the metadata log.
     """
 
     topic: str
@@ -159,7 +160,8 @@ class ElectionSeen(Document):
 
 
 class ConformanceFile(Document):
-    """`conformance.json`: the run, replayed through the reference implementation."""
+    """`conformance.json`: result of replaying the run's metadata log through the reference implementation of the
+    protocol."""
 
     replayed: int = 0
     """Number of replayed steps: records of the metadata log, samples, acknowledged offsets."""
@@ -197,7 +199,7 @@ class ConformanceFile(Document):
 
 
 class Chance(StrEnum):
-    """Answer to "can this class of anomaly happen?". Used by predictions, settings and rulings of the judge."""
+    """Answer to "can this class of anomaly happen?", in predictions, settings and rulings of the judge."""
 
     IMPOSSIBLE = "impossible"
     """No interleaving of steps in the explored scope leads to the anomaly, or the settings exclude it."""
@@ -219,7 +221,7 @@ class StoryStep(Document):
 
 
 class PredictedClass(Document):
-    """The prediction for one anomaly class. `topics`: the topics that it is about; empty: the whole case."""
+    """The model's prediction for one anomaly class. `topics`: topics to which it applies; empty: the whole case."""
 
     anomaly: str
     chance: Chance
@@ -236,8 +238,8 @@ class PredictedClass(Document):
 
 
 class PredictedGroupClass(Document):
-    """Answer of the reference implementation on one class of anomalies of one group. `why`: the reason in one
-    sentence. `steps`: of the shortest story that leads to it, in words; () if it is impossible."""
+    """Answer of the reference implementation on one anomaly class of one consumer group. `why`: the reason in one
+    sentence. `steps`: shortest sequence of steps that leads to the anomaly, in words; () if it is impossible."""
 
     group: str
     anomaly: str
@@ -292,12 +294,12 @@ class PredictionFile(Document):
 
 
 class SimulatedSpread(Document):
-    """Spread of one quantity over all simulated runs. The unit is records, or ms if the name ends in `ms`.
-    -1: known in no run.
+    """Spread of one quantity over all simulated runs. The unit is records, or ms if the name ends in `ms`. -1: unknown
+    in all runs.
 
-    `runs`: number of runs in which the quantity was known. `seen`: number of runs in which it was above 0.
-    `mean_low`, `mean_high`: 95 % interval of the mean (percentile bootstrap). `share_low`, `share_high`: 95 %
-    interval of `seen` / `runs` (Wilson).
+    `runs`: number of runs in which the quantity was known. `seen`: number of runs in which it was above 0. `mean_low`,
+    `mean_high`: 95 % interval of the mean (percentile bootstrap). `share_low`, `share_high`: 95 % interval of `seen` /
+    `runs` (Wilson).
     """
 
     name: str

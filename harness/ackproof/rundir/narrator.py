@@ -67,8 +67,8 @@ def name_subject(event: Event) -> str:
 
 
 def describe_event(event: Event) -> str:
-    """Describe an event in words, without its time and subject; '' if its detail is empty. Only the text of a node or
-    client that ended by itself, and that of an audited window, begins with the subject."""
+    """Describe an event in words, without its time and subject; '' if its detail is empty. Only two texts begin with
+    the subject: that of a node or client that ended by itself, and that of an audited window."""
     match event.what:
         case PhaseBegan(phase=phase):
             return phase
@@ -113,10 +113,8 @@ def tell_event(event: Event) -> str:
 
 
 class Narrator:
-    """Describes the events of a running case, one line each. It remembers the targets of each fault.
-
-    `phases`: text for the begin of each phase, by the phase's name.
-    """
+    """Describes the events of a running case, one line each. It remembers the targets of each fault. `phases`: text for
+    the start of each phase, by the phase's name."""
 
     def __init__(self, phases: Mapping[str, str] = PHASES) -> None:
         self._phases = phases

@@ -112,7 +112,7 @@ ZNODES: Final = 0
 
 
 class PartitionView(Document):
-    """State of a partition as one viewer (a broker, or ZooKeeper) reports it. `leader` -1: none."""
+    """State of a partition as one viewer (a broker, or ZooKeeper) reports it. `leader` -1: no leader."""
 
     topic: str
     partition: int
@@ -154,11 +154,12 @@ class ViewerAnswer(Document):
 
 
 class BrokerRound(Document):
-    """One round of metadata requests to all viewers, sent at `t_ns`; all answers had arrived by `done_ns`.
+    """One round of metadata requests to all viewers, sent at `t_ns`; all answers had arrived by `done_ns` (ns since the
+    run's start).
 
-    `controller`: the active controller according to the quorum; -1 none, None if the quorum did not answer in
-    time. `told`: the answers. `silent`: viewers that run but did not answer in time; stopped, paused and
-    starting nodes are not among them.
+    `controller`: the active controller according to the quorum; -1: no controller, None: the quorum did not answer in
+    time. `told`: the answers. `silent`: viewers that run but did not answer in time; stopped, paused and starting nodes
+    are not among them.
     """
 
     t_ns: int
@@ -177,23 +178,21 @@ class FetchSources(Document):
 
 
 def read_rounds(path: Path) -> list[BrokerRound]:
-    """Return all rounds of a file; none if it does not exist. Raises `BadInput` if a line but the last is
-    unreadable, OSError if the file is.
-    """
+    """Return all rounds of a file; empty if it does not exist. Raises `BadInput` if a line other than the last is
+    unreadable, OSError if the file is."""
     return list(read_lines(path, BrokerRound))
 
 
 def read_fetching(path: Path) -> list[FetchSources]:
-    """Return the fetch sources of one reader; none if the file does not exist. Raises `BadInput` if a line
-    but the last is unreadable, OSError if the file is.
-    """
+    """Return the fetch sources of one reader; empty if the file does not exist. Raises `BadInput` if a line other than
+    the last is unreadable, OSError if the file is."""
     return list(read_lines(path, FetchSources))
 
 
 class OffsetCommit(Document):
     """One OffsetCommit request of a reader. `offsets`: (topic, partition, offset).
 
-    `done_ns`: time of the answer, or of giving up; -1 not yet. `error`: reason of a failure; '' for success. `group`:
+    `done_ns`: time of the answer, or of giving up; -1: not yet. `error`: reason of a failure; '' for success. `group`:
     id of the group; '' in files of older versions.
     """
 
@@ -216,15 +215,18 @@ class OffsetCommit(Document):
 
 
 def read_commits(path: Path) -> list[OffsetCommit]:
-    """Return all commits in order, each in its last known state: the file has a line when one begins and when it ends.
-    There are none if the file does not exist. Raises `BadInput` if a line but the last is unreadable, OSError if the
-    file is.
+    """Return all commits in order, each in its last known state: the file has a line when a commit begins and when it
+    ends.
+
+    Empty if the file does not exist. Raises `BadInput` if a line other than the last is unreadable, OSError if the file
+    is.
     """
     return list({attempt.begun_ns: attempt for attempt in read_lines(path, OffsetCommit)}.values())
 
 
 class CommittedStart(Document):
-    """Start of a reader at the committed offsets of its group. `offsets`: (topic, partition, offset); -1: none."""
+    """Start of a reader at the committed offsets of its group. `offsets`: (topic, partition, offset); -1: nothing was
+    committed."""
 
     t_ns: int
     """Time at which the coordinator had answered."""
@@ -233,9 +235,8 @@ class CommittedStart(Document):
 
 
 def read_starts(path: Path) -> list[CommittedStart]:
-    """Return the starts of one reader: one at most; none if the file does not exist. Raises `BadInput` if a line but
-    the last is unreadable, OSError if the file is.
-    """
+    """Return the start of one reader, as a list of at most one element; empty if the file does not exist. Raises
+    `BadInput` if a line other than the last is unreadable, OSError if the file is."""
     return list(read_lines(path, CommittedStart))
 
 
@@ -278,7 +279,8 @@ def read_pulses(path: Path) -> list[Pulse]:
 
 
 class Unrecovered(Document):
-    """One partition, replica or client that did not recover within its bound. Offsets and ids are -1 if unknown."""
+    """One partition, replica, client or group that did not recover within its bound. Offsets and ids are -1 if
+    unknown."""
 
     anomaly: str
     topic: str = ""
@@ -321,8 +323,8 @@ class Unrecovered(Document):
 
 
 class RecoveryFile(Document):
-    """`observed/recovery.json`. `bounds`: seconds that each class had to recover. `running`: brokers that ran when
-    the watch ended. Runs of older versions and simulated runs have no such file, and count no liveness class."""
+    """`observed/recovery.json`. `bounds`: seconds that each liveness class had to recover. `running`: brokers that ran
+    at the end. Runs of older versions and simulated runs have no such file, and count no liveness class."""
 
     bounds: dict[str, float]
     waited_s: float

@@ -1,4 +1,4 @@
-"""The closed vocabularies of a run: outcomes, phases, verdicts, exit codes (docs/architecture.md, Exit codes)."""
+"""Values that all files of a run share: outcomes, phases, verdicts, exit codes (docs/architecture.md, Exit codes)."""
 
 from __future__ import annotations
 
@@ -19,9 +19,8 @@ class Outcome(IntEnum):
 
 
 class ReadPhase(IntEnum):
-    """Kind of read (column `phase` of the consumed ledger). The `…_COMMITTED` phases are those of readers at
-    read_committed, used if producers write in transactions.
-    """
+    """Kind of read (column `phase` of the consumed ledger): live or final. The `…_COMMITTED` phases are reads at
+    read_committed, which exist if producers write in transactions."""
 
     LIVE = 0
     FINAL = 1
@@ -56,10 +55,8 @@ class Verdict(StrEnum):
 
 
 def batch_exit_code(verdicts: list[Verdict | None]) -> ExitCode:
-    """Return the exit code of a batch. A verdict of None is a case that the harness failed to judge.
-
-    A batch without cases shows nothing, so it is INCONCLUSIVE.
-    """
+    """Return the exit code of a batch from the verdicts of its cases. None: the harness failed to judge the case. A
+    batch without cases shows nothing, so it is INCONCLUSIVE."""
     if Verdict.FAIL in verdicts:
         return ExitCode.FAIL
     if None in verdicts:
@@ -77,7 +74,7 @@ def worst_exit_code(codes: list[int]) -> int:
 
 
 class TxnOutcome(IntEnum):
-    """Outcome of a transaction, as its producer knows it."""
+    """Outcome of a transaction, as far as its producer knows it."""
 
     COMMITTED = 0
     ABORTED = 1

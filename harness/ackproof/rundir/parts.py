@@ -61,9 +61,7 @@ SHARE: Final = 1 << 40
 
 
 class PartEnd(NamedTuple):
-    """One part as `_END` describes it. `first`, `last`: least and greatest row number; -1 if the part has no
-    rows.
-    """
+    """One part as `_END` describes it. `first`, `last`: least and greatest row number; -1 if the part has no rows."""
 
     name: str
     rows: int
@@ -99,8 +97,8 @@ def mark_deleted(folder: Path, path: Path) -> None:
 
 
 def deleted_parts(folder: Path) -> tuple[PartEnd, ...]:
-    """Return the parts of a client that were deleted during the run (`ackproof run --keep`); () if none were.
-    Raises `NotAnEnd`."""
+    """Return the parts of a client that were deleted during the run (`ackproof run --keep`); empty if none were. Raises
+    `NotAnEnd`."""
     path = folder / DELETED
     if not path.exists():
         return ()
@@ -131,7 +129,7 @@ def numbers_of_part(metadata: pq.FileMetaData) -> tuple[int, int]:
 
 
 def mark_end(folder: Path) -> None:
-    """Write `_END`, which lists the folder's parts and shows that the client closed. The folder is created if it is
+    """Write `_END`, which lists the folder's parts and shows that the client closed. Creates the folder if it is
     missing. Raises OSError, and ArrowException for a broken part."""
     folder.mkdir(parents=True, exist_ok=True)
     parts = []
@@ -152,7 +150,7 @@ def _describe_part(path: Path) -> PartEnd:
 
 
 def has_end(folder: Path) -> bool:
-    """Return True if the folder has an `_END`: its client closed."""
+    """Return True if the folder has an `_END`, which the client wrote when it closed."""
     return _end_file(folder).exists()
 
 

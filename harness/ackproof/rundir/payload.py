@@ -62,9 +62,8 @@ FOREIGN: Final = Identity(-1, -1, "", -1, True)
 
 
 def run_bytes(run_id: str) -> bytes:
-    """Return the eight bytes that stand for a run's id in its records' values. `run_id`: 16 hex digits.
-    Raises ValueError.
-    """
+    """Return the run's id as the eight bytes in its records' values. `run_id`: 16 hex digits; raises ValueError for
+    another form."""
     raw = bytes.fromhex(run_id)
     if len(raw) != RUN_ID_SIZE:
         raise ValueError(f"a run id is {RUN_ID_SIZE * 2} hex digits, not {run_id!r}")
@@ -79,8 +78,8 @@ def smallest_size(topic: str) -> int:
 def encoder(run_id: str, producer: int, topic: str, partition: int, size: int) -> Callable[[int], bytes]:
     """Return a function that encodes the value of each seq, for one (producer, topic, partition).
 
-    `size`: length of the values in bytes. Raises ValueError if it is below `smallest_size(topic)`, or if `run_id` is
-    not 16 hex digits.
+    `size`: length of the values in bytes. Raises ValueError if `size` is below `smallest_size(topic)`, or if `run_id`
+    is not 16 hex digits.
     """
     smallest = smallest_size(topic)
     if size < smallest:
@@ -100,7 +99,7 @@ JSON_FRONT: Final = b'{"ackproof":"'
 
 
 def unwrap(value: bytes | None) -> bytes | None:
-    """Return the value in a JSON document; any other value as it is. Never raises."""
+    """Return the value that `wrap` put into a JSON document; any other value unchanged. Never raises."""
     if value is None or not value.startswith(JSON_FRONT):
         return value
     try:
@@ -110,14 +109,14 @@ def unwrap(value: bytes | None) -> bytes | None:
 
 
 def wrap(value: bytes, pointer: str, text: str) -> bytes:
-    """Return a JSON document that has a value in base64 (`unwrap`), and `text` at a JSON pointer."""
+    """Return a JSON document that contains a value in base64 (`unwrap` extracts it), and `text` at a JSON pointer."""
     *outer, last = pointer.split("/")[1:]
     fields = "".join(f'"{name}":{{' for name in outer) + f'"{last}":"{text}"' + "}" * len(outer)
     return JSON_FRONT + base64.b64encode(value) + f'",{fields}}}'.encode()
 
 
 def identity_text(producer: int, seq: int) -> str:
-    """Return a record's identity as a service under test keeps it."""
+    """Return a record's identity as text, in the form in which a service under test keeps it."""
     return f"{producer}-{seq}"
 
 
@@ -153,9 +152,8 @@ _Numbers: TypeAlias = "npt.NDArray[np.int64]"
 
 @dataclass(frozen=True)
 class Keys:
-    """The keys of a producer's records: `count` keys in turn. Every `tombstone_every`-th record of a key is a
-    tombstone (0: none).
-    """
+    """The keys of a producer's records: `count` different keys in turn. Every `tombstone_every`-th record of a key is a
+    tombstone (0: none)."""
 
     count: int
     tombstone_every: int = 0

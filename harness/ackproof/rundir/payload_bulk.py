@@ -50,10 +50,10 @@ Bytes = npt.NDArray[np.uint8]
 
 
 class BulkEncoder:
-    """Encodes values of one producer in bulk.
+    """Encodes values of one producer in bulk. The producer sends to the n partitions `places` round-robin: seq goes to
+    `places[(seq + first) % n]`.
 
-    It sends to the n partitions `places` round-robin: seq goes to `places[(seq + first) % n]`. `size`: length of
-    every value in bytes. Raises ValueError if it is too small for one of the topics.
+    `size`: length of every value in bytes. Raises ValueError if `size` is too small for one of the topics.
     """
 
     def __init__(

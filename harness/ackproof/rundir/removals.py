@@ -1,4 +1,4 @@
-"""`removals.json`: what may have removed acknowledged records from a partition, by settings, faults and logs.
+"""`removals.json`: settings and requests that may have removed acknowledged records from each partition.
 
 It is computed before the audit (`ackproof.judge.removal`). The audit uses it to decide for each missing acknowledged
 record whether it expired, was compacted, was deleted, or is lost. Times are ns since the run's start.
@@ -20,10 +20,10 @@ EVER = (1 << 63) - 1
 
 @dataclass(frozen=True, slots=True)
 class Removal:
-    """Settings and requests that may have removed records of one partition.
+    """Settings and requests that may have removed records of one partition. Each `…_why` names the setting or the
+    request; '' without one.
 
-    Each `…_why` names the setting or the request; '' if there is none. Times are in ns since the run's start;
-    `NEVER` (-1): it did not happen. `EVER`: any offset.
+    Times are in ns since the run's start; `NEVER` (-1): it did not happen. `EVER`: any offset.
     """
 
     topic: str
@@ -52,9 +52,7 @@ class Removal:
 
     @property
     def removes(self) -> bool:
-        """True if retention or a deletion of records or of the topic has removed records. Compaction does not
-        count.
-        """
+        """True if retention or a deletion of records or of the topic has removed records. Compaction does not count."""
         return max(self.log_start, self.committed_start) > 0 or self.deleted_ns >= 0
 
     @property

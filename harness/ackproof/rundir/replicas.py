@@ -55,9 +55,9 @@ _ADDED: Final = {"sound": True, "content": UNKNOWN_CONTENT, "timestamp_type": -1
 
 
 def read_batches(path: Path, columns: Sequence[str]) -> pa.Table:
-    """Return these columns of all record batches of a run; they may stand in another order. A file of an older version
-    lacks `sound`, `content` or `timestamp_type`: then these are True, unknown (-1) and -1.
+    """Return these columns of all record batches in replicas' logs, maybe in another order.
 
+    A file of an older version lacks `sound`, `content` or `timestamp_type`: then these are True, unknown (-1) and -1.
     Raises OSError and `pa.ArrowException` if the file cannot be read, `BadInput` if another column is missing.
     """
     with storage.open_parquet(path) as file:
@@ -81,11 +81,12 @@ class LogBatches:
         self._of_node: dict[TopicPartition, dict[tuple[object, ...], pa.Table]] = {}
 
     def of_partition(self, place: TopicPartition) -> pa.Table:
-        """Return the record batches of all replicas of a partition, in the order of the file; no rows if unknown."""
+        """Return the record batches of all replicas of a partition, in the order of the file; no rows if the partition
+        has none."""
         return self._of_partition.get(tuple(place), self._none)
 
     def of_replica(self, place: TopicPartition, node: int) -> pa.Table:
-        """Return the record batches of one replica, in the order of the file; no rows if there are none."""
+        """Return the record batches of one replica, in the order of the file; no rows if the replica has none."""
         if place not in self._of_node:
             self._of_node[place] = group_rows(self.of_partition(place), ["node"])
         return self._of_node[place].get((node,), self._none)

@@ -8,8 +8,8 @@ from ackproof.rundir.document import Document
 
 
 class ScriptState(Document):
-    """A partition and its replicas at one moment of a script. `leader` -1: none. Epochs, offsets and acks count from
-    the script's beginning. Dicts are keyed by broker; a missing key means unknown."""
+    """State of a partition and its replicas at one moment of a script. `leader` -1: no leader. Epochs, offsets and acks
+    count from the script's beginning. Dicts are keyed by broker; a missing key means unknown."""
 
     leader: int = -1
     epoch: int = 0

@@ -1,4 +1,4 @@
-"""`seal.json`: digests of the files that a run had written when it ended. The judge checks them first.
+"""`seal.json`: digests of the files that a run had written when it ended. The judge compares the files with them first.
 
 The seal covers the inputs of a verdict: `case.json`, the timeline, the ledgers, observations, and the windows of a
 soak. It does not cover derived files (audit, replay, prediction): they name the digests of their inputs, or are
@@ -20,9 +20,8 @@ from ackproof.rundir.parts import digest
 
 
 class SealedFile(Document):
-    """Digest of a file at the end of the run. `rows`: number of lines of a .jsonl or rows of a .parquet file;
-    -1 for other files.
-    """
+    """Size and digest of a file at the end of the run. `rows`: lines of a .jsonl or rows of a .parquet file; -1 for
+    other files."""
 
     bytes: int
     rows: int
@@ -41,16 +40,15 @@ class SealFile(Document):
 
 
 def seal(run: CaseDir, run_id: str) -> None:
-    """Write `seal.json`. Call it when nothing else writes to the run directory. Raises OSError, and ArrowException for
-    a broken Parquet file."""
+    """Write `seal.json`. Call it when no process writes to the run directory any more. Raises OSError, and
+    ArrowException for a broken Parquet file."""
     files = {str(path.relative_to(run.path)): _describe(path) for path in _sealed_paths(run)}
     SealFile(run_id=run_id, files=files).save(run.seal)
 
 
 def find_changes(run: CaseDir) -> tuple[str, ...]:
-    """Return every change of sealed files since the end of the run, one sentence each; empty if there is none, and for
-    runs of versions without seals. A missing or unreadable seal or file is a change too.
-    """
+    """Return every change of sealed files since the end of the run, one sentence each; empty without changes. A missing
+    or unreadable seal or file is a change too. Empty for runs of versions without seals."""
     case, why = _case(run)
     if not run.seal.exists():
         unsealed = case is not None and case.sealed

@@ -1,4 +1,4 @@
-"""`observed/service.json` and `observed/service.parquet`: what became of a service under test.
+"""`observed/service.json` and `observed/service.parquet`: end and output of a service under test.
 
 The lines that its instances printed are in `clients/<id>/lines.jsonl` (docs/clients.md).
 """
@@ -20,9 +20,11 @@ have partition -1, and their line from 0 as offset."""
 
 
 class InstanceEnd(Document):
-    """One instance of a service. `started_ns`: on CLOCK_MONOTONIC. `status`: exit status, negative for a signal.
+    """Outcome of one instance of a service. `started_ns`: start on CLOCK_MONOTONIC. `status`: exit status, negative for
+    a signal.
 
-    `asked`: it was asked to stop before it ended. `killed`: a fault killed it. `last_words`: end of its standard error.
+    `asked`: it was asked to stop before it ended. `killed`: a fault killed it. `last_words`: the end of its standard
+    error.
     """
 
     id: str
@@ -37,8 +39,8 @@ class InstanceEnd(Document):
 class ServiceFile(Document):
     """`observed/service.json`. `ends`: high watermark of each input partition when the producers had stopped.
 
-    `output_ends`: that of each output partition when it was read. `problem`: why the output could not be read
-    completely; '' if it could.
+    `output_ends`: high watermark of each output partition when the output was read. `problem`: why the output could not
+    be read completely; '' if it could.
     """
 
     instances: tuple[InstanceEnd, ...] = ()

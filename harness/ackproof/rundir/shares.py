@@ -1,4 +1,4 @@
-"""Share groups of a run: the ledger of their members, and what became of them.
+"""Share groups of a run: the ledger of their members, and their state at the end.
 
 A member prints the events of docs/share-groups.md to `clients/<id>/lines.jsonl`. When it has ended, the harness
 converts these into `ledger/shares/client=<id>/part-000000.parquet`. Times are ns since the run began; -1 is unknown.
@@ -17,7 +17,7 @@ from ackproof.rundir.schema import required
 
 
 class Acknowledgement(StrEnum):
-    """Column `ack` of `SHARES`: Kafka's AcknowledgeType, or '' for none."""
+    """Acknowledgement of a delivery (Kafka's AcknowledgeType; '' for none): column `ack` of `SHARES`."""
 
     NONE = ""
     ACCEPT = "accept"
@@ -61,9 +61,12 @@ the member before: no fetch that was sent before was still under way in this pol
 
 
 class ShareGroupEnd(Document):
-    """End of a share group. `rested`: its members ran and were handed nothing for so long that no lock was held.
-    `waited_s`: how long the run waited for that. `dead_letters`: number of records in its dead-letter topic, -1 without
-    one or if it could not be read."""
+    """State of a share group at the end of the run. `rested`: its members ran and got no record for so long that all
+    acquisition locks had expired.
+
+    `waited_s`: seconds for which the run waited for that. `dead_letters`: number of records in its dead-letter topic;
+    -1 without such a topic, or if it could not be read.
+    """
 
     group: str
     rested: bool
@@ -72,7 +75,8 @@ class ShareGroupEnd(Document):
 
 
 class SharesFile(Document):
-    """`observed/shares.json`. Runs without `workload.share_groups` have no such file."""
+    """`observed/shares.json`: share groups and members at the end of the run. Runs without `workload.share_groups` have
+    no such file."""
 
     groups: tuple[ShareGroupEnd, ...] = ()
     members: tuple[MemberEnd, ...] = ()

@@ -38,8 +38,8 @@ _URI: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+)://")
 
 
 def locate(where: str | os.PathLike[str]) -> Path:
-    """Return the path of a file or folder, given its local name or URI. Raises `BadInput` for a URI that cannot be
-    used."""
+    """Return the path of a file or folder, given its local name or the URI of an object store. Raises `BadInput` for an
+    invalid URI."""
     if isinstance(where, Path):
         return where
     text = os.fspath(where)
@@ -235,9 +235,11 @@ def remove_empty(folder: Path) -> None:
 
 
 def rename_unless_taken(path: Path, name: str) -> Path:
-    """Rename a file unless the new name is taken. Return the file's path, new or old. It also keeps its name if the
-    local file system has no hard links. A local rename is atomic; in a store, another writer can take the name between
-    the check and the rename."""
+    """Rename a file unless the new name is taken. Return the file's path, new or old.
+
+    The file also keeps its name if the local file system has no hard links. A local rename is atomic; in a store,
+    another writer can take the name between the check and the rename.
+    """
     other = path.with_name(name)
     if isinstance(path, Stored):
         return path if other.exists() else path.replace(other)
@@ -279,7 +281,7 @@ def read_table(path: str | Path, columns: Sequence[str] | None = None, **options
 
 
 def open_dataset(paths: Sequence[str | Path], schema: pa.Schema | None = None) -> ds.Dataset:
-    """Open Parquet files of one file system as one data set. `schema` None: that of the first file. Raises
+    """Open Parquet files of one file system as one data set. `schema` None: the schema of the first file. Raises
     OSError, ArrowException."""
     # Imported here because it imports pandas, which takes half the time of an `ackproof validate`.
     import pyarrow.dataset as ds
@@ -299,13 +301,14 @@ def read_rows(
     wanted: pc.Expression | None = None,
     schema: pa.Schema | None = None,
 ) -> pa.Table:
-    """Return these columns of the rows of Parquet files that match `wanted` (None: all rows). `schema` None:
-    that of the first file. Raises OSError, ArrowException."""
+    """Return these columns of the rows of Parquet files that match `wanted` (None: all rows). `schema` None: the schema
+    of the first file. Raises OSError, ArrowException."""
     return open_dataset(paths, schema).to_table(columns=list(columns), filter=wanted)
 
 
 def create_parquet(path: str | Path, schema: pa.Schema, **options: object) -> pq.ParquetWriter:
-    """Create a Parquet file and return its writer. `options`: of `pyarrow.parquet.ParquetWriter`. Raises OSError."""
+    """Create a Parquet file and return its writer. `options`: options of `pyarrow.parquet.ParquetWriter`. Raises
+    OSError."""
     import pyarrow.parquet as pq
 
     name, filesystem = _address(path)

@@ -64,12 +64,12 @@ class EventKind(StrEnum):
 
 
 class EventDetail(Document):
-    """Typed `detail` of one kind of event. The fault, node, client or partition is named by the event itself."""
+    """Typed `detail` of one kind of event. The event itself names the fault, node, client or partition."""
 
     KIND: ClassVar[EventKind]
 
     def detail(self) -> dict[str, JsonValue]:
-        """Return the fields that were set, in the form of the file."""
+        """Return the fields that were set, as `timeline.jsonl` has them."""
         return self.model_dump(mode="json", exclude_unset=True)
 
 
@@ -81,8 +81,8 @@ class PhaseBegan(EventDetail):
 
 
 class FaultAsked(EventDetail):
-    """A fault is requested. `nodes`: the nodes that its role resolved to. `left_out`: kinds that a storm does not
-    draw. `done`: the effect on its targets, as a participle."""
+    """A fault is requested. `nodes`: the nodes that its role resolved to. `left_out`: kinds that a storm does not draw.
+    `done`: the effect on its targets, as a participle."""
 
     KIND = EventKind.FAULT_ASKED
     kind: str = ""
@@ -106,7 +106,8 @@ class FaultConfirmed(EventDetail):
 
 
 class FaultHealed(EventDetail):
-    """Healing is requested. `begun_ns`: when it began; 0: at the time of this event."""
+    """A fault is being healed. `begun_ns`: start of the healing, ns since the run's start; 0: at the time of this
+    event."""
 
     KIND = EventKind.FAULT_HEALED
     did: str = ""
@@ -220,7 +221,7 @@ class ClientDied(EventDetail):
 
 
 class ClientReset(EventDetail):
-    """A reader was reset, or a producer was replaced after a fatal error.
+    """A reader was reset, or a producer is replaced after a fatal error. `reason`: the library's message.
 
     For a reader: its `position` was outside the log (`start` to `end`), and it continues at `goes_on`, under that
     `assignment`.
@@ -236,8 +237,11 @@ class ClientReset(EventDetail):
 
 
 class OffsetsReset(EventDetail):
-    """An operator (fault `reset_offsets`) committed offsets of a group without members: topic, partition, offset before
-    (-1: none), offset after. It took place between `begun_ns` (since the run's start) and the event."""
+    """An operator (fault `reset_offsets`) committed offsets of a group without members.
+
+    `offsets`: (topic, partition, offset before, -1: none; offset after). The commit took place between `begun_ns` (ns
+    since the run's start) and the event.
+    """
 
     KIND = EventKind.OFFSETS_RESET
     group: str = ""
@@ -246,7 +250,7 @@ class OffsetsReset(EventDetail):
 
 
 class Note(EventDetail):
-    """A remark. `unread_bytes`: sent by `producer` (acks=0) and read by no broker when it closed."""
+    """A remark. `unread_bytes`: bytes that `producer` (acks=0) had sent and that no broker had read when it closed."""
 
     KIND = EventKind.NOTE
     note: str = ""
@@ -255,7 +259,8 @@ class Note(EventDetail):
 
 
 class WindowAudited(EventDetail):
-    """A window of a soak. `followed`: records read back. `counts`: findings by class. `reasons`: why incomplete."""
+    """A window of a soak was audited. `followed`: number of records read back. `counts`: findings by class. `reasons`:
+    why the audit is incomplete."""
 
     KIND = EventKind.WINDOW
     number: int = -1
@@ -284,7 +289,8 @@ _DETAILS: Final = {kind.KIND: kind for kind in EventDetail.__subclasses__()}
 
 
 class Event(Document):
-    """One line of the timeline. `t_ns`: since the run's start; `wall_ns`: Unix time. None: about no such thing."""
+    """One line of the timeline. `t_ns`: ns since the run's start; `wall_ns`: ns since the Unix epoch. A subject
+    (`fault`, `node`, `client`, `topic`, `partition`) is None if the event does not concern one."""
 
     t_ns: int
     wall_ns: int
@@ -298,7 +304,7 @@ class Event(Document):
 
     @cached_property
     def what(self) -> EventDetail:
-        """The detail as its class; unknown fields are ignored. Raises ValidationError."""
+        """The detail as an instance of its class; unknown fields are ignored. Raises ValidationError."""
         return _DETAILS[self.kind].model_validate(self.detail)
 
 
@@ -323,7 +329,8 @@ class Timeline:
         partition: int | None = None,
         t_ns: int | None = None,
     ) -> Event:
-        """Append and return an event. None: it is about no such thing; `t_ns` (since the run's start) None: now."""
+        """Append an event to the timeline and return it. A subject is None if the event does not concern one. `t_ns`:
+        ns since the run's start; None: now."""
         with self._lock:
             now = self.clock.now()
             at = now if t_ns is None else t_ns

@@ -1,6 +1,5 @@
-"""`timestamps.json`: which timestamps records of a partition may have. Worked out before the audit
-(`ackproof.judge.timestamps`), which counts records with others as corrupted.
-"""
+"""`timestamps.json`: the timestamps that records of a partition may have, computed before the audit
+(`ackproof.judge.timestamps`). The audit counts records with other timestamps as corrupted."""
 
 from __future__ import annotations
 
@@ -42,7 +41,8 @@ def write_timestamps(run: CaseDir, rules: Iterable[TimestampRule]) -> None:
 
 
 def read_timestamps(run: CaseDir) -> Mapping[TopicPartition, TimestampRule]:
-    """Return the rules by partition; none without such a file. Raises `BadInput` if the file cannot be read."""
+    """Return the rules by partition; empty if the run has no such file. Raises `BadInput` if the file cannot be
+    read."""
     try:
         found = [TimestampRule(**rule) for rule in json.loads(run.timestamps_json.read_bytes())["timestamps"]]
     except FileNotFoundError:

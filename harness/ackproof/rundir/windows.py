@@ -20,7 +20,7 @@ FOLLOWER = "f0"
 
 
 class WindowRead(Document):
-    """Offsets of one partition that were read: `start` … `end - 1`."""
+    """Offsets of one partition that a window of a soak read back: `start` … `end - 1`."""
 
     topic: str
     partition: int
@@ -67,12 +67,12 @@ class WindowTask(Document):
 
 
 class WindowFile(Document):
-    """`window.json`: result of the audit of one window. Times are ns since the run's start.
+    """`window.json`: result of the audit of one window of a soak. Times are ns since the run's start.
 
-    `last`: it is the last window. `audited_ns`: time at which its audit ended; -1: not recorded. `counts`:
-    findings by class. `live`: new reads of live readers. `followed`: records that were read back. `open`:
-    acknowledged attempts at offsets that were not read yet. `late`: live reads of offsets of earlier windows,
-    which the audit at the end covers. `pinned`: by producer, the chunks of its seqs with open attempts.
+    `last`: it is the last window. `audited_ns`: time at which its audit ended; -1: not recorded. `counts`: findings by
+    class. `live`: new reads of live readers. `followed`: records that were read back. `open`: acknowledged attempts at
+    offsets that were not read yet. `late`: live reads of offsets of earlier windows, which the audit at the end covers.
+    `pinned`: by producer, the chunks of its seqs with open attempts.
     """
 
     format: Literal[1] = 1
@@ -103,7 +103,7 @@ class WindowFile(Document):
 
     @property
     def complete(self) -> bool:
-        """True if the whole window was audited."""
+        """True if the window was audited completely."""
         return not self.reasons
 
 
@@ -118,7 +118,8 @@ def window_json(run: CaseDir, number: int) -> Path:
 
 
 def window_state(run: CaseDir, number: int) -> Path:
-    """Return the path of the state that this window leaves. It exists until the next window is audited."""
+    """Return the path of the audit state that this window hands on. The file exists until the next window is
+    audited."""
     return window_dir(run, number).path / "state"
 
 

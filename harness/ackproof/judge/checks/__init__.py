@@ -1,1 +1,2 @@
-"""What a verdict is made of: each file looks at one thing, as a pure function of the facts, and says opinions."""
+"""Checks of which a verdict is made: each file examines one subject, as a pure function of the facts, and yields
+opinions."""

@@ -1,9 +1,10 @@
-"""Anomaly classes: which are forbidden, by the prediction or else by the settings, and how many findings count.
+"""Anomaly classes: decides by the prediction, or else by the settings, which are forbidden, and how many findings
+count.
 
 Names of this module, for one class: `apart` are its predictions about single partitions. `whole` is the number of all
 its findings. `count` is the number of those on other partitions than `apart`; the rulings of the topics decide these.
-`against` is the number of those in `count` that make the run fail:
-their topic does not permit the class, and no excuse covers them.
+`against` is the number of those in `count` that make the run fail: their topic does not permit the class, and no excuse
+covers them.
 """
 
 from __future__ import annotations
@@ -31,8 +32,11 @@ from ackproof.rundir.timeline import fault_name
 
 
 def opinions_on(classes: Iterable[ClassJudgement]) -> Iterator[Opinion]:
-    """Yield an opinion of kind `breaks` for each forbidden class that has findings, and one of kind `open`
-    for each class that has findings, is neither forbidden nor allowed, and has an unknown prediction."""
+    """Yield a `breaks` opinion (a promise is broken) for each forbidden class that has findings.
+
+    Yield an `open` opinion (undecided) for each class with findings that is neither forbidden nor allowed, and whose
+    prediction is unknown.
+    """
     for one in classes:
         if one.anomaly in GROUP_CLASSES:
             continue  # `judge.groups.opinions_on_groups` speaks of each group
@@ -214,9 +218,8 @@ def _strictest_ruling(
 
 
 def strictest(rulings: Sequence[Ruling]) -> Ruling:
-    """Return the ruling that weighs most: one that forbids, else one that leaves the class undecided, else
-    one that allows. The first of several.
-    """
+    """Return the first ruling that forbids; without one, the first that leaves the class undecided; else the first
+    ruling."""
     return max(rulings, key=lambda one: GRAVEST_FIRST.index(one.chance))
 
 
@@ -272,8 +275,8 @@ def ruling(
     """Return whether the class `anomaly` is forbidden on one topic, with the reason.
 
     The settings (`promises`) alone decide classes that are not `RuledBy.LOSS`. Of the others, the prediction decides.
-    Without one the settings decide; but if one of `expects` bounds the class, the ruling is unknown, unless the
-    settings forbid the class and no bound demands it.
+    Without a prediction the settings decide; but if one of `expects` bounds the class, the ruling is unknown, unless
+    the settings forbid the class and no bound demands it.
     """
     usual, row = rule(anomaly, promises), TABLE.get(anomaly)
     if row is None or row.ruled_by is not RuledBy.LOSS:
@@ -305,12 +308,11 @@ def _acked_inversions_only(anomaly: str, promises: Promises) -> bool:
 
 def unappended(facts: Facts) -> str:
     """Describe lost records that were acknowledged without an offset, as the end of a sentence; '' with acks=0, or
-    if there are none.
+    without such records.
 
-    A leader answers DUPLICATE_SEQUENCE_NUMBER for a batch that it believes to hold already, and librdkafka
-    counts that as success. A leader without state of a producer id accepts any first sequence
-    (ProducerAppendInfo.checkSequence). If a later batch arrives first, it answers the earlier ones as
-    duplicates.
+    A leader answers DUPLICATE_SEQUENCE_NUMBER for a batch that it believes to hold already, and librdkafka counts that
+    as success. A leader without state of a producer id accepts any first sequence (ProducerAppendInfo.checkSequence).
+    If a later batch arrives first, it answers the earlier ones as duplicates.
     """
     if facts.case.experiment.workload.producers.acks == "0":
         return ""

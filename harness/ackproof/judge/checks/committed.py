@@ -1,6 +1,6 @@
-"""Committed offsets at the end: what OffsetFetch and the logs of `__consumer_offsets` have of what was granted.
+"""Committed offsets at the end of a run: do OffsetFetch and the logs of `__consumer_offsets` have the accepted commits?
 
-The last granted commit of a group and partition must be there, or a later one. Commits without an answer, and those
+The last accepted commit of a group and partition must be there, or a later one. Commits without an answer, and those
 that the client library may have sent twice, may be applied at any later time: nothing fences them.
 """
 
@@ -40,7 +40,7 @@ _LIVE: Final = (ReadPhase.LIVE, ReadPhase.LIVE_COMMITTED)
 
 @dataclass
 class _Commits:
-    """Commits of one group for one partition, in the order of their begin."""
+    """Commits of one group for one partition, in the order in which they were sent."""
 
     granted: list[tuple[int, int, int]] = field(default_factory=list)
     """(begun, done, offset); times in ns."""
@@ -50,23 +50,23 @@ class _Commits:
 
     @property
     def last(self) -> tuple[int, int, int] | None:
-        """The granted commit with the latest answer; None if none was granted."""
+        """The accepted commit with the latest answer; None if no commit was accepted."""
         return max(self.granted, key=lambda one: one[1], default=None)
 
     def standing(self) -> set[int]:
-        """Return the offsets that may be the group's now: -1 stands for none."""
+        """Return the offsets that the group may have committed at the end of the run; -1 means that it has none."""
         latest = max((begun for begun, _, _ in self.granted), default=0)
         newest = {offset for _, done, offset in self.granted if done >= latest}
         return newest | self.loose | (set() if self.granted else {_NONE})
 
 
 def check_committed_offsets(facts: Facts) -> Iterator[Opinion]:
-    """Check the committed offsets of each group when the run was over. Yields an opinion of kind `breaks` if
-    OffsetFetch, or a replica's log of `__consumer_offsets`, has something else than the group's last confirmed
-    commits.
+    """Check the committed offsets of each group when the run was over.
 
-    Yields `lacks` if the coordinator runs and gave no answer, `not judged` if it does not run or where a fault may have
-    removed commits, else `agrees`; nothing if no committed offsets were asked for.
+    Yields a `breaks` opinion (a promise is broken) if OffsetFetch, or a replica's log of `__consumer_offsets`, differs
+    from the group's last accepted commits. Yields `lacks` (missing evidence) if the coordinator runs and gave no
+    answer, `not judged` if it does not run or where a fault may have removed commits, else `agrees`. Yields nothing if
+    no committed offsets were requested.
     """
     file = facts.committed
     if file is None:
@@ -102,11 +102,11 @@ def check_committed_offsets(facts: Facts) -> Iterator[Opinion]:
 
 
 def check_committed_starts(facts: Facts) -> Iterator[Opinion]:
-    """Check the committed offsets at which readers started. Yields an opinion of kind `breaks` for a reader if
-    OffsetFetch answered something else than the group's last confirmed commit, or if records below that offset were
-    given to no earlier reader of the group.
+    """Check the committed offsets at which readers started.
 
-    Yields nothing where commits may be missing, or where a replaced coordinator may have answered with older offsets.
+    Yields a `breaks` opinion (a promise is broken) for a reader if OffsetFetch answered an offset other than the
+    group's last accepted commit, or if no earlier reader of the group got the records below that offset. Yields nothing
+    where commits may be missing, or where a replaced coordinator may have answered with older offsets.
     """
     for reader, start in sorted(facts.starts.items()):
         if facts.committed is None or _why_not_judged(facts.case, start.t_ns):
@@ -141,7 +141,7 @@ def _of_group(
 
 
 def deleted_topics(facts: Facts) -> set[str]:
-    """Return the topics that were deleted: the coordinator deletes their offsets."""
+    """Return the topics that were deleted in the run: a coordinator removes the committed offsets of such a topic."""
     topics, faults = facts.case.experiment.topics, facts.case.faults
     return {
         topic for topic in topics if topic in facts.removed or any(fault.drops(topic) for fault in faults)
@@ -247,10 +247,10 @@ def _offsets_of(
 def differing(
     group: GroupOffsets, loose: Mapping[TopicPartition, Set[int]], logs: Sequence[OffsetsLog]
 ) -> Iterator[tuple[TopicPartition, str]]:
-    """Yield each partition for which OffsetFetch and an in-sync replica's log differ, with a sentence.
+    """Yield each partition for which OffsetFetch and the log of an in-sync replica differ, with a sentence.
 
-    `loose`: the partitions to compare, each with the offsets that a log may have alone: a commit whose append timed
-    out at the coordinator may be in the logs, and not in its answer.
+    `loose`: the partitions to compare, each with offsets that a log may have although OffsetFetch does not: a commit
+    whose append timed out at the coordinator may be in the logs only.
     """
     answered = group.of_partition
     for log in in_sync_logs(group, logs):
@@ -287,8 +287,8 @@ def _why_not_judged(case: Case, t_ns: float) -> str:
 
 
 def why_logs_touched(case: Case, t_ns: float) -> str:
-    """Return the fault or the setting that may have removed commits from the logs of `__consumer_offsets`; '' if there
-    is none. `t_ns`: time of the question."""
+    """Return the fault or setting that may have removed commits from the logs of `__consumer_offsets`; '' without one.
+    `t_ns`: time of the OffsetFetch request, ns since the run began."""
     for fault in case.faults:
         if Ability.DISKS in fault.ASKS:
             return f"fault {fault.number} ({fault.kind}) may have touched the log of {OFFSETS_TOPIC}"
@@ -298,7 +298,8 @@ def why_logs_touched(case: Case, t_ns: float) -> str:
 
 
 def why_expired(case: Case, t_ns: float) -> str:
-    """Return the retention of committed offsets if it is shorter than a time since the run began; else ''."""
+    """Return the retention of committed offsets as text if it is shorter than the time `t_ns` since the run began; else
+    ''."""
     kept = [int(value) for value in _values(case, _RETENTION) if value.lstrip("-").isdigit()]
     if any(minutes * 60 <= t_ns / 1e9 for minutes in kept):
         return f"{_RETENTION} is {min(kept)}"
@@ -314,7 +315,7 @@ def _why_losable(facts: Facts, partition: int) -> str:
 
 
 def why_losable_by_settings(facts: Facts, partition: int) -> str:
-    """Return the setting or the election that allows the loss of a granted commit; '' if none is known."""
+    """Return the setting or the election that allows the loss of an accepted commit; '' if none is known."""
     if any(value != "-1" for value in _values(facts.case, _REQUIRED_ACKS)):
         return f"{_REQUIRED_ACKS} does not wait for the ISR"
     place, log = TopicPartition(OFFSETS_TOPIC, partition), facts.metadata_log
@@ -337,7 +338,8 @@ def why_elections_unknown(facts: Facts, partition: int) -> str:
 
 
 def why_stale(facts: Facts, partition: int) -> str:
-    """Return why a coordinator may have answered OffsetFetch after another one had granted commits; '' if none may."""
+    """Return why a deposed coordinator may have answered OffsetFetch with offsets from before later commits; '' if that
+    is impossible."""
     place = TopicPartition(OFFSETS_TOPIC, partition)
     return f"the leader of {place} changed" if any(facts.metadata_log.elections(place)) else ""
 
@@ -359,10 +361,11 @@ def first_election_ns(facts: Facts, partition: int) -> float:
 def find_forgotten(
     commits: pa.Table, membership: pa.Table, rest: GroupOffsets, until: float
 ) -> Set[TopicPartition]:
-    """Return the partitions of a group for which somebody was told less than every coordinator knows.
+    """Return the partitions for which a member, or the harness, was given a lower offset than every coordinator had.
 
-    One that does not know yet that it was deposed has all commits that were answered before the first election.
-    `commits`, `membership`: ledgers of the group. `rest`: its offsets at rest. `until`: time of that election.
+    A deposed coordinator that does not know it yet still has all commits that were answered before the first election.
+    `commits`, `membership`: ledgers of the group. `rest`: its committed offsets at the end. `until`: time of that
+    election.
     """
     columns = ("topic", "partition", "offset", "done_ns")
     accepted = commits.filter((pc.field("result") == _ACCEPTED) & (pc.field("done_ns") < until))

@@ -42,13 +42,11 @@ def compare(
     committed: bool = False,
     summed: int | None = None,
 ) -> ComparedBatches:
-    """Compare a replica's batches with the final read of a partition, which covers the offsets `start` …
-    `end` - 1.
+    """Compare a replica's batches with the final read of a partition, which covers the offsets `start` … `end` - 1.
 
-    `log`: the batches, as rows of `replicas.BATCHES`. `committed`: compare with the read at read_committed,
-    which has nothing of aborted transactions. `summed`: content sum of all rows of the read, from the audit;
-    None: not known. If the log has the same sum, the rows are not read. If a ledger part cannot be read, all batches
-    are unknown.
+    `log`: the batches, as rows of `replicas.BATCHES`. `committed`: compare with the read at read_committed, which has
+    no records of aborted transactions. `summed`: content sum of all rows of the read, from the audit; None: unknown. If
+    the log has the same sum, the rows are not read. If a ledger part cannot be read, all batches are unknown.
     """
     log = log.sort_by("first_offset")
     holds = _committed_contents(log) if committed else log["content"].to_numpy()

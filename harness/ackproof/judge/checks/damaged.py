@@ -1,6 +1,5 @@
-"""Batches that a broker wrote otherwise than it must: their checksum does not hold on disk, and no fault damages disks;
-or their timestamps are of a type that no setting names.
-"""
+"""Batches that a broker wrote wrongly: their checksum does not hold on disk although no fault damages disks, or their
+timestamps are of a type that no setting names."""
 
 from __future__ import annotations
 
@@ -16,14 +15,13 @@ from ackproof.rundir.timestamps import read_timestamps
 
 
 def check_damaged_batches(facts: Facts) -> Iterator[Opinion]:
-    """Check the CRC-32C of each batch on disk. Yield an opinion of kind `breaks` for each log with a damaged
-    batch, unless a fault damages disks.
+    """Check the CRC-32C of each batch on disk. Yield a `breaks` opinion (a promise is broken) for each log with a
+    damaged batch, unless a fault damages disks.
 
-    Leaders and followers verify the checksum before they append a batch
-    (UnifiedLog.analyzeAndValidateRecords), so a broker damaged what it wrote. A second log is the witness: it
-    ends where the batch begins, because a follower refuses it; it has the same damage; or its copy is whole, and
-    the damaged one is in a log that is in sync. The last batch of a log is left out: it may still have been
-    written while the log was read.
+    Leaders and followers verify the checksum before they append a batch (UnifiedLog.analyzeAndValidateRecords), so a
+    broker damaged what it wrote. A second log is the witness: it ends where the batch begins, because a follower
+    refuses it; it has the same damage; or its copy is whole, and the damaged one is in a log that is in sync. The last
+    batch of a log is left out: it may still have been written while the log was read.
     """
     if facts.replicas is None or facts.disk_fault is not None:
         return
@@ -67,9 +65,11 @@ def _witness(facts: Facts, place: TopicPartition, node: int, offset: int, crc: i
 
 
 def check_timestamp_types(facts: Facts) -> Iterator[Opinion]:
-    """Check the timestamp type of the batches on disk: the leader sets it to that of the topic
-    (`message.timestamp.type`, LogValidator), and followers copy it. Yield an opinion of kind `breaks` for each
-    partition with batches of a type that its topic never had."""
+    """Check the timestamp type of the batches on disk against `message.timestamp.type` of their topic.
+
+    The leader sets the type (LogValidator), and followers copy it. Yields a `breaks` opinion (a promise is broken) for
+    each partition with batches of a type that its topic never had.
+    """
     if facts.replicas is None:
         return
     for place, rule in sorted(read_timestamps(facts.run).items()):

@@ -1,7 +1,6 @@
-"""Expectations of the experiment: upper bounds that were broken, lower bounds that were not met, and unknown numbers.
+"""Expectations of the experiment: finds broken upper bounds, lower bounds that were not met, and unknown numbers.
 
 An expectation never makes a forbidden class allowed.
-
 """
 
 from __future__ import annotations
@@ -29,8 +28,8 @@ from ackproof.rundir.model import Chance
 
 
 def check_expectations(facts: Facts) -> Iterator[Opinion]:
-    """Yield an opinion of kind `breaks` for each expectation that is broken, and one of kind `open` for each
-    that is not met or whose number is not known. Broken upper bounds of counts come first.
+    """Yield a `breaks` opinion (a promise is broken) for each expectation that is broken, and an `open` opinion
+    (undecided) for each that is not met or whose number is not known. Broken upper bounds of counts come first.
 
     A broken bound on a liveness class or on a time is `open` if a starved machine may be the cause.
     """

@@ -1,4 +1,5 @@
-"""Final read: every partition was read by every reader, and each record that was read is in the ledgers."""
+"""Checks that the final read is complete: each reader read every partition, and each of its records is in the
+ledgers."""
 
 from __future__ import annotations
 
@@ -15,9 +16,9 @@ from ackproof.rundir.partition import TopicPartition
 
 
 def check_final_read(facts: Facts) -> Iterator[Opinion]:
-    """Yield opinions of kind `lacks`: if there was no final read, if it is incomplete or lacks partitions, if
-    something had not recovered by then, if the ledgers of its readers lack records, and if a reader went back
-    or skipped records."""
+    """Yield `lacks` opinions (evidence is missing): if there was no final read, if it is incomplete or lacks
+    partitions, if something had not recovered by then, if the ledgers of its readers lack records, and if a reader went
+    back or skipped records."""
     final = facts.final_read
     if final is None:
         yield lacks("there was no final read")

@@ -1,4 +1,4 @@
-"""Consumer groups: is there enough evidence to judge them, and do the witnesses of their offsets agree?"""
+"""Checks of consumer groups: is there enough evidence to judge them, and do the sources of their offsets agree?"""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ _NONE: Final = -1
 
 
 def check_groups(facts: Facts) -> Iterator[Opinion]:
-    """Yield an opinion of kind `lacks` for evidence of consumer groups that is missing: the file of their ends, members
-    that died, broke their contract or did not close their ledger, committed offsets, a whole output, the end of the
-    input. Yields `not judged` for what the audit could not count. Nothing is yielded without groups."""
+    """Yield a `lacks` opinion for evidence of consumer groups that is missing: the file of their ends, members that
+    died, broke their contract or did not close their ledger, committed offsets, a whole output, the end of the input.
+    Yields `not judged` for what the audit could not count. Nothing is yielded without groups."""
     specs = facts.case.experiment.workload.groups
     if not specs:
         return
@@ -48,8 +48,8 @@ def check_groups(facts: Facts) -> Iterator[Opinion]:
 
 
 def opinions_on_members(members: Sequence[MemberEnd], ledger: Path) -> Iterator[Opinion]:
-    """Yield an opinion of kind `lacks` for each member that died, or did not close its folder in the ledger. Members
-    that a fault killed are left out."""
+    """Yield a `lacks` opinion (evidence is missing) for each member that died, or did not close its folder in the
+    ledger. Members that a fault killed are left out."""
     for one in members:
         name = f"member {one.client} of group {one.group}"
         words = f": {one.last_words.splitlines()[-1]}" if one.last_words.strip() else ""
@@ -99,13 +99,13 @@ def _uncounted(group: GroupFacts) -> Iterator[Opinion]:
 
 
 def check_group_offsets(facts: Facts) -> Iterator[Opinion]:
-    """Yield an opinion of kind `breaks` if OffsetFetch at rest differs from the last commit in the log of an in-sync
-    replica, or if the coordinator told or wrote an offset that no member asked for.
+    """Compare committed offsets after the load with the logs of in-sync replicas, and with what members committed.
 
-    Healthy differences, and why they are none here: a follower lags while the group works (only logs that end where the
-    coordinator's does are compared, at rest); a commit that timed out at the coordinator is in the logs alone (offsets
-    of commits without an answer are left out); an operator, a program of the user, or automatic commits may commit what
-    no ledger has (those groups are left out).
+    Yields a `breaks` opinion (a promise is broken) if OffsetFetch differs from the last commit in a log, or if the
+    coordinator returned or wrote an offset that no member committed. Healthy differences are left out: a follower lags
+    while the group works (only logs that end where the coordinator's does are compared, after the load); a commit that
+    timed out at the coordinator is in the logs alone (offsets of commits without an answer do not count); an operator,
+    a program of the user, or automatic commits may commit what no ledger has (those groups do not count).
     """
     confirmed = 0
     for group in read_groups(facts):

@@ -38,9 +38,8 @@ _SPECIMENS: Final = 2
 
 
 class _Behind(NamedTuple):
-    """A replica whose log ended at `log_end` when it was asked, between the samples at `after_ns` and
-    `before_ns`.
-    """
+    """A replica whose log ended at `log_end` when it was sampled, between `after_ns` and `before_ns` (ns since the
+    run's start)."""
 
     node: int
     log_end: int
@@ -49,10 +48,10 @@ class _Behind(NamedTuple):
 
 
 def check_acks_in_isr(facts: Facts) -> Iterator[Opinion]:
-    """Yield an opinion of kind `breaks` for each partition where samples show that the log of a replica in the
-    controller's ISR ended below offsets that had been acknowledged with acks=all, at least two of them.
+    """Yield a `breaks` opinion (a promise is broken) for each partition where samples show that the log of a replica in
+    the controller's ISR ended below offsets that had been acknowledged with acks=all, at least two of them.
 
-    Nothing is yielded in ZooKeeper mode, for simulated or foreign clusters, for deleted topics and damaged logs, or if
+    Nothing is yielded in ZooKeeper mode, for simulated or attached clusters, for deleted topics and damaged logs, or if
     a fault shifts a clock.
     """
     experiment = facts.case.experiment
@@ -146,13 +145,13 @@ _COPY = ("first_offset", "last_offset", "leader_epoch", "crc")
 
 
 def check_left_replicas(facts: Facts) -> Iterator[Opinion]:
-    """Compare the log of each replica that left the ISR with the log of one that stayed, below the high
-    watermark at the time when it left. Yield an opinion of kind `lacks` for each that differs.
+    """Compare the log of each replica that left the ISR with the log of one that stayed, below the high watermark at
+    the time when it left. Yield a `lacks` opinion (evidence is missing) for each that differs.
 
-    That high watermark is the one of the last sample with the replica in the ISR: a replica in the ISR holds
-    every record below it, and never removes one by itself. Not compared: records that a later leader did not
-    have (truncations of the replay), and nodes whose disk a fault hit. Nothing is yielded without the logs on
-    disk. Raises `BadInput` for broken files.
+    That high watermark is the one of the last sample with the replica in the ISR: a replica in the ISR holds every
+    record below it, and never removes one by itself. Not compared: records that a later leader did not have
+    (truncations of the replay), and nodes whose disk a fault hit. Nothing is yielded without the logs on disk. Raises
+    `BadInput` for broken files.
     """
     if facts.replicas is None:
         return

@@ -1,4 +1,5 @@
-"""Evidence that the load was enough: the audit counted all, and each targeted partition acknowledged records."""
+"""Checks that the load is sufficient evidence: the audit counted all rows, and each targeted partition acknowledged
+records."""
 
 from __future__ import annotations
 
@@ -27,7 +28,7 @@ from ackproof.rundir.timeline import ClientEnded, EventKind
 
 
 def check_audit(facts: Facts) -> Iterator[Opinion]:
-    """Yield opinions of kind `lacks`: if the audit did not count every class and record, if nothing was
+    """Yield `lacks` opinions (evidence is missing): if the audit did not count every class and record, if nothing was
     produced or acknowledged, and if too many produce attempts are indeterminate."""
     audit = facts.audit
     if not audit.complete:
@@ -74,11 +75,11 @@ def _name_overdue_clients(facts: Facts) -> Iterator[str]:
 
 
 def check_acks(facts: Facts) -> Iterator[Opinion]:
-    """Yield an opinion of kind `lacks` for each targeted partition that acknowledged no record before the first fault,
-    or none after the last healing.
+    """Yield a `lacks` opinion (evidence is missing) for each targeted partition without an acknowledgement at a
+    required time.
 
-    The latter not if the experiment does without it (`evidence.ack_after_healing`), nor for a partition that can
-    acknowledge nothing any more (`blocked`).
+    These times are before the first fault and after the last healing. The second is not required if the experiment does
+    without it (`evidence.ack_after_healing`), nor for a partition that can acknowledge nothing any more (`blocked`).
     """
     asked = [event.t_ns for event in facts.events if event.kind is EventKind.FAULT_ASKED]
     healed = [event.t_ns for event in facts.events if event.kind is EventKind.FAULT_RECOVERED]

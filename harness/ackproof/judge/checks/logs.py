@@ -1,4 +1,4 @@
-"""Replicas' logs on disk, the second witness: compared with each other, and with the records of the final read.
+"""Checks of the replicas' logs on disk: they are compared with each other, and with the records of the final read.
 
 If the reader is wrong, no record may be called lost. If the replicas differ, a reader's records depend on the leader:
 no configuration permits that below the high watermark.
@@ -25,7 +25,7 @@ _proves = partial(breaks, proven=True)
 
 
 class _Batch(NamedTuple):
-    """Columns of a batch in `replicas.BATCHES` that are equal in all its copies."""
+    """Columns of a batch in `replicas.BATCHES` that must be equal in all replicas."""
 
     first_offset: int
     last_offset: int
@@ -38,14 +38,12 @@ class _Batch(NamedTuple):
 
     @property
     def header(self) -> _Batch:
-        """Return the batch with `sound` set, to compare headers only. Damage after the header is no decision
-        of a broker.
-        """
+        """The batch with `sound` set, to compare headers only: damage after the header is no decision of a broker."""
         return self._replace(sound=True)
 
 
 class _Logs(NamedTuple):
-    """The replicas of a partition, with the facts that the comparison needs."""
+    """The logs of a partition's replicas on disk, with the facts that their comparison needs."""
 
     read: PartitionRead
     replicas: Sequence[Replica]
@@ -68,9 +66,8 @@ class _Logs(NamedTuple):
         return [_Batch(*row) for row in zip(*(log[name].to_pylist() for name in _Batch._fields), strict=True)]
 
     def since(self, *nodes: int) -> str:
-        """Return the faults that removed part of the logs of these nodes, as the end of a sentence; '' if
-        none did.
-        """
+        """Return the faults that removed part of the logs of these nodes, as the end of a sentence; '' if no
+        fault did."""
         by = [
             f"{self.damaged_by[node]} took from that of node {node}"
             for node in nodes
@@ -80,13 +77,12 @@ class _Logs(NamedTuple):
 
 
 def check_logs(facts: Facts) -> Iterator[Opinion]:
-    """Compare the replicas' logs on disk with each other and with the final read, except for compacted
-    topics.
+    """Compare the replicas' logs on disk with each other and with the final read, except for compacted topics.
 
-    Yields an opinion of kind `breaks` where in-sync logs that no fault damaged differ below the high watermark, end
-    below it or all lack an offset; and where brokers served other records than a log has, to the final reader and to a
-    second one. `contradicts` if only the final reader has other records, `lacks` for other differences and for logs
-    that could not be read, `agrees` for partitions without any. Raises `BadInput` for broken files.
+    Yields a `breaks` opinion (a promise is broken) where in-sync logs that no fault damaged differ below the high
+    watermark, end below it or all lack an offset; and where brokers served other records than a log has, to the final
+    reader and to a second one. `contradicts` if only the final reader has other records, `lacks` for other differences
+    and for logs that could not be read, `agrees` for partitions without any. Raises `BadInput` for broken files.
     """
     final, replicas = facts.final_read, facts.replicas
     if final is None or replicas is None:
@@ -116,8 +112,8 @@ def check_logs(facts: Facts) -> Iterator[Opinion]:
 
 
 def check_presence(facts: Facts) -> Iterator[Opinion]:
-    """Yield an opinion of kind `not judged` if there are no logs on disk or no final read: then nothing
-    confirms the final read."""
+    """Yield a `not judged` opinion if there are no logs on disk or no final read: then nothing confirms the
+    final read."""
     if facts.final_read is None or facts.replicas is None:
         yield not_judged("the logs on disk were not seen, so the final read has no second witness")
 

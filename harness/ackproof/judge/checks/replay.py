@@ -1,8 +1,7 @@
-"""Replay: steps that the protocol forbids, and losses that no observed step explains.
+"""Checks of the replay: steps that the protocol forbids, and losses that no observed step explains.
 
-A loss that no step explains is Kafka's fault under any settings. The explanation is the replay of the observed run
-through the reference implementation, `conformance.json`. So is a step that its protocol forbids.
-
+A loss that no step explains is Kafka's fault under any settings, and so is a step that the protocol forbids. The replay
+of the observed run through the reference implementation is in `conformance.json`.
 """
 
 from __future__ import annotations
@@ -16,10 +15,9 @@ from ackproof.rundir.model import ClassExplained, ConformanceFile
 
 
 def check_replay(facts: Facts) -> Iterator[Opinion]:
-    """Yield an opinion of kind `breaks` for a forbidden step of the replay and for losses that no observed step
-    explains; `lacks` if records were read that must be gone; `not judged` for what was not replayed; `agrees` for
-    allowed steps and explained losses.
-    """
+    """Yield a `breaks` opinion (a promise is broken) for a forbidden step of the replay and for losses that no observed
+    step explains; `lacks` if records were read that must be gone; `not judged` for what was not replayed; `agrees` for
+    allowed steps and explained losses."""
     replay = facts.replay
     for reason in replay.not_replayed:
         yield _not_judged(reason)

@@ -1,4 +1,4 @@
-"""Evidence that the run went through: its end, its faults, its nodes, and its clients."""
+"""Checks that the run is complete evidence: its end, its faults, its nodes, and its clients."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ from ackproof.rundir.timeline import (
 
 
 def check_end(facts: Facts) -> Iterator[Opinion]:
-    """Yield an opinion of kind `lacks` if the run did not reach its end, or if its timeline is missing or not
-    readable."""
+    """Yield a `lacks` opinion (evidence is missing) if the run did not reach its end, or if its timeline is missing or
+    not readable."""
     if not facts.events:
         yield lacks("the run left no timeline")
         return
@@ -38,8 +38,8 @@ def check_end(facts: Facts) -> Iterator[Opinion]:
 
 
 def check_faults(facts: Facts) -> Iterator[Opinion]:
-    """Yield an opinion of kind `lacks` for each fault that was not injected, not confirmed or not confirmed
-    as healed. A fault that missed yields none."""
+    """Yield a `lacks` opinion (evidence is missing) for each fault that was not injected, not confirmed or not
+    confirmed as healed. A fault that missed yields none."""
     for fault in facts.case.faults:
         name = f"fault {fault_name(fault.number)}"
         for text in _missing_steps(facts.lifelines.fault_events.get(fault.number, ())):
@@ -63,8 +63,8 @@ def _missing_steps(events: Sequence[Event]) -> Iterator[str]:
 
 
 def check_deaths(facts: Facts) -> Iterator[Opinion]:
-    """Yield an opinion of kind `lacks` for each node, client or link proxy that ended unexpectedly. Nodes are
-    left out if the experiment allows that (`evidence.node_deaths`)."""
+    """Yield a `lacks` opinion (evidence is missing) for each node, client or link proxy that ended unexpectedly. Nodes
+    are left out if the experiment allows their deaths (`evidence.node_deaths`)."""
     if not facts.case.experiment.evidence.node_deaths:
         yield from _deaths(facts, NodeDied)
     yield from _deaths(facts, ClientDied)
@@ -82,8 +82,8 @@ def _deaths(facts: Facts, kind: type[NodeDied | ClientDied]) -> Iterator[Opinion
 
 
 def check_unread_bytes(facts: Facts) -> Iterator[Opinion]:
-    """Yield an opinion of kind `lacks` for each acks=0 producer that closed before brokers had read all that
-    it sent, if records are lost: the end of its process may have lost them."""
+    """Yield a `lacks` opinion (evidence is missing) for each acks=0 producer that closed before brokers had read all
+    that it sent, if records are lost: the end of its process may have lost them."""
     if not facts.audit.counts.get(Anomaly.LOST):
         return
     for event in facts.events:
@@ -97,8 +97,8 @@ def check_unread_bytes(facts: Facts) -> Iterator[Opinion]:
 
 
 def check_resets(facts: Facts) -> Iterator[Opinion]:
-    """Yield an opinion of kind `not judged` for offsets that a live reader skipped because the log start had
-    moved above its position."""
+    """Yield a `not judged` opinion for offsets that a live reader skipped because the log start had moved above its
+    position."""
     for event in facts.events:
         what = event.what
         if not isinstance(what, ClientReset) or what.position is None or what.goes_on is None:

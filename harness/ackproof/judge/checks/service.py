@@ -1,4 +1,4 @@
-"""A service under test: did it copy each input record as it promises, and what does its level leave open?"""
+"""Checks of a service under test: did it copy each input record as it promises, and what can its level not show?"""
 
 from __future__ import annotations
 
@@ -39,8 +39,8 @@ _REMOVED: Final = (Anomaly.LOST, Anomaly.OVERWRITTEN, Anomaly.VANISHED, Anomaly.
 
 
 def check_service(facts: Facts) -> Iterator[Opinion]:
-    """Yield an opinion of kind `breaks` if a service dropped input records, doubled them against its promise, or an
-    acknowledged record of its output is not there.
+    """Yield a `breaks` opinion (a promise is broken) if a service dropped input records, doubled them against its
+    promise, or an acknowledged record of its output is not there.
 
     Yields `lacks` if an instance died or broke its contract, if the service did not catch up, or if its output could
     not be read; `not judged` for what its level leaves out or its promise allows; `open` if the input or the settings
@@ -177,7 +177,8 @@ def _describe_dropped(counts: ServiceCounts, told: ServiceEvents) -> str:
 
 
 def why_unread(facts: Facts, topic: str) -> str:
-    """Return why a reader may have been handed other records at offsets of a topic; '' if it cannot."""
+    """Return why a reader of this topic may have got records that others did not get at the same offsets; '' if that is
+    impossible."""
     promises = Promises.from_experiment(facts.case.planned, topic)
     if promises.unclean_election or promises.dropped:
         return "the input topic may have lost records after they were read"

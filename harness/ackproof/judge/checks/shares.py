@@ -1,4 +1,4 @@
-"""Share groups: was each record delivered, and none after it was accepted?"""
+"""Checks of share groups: was each record delivered, and none after it was accepted?"""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ _STATE: Final = ("share.coordinator.state.topic.replication.factor", "share.coor
 
 
 def check_share_groups(facts: Facts) -> Iterator[Opinion]:
-    """Yield an opinion of kind `breaks` if records were delivered to nobody, were neither finished nor given up, or
-    were delivered again after an acknowledged accept; `open` where settings or the input may explain that.
+    """Yield a `breaks` opinion (a promise is broken) if records were delivered to nobody, were neither finished nor
+    given up, or were delivered again after an acknowledged accept; `open` where settings or the input may explain that.
 
     Yields `lacks` if a member died or did not close its ledger, or a group was not at rest; `not judged` with the
     number of records that were given up, and for refused acknowledgements. If the ledger could be read, `agrees` comes

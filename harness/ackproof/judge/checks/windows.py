@@ -1,4 +1,4 @@
-"""Windows of a soak: compared with each other, the timeline and the audit of the whole; and deleted records."""
+"""Checks of a soak's windows, which are compared with each other, the timeline and the audit of the whole run."""
 
 from __future__ import annotations
 
@@ -38,8 +38,8 @@ class _Finding(NamedTuple):
 def check_windows(facts: Facts) -> Iterator[Opinion]:
     """Compare the windows of a soak with each other, with the timeline and with the audit of the whole run.
 
-    Yields opinions of kind `contradicts`, `lacks`, `not judged` and `agrees`; nothing for a run that is no
-    soak.
+    Yields opinions `contradicts` (files disagree), `lacks` (missing evidence), `not judged` and `agrees`; nothing for a
+    run that is no soak.
     """
     if facts.case.experiment.soak is None:
         return

@@ -1,6 +1,7 @@
-"""Coherence: facts of a run that bear on the same thing agree. A contradiction makes the verdict INCONCLUSIVE.
+"""Coherence: checks that files of a run agree where they describe the same thing. A contradiction makes the verdict
+INCONCLUSIVE.
 
-Each file holds the rules about one kind of fact: a condition over joined facts, and a sentence that names both sides.
-A rule reads `Facts` and writes nothing; one that a healthy run breaks is wrong. What Kafka may do is no matter of
+Each file holds the rules about one kind of fact: a condition over joined facts, and a sentence that names both sides. A
+rule reads `Facts` and writes nothing; one that a healthy run breaks is wrong. What Kafka may do is no matter of
 coherence (reference implementation, `judge/checks`).
 """

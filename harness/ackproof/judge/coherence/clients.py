@@ -1,4 +1,5 @@
-"""Coherence of clients: the list in case.json, their processes, their ledgers, their ends, and what readers watched."""
+"""Coherence of clients: the list in case.json, their processes, their ledgers, their ends, and the time that live
+readers covered."""
 
 from __future__ import annotations
 
@@ -45,7 +46,7 @@ _Part: TypeAlias = tuple[Path, list[Footer]]
 
 
 def check_clients(facts: Facts) -> Iterator[Opinion]:
-    """Yield an opinion of kind `contradicts` for each client in case.json that differs from the case, the
+    """Yield a `contradicts` opinion (files disagree) for each client in case.json that differs from the case, the
     timeline, its process or its ledger."""
     if not facts.events:
         return  # the check of the run's end says so
@@ -178,9 +179,8 @@ def _read(path: Path, column: str) -> pa.ChunkedArray:
 
 
 def check_departures(facts: Facts) -> Iterator[Opinion]:
-    """Yield an opinion of kind `contradicts` for each client whose end in the timeline does not fit its
-    ledger or the faults that killed clients. Nothing is yielded for simulated runs and for runs that broke
-    off."""
+    """Yield a `contradicts` opinion (files disagree) for each client whose end in the timeline does not fit its ledger
+    or the faults that killed clients. Nothing is yielded for simulated runs and for runs that broke off."""
     if BACKENDS[facts.backend].simulated or not facts.events or facts.events[-1].kind is not EventKind.END:
         return  # the model has no processes; the timeline of a run that broke off may lack ends
     for client in facts.clients:
@@ -253,8 +253,11 @@ def _kills(facts: Facts) -> Iterator[str]:
 
 
 def check_watching(facts: Facts) -> Iterator[Opinion]:
-    """Yield an opinion of kind `not judged` for the classes that only live readers show, if these did not
-    read during the whole load; one of kind `lacks` for each time in which the sampler itself stood still."""
+    """Yield a `not judged` opinion for the classes that only live readers show, if these did not read during the whole
+    load.
+
+    Yield a `lacks` opinion (evidence is missing) for each time in which the sampler itself stood still.
+    """
     why = ""
     if not facts.case.experiment.workload.consumers.live:
         why = "the experiment has no live reader"

@@ -1,4 +1,5 @@
-"""Coherence of faults: their lives in order, their targets, the steps of scripts, and the nodes that they ended."""
+"""Coherence of faults: the order of their events, their targets, the steps of scripts, and the nodes that they
+ended."""
 
 from __future__ import annotations
 
@@ -45,8 +46,9 @@ _AFTER_NS: Final = 3_000_000_000
 
 
 def check_lives(facts: Facts) -> Iterator[Opinion]:
-    """Yield an opinion of kind `contradicts` if a fault's events are out of order, outside the load phase, or
-    of a fault that the case does not have; of kind `lacks` if a fault missed that no storm drew."""
+    """Yield a `contradicts` opinion (files disagree) if a fault's events are out of order, outside the load phase, or
+    of a fault that the case does not have; a `lacks` opinion (evidence is missing) if a fault missed that no storm
+    drew."""
     specs = {fault.number: fault for fault in facts.case.faults}
     for number, events in sorted(facts.lifelines.fault_events.items()):
         own = [event for event in events if event.kind in WRITTEN_AT_ONCE]
@@ -96,11 +98,11 @@ def _life(name: str, kind_in_case: str, events: Sequence[Event]) -> Iterator[str
 
 
 def check_scripts(facts: Facts) -> Iterator[Opinion]:
-    """Yield an opinion of kind `contradicts` for each script whose steps in the timeline are out of order or
+    """Yield a `contradicts` opinion (files disagree) for each script whose steps in the timeline are out of order or
     differ from the case's.
 
-    If the script was confirmed, also for missing steps, and for each step whose observed state was not the
-    expected one.
+    If the script was confirmed, also for missing steps, and for each step whose observed state was not the expected
+    one.
     """
     scripts = (fault for fault in facts.case.faults if isinstance(fault, Script))
     yield from (contradicts(text) for script in scripts for text in _script(facts, script))
@@ -131,8 +133,8 @@ def _script(facts: Facts, fault: Script) -> Iterator[str]:
 
 
 def check_targets(facts: Facts) -> Iterator[Opinion]:
-    """Yield an opinion of kind `contradicts` for each fault that hit nodes which cannot have held its roles,
-    or whose events lack their trigger, role, nodes or witness. Nothing is yielded for a foreign cluster."""
+    """Yield a `contradicts` opinion (files disagree) for each fault that hit nodes which cannot have held its roles, or
+    whose events lack their trigger, role, nodes or witness. Nothing is yielded for an attached cluster."""
     if BACKENDS[facts.backend].foreign:
         return  # its nodes have ids of their own
     for fault in facts.case.faults:
@@ -251,8 +253,8 @@ def _listed(nodes: set[int] | Sequence[int]) -> str:
 
 
 def check_ended_nodes(facts: Facts) -> Iterator[Opinion]:
-    """Yield an opinion of kind `contradicts` for each node that did not end although a confirmed fault was to
-    stop or kill it. Nothing is yielded for simulated and foreign clusters."""
+    """Yield a `contradicts` opinion (files disagree) for each node that did not end although a confirmed fault was to
+    stop or kill it. Nothing is yielded for simulated and attached clusters."""
     row = BACKENDS[facts.backend]
     if row.simulated or row.foreign or not facts.events:
         return  # the harness started no process

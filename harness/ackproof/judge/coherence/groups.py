@@ -41,9 +41,12 @@ _COMMIT_RULES: Final = {
 
 
 def check_groups(facts: Facts) -> Iterator[Opinion]:
-    """Yield an opinion of kind `contradicts` for each member that differs from the case, the timeline or its own
-    ledgers. If members were handed records, or committed offsets, beyond the end of the final read, Kafka contradicts
-    itself: `lacks` in a sealed run, unless the input may have been cut."""
+    """Yield a `contradicts` opinion (files disagree) for each member that differs from the case, the timeline or its
+    own ledgers.
+
+    If members got records, or committed offsets, beyond the end of the final read, Kafka contradicts itself: `lacks`
+    (missing evidence) in a sealed run, unless the input may have been cut.
+    """
     if facts.groups is None or not facts.case.experiment.workload.groups:
         return
     specs = facts.case.experiment.workload.groups

@@ -31,10 +31,10 @@ from ackproof.rundir.replicas import Replica
 def check_final_read(facts: Facts) -> Iterator[Opinion]:
     """Check the final read against itself, the case and the samples.
 
-    Yields an opinion of kind `contradicts` for what cannot both be true (`lacks` in a sealed run, if both are
-    answers of Kafka), and `breaks` if the logs of all in-sync replicas begin too late and no setting deletes
-    records. Yields `lacks` if only the read begins too late, for a partition without a sample after the load, and in a
-    sealed run for a partition whose records were not counted.
+    Yields a `contradicts` opinion (files disagree) for what cannot both be true (`lacks` in a sealed run, if both are
+    answers of Kafka), and `breaks` if the logs of all in-sync replicas begin too late and no setting deletes records.
+    Yields `lacks` if only the read begins too late, for a partition without a sample after the load, and in a sealed
+    run for a partition whose records were not counted.
     """
     final = facts.final_read
     if final is None:
@@ -185,9 +185,9 @@ _COVERED: Final = [
 
 
 def check_disks(facts: Facts) -> Iterator[Opinion]:
-    """Check the logs on disk; yield nothing if they were not read. Yields an opinion of kind `contradicts`
-    for each log that does not fit its batches or the metadata log, and for copies of a batch that differ
-    (these: `lacks` in a sealed run).
+    """Check the logs on disk; yield nothing if they were not read. Yields a `contradicts` opinion (files disagree) for
+    each log that does not fit its batches or the metadata log, and for copies of a batch that differ (these: `lacks` in
+    a sealed run).
 
     Raises `BadInput` for broken files.
     """
@@ -279,7 +279,7 @@ _OffsetSpans: TypeAlias = dict[tuple[TopicPartition, int], tuple[int, int]]
 
 
 def check_reader_epochs(facts: Facts) -> Iterator[Opinion]:
-    """Yield an opinion of kind `contradicts` (`lacks` in a sealed run) for each partition and leader epoch of
+    """Yield a `contradicts` opinion (files disagree; `lacks` in a sealed run) for each partition and leader epoch of
     which the final read has offsets that no log on disk has for this epoch."""
     if facts.replicas is None or facts.final_read is None:
         return

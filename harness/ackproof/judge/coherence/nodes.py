@@ -1,4 +1,5 @@
-"""Coherence of nodes: their processes, registrations, leaderships, metrics and answers, and commits to them."""
+"""Coherence of nodes: their processes, registrations, leaderships, metrics and answers, and the readers' offset
+commits."""
 
 from __future__ import annotations
 
@@ -28,8 +29,8 @@ _LONG_NS: Final = 10_000_000_000
 
 
 def check_processes(facts: Facts) -> Iterator[Opinion]:
-    """Yield an opinion of kind `contradicts` where starts and ends of a node do not alternate, or do not fit
-    its registrations or leaderships. Nothing is yielded for simulated and foreign clusters."""
+    """Yield a `contradicts` opinion (files disagree) where starts and ends of a node do not alternate, or do not fit
+    its registrations or leaderships. Nothing is yielded for simulated and attached clusters."""
     row = BACKENDS[facts.backend]
     if row.simulated or row.foreign or not facts.events:
         return  # the harness started no process
@@ -101,7 +102,7 @@ def _kept_leaderships(facts: Facts) -> Iterator[str]:
 
 
 def check_scrapes(facts: Facts) -> Iterator[Opinion]:
-    """Yield an opinion of kind `contradicts` where scrapes of metrics do not fit the case, their order, the
+    """Yield a `contradicts` opinion (files disagree) where scrapes of metrics do not fit the case, their order, the
     lives of nodes or the ISRs. Raises `BadInput`, OSError or ArrowException for a broken file."""
     if not facts.scrapes:
         return
@@ -167,7 +168,7 @@ def _unseen_shrinks(facts: Facts) -> Iterator[str]:
 
 
 def check_rounds(facts: Facts) -> Iterator[Opinion]:
-    """Yield an opinion of kind `contradicts` where rounds of requests to brokers, or readers' commits, do not
+    """Yield a `contradicts` opinion (files disagree) where rounds of requests to brokers, or readers' commits, do not
     fit the case, their order or the lives of nodes."""
     if facts.rounds and not facts.case.experiment.observe.brokers:
         yield contradicts("each broker was asked, and the experiment does not ask for that")

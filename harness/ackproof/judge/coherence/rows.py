@@ -38,10 +38,8 @@ _SLACK_NS: Final = 5_000_000_000
 
 
 class _RowRule(NamedTuple):
-    """A property that no produced row may have.
-
-    `words`: the property, in words. `columns`: columns of the ledger that it needs.
-    """
+    """A property that no produced row may have. `words`: the property in words. `columns`: ledger columns needed to
+    check it."""
 
     words: str
     columns: tuple[str, ...]
@@ -56,9 +54,10 @@ class _RowRule(NamedTuple):
 
 
 def check_rows(facts: Facts) -> Iterator[Opinion]:
-    """Yield an opinion of kind `contradicts` for each rule that a produced row breaks (`breaks` in a sealed run if a
-    broker answered so), and for rows of partitions that the case does not have; of kind `lacks` for a partition that
-    never acknowledged a record. Nothing is yielded if a part of the ledger cannot be read."""
+    """Yield a `contradicts` opinion (files disagree) for each rule that a produced row breaks (`breaks` in a sealed run
+    if a broker answered so), and for rows of partitions that the case does not have; a `lacks` opinion (evidence is
+    missing) for a partition that never acknowledged a record. Nothing is yielded if a part of the ledger cannot be
+    read."""
     rules, places = list(_rules(facts)), _PartitionsOfAttempts()
     count: Counter[str] = Counter()
     example: dict[str, str] = {}
@@ -138,7 +137,8 @@ class _PartitionsOfAttempts:
         self.acked |= _partition_names(rows.filter(pc.equal(rows["outcome"], _ACKED)))
 
     def add_footer(self, footer: Footer) -> bool:
-        """Add the partitions that a footer names; return False if its rows must be read to know them all."""
+        """Add the partitions that a row group's footer names; return False if its rows must be read to know all its
+        partitions."""
         topic, (first, last) = footer.texts.get("topic"), footer.numbers.get("partition", (-1, -1))
         if topic is None or not 0 <= first <= last < _PARTITIONS:
             return not footer.rows
@@ -258,8 +258,8 @@ _TRANSACTION: Final = ["producer", "txn"]
 
 
 def check_transactions(facts: Facts) -> Iterator[Opinion]:
-    """Yield an opinion of kind `contradicts` where transactions do not fit their produced rows, and one of
-    kind `lacks` if no transaction is known to be committed or too many outcomes are unknown."""
+    """Yield a `contradicts` opinion (files disagree) where transactions do not fit their produced rows, and a `lacks`
+    opinion (evidence is missing) if no transaction is known to be committed or too many outcomes are unknown."""
     if facts.case.experiment.workload.producers.transaction_size is None:
         return
     try:

@@ -47,8 +47,8 @@ _TOPIC: Final = 2
 
 
 def check_course(facts: Facts) -> Iterator[Opinion]:
-    """Yield an opinion of kind `contradicts` if phases are out of order, or if the timeline goes back in
-    time."""
+    """Yield a `contradicts` opinion (files disagree) if phases are out of order, or if the timeline goes back
+    in time."""
     if not facts.events:
         return  # the check of the run's end says so
     yield from map(contradicts, _phases(facts))
@@ -79,9 +79,9 @@ def _time_goes_back(events: Sequence[Event]) -> Iterator[str]:
 
 
 def check_settings(facts: Facts) -> Iterator[Opinion]:
-    """Yield an opinion of kind `contradicts` for each topic whose min.insync.replicas,
-    unclean.leader.election.enable or replication factor differs between the case and the metadata log: a verdict
-    rests on the settings in force."""
+    """Yield a `contradicts` opinion (files disagree) for each topic whose min.insync.replicas,
+    unclean.leader.election.enable or replication factor differs between the case and the metadata log: a verdict rests
+    on the settings in force."""
     yield from map(contradicts, dict.fromkeys((*_topic_configs(facts), *_replication_factors(facts))))
 
 
@@ -120,9 +120,9 @@ def _replication_factors(facts: Facts) -> Iterator[str]:
 
 
 def check_metadata_log(facts: Facts) -> Iterator[Opinion]:
-    """Yield an opinion of kind `lacks` if the metadata log or its end is missing, and of kind `contradicts`
-    if records are missing or out of order, or if a partition change skips an epoch (`lacks` in ZooKeeper
-    mode)."""
+    """Yield a `lacks` opinion (evidence is missing) if the metadata log or its end is missing, and a `contradicts`
+    opinion (files disagree) if records are missing or out of order, or if a partition change skips an epoch (`lacks` in
+    ZooKeeper mode)."""
     backend = BACKENDS[facts.backend]
     if backend.foreign:
         return
@@ -147,7 +147,7 @@ def check_metadata_log(facts: Facts) -> Iterator[Opinion]:
 
 
 def check_ground(facts: Facts) -> Iterator[Opinion]:
-    """Yield an opinion of kind `contradicts` if backend, nodes, Kafka release or duration of the case differ
+    """Yield a `contradicts` opinion (files disagree) if backend, nodes, Kafka release or duration of the case differ
     from the observed ones."""
     yield from map(contradicts, _backend(facts))
     if not facts.events or facts.events[-1].kind is not EventKind.END:

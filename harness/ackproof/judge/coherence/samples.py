@@ -38,7 +38,7 @@ _ANSWERS_WITHIN_NS: Final = 11_000_000_000
 
 
 def check_looks(facts: Facts) -> Iterator[Opinion]:
-    """Yield an opinion of kind `contradicts` if the samples do not fit the number of rounds in `pulse.jsonl`,
+    """Yield a `contradicts` opinion (files disagree) if the samples do not fit the number of rounds in `pulse.jsonl`,
     or if its record counts do not fit the ledgers."""
     yield from map(contradicts, _sampled_twice(facts))
     if facts.pulses:
@@ -134,9 +134,9 @@ def _uncounted_records(facts: Facts) -> Iterator[str]:
 
 
 def check_high_watermarks(facts: Facts) -> Iterator[Opinion]:
-    """Yield an opinion of kind `contradicts` (`lacks` in a sealed run) where sampled high watermarks and log
-    ends do not fit each other or the logs on disk; of kind `breaks` in a sealed run if the high watermark of
-    one leader in one epoch fell."""
+    """Yield a `contradicts` opinion (files disagree; `lacks` in a sealed run) where sampled high watermarks and log
+    ends do not fit each other or the logs on disk; a `breaks` opinion in a sealed run if the high watermark of one
+    leader in one epoch fell."""
     differs = kafka_differs(sealed=facts.sealed)
     ends: dict[TopicPartition, int] = defaultdict(int)
     for place, replicas in facts.replicas_of.items():
@@ -213,8 +213,8 @@ def _fallen(facts: Facts, place: TopicPartition, samples: Sequence[Sample]) -> I
 
 
 def check_leader_epochs(facts: Facts) -> Iterator[Opinion]:
-    """Yield an opinion of kind `contradicts` (`lacks` in a sealed run) for each partition with a sampled
-    leader, leader epoch or ISR that no controller decided."""
+    """Yield a `contradicts` opinion (files disagree; `lacks` in a sealed run) for each partition with a sampled leader,
+    leader epoch or ISR that no controller decided."""
     if not facts.decided_of:
         return
     differs = kafka_differs(sealed=facts.sealed)
@@ -264,11 +264,11 @@ _Changes: TypeAlias = dict[tuple[TopicPartition, EventKind], list[_Change]]
 
 
 def check_changes(facts: Facts) -> Iterator[Opinion]:
-    """Yield an opinion of kind `contradicts` for each partition whose sampled changes of leader or ISR are
-    not those of the timeline, each once and at the time of its sample.
+    """Yield a `contradicts` opinion (files disagree) for each partition whose sampled changes of leader or ISR are not
+    those of the timeline, each once and at the time of its sample.
 
-    Nothing is yielded for simulated runs, whose timeline has controller decisions between two rounds of
-    samples too, and for runs that broke off, whose last round may be incomplete.
+    Nothing is yielded for simulated runs, whose timeline has controller decisions between two rounds of samples too,
+    and for runs that broke off, whose last round may be incomplete.
     """
     ended = facts.events and facts.events[-1].kind is EventKind.END
     if BACKENDS[facts.backend].simulated or not ended or not facts.samples:
