@@ -1,10 +1,9 @@
 """Loopback addresses of a cluster. Each cluster leases a block, 127.C.x.y::
 
 127.C.1.i        node i: its INTERNAL and CONTROLLER listeners, node-i.test for the other nodes; its exporter and agent
-127.C.2.i        node i for clients (EXTERNAL), known by this literal
-127.C.(50+i).j   where node i reaches node j when that directed link goes through a proxy
-127.C.50.j       where clients reach broker j when these links go through proxies
-127.C.4.1        the server of the proxies, and the request proxy
+127.C.2.i        node i for clients (EXTERNAL), known by this literal 127.C.(50+i).j   where node i reaches node j when
+that directed link goes through a proxy 127.C.50.j       where clients reach broker j when these links go through
+proxies 127.C.4.1        the server of the proxies, and the request proxy
 
 A link may go through both proxies: first Toxiproxy, then the request proxy at the same address and other ports.
 """
@@ -55,7 +54,7 @@ class Addresses:
         return Address(f"127.{self.block}.2.{node_id}", self.external_port)
 
     def listens(self, node_id: int) -> Address:
-        """Return the address of broker `node_id`'s own client listener, without a proxy in front."""
+        """Return the address of broker `node_id`'s own client listener, which bypasses all proxies."""
         return self.client(node_id)
 
     def link(self, viewer: int, peer: int) -> str:
@@ -78,7 +77,8 @@ class Addresses:
 
     @staticmethod
     def behind(first: Address) -> Address:
-        """Return the address of a link's second proxy (the request proxy), given that of the first (Toxiproxy)."""
+        """Return the address of a link's second proxy (the request proxy). `first`: address of its first proxy
+        (Toxiproxy)."""
         return Address(first.host, first.port + 3)
 
     def controller(self, node_id: int) -> Address:
@@ -136,8 +136,8 @@ def node_name(node_id: int) -> str:
 def hosts_file(viewer: int, own_address: str, peers: Mapping[int, str]) -> str:
     """Return the text of `viewer`'s hosts file (`-Djdk.net.hosts.file`), which replaces the resolver of its JVM.
 
-    It names localhost, the machine (a JVM asks for it), the node itself at `own_address`, and each peer at the
-    address where this node shall look for it: `peers` has these addresses by node id.
+    It names localhost, the machine (a JVM looks it up), the node itself at `own_address`, and each peer. `peers`: node
+    id → address at which this node shall look for the peer.
     """
     lines = ["127.0.0.1 localhost"]
     machine = socket.gethostname()
@@ -150,7 +150,7 @@ def hosts_file(viewer: int, own_address: str, peers: Mapping[int, str]) -> str:
 
 @dataclass(frozen=True)
 class Layout:
-    """Nodes of a cluster and their addresses: everything that rendering needs besides the experiment."""
+    """Nodes of a cluster and their addresses, from which the nodes' settings files are computed."""
 
     spec: ClusterSpec
     addresses: Addresses
@@ -158,7 +158,8 @@ class Layout:
     """True if clients are sent to proxies in front of the brokers."""
 
     def advertised(self, broker: int) -> Address:
-        """Return the address at which clients reach a broker: that of its proxy if there is one."""
+        """Return the address at which clients reach a broker: the address of its proxy if there is one, else the
+        broker's own."""
         return self.addresses.for_clients(broker) if self.clients_by_proxy else self.addresses.client(broker)
 
     @property
@@ -171,7 +172,7 @@ class Layout:
         return {node: self.addresses.exporter(node) for node in self.spec.kafka_ids}
 
     def listens(self, node_id: int) -> Address:
-        """Return the address at which the harness asks a node: a broker's client listener, else the controller's or
+        """Return the address to which the harness sends requests: a broker's client listener, else the controller's or
         ZooKeeper server's."""
         where = self.addresses.client if self.is_broker(node_id) else self.addresses.controller
         return where(node_id)
@@ -185,7 +186,7 @@ class Layout:
         return node_id in self.spec.controller_ids
 
     def title(self, node_id: int) -> str:
-        """Return the kind of node in a word: broker, controller or ZooKeeper server."""
+        """Return the kind of a node in words: broker, controller or ZooKeeper server."""
         return "broker" if self.is_broker(node_id) else self.spec.metadata.server
 
 
@@ -197,7 +198,8 @@ _EPHEMERAL: Final = Path("/proc/sys/net/ipv4/ip_local_port_range")
 
 
 class Lease(AbstractContextManager["Lease"]):
-    """Block of addresses, held until `release`, or until every process that inherited `descriptor` is dead."""
+    """Exclusive use of a block of addresses, until `release`, or until every process that inherited `descriptor` is
+    dead."""
 
     def __init__(self, addresses: Addresses, descriptor: int, name: socket.socket | None = None) -> None:
         self.addresses = addresses
@@ -317,8 +319,8 @@ def _require_loopback() -> None:
 
 
 def is_free(address: Address) -> bool:
-    """Return True if this process can listen there now; False also if the machine has no such address. Old connections
-    (TIME_WAIT) do not matter."""
+    """Return True if this process can listen at an address now; False also if the machine has no such address. Old
+    connections (TIME_WAIT) do not matter."""
     with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:

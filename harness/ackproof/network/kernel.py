@@ -73,8 +73,8 @@ def run_nft(words: Sequence[str], *, enter: Sequence[str] = (), stdin: str | Non
 class PacketRules:
     """Packet rules (nftables) of one run in one network namespace. `table`: name of the nftables table.
 
-    `enter`: a command that enters the namespace ("nsenter", …). Without one, the rules are in this machine's own
-    namespace, where both ends of each connection are.
+    `enter`: a command that enters the namespace ("nsenter", …). Empty: the rules are in this machine's own namespace,
+    where both ends of each connection are.
     """
 
     table: str
@@ -184,11 +184,8 @@ def find_orphaned_tables() -> list[str]:
 
 
 def remove_table(table: str, enter: Sequence[str] = ()) -> None:
-    """Remove an nftables table with all its rules; does nothing if there is none of this name. Raises like
-    `run_nft`.
-
-    `enter`: a command that enters its network namespace; empty for this process's own.
-    """
+    """Remove an nftables table with all its rules; do nothing if no table has this name. Raises like `run_nft`.
+    `enter`: a command that enters the table's network namespace; empty for this process's own."""
     if table in list_tables(enter):
         run_nft(["delete", "table", "inet", table], enter=enter)
 
@@ -228,7 +225,7 @@ class Namespaces:
         self._lock = threading.Lock()
 
     def rules(self, node: int) -> PacketRules | None:
-        """Return the rules of a node's present namespace; None while it has no process."""
+        """Return the packet rules of a node's present namespace; None while the node has no process."""
         pid = self._pid(node)
         if pid is None:
             return None
@@ -250,8 +247,8 @@ class Namespaces:
         return run_in_namespace(pid, act)
 
     def end(self) -> None:
-        """Remove the rules in all namespaces. A namespace that has ended with its node has taken its rules along.
-        Raises `LinkError`."""
+        """Remove the packet rules of the run in all namespaces. A namespace that has ended with its node needs no
+        removal. Raises `LinkError`."""
         with self._lock:
             for node, (pid, rules) in self._known.items():
                 if self._pid(node) == pid:
@@ -260,9 +257,9 @@ class Namespaces:
 
 
 def run_in_namespace(pid: int, act: Callable[[], T]) -> T:
-    """Call `act` in the network namespace of a process, on a thread that enters it and ends, and return its result.
+    """Call `act` on a thread that enters the network namespace of a process; return its result. Needs root.
 
-    Needs root. Sockets that `act` makes stay in that namespace. Raises `LinkError` if it cannot be entered, and what
+    Sockets that `act` makes stay in that namespace. Raises `LinkError` if the namespace cannot be entered, and what
     `act` raises.
     """
 

@@ -1,4 +1,4 @@
-"""The interface `Mesh` of the links that a backend offers, and the effects that a link can get."""
+"""The interface `Mesh`, by which a backend lets faults break links, and the effects that a link can get."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ CLIENTS: Final = 0
 
 
 class LinkError(AckproofError):
-    """A link could not be broken, mended or observed, although the caller's request was valid."""
+    """A valid request to break, mend or observe a link could not be carried out."""
 
 
 class Link(NamedTuple):
@@ -28,7 +28,7 @@ class Link(NamedTuple):
 
 @dataclass(frozen=True)
 class Cut:
-    """Existing connections are closed, and new ones are refused."""
+    """Effect: existing connections are closed, and new ones are refused."""
 
     def __str__(self) -> str:
         return "cut"
@@ -36,7 +36,7 @@ class Cut:
 
 @dataclass(frozen=True)
 class BlackHole:
-    """No data arrives any more, in either direction, and no connection is closed."""
+    """Effect: no data arrives any more, in either direction, and no connection is closed."""
 
     def __str__(self) -> str:
         return "black hole"
@@ -44,7 +44,7 @@ class BlackHole:
 
 @dataclass(frozen=True)
 class Reset:
-    """A connection is reset as soon as it carries data."""
+    """Effect: a connection is reset as soon as it carries data."""
 
     def __str__(self) -> str:
         return "reset"
@@ -52,7 +52,7 @@ class Reset:
 
 @dataclass(frozen=True)
 class Throttle:
-    """A limit of `rate` bytes per second, per connection and direction."""
+    """Effect: each connection carries at most `rate` bytes per second in each direction."""
 
     rate: int
 
@@ -62,7 +62,7 @@ class Throttle:
 
 @dataclass(frozen=True)
 class Delay:
-    """Everything arrives `latency` seconds later, plus or minus `jitter`, in each direction."""
+    """Effect: all data arrives `latency` seconds later, plus or minus `jitter` seconds, in each direction."""
 
     latency: float
     jitter: float = 0.0
@@ -73,7 +73,7 @@ class Delay:
 
 @dataclass(frozen=True)
 class Loss:
-    """The share `share` of the packets (0 … 1) is lost, at random, in each direction."""
+    """Effect: the share `share` of the packets (0 … 1) is lost, at random, in each direction."""
 
     share: float
 
@@ -83,7 +83,7 @@ class Loss:
 
 @dataclass(frozen=True)
 class DropLarge:
-    """Packets of more than `above` bytes are lost in silence, in each direction (an MTU black hole)."""
+    """Effect: packets of more than `above` bytes are lost in silence, in each direction (an MTU black hole)."""
 
     above: int
 
@@ -93,7 +93,7 @@ class DropLarge:
 
 @dataclass(frozen=True)
 class SlowClose:
-    """The end of a connection (FIN) arrives `delay` seconds late."""
+    """Effect: the end of a connection (FIN) arrives `delay` seconds late."""
 
     delay: float
 
@@ -107,17 +107,14 @@ OF_PACKETS: Final = (Loss, DropLarge)
 
 
 class Mesh(Protocol):
-    """Links of a running cluster. Thread-safe.
-
-    `impose` and `lift` break and mend a link. All other methods are witnesses, which ask the kernel and the nodes'
-    own files and know nothing of what was imposed.
-    """
+    """Links of a running cluster. Thread-safe. `impose` and `lift` break and mend a link. All other methods are
+    witnesses: they ask the kernel and read the nodes' own files, and do not depend on what was imposed."""
 
     def links(self) -> frozenset[Link]:
         """Return the links on which `impose` can put an effect."""
 
     def impose(self, owner: str, link: Link, effect: Effect) -> None:
-        """Put an effect on a link. `owner`: the name of the fault that does it, for `lift`.
+        """Put an effect on a link. `owner`: name of the fault, by which `lift` finds the effect.
 
         Several owners may have effects on a link at the same time, but each only one. Raises `LinkError` if the link
         cannot be broken, if this owner has an effect on it already, or if the effect cannot be put there.
@@ -134,7 +131,7 @@ class Mesh(Protocol):
     def probe(self, link: Link, *, timeout_s: float = 1.0, size: int = 0, asks: int = 1) -> ProbeAnswer:
         """Connect to `target` as `source` would, and send `asks` requests of at least `size` bytes, one by one.
 
-        `timeout_s` limits all of it, in seconds. A failed connection is an answer (`ProbeAnswer.how`). Raises
+        `timeout_s`: limit for the whole probe, in seconds. A failed connection is a result (`ProbeAnswer.how`). Raises
         `LinkError` if the source's files have no address of the target.
         """
 

@@ -43,22 +43,21 @@ T = TypeVar("T")
 
 
 class PeerView(Protocol):
-    """The addresses that nodes use for their peers, read from the nodes at each call.
-
-    It does not depend on what the mesh believes: probes go where the nodes' own traffic goes.
-    """
+    """The addresses at which nodes look for their peers, read from the nodes' own files at each call. The view does not
+    depend on what the mesh has set up: probes go where the nodes' own traffic goes."""
 
     def links(self) -> frozenset[Link]:
         """Return every link that can exist among nodes."""
 
     def reaches(self, link: Link) -> tuple[Address, ...]:
-        """Return the addresses to which `source` connects in order to reach `target`, the main one first."""
+        """Return the addresses to which the link's `source` connects in order to reach `target`, the main address
+        first."""
 
     def listens(self, link: Link) -> tuple[Address, ...]:
-        """Return the addresses where `target` listens for the node `source`, the most used one first."""
+        """Return the addresses at which the link's `target` listens for `source`, the most used address first."""
 
     def is_zookeeper(self, link: Link) -> bool:
-        """Return True if `target` is a ZooKeeper server, which does not understand Kafka's protocol."""
+        """Return True if the link's `target` is a ZooKeeper server, which does not understand Kafka's protocol."""
 
     def pid(self, node: int) -> int | None:
         """Return the process id of a node; None while it has no process."""
@@ -96,16 +95,17 @@ class ProxyMesh:
     # -- its life, within that of a cluster -------------------------------------------------------------------------
 
     def start(self, lease_descriptor: int) -> None:
-        """Start the proxies and lay the rules that must exist before any node starts. Raises `LinkError`.
+        """Start the proxies, and add the packet rules that must exist before any node starts. Raises `LinkError`.
 
-        `lease_descriptor`: that of the lock on the cluster's addresses (`Lease.descriptor`), which the proxies
+        `lease_descriptor`: descriptor of the lock on the cluster's addresses (`Lease.descriptor`), which the proxies
         keep open.
         """
         self._server.start(lease_descriptor=lease_descriptor)
         self._server.api.add(way for ways in self._ways.values() for way in ways)
 
     def route(self, viewer: int, peer: int) -> str | None:
-        """Return the host where a node must look for a peer so that the link can be broken; None: the peer's own."""
+        """Return the host at which node `viewer` must look for `peer` so that the link can be broken; None: the peer's
+        own host."""
         ways = self._ways.get(Link(viewer, peer))
         return ways[0].listen.host if ways else None
 
@@ -139,7 +139,7 @@ class ProxyMesh:
                 self._take(owner, link, effect)
 
     def imposed(self, link: Link) -> tuple[str, ...]:
-        """Return the effects on this link, as proxies and kernel show them."""
+        """Return the effects on this link in words, as read back from the proxies and the kernel."""
         with self._lock:
             rules = self._rules(link)
             marks = () if rules is None else rules.marks()
@@ -201,11 +201,10 @@ class ProxyMesh:
     # -- witnesses --------------------------------------------------------------------------------------------------
 
     def probe(self, link: Link, *, timeout_s: float = 1.0, size: int = 0, asks: int = 1) -> ProbeAnswer:
-        """Connect as the link's source does, and send `asks` requests of at least `size` bytes, one after the
-        other.
+        """Connect as the link's source does, and send `asks` requests of at least `size` bytes, one after the other.
 
-        It connects in the source's network namespace, to the target's address in the source's own files.
-        `timeout_s` limits all of it, in seconds. A failed connection is an answer. Raises `LinkError` if that
+        The probe connects in the source's network namespace, to the target's address in the source's own files.
+        `timeout_s`: limit for the whole probe, in seconds. A failed connection is a result. Raises `LinkError` if that
         address is unknown.
         """
         address, zookeeper = self._address(link), self._sight.is_zookeeper(link)
@@ -252,11 +251,10 @@ class ProxyMesh:
 
 
 class KernelMesh(ProxyMesh):
-    """Mesh of nodes with network namespaces of their own: packet rules redirect a link to a proxy while it is
-    broken.
+    """Mesh of nodes with network namespaces of their own: packet rules redirect a link to a proxy while it is broken.
 
-    `relay_host`: where these proxies listen for nodes. `behind(link, address)` returns the address to which a link's
-    proxy connects instead of `address`, at which the node listens; None: it connects to `address`.
+    `relay_host`: host at which these proxies listen for nodes. `behind(link, address)` returns the address to which a
+    link's proxy connects instead of `address`, at which the node listens; None: it connects to `address`.
     """
 
     def __init__(
@@ -282,7 +280,7 @@ class KernelMesh(ProxyMesh):
             super().end()
 
     def renew(self, node: int) -> None:
-        """Lay the rules in force again: a restarted node has a new namespace without rules."""
+        """Add the packet rules in force again for a restarted node, whose new namespace has none."""
         with self._lock:
             for (owner, link), effect in self._laid.items():
                 if link.source == node and self._by_packets(link, effect):

@@ -1,7 +1,7 @@
-"""Witnesses of a link that know nothing of proxies or packet rules: probe connections, and the kernel's counters.
+"""Witnesses of a link that do not depend on proxies or packet rules: probe connections, and the kernel's counters.
 
-A probe asks what every Kafka node answers on every listener: ApiVersions v0, whose header names the client in up to
-32 KB, so that a question can be as large as a bandwidth or a packet size needs. A ZooKeeper server is asked whether a
+A probe asks what every Kafka node answers on every listener: ApiVersions v0, whose header names the client in up to 32
+KB, so that a question can be as large as a bandwidth or a packet size needs. A ZooKeeper server is asked whether a
 znode exists, in a session that ends with the probe.
 
 The kernel counts the bytes that arrived on each TCP connection; it is asked over a netlink socket (sock_diag(7)),
@@ -78,9 +78,8 @@ def zookeeper_question(number: int, size: int) -> bytes:
 def probe(
     address: tuple[str, int], *, timeout_s: float, size: int = 0, asks: int = 1, zookeeper: bool = False
 ) -> ProbeAnswer:
-    """Connect and send `asks` requests of at least `size` bytes, one after the other, all within `timeout_s` seconds.
-    A failed connection is an answer (`ProbeAnswer.how`). `zookeeper`: the server is a ZooKeeper server.
-    """
+    """Connect and send `asks` requests of at least `size` bytes, one after the other, all within `timeout_s` seconds. A
+    failed connection is a result (`ProbeAnswer.how`). `zookeeper`: the server is a ZooKeeper server."""
     make_question = zookeeper_question if zookeeper else kafka_question
     began = time.monotonic()
     deadline = began + timeout_s
@@ -184,8 +183,8 @@ _SOCKET: Final = re.compile(r"socket:\[([0-9]+)\]")
 
 @dataclass(frozen=True)
 class TcpFlow:
-    """One TCP connection as its end on this machine sees it. `remote`: IP address and port of the other end. `inode`:
-    of the socket. `received`: bytes that have arrived here."""
+    """One TCP connection as seen from this machine. `remote`: IP address and port of the other end. `inode`: inode of
+    the socket. `received`: bytes that have arrived here."""
 
     remote: tuple[str, int]
     inode: int
@@ -194,7 +193,7 @@ class TcpFlow:
 
 @dataclass(frozen=True)
 class Traffic:
-    """TCP connections of a link at one moment, by socket inode. `at`: monotonic seconds."""
+    """TCP connections of a link at one moment, by socket inode. `at`: time in seconds on a monotonic clock."""
 
     at: float
     flows: Mapping[int, TcpFlow] = field(default_factory=dict)
@@ -225,7 +224,7 @@ def read_tcp_flows() -> list[TcpFlow]:
 
 
 def read_socket_inodes(pid: int) -> frozenset[int]:
-    """Return the inodes of a process's open sockets. Empty if it is gone, or another user's."""
+    """Return the inodes of a process's open sockets; empty if the process has ended, or belongs to another user."""
     found = set()
     try:
         for descriptor in Path(f"/proc/{pid}/fd").iterdir():

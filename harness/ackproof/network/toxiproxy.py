@@ -1,4 +1,4 @@
-"""Proxy servers as child processes (`LinkServer`), and Toxiproxy, which is one, with its client.
+"""Proxy servers as child processes (`LinkServer`), and Toxiproxy with its client.
 
 This is the only importer of toxiproxy-python, which keeps the server's address in a class, has no time-outs and takes
 an error of the server (a 500) for success. So this module makes one API class per server, gives every call a time-out
@@ -54,8 +54,8 @@ class Toxic:
 
 @dataclass(frozen=True)
 class ProxyState:
-    """State of a proxy as Toxiproxy reports it. `listen`, `upstream`: as `host:port`. `enabled`: False if it
-    is closed. `toxics`: those in force."""
+    """State of a proxy as Toxiproxy reports it. `listen`, `upstream`: as `host:port`. `enabled`: False if the proxy is
+    closed. `toxics`: the toxics (effects) in force."""
 
     name: str
     listen: str
@@ -69,7 +69,8 @@ _PROXIES: Final = TypeAdapter(dict[str, ProxyState])
 
 
 class Toxiproxy:
-    """Client of the Toxiproxy server at `host`:`port`. Methods raise `LinkError` if the server did not obey."""
+    """Client of the Toxiproxy server at `host`:`port`. Methods raise `LinkError` if the server did not carry out a
+    command."""
 
     def __init__(self, host: str, port: int) -> None:
         from toxiproxy.api import APIConsumer  # some 100 ms, and only where links are broken
@@ -81,7 +82,7 @@ class Toxiproxy:
         return str(self._call("get", "/version", decode=False))
 
     def add(self, ways: Iterable[ProxyRoute]) -> None:
-        """Make these proxies, and check that the server has them."""
+        """Create these proxies, and check that the server has them."""
         wanted = {name: (str(listen), str(upstream)) for name, listen, upstream, _ in ways}
         self._call(
             "post",
@@ -97,7 +98,7 @@ class Toxiproxy:
             raise LinkError(f"Toxiproxy made no proxy for {', '.join(missing)}")
 
     def add_at(self, name: str, host: str, upstream: Address) -> ProxyRoute:
-        """Make a proxy at any free port of `host`, and return its route."""
+        """Create a proxy at any free port of `host`, and return its route."""
         asked = {"name": name, "listen": f"{host}:0", "upstream": str(upstream), "enabled": True}
         self._call("post", "/proxies", asked)
         proxy = self.proxy(name)
@@ -125,7 +126,7 @@ class Toxiproxy:
             raise LinkError(f"Toxiproxy did not {'open' if enabled else 'close'} {name}")
 
     def add_toxic(self, name: str, toxic: Toxic) -> None:
-        """Add a toxic to a proxy. It also acts on existing connections."""
+        """Add a toxic (an effect such as latency) to a proxy; it also acts on existing connections."""
         self._call("post", f"/proxies/{name}/toxics", {**asdict(toxic), "toxicity": 1.0})
         there = {found.name: found for found in self.proxy(name).toxics}.get(toxic.name)
         if there != toxic:
@@ -158,10 +159,8 @@ class Toxiproxy:
 
 
 class LinkServer(ABC):
-    """Child process that links go through: the command `argv`, with its output in `log`.
-
-    Call `start`, use it, at last `end`.
-    """
+    """Child process through which links go. `argv`: its command; `log`: file for its output. Call `start` first and
+    `end` last."""
 
     NAME: ClassVar[str]
     """Name of the server in error messages."""
@@ -180,11 +179,8 @@ class LinkServer(ABC):
         """Return True if the server accepts commands. Raises `LinkError` as long as it does not."""
 
     def start(self, *, lease_descriptor: int) -> None:
-        """Start the server, and return when it answers. Raises `LinkError`.
-
-        `lease_descriptor`: that of the lock on the cluster's addresses (`Lease.descriptor`), which the server
-        keeps open.
-        """
+        """Start the server, and return when it answers. Raises `LinkError`. `lease_descriptor`: descriptor of the lock
+        on the cluster's addresses (`Lease.descriptor`), which the server keeps open."""
         self._lease_descriptor = lease_descriptor
         self.log.parent.mkdir(parents=True, exist_ok=True)
         self._child = spawn(
@@ -224,10 +220,8 @@ class LinkServer(ABC):
 
 
 class ProxyServer(LinkServer):
-    """Toxiproxy server at `address`. Call `start`, use its client `api`, at last `end`.
-
-    `binary`: its program. `folder`: folder for its output.
-    """
+    """Toxiproxy server at `address`, with its client `api`. Call `start` first and `end` last. `binary`: its program.
+    `folder`: folder for its output."""
 
     NAME = "toxiproxy-server"
     ROLE = "toxiproxy"

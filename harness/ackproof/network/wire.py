@@ -43,11 +43,11 @@ def plain(address: Address, timeout_s: float) -> socket.socket:
 
 @dataclass(frozen=True)
 class Access:
-    """Parameters for connecting to a cluster.
+    """Parameters for connecting to a cluster. `opener(address, seconds)` returns a connected, blocking socket, or
+    raises OSError.
 
-    `opener(address, seconds)` returns a connected, blocking socket, or raises OSError. `connect_s`: longest wait
-    in seconds for a new connection. `describes_partitions`: True if brokers support DescribeTopicPartitions.
-    Without it Metadata is asked, which has no eligible leader replicas (ELR).
+    `connect_s`: longest wait in seconds for a new connection. `describes_partitions`: True if brokers support
+    DescribeTopicPartitions; otherwise Metadata requests are sent, whose responses lack eligible leader replicas (ELR).
     """
 
     opener: Opener = plain
@@ -70,10 +70,8 @@ class Unreachable(WireError):
 
 
 class Refused(WireError):
-    """The node answered with an error. `code`: Kafka's error code.
-
-    `reason`: its name, with the node's `message` if there is one. `asked`: the request, in words.
-    """
+    """The node answered with an error. `code`: Kafka's error code. `reason`: name of the error, with the node's
+    `message` if any. `asked`: the request, in words."""
 
     def __init__(self, asked: str, code: int, message: str | None = None) -> None:
         self.code = code
@@ -97,10 +95,10 @@ def check(asked: str, code: int, message: str | None = None) -> None:
 
 
 class Question:
-    """Request in a fixed version: its name in Kafka's protocol ("DescribeQuorum"), and its fields by
-    kafka-python's names.
+    """Request in a fixed version: its name in Kafka's protocol ("DescribeQuorum"), and its fields by kafka-python's
+    names.
 
-    A row of an array is a tuple in the order of Kafka's schema, or the value if it has only one field.
+    A row of an array is a tuple in the order of Kafka's schema; a row with a single field is the value itself.
     """
 
     def __init__(self, name: str, version: int, **fields: object) -> None:
@@ -116,8 +114,11 @@ class Question:
 
     def decode(self, frame: bytes, correlation: int) -> Any:  # noqa: ANN401 — kafka-python's messages are untyped
         """Return the response in a frame (without its length) as kafka-python's message, whose attributes are its
-        fields. `correlation`: id of the request. Raises `Unreachable` if it answers another request or cannot be
-        read."""
+        fields.
+
+        `correlation`: correlation id of the request. Raises `Unreachable` if the frame answers another request or
+        cannot be read.
+        """
         response, body = message(f"{self.name}Response"), io.BytesIO(frame)
         try:
             header = response.parse_header(body, version=self.version)
@@ -139,7 +140,8 @@ class Connection(AbstractContextManager["Connection"]):
         access: Access = KRAFT,
         connect_s: float = float("inf"),
     ) -> None:
-        """`timeout_s` limits a whole exchange, `connect_s` the part of it that a new connection may take."""
+        """`timeout_s`: limit of a whole exchange in seconds. `connect_s`: limit of the part in which a connection is
+        opened."""
         self.address = address
         self.connect_s = connect_s
         self.access = access
@@ -149,18 +151,16 @@ class Connection(AbstractContextManager["Connection"]):
         self._correlation = 0
 
     def ask(self, question: Question, *, timeout_s: float | None = None) -> Any:  # noqa: ANN401
-        """Send a request, and return the response as `Question.decode` does. Error codes in it are not looked at.
+        """Send a request, and return the response as `Question.decode` does. Error codes in the response raise nothing.
 
-        Raises `Unreachable` if no response that can be read comes within `timeout_s` seconds (default: the
-        connection's).
+        Raises `Unreachable` without a readable response within `timeout_s` seconds (default: the connection's time
+        limit).
         """
         return self.ask_all([question], timeout_s=timeout_s)[0]
 
     def ask_all(self, questions: Sequence[Question], *, timeout_s: float | None = None) -> list[Any]:
-        """Send all requests at once, and return the responses in order.
-        Raises `Unreachable` if one cannot be read, or the last has not come within `timeout_s` seconds (default: the
-        connection's).
-        """
+        """Send all requests at once, and return the responses in order. Raises `Unreachable` if a response cannot be
+        read, or if the last has not come within `timeout_s` seconds (default: the connection's time limit)."""
         deadline = time.monotonic() + (self.timeout_s if timeout_s is None else timeout_s)
         with self._lock:
             try:
@@ -173,7 +173,7 @@ class Connection(AbstractContextManager["Connection"]):
                 raise Unreachable(f"{self.address}: {getattr(error, 'strerror', None) or error}") from error
 
     def interrupt(self) -> None:
-        """Break off the exchange of another thread, which raises `Unreachable` there."""
+        """Break off an exchange that another thread waits for; that thread gets `Unreachable`."""
         if (line := self._socket) is not None:
             with contextlib.suppress(OSError):
                 line.shutdown(socket.SHUT_RDWR)
@@ -207,11 +207,8 @@ class Connection(AbstractContextManager["Connection"]):
 
 
 def ask_over(line: socket.socket, question: Question, deadline: float) -> Any:  # noqa: ANN401
-    """Send a request over an open socket, and return the response as `Question.decode` does.
-
-    `deadline`: in seconds of `time.monotonic`. Raises `Unreachable` (no response that can be read), OSError (also when
-    the time is over).
-    """
+    """Send a request over an open socket, and return the response as `Question.decode` does. `deadline`: in seconds of
+    `time.monotonic`. Raises `Unreachable` if the response cannot be read, OSError also after the deadline."""
     line.settimeout(_remaining_s(deadline))
     line.sendall(question.encode(0))
     return question.decode(_frame(line, deadline), 0)

@@ -54,8 +54,8 @@ class FoundBuild:
 
     @property
     def version(self) -> str:
-        """The release's number, without a suffix such as -SNAPSHOT. Raises `BadInput` if the jars' version
-        begins with no number of a release."""
+        """Number of the release, without a suffix such as -SNAPSHOT. Raises `BadInput` if the jars' version does not
+        begin with the number of a release."""
         match = _NUMBER.match(self.full_version)
         if match is None:
             raise BadInput(f"{self.jars[0].parent}: '{self.full_version}' is no version of Kafka")
@@ -174,10 +174,10 @@ def unpack_jars(archive: Path, folder: Path) -> None:
 
 
 def read_patch(patch: Path) -> dict[str, bytes]:
-    """Return the files of a patch: content by path within a jar, without META-INF; of Byteman rules the script alone.
+    """Return the files of a patch: content by path within a jar, without META-INF; for Byteman rules, only the script.
 
-    Raises `BadInput` if it is no jar, folder or script, or a jar that cannot be read; OSError for another file that
-    cannot be read.
+    Raises `BadInput` if the patch is no jar, folder or script, or a jar that cannot be read; OSError for another file
+    that cannot be read.
     """
     if patch.suffix == RULES_SUFFIX and patch.is_file():
         files = {RULES: patch.read_bytes()}
@@ -199,8 +199,8 @@ def read_patch(patch: Path) -> dict[str, bytes]:
 
 
 def require_replacing(patch: Path, files: Mapping[str, bytes], jars: Sequence[Path]) -> None:
-    """Raise `BadInput` unless at least one file of the patch replaces a file in these jars. `files`: of `read_patch`.
-    Raises OSError, `zipfile.BadZipFile` for a jar that cannot be read."""
+    """Raise `BadInput` unless at least one file of the patch replaces a file in these jars. `files`: result of
+    `read_patch`. Raises OSError, `zipfile.BadZipFile` for a jar that cannot be read."""
     for jar in jars:
         with zipfile.ZipFile(jar) as opened:
             if not files.keys().isdisjoint(opened.namelist()):

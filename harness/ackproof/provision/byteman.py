@@ -1,4 +1,4 @@
-"""Byteman (LGPL 2.1): its agent puts rules into the methods of a running JVM; its checker holds rules against jars.
+"""Byteman (LGPL 2.1): its agent puts rules into the methods of a running JVM; its checker compares rules with jars.
 
 The jars are fetched unmodified by Maven at run time. `org.jboss.byteman.check.TestScript` is in the agent's jar.
 """
@@ -45,7 +45,7 @@ def byteman_install_jar(progress: ProgressSink = ignore) -> Path:
 
 
 class Misfit(Enum):
-    """Why a Byteman rule cannot be applied to the classes of some jars."""
+    """Reason why a Byteman rule cannot be applied to the classes of some jars."""
 
     CLASS = "class not found"
     METHOD = "method not found"
@@ -57,9 +57,8 @@ class Misfit(Enum):
 
 @dataclass(frozen=True)
 class RuleProblem:
-    """A Byteman rule that does not fit the classes of a Kafka release. `rule`: its name, '' if the text is no rule
-    script. `misfit`: in what way it does not fit. `said`: Byteman's message.
-    """
+    """A Byteman rule that does not fit the classes of a Kafka release. `rule`: name of the rule, '' if the text is no
+    rule script. `misfit`: the reason. `said`: Byteman's message."""
 
     rule: str
     misfit: Misfit

@@ -1,4 +1,4 @@
-"""Entries of the cache folder, which several runs share at once, and the programs that make them.
+"""Entries of the cache folder, which several runs share at once, and programs that create them.
 
 Each entry is a folder that is either whole or absent: it is built under a file lock in a neighbouring folder and
 renamed into place. A builder that was killed leaves its building folder, and perhaps processes at work in it: the next
@@ -47,8 +47,8 @@ def build_once(target: Path, build: Callable[[Path], None], progress: ProgressSi
 
 
 def discard(target: Path, progress: ProgressSink) -> None:
-    """Remove an unusable cache entry atomically: no other process finds half of it. Do nothing if it is missing. Raises
-    `WaitTimeout` if another process makes it for more than 15 minutes."""
+    """Remove an unusable cache entry atomically: no other process finds half of it. Does nothing if the entry is
+    missing. Raises `WaitTimeout` if another process works on the entry for more than 15 minutes."""
     with _locked(target, progress):
         if not target.exists():
             return
@@ -67,13 +67,12 @@ def run_program(
     env: Mapping[str, str] | None = None,
     watch: Callable[[str], None] | None = None,
 ) -> tuple[int | None, str]:
-    """Run a program in `folder`, and return its exit status (negative: the signal that ended it) and its
-    output.
+    """Run a program in `folder`, and return its exit status (negative: the signal that ended it) and its output.
 
     `role`: mark by which `ackproof clean` finds the process; the output goes to `<role>.log` in `folder`. `what`
     completes "waited for …". `env` is added to this process's environment. `watch` gets the output so far, ten times a
-    second. Raises `WaitTimeout`, and OSError if the program does not exist. The program has ended when this returns or
-    raises.
+    second. Raises `WaitTimeout`, and OSError if the program does not exist. The program has ended when the function
+    returns or raises.
     """
     output = folder / f"{role}.log"
     tag = processes.RunTag(f"provision-{os.getpid()}", folder, folder)

@@ -52,10 +52,8 @@ def bootstrap_checkpoint(
 
 
 def new_cluster_id() -> str:
-    """Return a random cluster id as Kafka writes it: 16 bytes in URL-safe base 64, without padding.
-
-    It never begins with a dash, as in Kafka's `Uuid.randomUuid`: a command line would take that for an option.
-    """
+    """Return a random cluster id as Kafka writes it: 16 bytes in URL-safe base 64, without padding. The id never begins
+    with a dash, as in Kafka's `Uuid.randomUuid`: a command line would take it for an option."""
     while (name := urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")).startswith("-"):
         pass
     return name

@@ -1,4 +1,4 @@
-"""Classes in jars, and the methods that they declare: read from the class files, without a JVM."""
+"""Reads from class files in jars, without a JVM, which classes exist and which methods they declare."""
 
 from __future__ import annotations
 
@@ -37,25 +37,23 @@ _PRIMITIVES: Final = {
 
 @dataclass(frozen=True)
 class MissingName:
-    """A class that some jars do not have, or a method that it does not declare there. `method`: None if the class is
-    missing.
-
-    `nearest`: the name of a class or method that was probably meant; None: none is near.
-    """
+    """A class that is missing in some jars, or a method that it does not declare there. `method`: None if the class is
+    missing. `nearest`: the name of a class or method that was probably meant; None: no name is similar."""
 
     class_name: str
     method: str | None
     nearest: str | None
 
     def describe(self, kafka: str) -> str:
-        """Return a sentence without the nearest name. `kafka`: the Kafka of the jars."""
+        """Return a sentence about the missing class or method, without the nearest name. `kafka`: name of the Kafka
+        that lacks it."""
         if self.method is None:
             return f"Kafka {kafka} has no class {self.class_name}"
         return f"{self.class_name} declares no method {self.method} in Kafka {kafka}"
 
 
 def find_missing_name(class_name: str, method: str, jars: Sequence[Path]) -> MissingName | None:
-    """Return what these jars lack: the class, or a method that the class itself declares; None if both are there.
+    """Return the class that these jars lack, or the method that the class itself does not declare; None if both exist.
 
     `method`: a name, or a name with parameter types such as `roll(java.util.Optional)`; packages may be left out.
     Raises OSError, `zipfile.BadZipFile`.

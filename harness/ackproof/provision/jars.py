@@ -68,7 +68,7 @@ class KafkaJars:
 
     @property
     def directory(self) -> Path:
-        """Folder that holds the jars; a patch's jar is elsewhere."""
+        """Folder that holds the jars, except the jar of a patch."""
         return self.classpath[-1].parent
 
     @property
@@ -125,7 +125,8 @@ def kafka_jars(version: str, progress: ProgressSink = ignore) -> KafkaJars:
 
 
 def identify_build(build: KafkaBuild, image_jars: Path | None = None) -> KafkaBuild:
-    """Return the build with the version and digest of its files filled in; a release is returned as it is.
+    """Return the build with the version and digest of its files filled in; a published release is returned unchanged.
+
     `image_jars`: folder of an image's jars. Raises `BadInput` if the files cannot be read, or have another version or
     digest than `build` names.
     """
@@ -152,20 +153,18 @@ def is_cached(version: str) -> bool:
 
 
 def cached_classpath(build: KafkaBuild) -> tuple[Path, ...]:
-    """Return the jars of a release, or of a release with rules, from the cache, not verified; empty if it has none.
-
-    Other builds bring classes of their own: empty.
-    """
+    """Return the jars of a release, or of a release with rules, from the cache, without verification; empty if the
+    cache lacks them. Also empty for other builds, which have classes of their own."""
     plain = build.is_release or build.has_rules
     return tuple(sorted((_home(build.version, lock(build.version)) / "jars").glob("*.jar"))) if plain else ()
 
 
 def copy_build(found: FoundBuild, build: KafkaBuild, progress: ProgressSink = ignore) -> KafkaJars:
     """Copy the jars of a build into the cache: a later build at that path must not change a running node. Return the
-    copies. A build without a logger gets that of the nearest release.
+    copies.
 
-    `build` names the case's build. Raises `BadInput` if they are not the jars that it names or change meanwhile, and
-    as `kafka_jars` does.
+    A build without a logger gets the logger of the nearest release. `build`: the build that the case names. Raises
+    `BadInput` if the jars are others than it names or change meanwhile, and as `kafka_jars` does.
     """
     own = found.digests()
     _require_same(build, compute_digest(own))
@@ -284,7 +283,7 @@ def _download(
 
 
 def verify(locked: Lock, directory: Path) -> None:
-    """Compare the folder's jars with the lock. Raises `ProvisionFailed` that names the first difference."""
+    """Compare the folder's jars with the lock. Raises `ProvisionFailed` with the first difference."""
     found = {path.name for path in directory.iterdir()} if directory.is_dir() else set()
     where = f"Kafka {locked.version} in {directory}"
     if missing := sorted(locked.jars.keys() - found):

@@ -21,11 +21,8 @@ _VERSION = re.compile(r'version "(?P<full>(?:1\.)?(?P<major>\d+)[^"]*)"')
 
 @dataclass(frozen=True)
 class Java:
-    """A Java launcher.
-
-    `identity`: a hash of the output of `java -version`. `sharing`: the JVM has a class-data archive of its own,
-    on which ours are built.
-    """
+    """A Java launcher. `identity`: a hash of the output of `java -version`. `sharing`: True if the JVM has a class-data
+    archive of its own, from which archives of Kafka's classes are built."""
 
     path: Path
     version: str

@@ -68,7 +68,7 @@ def log_configuration(version: str) -> Path:
 
 
 def logging_flags(version: str, log_file: Path, folder: Path = _HERE) -> list[str]:
-    """Return JVM flags that append a node's log to `log_file`. `folder`: where its log configuration is."""
+    """Return JVM flags that append a node's log to `log_file`. `folder`: folder with the log configuration."""
     name = "log4j2.configurationFile=" if is_4(version) else "log4j.configuration=file:"
     return [f"-D{name}{folder / log_configuration(version).name}", f"-Dackproof.log={log_file}"]
 
@@ -84,8 +84,9 @@ def class_data_archives(
 ) -> dict[Role, Path]:
     """Return the class-data archive of each role, for `-XX:SharedArchiveFile`; a combined node uses the broker's.
 
-    `make(folder)` makes both, once per version, Java and class path; they are made again if they cannot be used. Raises
-    `ProvisionFailed` if these cannot either, `WaitTimeout`, and what `make` raises.
+    `make(folder)` creates the archives of all roles, once per version, Java and class path. Unusable archives are
+    created again. Raises `ProvisionFailed` if the new ones cannot be used either, `WaitTimeout`, and what `make`
+    raises.
     """
     folder = archive_folder(jars, java)
     archives: dict[Role, Path] = {role: folder / f"{role}.jsa" for role in ROLES}
@@ -112,10 +113,8 @@ def archive_folder(jars: KafkaJars, java: Java) -> Path:
 
 
 def archive_in_use(pid: int, archive: Path) -> bool:
-    """Return True if this process has mapped the class-data archive; a JVM maps it first.
-
-    False if the process is gone, or if this user may not look at it.
-    """
+    """Return True if this process has mapped the class-data archive. False if the process has ended, or if this user
+    may not inspect it. A JVM maps its archive first of all."""
     try:
         maps = Path(f"/proc/{pid}/maps").read_text(encoding="utf-8", errors="replace")
     except (FileNotFoundError, ProcessLookupError, PermissionError):
@@ -129,7 +128,7 @@ _usable: set[tuple[str, int, int, str, str]] = set()
 
 
 def why_unusable(archive: Path, jars: KafkaJars, java: Java) -> str:
-    """Return why Java cannot use the class-data archive, '' if it can (0.1 s, once per process)."""
+    """Return why Java cannot use the class-data archive; '' if it can. The check takes 0.1 s, once per process."""
     if not archive.is_file():
         return "it is not there"
     stat = archive.stat()

@@ -1,4 +1,4 @@
-"""Jars through the ordinary Maven client, with its own settings, mirrors and local repository."""
+"""Fetches jars through the ordinary Maven client, with the user's settings, mirrors and local repository."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Progress and failure of a long step of provisioning. The console shows it; this room prints nothing."""
+"""Progress and failure of a long step of provisioning. The console shows them; this package prints nothing."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ Stage = Literal["wait", "download", "verify", "archive", "format", "check", "ima
 
 @dataclass(frozen=True)
 class Progress:
-    """A step of provisioning. `done` of `total`, in units of the stage (bytes, files, …); `total` 0: unknown."""
+    """A step of provisioning. `done` of `total` units of the stage (bytes, files, …) are finished; `total` 0:
+    unknown."""
 
     stage: Stage
     message: str
@@ -31,7 +32,7 @@ ProgressSink = Callable[[Progress], None]
 
 
 def in_words(say: Callable[[str], None]) -> ProgressSink:
-    """Return a sink that passes each step to `say` once, and again for each further 25 %."""
+    """Return a receiver of progress that passes each step to `say` once, and again for each further 25 %."""
     last = ""
 
     def report(progress: Progress) -> None:
@@ -44,7 +45,7 @@ def in_words(say: Callable[[str], None]) -> ProgressSink:
 
 
 def ignore(event: Progress) -> None:
-    """Take a progress event and do nothing: the sink of callers that show no progress."""
+    """Receive a progress event and do nothing, for callers that show no progress."""
 
 
 class ProvisionFailed(AckproofError):

@@ -1,4 +1,5 @@
-"""The jars of each release of Kafka (`ackproof.experiment.kafka` says which releases there are).
+"""Jars of each Kafka release, as ackproof locks them or Maven offers them (`ackproof.experiment.kafka` lists the
+releases).
 
 `locks/kafka-<version>.lock` holds one jar a line, `<file name> <SHA-256>`, sorted (`tools/new_release.py VERSION`
 writes it). A release without one is fetched as Maven offers it.
@@ -55,8 +56,8 @@ def compute_digest(files: Mapping[str, str]) -> str:
 
 
 def lock(version: str) -> Lock | None:
-    """Return the lock that ackproof ships for this Kafka version: the SHA-256 of its jars. None: no lock
-    ships. Raises `BadInput` if the file is damaged."""
+    """Return the lock file of ackproof for this Kafka version: the SHA-256 of its jars. None: this version has no lock.
+    Raises `BadInput` if the file is damaged."""
     file = LOCKS / f"kafka-{version}.lock"
     return read_lock(version, file) if not_a_version(version) is None and file.is_file() else None
 
@@ -94,8 +95,8 @@ def find_newest_release() -> str:
 
 
 def require_offered(version: str) -> None:
-    """Raise `BadInput` with the nearest versions if there is no such release, or no repository answers. Raises
-    `MissingTool` (mvn, java)."""
+    """Raise `BadInput` with the nearest versions if no repository offers this release, or if no repository answers.
+    Raises `MissingTool` (mvn, java)."""
     try:
         there = list_offered_releases()
     except (ProvisionFailed, WaitTimeout) as error:
@@ -119,7 +120,8 @@ def _nearest(version: str, there: Sequence[str]) -> list[str]:
 
 
 def direct_dependencies(version: str) -> list[Artifact]:
-    """Return (group, artifact, version) of the Kafka server and of the logging backend that it needs."""
+    """Return (group, artifact, version) of each Maven artifact that a Kafka server needs directly: the server and its
+    logging backend."""
     kafka = (*SERVER, version)
     if is_4(version):
         log4j = "org.apache.logging.log4j"

@@ -120,10 +120,10 @@ def exporter_jar(progress: ProgressSink = ignore) -> Path:
 def single_jar(
     entry: str, what: str, artifact: maven.Artifact, digest: str, progress: ProgressSink = ignore
 ) -> Path:
-    """Return the jar of an artifact from the cache, else fetch it with Maven; check its SHA-256 either way.
+    """Return the jar of an artifact from the cache, else fetch it with Maven. The SHA-256 is checked in both cases.
 
-    `entry` begins the name of its cache folder; `what` names it in messages. `digest`: its SHA-256 in hex. Raises
-    `MissingTool` (mvn, java), `ProvisionFailed` (download, SHA-256), `WaitTimeout`.
+    `entry`: beginning of the name of its cache folder. `what`: its name in messages. `digest`: its SHA-256 in hex.
+    Raises `MissingTool` (mvn, java), `ProvisionFailed` (download, SHA-256), `WaitTimeout`.
     """
     _, name, version = artifact
     file = f"{name}-{version}.jar"
@@ -159,8 +159,8 @@ def java_agent(jar: Path, listens: object, settings: Path) -> str:
 
 
 def exporter_settings() -> str:
-    """Return the JMX exporter's YAML: it exports the metrics of `rundir.metrics.METRICS` alone, under their names
-    there."""
+    """Return the YAML configuration of the JMX exporter: it exports only the metrics of `rundir.metrics.METRICS`, under
+    their names there."""
     beans = list(dict.fromkeys(metric.bean for metric in METRICS.values()))
     lines = ["startDelaySeconds: 0", "includeObjectNames:", *(f'  - "{bean}"' for bean in beans)]
     lines.append("excludeObjectNameAttributes:")
@@ -196,10 +196,10 @@ def find_compiler() -> Path:
 
 
 def clock_library() -> Path:
-    """Return the clock library for LD_PRELOAD; compile it into the cache if it is not there.
+    """Return the clock library for LD_PRELOAD; compile it into the cache if it is missing.
 
-    Not libfaketime: it takes over timed waits too, and JVM threads that wait for each other take minutes instead of
-    milliseconds. Raises `MissingTool`, `ProvisionFailed`.
+    libfaketime is not used: it takes over timed waits too, and JVM threads that wait for each other take minutes
+    instead of milliseconds. Raises `MissingTool`, `ProvisionFailed`.
     """
     made = cache_root() / "clock" / f"{hashlib.sha256(_CLOCK_SOURCE.read_bytes()).hexdigest()[:12]}.so"
     if made.exists():

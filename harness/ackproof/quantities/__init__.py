@@ -1,4 +1,4 @@
-"""Quantities: numbers that are measured from the files of one run, in a closed vocabulary.
+"""Quantities: numbers that are measured from the files of one run, such as `longest_gap(produce)`; the list is closed.
 
 Belongs here: a file per family of quantities; each has its definition, unit and source next to the function that
 measures it, says when it is unknown, and gives its bounds. Does not belong here: what is expected of a number

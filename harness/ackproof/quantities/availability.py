@@ -1,4 +1,4 @@
-"""Availability: for how long no request of a kind succeeded, of those that clients made."""
+"""Availability: the times in which no client request of a kind succeeded."""
 
 from __future__ import annotations
 
@@ -170,7 +170,8 @@ class Gap(NamedTuple):
         return self.end == math.inf
 
     def overlaps(self, begin: float, end: float) -> bool:
-        """Return True if the gap overlaps this time (ns). A gap whose end was not observed overlaps all later ones."""
+        """Return True if the gap overlaps the time from `begin` to `end` (ns). A gap whose end was not observed
+        overlaps all later times."""
         return self.begin < end and begin < self.end
 
     def part(self, begin: float, end: float) -> Gap:
@@ -183,19 +184,19 @@ class Gap(NamedTuple):
 
     @property
     def low_s(self) -> float:
-        """Least possible length, in seconds."""
+        """Least possible length of the gap, in seconds."""
         begin, end = (self.begin, self.end) if self.sure is None else self.sure
         return (end - begin) / 1e9
 
     @property
     def high_s(self) -> float:
-        """Greatest possible length, in seconds; infinite if the end was not observed."""
+        """Greatest possible length of the gap, in seconds; infinite if its end was not observed."""
         return (self.end - self.begin) / 1e9
 
     @property
     def why(self) -> str:
-        """Reason why the length is not exact; '' if it is. It may contain `{where}`, for the name of the partition,
-        reader or cluster."""
+        """Reason why the length of the gap is not exact; '' if it is exact. The text may contain `{where}`, which
+        stands for the name of the partition, reader or cluster."""
         if self.sure is None or self.low_s == self.high_s:
             return ""
         if self.because:
@@ -222,9 +223,8 @@ class Watched(NamedTuple):
     gaps: Sequence[Gap]
 
     def overlaps(self, begin: float, end: float) -> bool:
-        """Return True if its time of observation overlaps the time from `begin` to `end` (ns). If the end of its last
-        gap was not observed, the observation has no end.
-        """
+        """Return True if the time of observation overlaps the time from `begin` to `end` (ns). If the end of its last
+        gap was not observed, the observation has no end."""
         return self.since < end and (begin <= self.until or any(gap.cut for gap in self.gaps))
 
 
@@ -257,11 +257,8 @@ def _unproduced(evidence: Evidence, place: TopicPartition | None) -> Found:
 
 
 def unread(evidence: Evidence, place: TopicPartition | None) -> Found:
-    """Return the gaps between reads by any live reader, by partition (`orders/0`); of `place` alone unless it is
-    None.
-
-    Raises `Unknown` without a live reader, and if there is no partition to read.
-    """
+    """Return the gaps between reads by any live reader, by partition (`orders/0`). `place`: only this partition; None:
+    all. Raises `Unknown` without a live reader, and if there is no partition to read."""
     from ackproof.quantities.ledgers import PartitionOperations
 
     ledgers = evidence.ledgers

@@ -1,4 +1,4 @@
-"""Evidence: the files of one run from which quantities are measured, each read once. `judge.Facts` adds to it."""
+"""Evidence: the files of one run from which quantities are measured, each read once. `judge.Facts` extends it."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ class Evidence:
 
     @cached_property
     def phases(self) -> Mapping[str, int]:
-        """Begin of each phase, by its name, in the order of the timeline."""
+        """Start time of each phase, by its name, in the order of the timeline."""
         return self.lifelines.phases
 
     @cached_property
@@ -157,9 +157,8 @@ class Evidence:
 
     @cached_property
     def batches(self) -> pa.Table:
-        """Record batches of the logs on disk, as `replicas.BATCHES`. Raises `BadInput`, OSError or
-        ArrowException if the file cannot be read.
-        """
+        """Record batches of the logs on disk (schema `replicas.BATCHES`). Raises `BadInput`, OSError or ArrowException
+        if the file cannot be read."""
         from ackproof.rundir.replicas import BATCHES, read_batches
 
         return read_batches(self.run.replica_batches, BATCHES.names)
@@ -187,25 +186,19 @@ class Evidence:
 
     @cached_property
     def scrapes(self) -> Mapping[int, Sequence[Scrape]]:
-        """Scrapes of the nodes' metrics, by node id; empty if there were none. Raises `BadInput`, OSError or
-        ArrowException if they cannot be read.
-        """
+        """Scrapes of the nodes' metrics, by node id; empty if the run scraped none. Raises `BadInput`, OSError or
+        ArrowException if they cannot be read."""
         return read_scrapes(self.run.metrics)
 
     @cached_property
     def rounds(self) -> Sequence[BrokerRound]:
-        """Rounds of requests to each broker; empty if there were none. Raises `BadInput` if they cannot be
-        read.
-        """
+        """Rounds of requests to each broker; empty if the run sent none. Raises `BadInput` if they cannot be read."""
         return read_rounds(self.run.brokers)
 
     @cached_property
     def fetching(self) -> Mapping[str, Sequence[FetchSources]]:
-        """Reports of live readers on the brokers from which they fetched, by reader. Readers without one are
-        left out.
-
-        Raises `BadInput` if they cannot be read.
-        """
+        """Reports of live readers on the brokers from which they fetched, by reader. Readers without reports are left
+        out. Raises `BadInput` if they cannot be read."""
         told = {reader: read_fetching(self.run.served(reader)) for reader in self._readers}
         return {reader: lines for reader, lines in told.items() if lines}
 
@@ -220,13 +213,14 @@ class Evidence:
 
     @cached_property
     def starts(self) -> Mapping[str, CommittedStart]:
-        """Start of each live reader that started at committed offsets; others are left out. Raises `BadInput`."""
+        """Start of each live reader that started at committed offsets; other readers are left out. Raises
+        `BadInput`."""
         told = {reader: read_starts(self.run.starts(reader)) for reader in self._readers}
         return {reader: lines[0] for reader, lines in told.items() if lines}
 
     @cached_property
     def groups(self) -> GroupsFile | None:
-        """Ends of consumer groups and of their members; None in a run without groups. Raises `BadInput`."""
+        """State of consumer groups and of their members at the end; None in a run without groups. Raises `BadInput`."""
         from ackproof.rundir.groups import GroupsFile
 
         return GroupsFile.load(self.run.groups) if self.run.groups.exists() else None
@@ -243,7 +237,8 @@ class Evidence:
 
     @cached_property
     def ledgers(self) -> Ledgers:
-        """Operations in the ledgers, by partition. Nothing is read yet: the members of the result read, and raise."""
+        """Operations in the ledgers, by partition. Files are read, and errors raised, only by the methods of the
+        result."""
         from ackproof.quantities.ledgers import Ledgers
 
         return Ledgers(self.run)
@@ -252,12 +247,13 @@ class Evidence:
 
     @property
     def load_begins(self) -> int:
-        """Time at which clients were started, in ns since the run began; 0 if they never were."""
+        """Time at which clients were started, in ns since the run began; 0 if no client was started."""
         return self.phases.get("load", 0)
 
     @cached_property
     def load_ends(self) -> int:
-        """Time at which producers were asked to close, in ns; the time of the last event if they never were."""
+        """Time at which producers were asked to close, in ns since the run began; without that, the time of the last
+        event."""
         last = max((event.t_ns for event in self.events), default=0)
         return self.phases.get("drain", last)
 
@@ -266,10 +262,11 @@ class Evidence:
         return self.lifelines.faults
 
     def spans(self, window: Window) -> Spans:
-        """Return the time spans (begin, end) of a window in ns, ascending; one span, (-inf, inf), for the whole run.
+        """Return the time spans (begin, end) of a window in ns since the run began, ascending; (-inf, inf) for the
+        whole run.
 
-        Raises `Unknown` if the window never came: its fault was not confirmed or ended before that, no fault was at
-        work, or one always was.
+        Raises `Unknown` if the window never came: its fault was not confirmed or ended before that, no fault was
+        active, or one always was.
         """
         if window == WHOLE:
             return ALWAYS
@@ -292,18 +289,14 @@ class Evidence:
         raise Unknown("a fault was at work all the time")
 
     def under_load(self, window: Window) -> Spans:
-        """Return the parts of a window between the begin and the end of the load; empty if it lies outside.
-
-        Raises `Unknown` if the window never came.
-        """
+        """Return the parts of a window between the begin and the end of the load; empty if the window lies outside.
+        Raises `Unknown` if the window never came."""
         cut = ((max(begin, self.load_begins), min(end, self.load_ends)) for begin, end in self.spans(window))
         return tuple((begin, end) for begin, end in cut if begin < end)
 
     def confirmed_fault(self, number: int | None) -> tuple[FaultLife, int]:
-        """Return the times of a fault, and the time in ns at which it was confirmed.
-
-        Raises `Unknown` if it never was, or if `number` is None.
-        """
+        """Return the times of a fault, and the time at which it was confirmed, in ns since the run began. Raises
+        `Unknown` if the fault was never confirmed, or if `number` is None."""
         life = self.faults.get(number or 0)
         if life is None or life.confirmed is None:
             raise Unknown(f"fault {number} was not confirmed")
@@ -353,7 +346,7 @@ def _resolved(file: CaseFile, *path: str) -> object:
 
 
 def unite_spans(spans: Iterable[tuple[float, float]]) -> Spans:
-    """Return the spans, ascending, with those that overlap or touch as one."""
+    """Return the time spans in ascending order, with spans that overlap or touch merged."""
     found: list[tuple[float, float]] = []
     for begin, end in sorted(spans):
         if found and begin <= found[-1][1]:

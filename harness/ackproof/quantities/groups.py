@@ -1,4 +1,4 @@
-"""Quantities of consumer groups, from the ledgers of their members."""
+"""Quantities of consumer groups, measured from the ledgers of their members."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The ledgers, each read in one pass, row group by row group: memory grows with the time of a run, not with its rows.
+"""Reads the ledgers in one pass, row group by row group: memory grows with the time of a run, not with its rows.
 
 Of event times, the first and the last of each 10 ms are kept. So two successive events that are further apart are known
 to the nanosecond. Latencies are kept in buckets, each 1/2048 of its power of two wide, so a quantile is known to 0.05
@@ -105,10 +105,8 @@ class PartitionOperations:
 
 @dataclass
 class FirstOutcomes:
-    """First outcomes of the records of one partition that were sent at or after a moment.
-
-    Times in ns since the run began; None: it did not happen.
-    """
+    """First outcomes of the records of one partition that were sent at or after a moment. Times in ns since the run
+    began; None: no record had this outcome."""
 
     refused: int | None = None
     """Time of the first report of an error, whether the outcome is failed or indeterminate."""
@@ -157,10 +155,8 @@ class Tally:
 
 
 class Ledgers:
-    """Operations in the produced and the consumed ledger of a run, read when they are asked for.
-
-    Raises OSError or ArrowException if a part cannot be read.
-    """
+    """Operations in the produced and the consumed ledger of a run, read at the first use of each method or property.
+    Raises OSError or ArrowException if a part cannot be read."""
 
     def __init__(self, run: CaseDir) -> None:
         self._run = run
@@ -201,7 +197,7 @@ class Ledgers:
 
     @cached_property
     def read(self) -> dict[TopicPartition, PartitionOperations]:
-        """Reads of live readers, by partition; partitions of which none got a record are missing."""
+        """Reads of live readers, by partition; partitions without any read are missing."""
         found: dict[TopicPartition, PartitionOperations] = defaultdict(PartitionOperations)
         for place, rows in _by_place(
             self._run.consumed, ["topic", "partition", "phase", "offset", "leader_epoch", "read_ns"]
@@ -258,8 +254,8 @@ class Ledgers:
 def live_reads(folder: Path, spans: Spans) -> Iterator[tuple[TopicPartition, Ints]]:
     """Yield (partition, read times in ns) for the records that a live reader got within `spans`.
 
-    `folder`: the reader's part of the ledger. A partition is yielded several times, also with no times. Raises OSError
-    or ArrowException if a part cannot be read.
+    `folder`: the reader's folder in the ledger. A partition is yielded several times, also with no times. Raises
+    OSError or ArrowException if a part cannot be read.
     """
     for place, rows in _by_place(folder, ["topic", "partition", "phase", "read_ns"]):
         yield place, rows["read_ns"][np.isin(rows["phase"], _LIVE) & _inside(rows["read_ns"], spans)]

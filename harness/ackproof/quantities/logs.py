@@ -1,4 +1,4 @@
-"""What the replicas' logs on disk are at the end."""
+"""Quantities of the replicas' logs on disk at the end of a run."""
 
 from __future__ import annotations
 

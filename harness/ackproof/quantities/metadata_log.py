@@ -1,4 +1,4 @@
-"""The metadata log of a run: the states of each partition in order, and whether any can be missing."""
+"""The metadata log of a run: the states of each partition in order, and whether any state may be missing."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from ackproof.rundir.partition import TopicPartition
 class MetadataLog:
     """Records of a run's metadata log, and the states of each partition in order.
 
-    `states`: one list per incarnation of the topic, which begins with its creation. If the ELR was cleared
-    before the next record, the state has none. `hole`: what is missing, in words; '' if nothing is.
+    `states`: one list per incarnation of the topic, which begins with its creation. If the ELR was cleared before the
+    next record, the state has none. `hole`: what is missing in the log, in words; '' if nothing is missing.
     """
 
     records: Sequence[MetadataRecord]
@@ -77,9 +77,9 @@ def _hole(records: Sequence[MetadataRecord], *, simulated: bool, kraft: bool) ->
 def out_of_order(records: Sequence[MetadataRecord], ends_at: int | None, *, gapless: bool) -> Iterator[str]:
     """Yield a sentence for each offset of the metadata log that is missing or goes back.
 
-    `gapless`: True for KRaft, which writes every offset once. With ZooKeeper, other znodes are missing here,
-    and one zxid may stand for several records. `ends_at`: end offset of the whole log; None: unknown. Older
-    versions left out the records that a new controller writes for the quorum itself.
+    `gapless`: True for KRaft, which writes every offset once; in ZooKeeper mode, other znodes are missing here, and one
+    zxid may stand for several records. `ends_at`: end offset of the whole log; None: unknown. Older versions left out
+    the records that a new controller writes for the quorum itself.
     """
     if ends_at is not None and gapless and records and records[0].offset > 0:
         yield f"the metadata log begins at offset {records[0].offset}"

@@ -1,4 +1,4 @@
-"""Five quantities of each metric in `rundir.metrics`, from scrapes of the nodes.
+"""Quantities of each metric in `rundir.metrics` (five each), measured from scrapes of the nodes.
 
 `time_to(metric M > X, fault N)`, `metric(M)` over time, `metric_max(M)` and `metric_last(M)`; of counters also
 `metric_increase(M)`. Nodes are scraped once a second, so a result is a range: its ends are what the scrapes before and

@@ -54,10 +54,11 @@ class Observations:
         return zip(self.times[first:behind], self.numbers[first:behind], strict=True)
 
     def hole(self, begin: float, end: float, *, first_ns: int = HOLE_NS) -> str:
-        """Return where observations are missing between the times `begin` and `end` (ns), as a sentence; ''
-        if none is more than 1 s (`HOLE_NS`) after the one before.
+        """Return in words where observations are missing between the times `begin` and `end` (ns); '' if none is
+        missing.
 
-        `first_ns`: limit for the time before the first of all observations.
+        Observations are missing if two of them are more than 1 s (`HOLE_NS`) apart. `first_ns`: limit for the time
+        before the first observation.
         """
         before, behind = bisect_right(self.times, begin), bisect_left(self.times, end)
         least: float = self.times[before - 1] if before else begin
@@ -72,8 +73,8 @@ def over_time(evidence: Evidence, ask: Ask, bound: Bound) -> Answer:
     """Compare an expectation on a state (`ask`, `bound`) with the observations of a run.
 
     Over several partitions or subjects, the first that breaks the expectation decides, else the first that is unknown;
-    otherwise the expectation holds. Raises `Unknown` if the run has no observations of the partitions or subjects that
-    the question is about, or if the window never came; `BadInput`, OSError or ArrowException for broken files.
+    otherwise the expectation holds. Raises `Unknown` if the run did not observe the partitions or subjects in question,
+    or if the window never came; `BadInput`, OSError or ArrowException for broken files.
     """
     state = ask.quantity.state
     assert state is not None

@@ -1,4 +1,4 @@
-"""Quantities of a run, measured values, and questions such as `time_to(first ack, fault 1, orders/0)`."""
+"""Types of quantities of a run, measured values, and questions such as `time_to(first ack, fault 1, orders/0)`."""
 
 from __future__ import annotations
 
@@ -59,13 +59,12 @@ class Argument(StrEnum):
 
 @dataclass(frozen=True)
 class State:
-    """Observation of a state: a number that a partition (or another subject) has at every moment, such as
-    `isr`.
+    """Observation of a state: a number that a partition (or another subject) has at every moment, such as `isr`.
 
-    `of_sample`: its number in a sample of one partition; None: the sample does not show it. `of_record`: its
-    number in a record of the metadata log; None if that log does not have this state. `among`: set if a
-    sample of one partition is not enough; it returns all observations by the name of the subject, and raises
-    `Unknown` if there are none.
+    `of_sample`: returns the number in a sample of one partition; None: the sample does not show it. `of_record`:
+    returns the number in a record of the metadata log; None if that log does not have this state. `among`: set if a
+    sample of one partition is not enough; it returns all observations by the name of the subject, and raises `Unknown`
+    if there are none.
     """
 
     of_sample: Callable[[Sample], float | None] = lambda _: None
@@ -127,12 +126,11 @@ class Quantity:
 
 @dataclass(frozen=True)
 class Ask:
-    """A question: a quantity with its arguments, such as `gaps(produce, above 1s, orders/0)`. None: not
-    given.
+    """A question: a quantity with its arguments, such as `gaps(produce, above 1s, orders/0)`. An argument that is not
+    given is None.
 
-    Without `place`, the quantity's definition says how partitions are combined. `above_s`: gaps longer than
-    this count. `code`: error code. `shows`: comparison that a metric must meet. `fault`, `node`: numbers from
-    1.
+    Without `place`, the quantity's definition says how partitions are combined. `above_s`: only gaps longer than this
+    count. `code`: error code. `shows`: comparison that a metric must meet. `fault`, `node`: numbers from 1.
     """
 
     quantity: Quantity
@@ -181,7 +179,7 @@ class Ask:
 
 
 def quantile_share(word: str) -> float | None:
-    """Return the share 0 … 1 that a quantile such as `p99.9` stands for; None for another word."""
+    """Return the share 0 … 1 of a quantile (0.999 for `p99.9`); None for a word that is no quantile."""
     match = _QUANTILE.match(word)
     return round(float(match[1]) / 100, 6) if match else None
 
@@ -240,11 +238,10 @@ class Unknown(Exception):
 
 @dataclass(frozen=True)
 class Value:
-    """A number that lies between `low` and `high`, both included.
+    """A number that lies between `low` and `high`, both included. `high` is infinite if there is no upper bound.
 
-    `high`: infinite if there is no upper bound, for example because the run ended first. `why`: why it is not
-    exact: what ended it early, or what is missing. `never`: it is a time until an event, and the event had
-    not happened after `low`.
+    `why`: why the number is not exact, for example because the run ended first. `never`: the number is a time until an
+    event, and the event had not happened after `low`.
     """
 
     low: float
@@ -284,8 +281,8 @@ class Value:
 
 
 def number_text(number: float, unit: Unit) -> str:
-    """Return a number with its unit: times from 1 s on to a millisecond, shorter ones in ms; shares, and rates below
-    1000, to four digits; other rates and counts as whole numbers."""
+    """Return a number with its unit, as text. Times from 1 s on are rounded to a millisecond, shorter times are in ms.
+    Shares, and rates below 1000, have four digits; other rates and counts are whole numbers."""
     if unit in (Unit.COUNT, Unit.NUMBER):
         return f"{number:.0f}"
     if unit is Unit.SECONDS and number >= 1:
@@ -299,10 +296,10 @@ def number_text(number: float, unit: Unit) -> str:
 
 @dataclass(frozen=True)
 class Answer:
-    """Answer of a run to an expectation. `holds`: None if unknown; `why` then says what is missing.
+    """Result of comparing an expectation with a run. `holds`: None if unknown; `why` then says what is missing.
 
-    `seen`: what was measured, as text. `broken`: True if an upper bound was exceeded or a state was wrong;
-    False if the demanded thing was only not demonstrated. `value`: the measured number; None for a state.
+    `seen`: the measured value or observation, as text. `broken`: True if an upper bound was exceeded or a state was
+    wrong; False if the expectation was only not demonstrated. `value`: the measured number; None for a state.
     """
 
     seen: str
@@ -313,15 +310,14 @@ class Answer:
 
 
 def longest(values: list[Value]) -> Value:
-    """Return the greatest of these values, of which there is at least one. Marked `never` if any of them is.
-    `why` is that of the value with the greatest upper bound.
-    """
+    """Return the greatest of these values (at least one); it is marked `never` if any of them is. `why` is that of the
+    value with the greatest upper bound."""
     top = max(values, key=lambda one: (one.never, one.high, one.low))
     return Value(max(one.low for one in values), top.high, top.why, top.never)
 
 
 def shortest(values: list[Value]) -> Value:
-    """Return the smallest of these values, of which there is at least one. Marked `never` only if all of them are."""
+    """Return the smallest of these values (at least one); it is marked `never` only if all of them are."""
     first = min(values, key=lambda one: (one.never, one.high, one.low))
     return Value(min(one.low for one in values), first.high, first.why, first.never)
 

@@ -1,4 +1,5 @@
-"""One metric over time, of one node or of all together: its number at each round of scrapes, and the holes between.
+"""One metric over time, of one node or of all nodes together: its number at each round of scrapes, and times without
+usable rounds.
 
 A round is usable if every live node with the metric answered. A dead node has no metrics, and the timeline says when it
 was dead. A live node that did not answer may have had any number.
@@ -42,10 +43,10 @@ class Round:
 
 @dataclass(frozen=True)
 class Hole:
-    """Time without a usable round: between two rounds too far apart, or from the last round to the end of the
-    load.
+    """Time without usable scrapes of a metric, in ns since the run began. `why`: the cause, without the times.
 
-    `begin`, `end`: in ns since the run began. `why`: the cause, without the times.
+    It lies between two usable rounds of scrapes that are too far apart, or between the last one and the end of the
+    load.
     """
 
     begin: float
@@ -71,17 +72,18 @@ class Scraped:
     """
 
     def hole(self, begin: float, end: float) -> Hole | None:
-        """Return the first hole that overlaps the time from `begin` to `end`; None if there is none."""
+        """Return the first hole that overlaps the time from `begin` to `end` (ns since the run began); None if none
+        does."""
         return _first_overlap(self.holes, begin, end)
 
     def lost(self, begin: float, end: float) -> Hole | None:
-        """Return the first time in `gone` that overlaps the time from `begin` to `end`; None if there is
-        none.
-        """
+        """Return the first time in `gone` that overlaps the time from `begin` to `end` (ns since the run began); None
+        if none does."""
         return _first_overlap(self.gone, begin, end)
 
     def inside(self, begin: float, end: float) -> list[Round]:
-        """Return the rounds from `begin` to before `end` that have a number."""
+        """Return the rounds that were requested from `begin` to before `end` (ns since the run began) and have a
+        number."""
         return [one for one in self.rounds if begin <= one.t_ns < end and one.number is not None]
 
 
@@ -165,7 +167,7 @@ class _Table:
         return rounds, holes
 
     def lost_counts(self) -> list[Hole]:
-        """Return, for each life of a node that ended, the time from its last answer to that end."""
+        """Return, for each process of a node that ended, the time from its last answered scrape to its end."""
         answered: dict[int, list[float]] = {node: [] for node in self._lives}
         for (node, t_ns), scrape in self._at.items():
             if scrape.values is not None:

@@ -1,4 +1,4 @@
-"""What clients get from each broker, and which of them live readers fetched from."""
+"""Quantities of what clients get from each broker, and of the brokers from which live readers fetched."""
 
 from __future__ import annotations
 

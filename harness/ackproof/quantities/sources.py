@@ -1,4 +1,4 @@
-"""Brokers from which live readers had fetched the records that they read; loaded only where it is measured."""
+"""Counts records by the broker from which live readers fetched them; imported only if such a quantity is measured."""
 
 from __future__ import annotations
 
@@ -26,13 +26,14 @@ _NOBODY: Final = -1
 
 @dataclass(frozen=True)
 class _Named:
-    """Brokers from which one reader said that it fetched one partition, with the times, ascending."""
+    """Brokers from which one reader reported to fetch one partition, with the times of the reports, ascending."""
 
     times: Ints
     brokers: Ints
 
     def split_reads(self, node: int, read_ns: Ints) -> tuple[Bools, Bools]:
-        """Return two arrays: was each record certainly fetched from this broker, and may it have been?"""
+        """Return two masks over reads at these times: certainly fetched from broker `node`, and possibly fetched from
+        it."""
         last = len(self.times) - 1
         first = np.maximum(np.searchsorted(self.times, read_ns - QUEUED_NS, "right") - 1, 0)
         end = np.minimum(np.searchsorted(self.times, read_ns, "left"), last)
@@ -52,10 +53,11 @@ def _is_set_between(flags: Bools, first: Ints, last: Ints) -> Bools:
 
 
 def count_reads(evidence: Evidence, node: int, place: TopicPartition | None, spans: Spans) -> tuple[int, int]:
-    """Return how many records readers certainly fetched from the broker `node`, and how many they may have.
+    """Return two numbers of records: those that readers certainly fetched from the broker `node`, and those that they
+    may have.
 
-    Counts reads of one partition (`place`; None: of all) within `spans`, (begin, end) in ns. A reader that
-    reported nothing of a partition may have fetched all of it from any broker.
+    Counts reads of one partition (`place`; None: of all) within `spans`, (begin, end) in ns. A reader that reported
+    nothing of a partition may have fetched all of it from any broker.
     """
     certain = possible = 0
     for client in evidence.clients:

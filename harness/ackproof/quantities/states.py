@@ -1,4 +1,5 @@
-"""States of a partition over time; elections, controller changes and registrations; placement of replicas."""
+"""Quantities of partitions' states over time; elections, controller changes and registrations; placement of
+replicas."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Times after a fault: how long until something was seen, counted from when the fault began."""
+"""Times after a fault: seconds from the beginning of the fault until an event."""
 
 from __future__ import annotations
 
@@ -29,21 +29,22 @@ Event: TypeAlias = Callable[[Evidence, FaultLife, Ask], Value]
 
 
 def between(life: FaultLife, after_ns: float, until_ns: float) -> Value:
-    """Return the seconds from the beginning of a fault to an event, between two bounds.
+    """Return the seconds from the beginning of a fault to an event that was between `after_ns` and `until_ns` (ns since
+    the run began).
 
-    The event was between `after_ns` and `until_ns`, in ns since the run began. The fault began between its request and
-    its confirmation; the bounds cover that, too. One that was never confirmed counts from its request.
+    The fault began between its request and its confirmation; the bounds of the value cover that, too. The time of a
+    fault that was never confirmed counts from its request.
     """
     confirmed = life.asked if life.confirmed is None else life.confirmed
     return Value(max(0.0, (after_ns - confirmed) / 1e9), max(0.0, (until_ns - life.asked) / 1e9))
 
 
 def not_until(life: FaultLife, last_ns: float, what: str, end: str = "the last observation") -> Value:
-    """Return the time from a fault to an event that had not happened when observation ended: a value without an
-    upper bound, marked `never`.
+    """Return the time from a fault to an event that had not happened when observation ended: a value without an upper
+    bound, marked `never`.
 
-    `last_ns`: end of the observation, in ns since the run began. `what`: the sentence that stays true until then,
-    such as `nothing was refused`. `end`: what ended the observation, for the same sentence.
+    `last_ns`: end of the observation, in ns since the run began. `what`: the sentence that stays true until then, such
+    as `nothing was refused`. `end`: what ended the observation, for the same sentence.
     """
     seen = between(life, last_ns, last_ns)
     return Value(seen.low, math.inf, f"{what} until {last_ns / 1e9:.3f} s of the run, {end}", never=True)

@@ -1,4 +1,4 @@
-"""What each broker, and in ZooKeeper mode the znodes, say of the cluster."""
+"""Quantities of the cluster's state as each broker reports it, and in ZooKeeper mode as the znodes have it."""
 
 from __future__ import annotations
 
@@ -33,11 +33,11 @@ def _row(told: ViewerAnswer, place: TopicPartition) -> PartitionView | None:
 def each_place(
     observe: Callable[[Evidence, Ask, TopicPartition], Observations], evidence: Evidence, ask: Ask
 ) -> Mapping[str, Observations]:
-    """Return the observations of each partition that a broker described or that the case has. The keys are texts of
-    `ask` with the partition, such as `isr(orders/0)`.
+    """Return the observations of each partition that a broker described or that the case has.
 
-    Covers only the partition that `ask` names, if it names one. `observe` returns those of one partition. Raises
-    `Unknown` if there is no partition, or no round of requests.
+    The keys are texts of `ask` with the partition, such as `isr(orders/0)`. If `ask` names a partition, only this one
+    is included. `observe` returns the observations of one partition. Raises `Unknown` if there is no partition, or no
+    round of requests.
     """
     described = {
         TopicPartition(one.topic, one.partition)
@@ -52,11 +52,8 @@ def each_place(
 
 
 def observations_of_rounds(evidence: Evidence, number: Callable[[BrokerRound], float | None]) -> Observations:
-    """Return one observation per round of requests to the brokers: what `number` returns for it. Rounds for which it
-    returns None are left out.
-
-    Raises `Unknown` if the run has no rounds.
-    """
+    """Return one observation per round of requests to the brokers: the number that `number` returns for the round.
+    Rounds for which it returns None are left out. Raises `Unknown` if the run has no rounds."""
     return Observations.from_pairs((one.t_ns, number(one)) for one in rounds_of(evidence))
 
 

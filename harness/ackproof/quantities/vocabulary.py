@@ -1,6 +1,6 @@
-"""The closed vocabulary of quantities, its parser and its page.
+"""The closed list of quantities, the parser of questions about them, and the page `docs/quantities.md`.
 
-`python -m ackproof.quantities.vocabulary > docs/quantities.md` writes the page; a test holds both equal.
+`python -m ackproof.quantities.vocabulary > docs/quantities.md` writes the page; a test compares both.
 """
 
 from __future__ import annotations
@@ -73,10 +73,8 @@ _ASK: Final = re.compile(r"\s*([A-Za-z][A-Za-z_-]*)\s*(?:\(([^()]*)\))?\s*\Z")
 
 
 class UnknownQuantity(ValueError):
-    """Raised for a name that is not in the vocabulary.
-
-    `said`: the unknown name, as written. `valid`: names that could stand there.
-    """
+    """Raised for a name that is not in the list of quantities. `said`: the unknown name, as written. `valid`: names
+    that could stand in its place."""
 
     def __init__(self, said: str, valid: list[str]) -> None:
         self.said = said

@@ -1,4 +1,4 @@
-"""The request proxy: it understands Kafka's frames, and passes frames without a rule on untouched.
+"""The request proxy, which parses Kafka's frames. Frames to which no rule applies pass unchanged.
 
 It is a separate process, only on links whose requests a fault can change. One loop serves all connections (`relay`,
 `line`). Each connection is two streams of frames (`frames`), on which rules (`rules`) act: they delay, drop, repeat or

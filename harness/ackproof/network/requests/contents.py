@@ -58,7 +58,7 @@ def _names() -> dict[int, str]:
 
 
 def import_messages() -> None:
-    """Import the message classes (half a second), so that the first frame does not wait for it."""
+    """Import the message classes in advance (half a second), so that the first frame is not delayed."""
     _kind("Request", _FETCH, SESSIONS)
 
 
@@ -73,10 +73,10 @@ def read_partitions(api: int, version: int, frame: memoryview) -> frozenset[Part
 def read_fetched_partitions(
     version: int, frame: memoryview, before: frozenset[PartitionKey] | None
 ) -> frozenset[PartitionKey] | None:
-    """Return the partitions of a fetch session (KIP-227) after the Fetch request `frame`.
+    """Return the partitions of a fetch session (KIP-227) after the Fetch request `frame`. `before`: partitions before
+    the request; None: unknown.
 
-    `before`: those before it; None: unknown. Returns None as long as the partitions are unknown: until a full
-    request lists them. Raises `UnreadableFrame`.
+    None while the partitions are unknown, until a full request lists them. Raises `UnreadableFrame`.
     """
     asked = _decoded("Request", _FETCH, version, frame)
     named = frozenset(place for place, *_ in _rows(asked.topics, version))
@@ -88,11 +88,8 @@ def read_fetched_partitions(
 
 
 def make_error_response(api: int, version: int, frame: memoryview, code: int) -> bytes:
-    """Return a framed response with error `code` to the framed request `frame`: at its top, or for each
-    partition.
-
-    `api`: Kafka's API key. Raises `UnreadableFrame`.
-    """
+    """Return a framed response with error `code` to the framed request `frame`, at the top level or for each partition.
+    `api`: Kafka's API key. Raises `UnreadableFrame`."""
     asked = _decoded("Request", api, version, frame)
     made = _kind("Response", api, version)(version=version)
     if not _stamp(made, version, code):
@@ -106,9 +103,9 @@ def put_error(
 ) -> bytes:
     """Return the framed response `frame` with the error `code` in it.
 
-    It is put at the top if the API is in `ANSWERABLE`, or if `among` is None and the response has an error there; else
-    into the rows of the partitions that `among` accepts (None: all). Raises `UnreadableFrame`, also if there is no
-    such row.
+    The error is put at the top level if the API is in `ANSWERABLE`, or if `among` is None and the response has an error
+    there; else into the rows of the partitions that `among` accepts (None: all). Raises `UnreadableFrame`, also if
+    there is no such row.
     """
     if (at := _error_offset(_names()[api], version)) is not None:
         if len(frame) < at + 2:
@@ -125,10 +122,8 @@ def put_error(
 
 
 def read_error(api: str, version: int, frame: bytes) -> int | None:
-    """Return the error code of a framed response: of its top, else of its first group or partition.
-
-    `api`: the API's name, such as `Fetch`. None if the response has no error code, or cannot be read.
-    """
+    """Return the error code of a framed response: at its top level, else of its first group or partition. `api`: the
+    API's name, such as `Fetch`. None if the response has no error code, or cannot be read."""
     if (at := _error_offset(api, version)) is not None:
         return int(struct.unpack_from(">h", frame, at)[0]) if len(frame) >= at + 2 else None
     try:

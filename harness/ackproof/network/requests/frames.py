@@ -32,10 +32,8 @@ class UnreadableFrame(ValueError):
 
 
 class RequestHead(NamedTuple):
-    """Header of a request. `size` is that of the whole frame, with its length field; `api`: Kafka's API key.
-
-    `probe`: True if the request is a probe of ackproof, by its client id.
-    """
+    """Header of a request. `size`: bytes of the whole frame, with its length field; `api`: Kafka's API key. `probe`:
+    True if the client id shows that the request is a probe of ackproof."""
 
     size: int
     api: int
@@ -49,7 +47,7 @@ class RequestHead(NamedTuple):
 
 
 class ResponseHead(NamedTuple):
-    """Header of a response. `size` is that of the whole frame, with its length field."""
+    """Header of a response. `size`: bytes of the whole frame, with its length field."""
 
     size: int
     correlation: int
@@ -131,7 +129,7 @@ def _varint(data: memoryview, at: int) -> tuple[int, int]:
 
 
 class FrameFate(Enum):
-    """Decision about a frame: the proxy's next step with it."""
+    """Decision about a frame: the next action of the proxy, such as passing or dropping the frame."""
 
     PASS = auto()
     DROP = auto()
@@ -150,12 +148,12 @@ they replace the frame."""
 
 
 class FrameStream(Generic[FrameHead]):
-    """One direction of a connection, frame by frame. It keeps only bytes that are undecided or must wait.
+    """One direction of a connection, frame by frame. Only bytes that are undecided or must wait are kept.
 
-    `read` returns the header of the frame with which some bytes begin (None: too few bytes). `decide(header,
-    frame)` returns what to do with the frame, or bytes that replace it; `frame` is None at first, and has all
-    bytes after `LOOK`. It is called again after a `STOP`. `forward` takes the bytes to pass on, and must be done
-    with them when it returns. Bytes that are no frames are passed on unread from there on: `unframed` says why.
+    `read` returns the header of the frame with which some bytes begin (None: too few bytes). `decide(header, frame)`
+    returns what to do with the frame, or bytes that replace it; `frame` is None at first, and has all bytes after
+    `LOOK`. It is called again after a `STOP`. `forward` takes the bytes to pass on, and must be done with them when it
+    returns. Bytes that are no frames are passed on unread from there on: `unframed` says why.
     """
 
     def __init__(
@@ -182,7 +180,7 @@ class FrameStream(Generic[FrameHead]):
         return not self._left
 
     def copy_held(self) -> bytes:
-        """Return the frame that `STOP` holds; b'' if none is held, or it has not come whole."""
+        """Return the frame that `STOP` holds; b'' if none is held, or if the frame has not arrived completely."""
         size = 4 + int.from_bytes(self._kept[:4], "big")
         return bytes(self._kept[:size]) if self.stopped and len(self._kept) >= size else b""
 

@@ -57,7 +57,7 @@ class RelayRoute:
 
 @dataclass(eq=False)
 class _PendingRequest:
-    """Request without a response yet. `places`: the partitions that it names, if a rule needs them."""
+    """Request without a response yet. `places`: the partitions that the request names, if a rule needs them."""
 
     head: RequestHead
     places: frozenset[PartitionKey] = frozenset()
@@ -87,7 +87,7 @@ class ConnectionHalf:
         return not self.ended and not self.unsent and not self.stream.stopped
 
     def forward(self, data: memoryview) -> None:
-        """Pass bytes on; keep what the kernel does not take. Raises OSError."""
+        """Send bytes to the sink, and keep those that the kernel does not accept yet. Raises OSError."""
         sent = 0
         if data and not self.unsent:
             with suppress(BlockingIOError):
@@ -95,7 +95,7 @@ class ConnectionHalf:
         self.unsent += data[sent:]
 
     def insert(self) -> None:
-        """Send frames that were set aside, unless that would split a frame. Raises OSError."""
+        """Send frames that were set aside, if the stream is between two frames. Raises OSError."""
         while self.aside and self.stream.between_frames:
             self.forward(memoryview(self.aside.popleft()))
 
@@ -106,7 +106,8 @@ class ConnectionHalf:
             self._pass_end()
 
     def end(self) -> None:
-        """Note that the source sends no more; the end is passed on after the unsent bytes. Raises OSError."""
+        """Note that the source sends no more; the sink's connection is shut down after the unsent bytes. Raises
+        OSError."""
         self.ended = True
         self._pass_end()
 
@@ -116,7 +117,7 @@ class ConnectionHalf:
 
 
 class RelayConnection:
-    """A client's connection to the proxy, with the connection to the node that the proxy opened for it."""
+    """A client's connection to the proxy, together with the proxy's own connection to the node."""
 
     def __init__(self, loop: Relay, way: RelayRoute, client: socket.socket, node: socket.socket) -> None:
         self._loop = loop

@@ -37,10 +37,8 @@ of connection carries."""
 
 @dataclass(frozen=True)
 class RequestWiring:
-    """Parts of `RequestLinks`. `sight`: the addresses that the nodes use.
-
-    `ways`: routes of each link, one per port of the target, in the ports' order.
-    """
+    """Parts of `RequestLinks`. `sight`: the addresses at which the nodes look for each other. `ways`: routes of each
+    link, one per port of the target, in the ports' order."""
 
     proxy: RequestProxy
     ways: Mapping[Link, tuple[ProxyRoute, ...]]
@@ -56,10 +54,9 @@ class RequestLinks:
         self._sight = wiring.sight
 
     def start(self, lease_descriptor: int, on_death: Callable[[str], None]) -> None:
-        """Start the proxy, before any node starts. `on_death` is called with the reason if a proxy ends by
-        itself.
+        """Start the proxy, before any node starts. `on_death` is called with the reason if a proxy ends by itself.
 
-        `lease_descriptor`: that of the lock on the cluster's addresses (`Lease.descriptor`), which the proxy
+        `lease_descriptor`: descriptor of the lock on the cluster's addresses (`Lease.descriptor`), which the proxy
         keeps open. Raises `LinkError`.
         """
         self.proxy.start(lease_descriptor=lease_descriptor)
@@ -67,10 +64,8 @@ class RequestLinks:
         self.proxy.keep(on_death)
 
     def renew(self, node: int) -> None:
-        """Lead the connections of a restarted node through the proxy again. Raises `LinkError`.
-
-        Does nothing for a node that is a process of this machine: its hosts file names the proxy.
-        """
+        """Redirect the connections of a restarted node through the proxy again. Raises `LinkError`. Does nothing for a
+        node that is a process of this machine: its hosts file names the proxy."""
 
     def route(self, viewer: int, peer: int) -> str | None:
         """Return the host to which a node must connect so that its requests to a peer go through the proxy; None: the
@@ -79,25 +74,27 @@ class RequestLinks:
         return ways[0].listen.host if ways else None
 
     def ways(self, link: Link, api: Api) -> tuple[str, ...]:
-        """Return the names of the routes that carry this API over a link. Raises `LinkError` if there is none."""
+        """Return the names of the proxy's routes that carry this API over a link. Raises `LinkError` if no
+        route does."""
         return tuple(route.name for route in self._carrying(link, api))
 
     def lay(self, rule: Rule) -> None:
-        """Apply a rule from the next frame on. Raises `LinkError`."""
+        """Start to apply a rule, from the next frame on. Raises `LinkError`."""
         self.proxy.lay(rule)
 
     def lift(self, name: str) -> RuleCounts:
-        """Remove a rule, and return what it has counted. Raises `LinkError`, also if the proxy has ended by itself
-        since the start (`check`)."""
+        """Remove a rule, and return the numbers of frames that it matched and hit. Raises `LinkError`, also if the
+        proxy has ended by itself since the start (`check`)."""
         self.check()
         return self.proxy.lift(name)
 
     def ask(self, link: Link, api: Api, asking: QuestionPlan) -> tuple[QuestionOutcome, QuestionOutcome]:
-        """Send a harmless request of this API over a link, then a control request; return the outcome of each, in
-        this order.
+        """Send a harmless request of this API over a link, then a control request; return the outcome of each, in this
+        order.
 
-        The control request is of another API, or names the partition `asking.elsewhere` if there is one. Both go
-        to the target's address in the source's own files. Raises `LinkError` if there is none, or no process.
+        The control request is of another API, or names the partition `asking.elsewhere` if that is given. Both go to
+        the target's address in the source's own files. Raises `LinkError` if that address is missing, or if the target
+        has no process.
         """
         pid = self._sight.pid(link.target)
         if pid is None:
@@ -155,8 +152,8 @@ _MODULE: Final = "ackproof.network.requests.relay"
 class ProxyReply:
     """Response of the request proxy to a command: its state, and the result of the command.
 
-    `ways`: upstream address of each route; `rules`: counts of each rule; `error`: why the command failed, or '';
-    `lifted`: counts of the rule that the command removed; `released`: True if it released a frame.
+    `ways`: upstream address of each route. `rules`: counts of each rule. `error`: why the command failed, or ''.
+    `lifted`: counts of the rule that the command removed. `released`: True if the command released a frame.
     """
 
     ways: Mapping[str, tuple[str, int]]
@@ -176,11 +173,10 @@ _REPLY: Final = TypeAdapter(ProxyReply)
 
 
 class RequestProxy(LinkServer):
-    """Child process with the request proxy; it takes commands at `address`. Call `start`, then others, at last `end`.
-    Thread-safe.
+    """Child process with the request proxy, which takes commands at `address`. Thread-safe.
 
-    After `keep`, a proxy that ends by itself is reported and replaced: its clients connect again. Commands raise
-    `LinkError` if the proxy refused or has ended.
+    Call `start` first and `end` last. After `keep`, a proxy that ends by itself is reported and replaced: its clients
+    connect again. Commands raise `LinkError` if the proxy refused or has ended.
     """
 
     NAME = "the request proxy"
@@ -228,7 +224,7 @@ class RequestProxy(LinkServer):
         return self.state() is not None
 
     def add(self, ways: Iterable[ProxyRoute]) -> None:
-        """Add routes: the proxy listens at `listen` of each, and connects to its `upstream`."""
+        """Add routes: for each, the proxy listens at `listen` and connects to `upstream`."""
         wanted = {way.name: way for way in ways}
         self._ways |= wanted
         rows = [[name, *way.listen, *way.upstream] for name, way in wanted.items()]
@@ -237,21 +233,21 @@ class RequestProxy(LinkServer):
             raise LinkError(f"the request proxy has no way {', '.join(missing)}")
 
     def lay(self, rule: Rule) -> None:
-        """Apply a rule from the next frame on."""
+        """Start to apply a rule, from the next frame on."""
         there = self._order({"do": "lay", "rule": asdict(rule)}).rules
         if rule.name not in there:
             raise LinkError(f"the request proxy did not take the rule {rule.name}; it has {', '.join(there)}")
 
     def lift(self, name: str) -> RuleCounts:
-        """Remove a rule, and return what it has counted."""
+        """Remove a rule, and return the numbers of frames that it matched and hit."""
         said = self._order({"do": "lift", "name": name})
         if name in said.rules:
             raise LinkError(f"the request proxy did not lift {name}")
         return said.lifted
 
     def release(self, name: str, way: str) -> bool:
-        """Release the frame that the rule `name` has held longest on the route `way`; return False if there
-        is none."""
+        """Release the frame that the rule `name` has held longest on the route `way`; return False if it holds none
+        there."""
         return self._order({"do": "release", "name": name, "way": way}).released
 
     def copy(self, name: str, way: str) -> bytes:
@@ -260,10 +256,10 @@ class RequestProxy(LinkServer):
         return bytes.fromhex(self._order({"do": "copy", "name": name, "way": way}).copied)
 
     def send(self, way: str, frame: bytes, timeout_s: float) -> bytes:
-        """Send a whole frame to the upstream of the route `way`, over a connection of its own. Return the
-        frame of the response.
+        """Send a whole frame to the upstream of the route `way`, over a separate connection. Return the frame of the
+        response.
 
-        Raises `LinkError` if none comes; `timeout_s` limits the wait for each part of it.
+        Raises `LinkError` without a response. `timeout_s`: limit of the wait for each part of the response.
         """
         upstream = self._ways[way].upstream
         try:
@@ -306,7 +302,8 @@ _PORTS: Final = range(9_000, 10_240)
 
 
 class NamespaceRequestLinks(RequestLinks):
-    """Request links of nodes with network namespaces of their own. `host`: where the proxy listens for nodes."""
+    """Request links of nodes with network namespaces of their own (containers). `host`: host at which the proxy listens
+    for nodes."""
 
     def __init__(self, wiring: RequestWiring, spaces: Namespaces, host: str) -> None:
         free = _free(host)
@@ -334,7 +331,8 @@ class NamespaceRequestLinks(RequestLinks):
                 rules.redirect(f"requests {link}", route.upstream, route.listen)
 
     def find_proxy_address(self, link: Link, address: Address) -> Address | None:
-        """Return the address where the proxy takes this link's connections to `address`; None if it does not."""
+        """Return the address at which the proxy takes this link's connections to `address`; None if the proxy does not
+        serve them."""
         ways = self._ways.get(link, ())
         return next((way.listen for way in ways if way.upstream == address), None)
 

@@ -1,13 +1,13 @@
-"""Requests that any node answers and that change nothing, one of each API: the questions of a witness.
+"""Harmless requests that any node answers, one of each API, by which a witness observes a rule of the request proxy.
 
 They name no topic, an empty group, a broker that does not exist, another cluster. The node answers with an empty
-response or an error. Where a rule is about partitions they name one (`NamedPartition`), and still change nothing:
-no records, no group, no producer, an offset that does not exist. Versions are those that every release from 3.9 to
-4.3 takes (https://kafka.apache.org/protocol#protocol_messages); the bodies are written field by field.
+response or an error. Where a rule is about partitions they name one (`NamedPartition`), and still change nothing: no
+records, no group, no producer, an offset that does not exist. Versions are those that every release from 3.9 to 4.3
+takes (https://kafka.apache.org/protocol#protocol_messages); the bodies are written field by field.
 
-The witness knows nothing of rules. It sends a request of a size that no other has, as the link's source would. One half
-of the evidence is the response; the other is the kernel's count of bytes that the node's connections received, which
-shows whether the request arrived.
+The witness does not know the rules. It sends a request of a size that no other has, as the link's source would. One
+half of the evidence is the response; the other is the kernel's count of bytes that the node's connections received,
+which shows whether the request arrived.
 """
 
 from __future__ import annotations
@@ -167,10 +167,11 @@ _BODIES: Final[Mapping[str, tuple[int, bool, bytes]]] = MappingProxyType(
 
 
 def make_question(api: str, *, size: int = 0, named: NamedPartition | None = None) -> bytes:
-    """Return a framed, harmless request of the API with the name `api`.
+    """Return a framed, harmless request of the API with the name `api`. Its client id has at least `size` bytes (up to
+    some 32,000).
 
-    Its client id has at least `size` bytes (up to some 32,000). `named`: the partition that it names; None: none.
-    Raises KeyError for an API that has no such request, or for a partition where the API's request names none.
+    `named`: the partition that the request names; None: no partition. Raises KeyError for an API that has no such
+    request, or for a partition where the API's request names none.
     """
     version, flexible, body = _BODIES[api]
     name = PROBE.ljust(size, b".")
@@ -192,7 +193,7 @@ _ARRIVES_WITHIN_S: Final = 0.3
 class QuestionOutcome:
     """Outcome of a harmless request that shows what a rule does (`ask_question`).
 
-    `how`: "answered", "closed", "silent" (no answer in time, or no route) or "refused". `seconds`: until the
+    `how`: "answered", "closed", "silent" (no answer in time, or no route) or "refused". `seconds`: time until the
     answer, or until the sender stopped waiting for it.
     """
 
@@ -245,8 +246,8 @@ def ask_question(
 ) -> QuestionOutcome:
     """Send a harmless request of this API to `address`, and count its arrivals at the node with process id `pid`.
 
-    `connect` connects from where the link's source is (second argument: time limit in seconds); `flows` returns
-    the connections in the node's network namespace. A failed connection is an outcome.
+    `connect(address, seconds)` connects from where the link's source is; `flows` returns the connections in the node's
+    network namespace. A failed connection is an outcome.
     """
     timeout_s, look_after_s = asking.timeout_s, asking.look_after_s
     before = {flow.inode for flow in flows()}

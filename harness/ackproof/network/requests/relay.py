@@ -42,11 +42,8 @@ _READABLE: Final = select.EPOLLIN | select.EPOLLHUP | select.EPOLLERR
 
 
 class Relay:
-    """Event loop of the request proxy: routes, rules and connections. In its methods `name` is the name of a
-    rule, `way` that of a route.
-
-    A command that it cannot obey raises ValueError.
-    """
+    """Event loop of the request proxy: routes, rules and connections. In its methods `name` is the name of a rule,
+    `way` the name of a route. A command that cannot be carried out raises ValueError."""
 
     def __init__(self) -> None:
         self.trouble = ""
@@ -68,7 +65,7 @@ class Relay:
     # -- orders ------------------------------------------------------------------------------------------------------
 
     def add(self, name: str, listen: tuple[str, int], upstream: tuple[str, int]) -> None:
-        """Accept connections at `listen` from now on, and lead them to `upstream`. Raises ValueError, OSError."""
+        """Accept connections at `listen` from now on, and connect each to `upstream`. Raises ValueError, OSError."""
         if name in self.ways:
             raise ValueError(f"there is a way {name} already")
         way = RelayRoute(name, upstream)
@@ -89,7 +86,8 @@ class Relay:
             self.ways[name].rules[rule.side].append(acting)
 
     def lift(self, name: str) -> RuleCounts:
-        """Remove a rule: held frames go on, silent connections are closed. Raises ValueError."""
+        """Remove a rule: held frames are passed on, connections that the rule silenced are closed. Raises
+        ValueError."""
         acting = self.rules.pop(name, None)
         if acting is None:
             raise ValueError(f"there is no rule {name}")
@@ -100,11 +98,10 @@ class Relay:
         return acting.counted
 
     def release(self, name: str, way: str) -> bool:
-        """Release the frame that the rule `name` has held longest on the route `way`; return False if it
-        holds none there.
+        """Release the frame that the rule `name` has held longest on the route `way`; return False if it holds none
+        there.
 
-        The next frames are held again. A frame whose client has hung up is not released: its connection is
-        closed.
+        The next frames are held again. A frame whose client has hung up is not released: its connection is closed.
         """
         for wait in self._find_oldest(name, way):
             wait.go()
@@ -112,8 +109,8 @@ class Relay:
         return False
 
     def copy(self, name: str, way: str) -> bytes:
-        """Return the frame that the rule `name` has held longest on the route `way`; b'' if it holds none
-        that has come whole."""
+        """Return the frame that the rule `name` has held longest on the route `way`; b'' if it holds no complete frame
+        there."""
         return b"".join(wait.copy() for wait in self._find_oldest(name, way))
 
     def _find_oldest(self, name: str, way: str) -> list[HeldFrame]:
@@ -152,7 +149,7 @@ class Relay:
         self._closing.append(line)
 
     def complain(self, why: str) -> None:
-        """Set `trouble` to `why`, unless it is set already. `why`: the route, and what on it was not Kafka's
+        """Set `trouble` to `why`, unless it is set already. `why`: the route, and the bytes on it that were not Kafka's
         protocol."""
         self.trouble = self.trouble or why
 

@@ -1,4 +1,4 @@
-"""Rules for requests or responses of one API, and their counts."""
+"""Rules of the request proxy for requests or responses of one API, and counts of the frames that they hit."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ PartitionKey: TypeAlias = tuple[str, int]
 
 
 class RuleKind(StrEnum):
-    """Effect of a rule on a frame."""
+    """Effect of a rule on a frame, such as holding, losing or repeating it."""
 
     HOLD = "hold"
     """The frame waits until it is released or the rule is removed."""
@@ -55,11 +55,11 @@ class FrameSide(StrEnum):
 @dataclass(frozen=True)
 class Rule:
     """Rule of the request proxy for frames of one API (its key, or `EVERY_API`) on some routes (`ways`: their names).
+    Times in seconds.
 
-    Times in seconds. The rule takes every Nth matching frame (`every`), draws a `share` of these, and hits at
-    most `times`. `places`: only frames whose request names one of these partitions; partition -1 is any of the
-    topic. `until_held`: as soon as this number of frames is held, all are released, and the rule holds no more.
-    `seed`: of its random choices.
+    The rule takes every Nth matching frame (`every`), draws a `share` of these, and hits at most `times`. `places`:
+    only frames whose request names one of these partitions; partition -1 is any of the topic. `until_held`: once this
+    number of frames is held, all are released, and the rule holds no more. `seed`: seed of its random choices.
     """
 
     name: str
@@ -89,10 +89,8 @@ class Rule:
 
     @classmethod
     def of_json(cls, data: Mapping[str, object]) -> Rule:
-        """Make a rule from plain data (`asdict`).
-
-        Raises TypeError, ValueError or KeyError for data of another form.
-        """
+        """Create a rule from plain data (`asdict`). Raises TypeError, ValueError or KeyError for data of
+        another form."""
         words = dict(data)
         words |= {
             "kind": RuleKind(str(words["kind"])),
@@ -129,7 +127,8 @@ class RuleCounts:
 
 @dataclass(eq=False)
 class HeldFrame:
-    """Frame that a rule holds. `counted`: True if it is in the rule's count of held frames; probes are not."""
+    """Frame that a rule holds. `counted`: True if the frame is in the rule's count of held frames, which excludes
+    probes."""
 
     acting: ActiveRule
     counted: bool
@@ -161,18 +160,20 @@ class ActiveRule:
         return place in self._places or (place[0], -1) in self._places
 
     def speaks_of(self, places: Collection[PartitionKey]) -> bool:
-        """Return True if the rule names one of these partitions, or names none and so matches every request."""
+        """Return True if the rule names one of these partitions, or if it names none and so matches every request."""
         return not self._places or any(map(self.among, places))
 
     def is_of(self, api: int, client: str, *, probe: bool) -> bool:
-        """Return True if the rule is for this API and client id, or for every one. Probes are of every client."""
+        """Return True if the rule applies to this API and client id, or to all APIs and clients. A probe matches every
+        client id."""
         own = self.rule.api
         if own not in (api, EVERY_API) or (probe and own == EVERY_API and api != PROBED_API):
             return False
         return probe or self.rule.client in ("", client)
 
     def takes(self, *, probe: bool) -> bool:
-        """Count a matching frame; return True if the rule acts on it. A probe is not counted, and always acted on."""
+        """Count a matching frame; return True if the rule acts on it. Probes are not counted, and the rule always acts
+        on them."""
         if probe:
             return True
         rule, counted = self.rule, self.counted
@@ -198,7 +199,7 @@ class ActiveRule:
         return wait.counted and self.counted.full
 
     def end(self, wait: HeldFrame) -> None:
-        """Remove a frame that was passed on or given up from the held ones."""
+        """Remove a frame from the held ones after it was passed on or given up."""
         self.waits.remove(wait)
         self.counted.holding -= wait.counted
 
@@ -209,7 +210,7 @@ class ActiveRule:
         return [wait for wait in there if not wait.abandoned()]
 
     def release(self) -> None:
-        """Pass on all held frames, but for probes and frames whose client has hung up."""
+        """Pass on all held frames, except probes and frames whose client has hung up."""
         for wait in self.find_waiting(self.rule.ways):
             wait.go()
 
