@@ -1,4 +1,4 @@
-"""`ackproof predict` and `explore`: what the reference implementation says. Thin."""
+"""The commands `ackproof predict` and `ackproof explore`: options and output only."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""`ackproof explore`: rules and scope from words (`brokers=3,kills=1`), a bounded search that can be continued,
-stories.
+"""`ackproof explore`: parses rules and scope (`brokers=3,kills=1`), and runs a bounded search that can be continued.
 
 `kafka` makes the world of a partition; `PROTOCOLS` has those of transactions, the KRaft quorum, PacificA and ZooKeeper.
 """
@@ -81,7 +80,8 @@ _SWITCHES: Final = {"true": True, "false": False}
 
 @dataclass(frozen=True)
 class World:
-    """A small model to search. `rules`: name of its rules. `words`: its size and incidents, as for `--scope`."""
+    """A small model to search. `rules`: name of its rules. `words`: its size and incidents, in the form of
+    `--scope`."""
 
     rules: str
     words: str
@@ -110,11 +110,10 @@ class FoundClass:
 
 @dataclass(frozen=True)
 class Explored:
-    """Result of a search. `missing`: wanted classes that were not found.
+    """Result of a search. `missing`: wanted classes that were not found. `states`: number of visited states.
 
-    `exhausted`: every state was visited, so the missing classes are impossible; False: the search ended at a limit,
-    or when all wanted classes were found. `states`: number visited. `depth`: steps from the first state to the last
-    ones visited.
+    `exhausted`: every state was visited, so the missing classes are impossible; False: the search ended at a limit, or
+    when all wanted classes were found. `depth`: steps from the first state to the last ones visited.
     """
 
     found: tuple[FoundClass, ...]
@@ -126,10 +125,10 @@ class Explored:
 
 
 def rules_in_words(version: str, taken_away: Sequence[str]) -> Rules:
-    """Return the rules of a release (`4.1`, `2.8-zk`) with the protections in `taken_away` switched off.
+    """Return the rules of a release named as text (`4.1`, `2.8-zk`), with the protections in `taken_away` switched off.
 
-    Raises `BadInput` for a release without rules or above the newest one, for a major version alone, for ZooKeeper
-    mode from 4.0 on, and for unknown protections.
+    Raises `BadInput` for a release without rules or above the newest one, for a major version alone, for ZooKeeper mode
+    from 4.0 on, and for unknown protections.
     """
     try:
         rules = rules_of(version)
@@ -200,7 +199,7 @@ def kafka(version: str, taken_away: Sequence[str], words: str = USUAL, *, reduce
 
 
 def world_of(scope: Scope) -> World:
-    """Return the world that `explore` searches for this scope. Its `rules` is "", its `words` the scope's repr."""
+    """Return the model that `explore` searches for this scope. Its `rules` is '', its `words` the scope's repr."""
     return World("", repr(scope), CLASSES, world(scope), scope)
 
 

@@ -24,8 +24,11 @@ class ReferenceOracle(Oracle):
     """Predicts and replays runs for the judge, by the search of the model and the reference implementation."""
 
     def predict(self, case: Case, run: CaseDir | None) -> PredictionFile:
-        """Predict an audited run from its timeline and metadata log; without a run, predict the case, within
-        `QUICK_STATES` states unless cached answers have more. Raises `BadInput` for broken files.
+        """Predict the anomalies that are possible in an audited run, by its timeline and metadata log; in the case if
+        `run` is None.
+
+        Without a run the search visits at most `QUICK_STATES` states, unless cached answers have more. Raises
+        `BadInput` for broken files.
         """
         if run is None:
             known = all(remembered(scope) is not None for scope in scopes_of([case]))

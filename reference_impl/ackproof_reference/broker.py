@@ -1,4 +1,4 @@
-"""A broker with its one replica: its disk, its memory, and its life from start to stop.
+"""A broker with its single replica: its disk, its memory, and its life from start to stop.
 
 `node.step` applies events: `(broker, event) → (broker, messages)`. Leading is in `leader.py`, following in
 `follower.py`.
@@ -14,9 +14,8 @@ from ackproof_reference.metadata import Metadata, Partition, Registration
 
 
 class Progress(NamedTuple):
-    """A leader's record of another replica. `end`: the offset of its last fetch, so the log end that counts
-    for it; UNKNOWN before its first fetch. `broker_epoch`: the incarnation that sent the fetch.
-    """
+    """A leader's knowledge of another replica. `end`: offset of its last fetch, which counts as its log end; UNKNOWN
+    before its first fetch. `broker_epoch`: the incarnation of the broker that sent the fetch."""
 
     replica: int
     end: int = UNKNOWN
@@ -65,11 +64,11 @@ class Follower(NamedTuple):
 
 
 class Process(NamedTuple):
-    """A broker's memory, and its files other than the log.
+    """A broker's memory, and its files other than the log. `epoch`: broker epoch (incarnation); of its last run while
+    the broker is down.
 
-    `epoch`: the broker epoch (incarnation); while the broker is down, that of its last run. `clean`: it was
-    stopped cleanly and left `.kafka_cleanshutdown` with that epoch. `metadata`: the newest image that it
-    applied; None before the first. `role`: None without a replica, and before the first image.
+    `clean`: it was stopped cleanly and left `.kafka_cleanshutdown` with that epoch. `metadata`: the newest image that
+    it applied; None before the first. `role`: None without a replica, and before the first image.
     """
 
     up: bool
@@ -106,7 +105,7 @@ BrokerAndMessages = tuple[Broker, tuple[Message, ...]]
 
 
 def with_role(broker: Broker, role: Leader | Follower | None) -> Broker:
-    """Return the broker with another role; None: no replica."""
+    """Return the broker as leader or follower of its partition; `role` None: without a replica."""
     process = broker.process
     return Broker(
         broker.id,

@@ -1,4 +1,4 @@
-"""The controller: liveness of brokers, and every change of a partition (ReplicationControlManager,
+"""The controller: tracks which brokers are alive, and decides every change of a partition (ReplicationControlManager,
 ClusterControlManager).
 
 Its state is the newest `Metadata`; brokers learn it later. The caller decides whether there is an active controller:
@@ -54,7 +54,7 @@ def _leave(metadata: Metadata, broker: int, rules: Rules) -> Metadata:
 
 
 def may_register(metadata: Metadata, broker: int) -> bool:
-    """Return True if a broker may register: not while the session of its old incarnation lives
+    """Return True if a broker may register. It may not while the session of its old incarnation is alive
     (DUPLICATE_BROKER_REGISTRATION)."""
     return metadata.registration(broker).fenced
 
@@ -82,9 +82,8 @@ def register(
 
 
 def unfence(metadata: Metadata, broker: int, rules: Rules) -> Metadata:
-    """Unfence a broker that has caught up. It may lead; a partition without a leader may elect it
-    (handleBrokerUnfenced).
-    """
+    """Unfence a broker that has caught up with the metadata (handleBrokerUnfenced). A partition without a leader may
+    elect this broker."""
     changed = metadata.with_broker(metadata.registration(broker)._replace(fenced=False))
     if changed.partition.leader != NO_LEADER:
         return changed

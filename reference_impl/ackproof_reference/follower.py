@@ -1,4 +1,5 @@
-"""Following: fetch from the leader's log, and truncate what the leader does not have (AbstractFetcherThread)."""
+"""Steps of a follower: it fetches from the leader's log, and truncates what the leader does not have
+(AbstractFetcherThread)."""
 
 from __future__ import annotations
 

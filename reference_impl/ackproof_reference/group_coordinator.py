@@ -1,8 +1,8 @@
 """The group coordinator: members and generations of one group, and the log of its committed offsets.
 
 The group has one partition. Classic groups rebalance in two rounds (JoinGroup, SyncGroup); groups of KIP-848 reconcile
-members with a target assignment, one heartbeat at a time. Who owns a partition is never checked of a commit: only its
-member and generation are (`ClassicGroup.validateOffsetCommit`, `ConsumerGroup.validateOffsetCommit`).
+members with a target assignment, one heartbeat at a time. The coordinator never checks whether the committer owns the
+partition, only its member and generation (`ClassicGroup.validateOffsetCommit`, `ConsumerGroup.validateOffsetCommit`).
 """
 
 from __future__ import annotations
@@ -36,9 +36,12 @@ class Phase(IntEnum):
 
 
 class Entry(NamedTuple):
-    """A member in the coordinator's memory. `epoch`, `since`: member epoch, and the epoch at which the partition was
-    assigned to it (KIP-848). `holds`: it has the partition assigned (KIP-848), or said so in its JoinGroup (classic).
-    `joined`: it has joined the generation that is being prepared. `stored`: the log has it as a member."""
+    """A member in the coordinator's memory. `epoch`: its member epoch; `since`: epoch at which it got the partition
+    (KIP-848).
+
+    `holds`: it has the partition assigned (KIP-848), or claimed it in its JoinGroup (classic). `joined`: it has joined
+    the generation that is being prepared. `stored`: the log has it as a member.
+    """
 
     epoch: int = NO_EPOCH
     since: int = NO_EPOCH
@@ -48,8 +51,11 @@ class Entry(NamedTuple):
 
 
 class GroupState(NamedTuple):
-    """A group in the coordinator's memory. `epoch`: generation, or group epoch. `owner`: member that has the partition
-    (classic), or is to have it (KIP-848). `stored_epoch`: newest generation in the log (classic)."""
+    """A group in the coordinator's memory. `epoch`: generation (classic), or group epoch (KIP-848).
+
+    `owner`: member that has the partition (classic), or is to have it (KIP-848). `stored_epoch`: newest generation in
+    the log (classic).
+    """
 
     entries: tuple[Entry | None, ...]
     epoch: int = 0
@@ -68,10 +74,8 @@ class GroupState(NamedTuple):
 
 
 def join(group: GroupState, member: int, rules: GroupRules, *, holds: bool = False) -> GroupState:
-    """Take a member in, or let it rejoin. `holds`: it keeps the partition meanwhile (cooperative).
-
-    In KIP-848 the group epoch rises, and the assignor has to choose again (`assign`).
-    """
+    """Add a member to the group, or let a member rejoin. `holds`: the member keeps the partition meanwhile
+    (cooperative). In KIP-848 the group epoch rises, and the assignor has to choose again (`assign`)."""
     if rules.protocol is GroupProtocol.CONSUMER:
         return group._replace(epoch=group.epoch + 1).put(member, Entry(epoch=group.epoch + 1))
     prepared = _prepare(group)
@@ -80,7 +84,7 @@ def join(group: GroupState, member: int, rules: GroupRules, *, holds: bool = Fal
 
 
 def leave(group: GroupState, member: int, rules: GroupRules) -> GroupState:
-    """Remove a member: it left, its session ended, or it did not rejoin in time."""
+    """Remove a member that left, whose session ended, or that did not rejoin in time."""
     left = group.put(member, None)
     owner = NOBODY if group.owner == member else group.owner
     if rules.protocol is GroupProtocol.CONSUMER:
@@ -96,7 +100,8 @@ def _prepare(group: GroupState) -> GroupState:
 
 
 def complete_join(group: GroupState) -> GroupState | None:
-    """Begin the next generation of a classic group; None while a member has not rejoined, or there is none."""
+    """Begin the next generation of a classic group. Return None while a member has not rejoined, or if the group has no
+    members."""
     entries = [entry for entry in group.entries if entry is not None]
     if group.phase is not Phase.PREPARING or not entries or not all(entry.joined for entry in entries):
         return None
@@ -117,7 +122,8 @@ def choices(group: GroupState, rules: GroupRules) -> tuple[int, ...]:
 
 
 def assign(group: GroupState, owner: int, rules: GroupRules) -> GroupState:
-    """Take the assignor's choice: the leader's SyncGroup, which is written to the log, or the target assignment."""
+    """Apply the assignor's choice of the partition's owner: the leader's SyncGroup, which is written to the log, or the
+    target assignment."""
     if rules.protocol is GroupProtocol.CONSUMER:
         return group._replace(owner=owner)
     entries = tuple(
@@ -127,8 +133,11 @@ def assign(group: GroupState, owner: int, rules: GroupRules) -> GroupState:
 
 
 def heartbeat(group: GroupState, member: int) -> GroupState:
-    """Bring a member of KIP-848 closer to the target (`CurrentAssignmentBuilder`): a new epoch, or the partition once
-    nobody holds it. A member that is to give it up keeps epoch and partition until it has said so (`revoked`)."""
+    """Bring a member of a KIP-848 group closer to the target assignment (`CurrentAssignmentBuilder`).
+
+    The member gets a new epoch, or the partition once no other member holds it. A member that must give the partition
+    up keeps epoch and partition until it has reported that (`revoked`).
+    """
     entry = group.entries[member]
     if entry is None or (entry.holds and group.owner != member):
         return group
@@ -139,7 +148,7 @@ def heartbeat(group: GroupState, member: int) -> GroupState:
 
 
 def revoked(group: GroupState, member: int) -> GroupState:
-    """Take the heartbeat by which a member of KIP-848 says that it has given the partition up."""
+    """Apply the heartbeat by which a member of a KIP-848 group reports that it has given the partition up."""
     entry = group.entries[member]
     return group if entry is None else group.put(member, entry._replace(epoch=group.epoch, holds=False))
 
@@ -147,10 +156,10 @@ def revoked(group: GroupState, member: int) -> GroupState:
 def check_commit(
     group: GroupState, member: int, epoch: int, rules: GroupRules, *, transactional: bool = False
 ) -> CommitError:
-    """Return the coordinator's answer to a commit of the member's generation or epoch.
+    """Return the coordinator's answer to a commit with this member and epoch (or generation).
 
-    `epoch` NO_EPOCH: the request names neither member nor generation: an administrator's, or a transaction without
-    group metadata. `transactional`: TxnOffsetCommit.
+    `epoch` NO_EPOCH: the request names neither member nor generation: it comes from an administrator, or from a
+    transaction without group metadata. `transactional`: the request is a TxnOffsetCommit.
     """
     if epoch == NO_EPOCH:
         # Older versions of TxnOffsetCommit have no member: the state of the group is not asked either.
@@ -171,11 +180,8 @@ def check_commit(
 
 
 def load_group(group: GroupState, rules: GroupRules) -> GroupState:
-    """Return the group as a new coordinator loads it from the log.
-
-    Of a classic group what was being prepared is not there: members that were new are gone, and so is a generation
-    without its SyncGroup.
-    """
+    """Return the group as a new coordinator loads it from the log. The log of a classic group does not have a
+    generation in preparation: new members and a generation without its SyncGroup are lost."""
     if rules.protocol is GroupProtocol.CONSUMER:
         return group
     entries = tuple(
@@ -189,9 +195,11 @@ def load_group(group: GroupState, rules: GroupRules) -> GroupState:
 
 
 class OffsetRecord(NamedTuple):
-    """A record of the partition's key in `__consumer_offsets`. `offset` -1: a tombstone. `producer`: member whose
-    transaction it belongs to; NOBODY: none. `marker`: it is that producer's marker: True commit, False abort.
-    `acked`: the committer got its answer."""
+    """A record of the partition's committed offset in `__consumer_offsets`. `offset` -1: a tombstone.
+
+    `producer`: member whose transaction it belongs to; NOBODY: none. `marker`: set for that producer's transaction
+    marker: True commit, False abort. `acked`: the committer got its answer.
+    """
 
     offset: int
     producer: int = NOBODY
@@ -200,7 +208,8 @@ class OffsetRecord(NamedTuple):
 
 
 class OffsetsLog(NamedTuple):
-    """The log of one key, oldest first. `replicated`: number of records that every possible leader has."""
+    """The records of one committed offset in `__consumer_offsets`, oldest first. `replicated`: number of records that
+    every possible leader has."""
 
     records: tuple[OffsetRecord, ...] = ()
     replicated: int = 0
@@ -215,19 +224,20 @@ class LoadedOffsets(NamedTuple):
 
 
 def append_offset(log: OffsetsLog, record: OffsetRecord, *, replicated: bool = True) -> OffsetsLog:
-    """Append a record. `replicated`: all in-sync replicas have it before it is answered."""
+    """Append a record. `replicated`: True if all in-sync replicas have it before its sender gets an answer."""
     records = (*log.records, record)
     return OffsetsLog(records, len(records) if replicated else log.replicated)
 
 
 def elect(log: OffsetsLog, kept: int) -> OffsetsLog:
-    """Return the log of a new leader that has the first `kept` records, at least the replicated ones."""
+    """Return the log of a new leader that has the first `kept` records, which must include all replicated ones."""
     return OffsetsLog(log.records[:kept], kept)
 
 
 @cache
 def load_offsets(log: OffsetsLog) -> LoadedOffsets:
-    """Read the log (`GroupCoordinatorLoader`, `OffsetMetadataManager.replay`)."""
+    """Return the offsets that a new coordinator loads from the log (`GroupCoordinatorLoader`,
+    `OffsetMetadataManager.replay`)."""
     place, pending = _replay(log.records)
     committed = log.records[place].offset if place >= 0 else -1
     return LoadedOffsets(committed, tuple(sorted(pending)))
@@ -255,8 +265,8 @@ def _replay(records: tuple[OffsetRecord, ...]) -> tuple[int, dict[int, int]]:
 
 @cache
 def compact(log: OffsetsLog) -> OffsetsLog:
-    """Remove the replicated records that no reader of the log needs: the log cleaner. Offsets of open transactions
-    stay, and so does the order of what is left."""
+    """Remove the replicated records that no reader of the log needs, as the log cleaner does. Offsets of open
+    transactions stay, and so does the order of the remaining records."""
     counted, pending = _replay(log.records[: log.replicated])
     places = sorted({counted, *pending.values()} - {-1})
     kept = tuple(

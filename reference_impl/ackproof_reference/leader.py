@@ -1,4 +1,4 @@
-"""Leading: appends, serving fetches, the ISR, the high watermark, answers to producers (kafka.cluster.Partition)."""
+"""Steps of a leader: appends, fetches, the ISR, the high watermark, answers to producers (kafka.cluster.Partition)."""
 
 from __future__ import annotations
 
@@ -168,9 +168,8 @@ def serve_fetch(broker: Broker, fetch: Fetch, rules: Rules) -> BrokerAndMessages
 
 
 def answer_epoch_end(broker: Broker, asked: AskEpochEnd, rules: Rules) -> BrokerAndMessages:
-    """Answer where an epoch ends in the leader's log (KIP-101): with the asked epoch, since KIP-279 with the one
-    found (`end_of_epoch`). The broker stays as it is.
-    """
+    """Answer where an epoch ends in the leader's log (KIP-101); the broker's state does not change. The answer names
+    the requested epoch; since KIP-279 the one that was found (`end_of_epoch`)."""
     leader = broker.process.role
     error = _refused(leader, asked.leader_epoch, rules)
     end = end_of_epoch(broker.log, asked.epoch)
@@ -344,8 +343,8 @@ def time_out(broker: Broker, waiting: Waiting) -> BrokerAndMessages:
 
 
 def resign(broker: Broker) -> tuple[Message, ...]:
-    """Return the answers to all waiting producers when the leadership is lost: NOT_LEADER_OR_FOLLOWER. () if the
-    broker does not lead."""
+    """Return NOT_LEADER_OR_FOLLOWER for each waiting producer, as answers when the leadership is lost; () if the broker
+    does not lead."""
     leader = broker.process.role
     if not isinstance(leader, Leader):
         return ()

@@ -20,9 +20,9 @@ DATA, COMMIT, ABORT = "data", "commit", "abort"
 class Batch(NamedTuple):
     """Records `sequence` … `sequence + length - 1` of a producer at offsets `base` … `base + length - 1`.
 
-    `epoch`: leader epoch of the leader that appended it. `producer_epoch` below 0: no idempotence. `kind`:
-    DATA, or the marker COMMIT or ABORT, which is one control record (KIP-98). `key`: that of its records, -1:
-    none. `coordinator_epoch`: of the coordinator that wrote a marker, -1 for data.
+    `epoch`: leader epoch of the leader that appended it. `producer_epoch` below 0: no idempotence. `kind`: DATA, or the
+    marker COMMIT or ABORT, which is one control record (KIP-98). `key`: key of the records, -1: none.
+    `coordinator_epoch`: epoch of the coordinator that wrote a marker, -1 for data.
     """
 
     base: int
@@ -88,10 +88,10 @@ class Log(NamedTuple):
 
 
 def append(log: Log, batch: Batch) -> Log:
-    """Add a batch at the end; its epoch enters the cache (UnifiedLog.append).
+    """Append a batch at the end of the log; its epoch enters the epoch cache (UnifiedLog.append).
 
-    Epochs without batches leave the cache (LeaderEpochFileCache.maybeTruncateNonMonotonicEntries). For a follower the
-    batch is as the leader wrote it. Raises ValueError for a batch that begins below the log end: an error of the
+    Epochs without batches leave the cache (LeaderEpochFileCache.maybeTruncateNonMonotonicEntries). A follower appends
+    the batch as the leader wrote it. Raises ValueError for a batch that begins below the log end: an error of the
     model.
     """
     if batch.base < log.end:

@@ -32,9 +32,8 @@ class Error(Enum):
 
 
 class Produce(NamedTuple):
-    """A produce request with one batch of `length` records, numbered from `sequence`. `acks` is 0, 1 or -1
-    (all). `producer_epoch` -1: no idempotence. `key` -1: none.
-    """
+    """A produce request with one batch of `length` records, numbered from `sequence`. `acks`: 0, 1 or -1 (all).
+    `producer_epoch` -1: no idempotence. `key` -1: the records have no key."""
 
     producer: int
     sequence: int
@@ -60,7 +59,7 @@ class WriteMarker(NamedTuple):
     """Request of the transaction coordinator to end a transaction on one partition (WriteTxnMarkers, KIP-98).
 
     `commit`: False to abort it. `coordinator_epoch`: leader epoch of the coordinator's partition of the transaction
-    log. `version`: that of the producer's protocol (transaction.version: 2 since KIP-890's second part).
+    log. `version`: transaction.version of the producer (2 since KIP-890's second part).
     """
 
     producer: int
@@ -71,10 +70,10 @@ class WriteMarker(NamedTuple):
 
 
 class Fetch(NamedTuple):
-    """A follower's request for the records after its log end.
+    """A follower's request for the records after its log end (`offset`). `broker_epoch`: the follower's incarnation.
 
-    `broker_epoch`: the follower's incarnation. `leader_epoch`: the one that it follows in (KIP-320). `offset`: its log
-    end. `last_epoch`: the last epoch in its log (KIP-595); UNKNOWN if it has none.
+    `leader_epoch`: epoch in which it follows (KIP-320). `last_epoch`: the last epoch in its log (KIP-595); UNKNOWN if
+    it has none.
     """
 
     follower: int
@@ -109,7 +108,7 @@ class Fetched(NamedTuple):
 
 class AskEpochEnd(NamedTuple):
     """OffsetForLeaderEpoch (KIP-101): a follower's request for the end of `epoch` in its leader's log. `leader_epoch`:
-    the one that the follower follows in."""
+    epoch in which the follower follows."""
 
     follower: int
     leader: int

@@ -1,4 +1,5 @@
-"""The metadata that the controller decides and brokers learn: one partition's state and the brokers' registrations."""
+"""Metadata that the controller decides and brokers learn: the state of one partition, and the brokers'
+registrations."""
 
 from __future__ import annotations
 

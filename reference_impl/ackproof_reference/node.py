@@ -1,4 +1,4 @@
-"""One broker's steps: `(broker, event) → (broker, messages)`, whatever it is at the time."""
+"""Steps of one broker in any role: `(broker, event) → (broker, messages)`."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def step(broker: Broker, event: Event, rules: Rules) -> BrokerAndMessages:
 
 
 def learn(broker: Broker, metadata: Metadata, rules: Rules) -> BrokerAndMessages:
-    """Apply a newer image: lead, follow, go on with a new ISR, or drop a replica that was moved away, with its log.
+    """Apply a newer metadata image: lead, follow, continue with a new ISR, or delete a replica that was moved away.
 
     An image with an older partition epoch than the broker knows changes nothing (ReplicaManager.applyDelta,
     BrokerMetadataPublisher).

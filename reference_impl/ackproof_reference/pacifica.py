@@ -107,16 +107,15 @@ def reconfigure(
 
 
 def without_backup(replica: Replica, backup: int) -> Configuration:
-    """Return the configuration that a primary proposes when it suspects a backup: the next version, with the same
-    primary and without that backup.
-    """
+    """Return the configuration that a primary proposes when it suspects a backup: the next version, without this
+    backup."""
     config = replica.config
     return Configuration(config.version + 1, config.primary, tuple(m for m in config.members if m != backup))
 
 
 def in_its_place(replica: Replica, own: int) -> Configuration:
-    """Return the configuration that backup `own` proposes when it suspects its primary: itself as primary,
-    without the old one, in the next version."""
+    """Return the configuration that backup `own` proposes when it suspects its primary: the next version, with itself
+    as the primary and without the old one."""
     config = replica.config
     return Configuration(config.version + 1, own, tuple(m for m in config.members if m != config.primary))
 

@@ -1,4 +1,4 @@
-"""Where the replicas of a new topic go: striped over racks and brokers (StripedReplicaPlacer, KIP-36 and KRaft).
+"""Places the replicas of a new topic: striped over racks and brokers (StripedReplicaPlacer, KIP-36 and KRaft).
 
 Even within one call only; existing partitions never move by themselves. The rack goal outranks an even number of
 partitions for each broker.
@@ -12,9 +12,7 @@ from typing import NamedTuple
 
 
 class Broker(NamedTuple):
-    """A broker that can take replicas. `rack`: "" if it has none. Fenced brokers are taken last and never
-    lead.
-    """
+    """A broker that can take replicas. `rack`: '' if it has none. Fenced brokers are chosen last and never lead."""
 
     broker: int
     rack: str = ""
@@ -33,7 +31,7 @@ class _Ring:
         random.shuffle(self._brokers)
 
     def take(self, partition: int) -> int | None:
-        """Return the next broker for a partition; None if it already has a replica on each."""
+        """Return the next broker for a partition; None if each broker of the ring already has a replica of it."""
         if not self._brokers:
             return None
         if partition != self._partition:
@@ -51,9 +49,8 @@ class _Rack(NamedTuple):
     fenced: _Ring
 
     def take(self, partition: int) -> int | None:
-        """Return the next broker for a partition, unfenced ones first; None if it already has a replica on
-        each.
-        """
+        """Return the next broker for a partition, unfenced ones first; None if each broker of the rack already has a
+        replica of it."""
         broker = self.free.take(partition)
         return self.fenced.take(partition) if broker is None else broker
 

@@ -1,4 +1,4 @@
-"""Idempotent producers: the leader knows the last five batches of each (KIP-98, ProducerAppendInfo)."""
+"""Checks of idempotent producers: the leader knows the last five batches of each (KIP-98, ProducerAppendInfo)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every variant of the protocol as a switch, the protections that can be taken away one by one, presets by version.
+"""Rules: every variant of the protocol as a switch, the protections that can be switched off, and presets by release.
 
 A rule is read where it acts (`leader.py`, `follower.py`, `controller.py`, `election.py`); here stands only what it is.
 """
@@ -143,10 +143,8 @@ PROTECTIONS: Mapping[str, Mapping[str, object]] = {
 
 
 def without(rules: Rules, *names: str) -> Rules:
-    """Return the rules with these protections switched off. `names`: keys of `PROTECTIONS`.
-
-    Raises KeyError for others.
-    """
+    """Return the rules with these protections switched off. `names`: keys of `PROTECTIONS`. Raises KeyError for another
+    name."""
     for name in names:
         rules = replace(rules, **PROTECTIONS[name])  # type: ignore[arg-type]
     return rules
@@ -161,7 +159,7 @@ class GroupProtocol(Enum):
 
 
 class CommitMode(Enum):
-    """When a member of a consumer group commits."""
+    """Moment at which a member of a consumer group commits its offsets."""
 
     BEFORE = "before it processes"
     AFTER = "after it has processed"

@@ -18,7 +18,7 @@ from ackproof_reference.rules import Rules
 
 
 def marker_batch(log: Log, epoch: int, marker: WriteMarker) -> Batch:
-    """Build the control batch that ends a transaction: at the log end, with leader epoch `epoch`."""
+    """Return the control batch that ends a transaction, to be appended at the log end in leader epoch `epoch`."""
     return Batch(
         log.end,
         epoch,
@@ -82,9 +82,8 @@ def visible(log: Log, *, committed: bool) -> tuple[Batch, ...]:
 
 
 def aborted(log: Log, batch: Batch) -> bool:
-    """Return True if the transaction of a data batch was aborted, as this log says; False for one without a
-    transaction.
-    """
+    """Return True if the transaction of a data batch was aborted according to this log; False for a batch without a
+    transaction."""
     return batch.transactional and _ending(log, batch) == ABORT
 
 
@@ -127,12 +126,12 @@ _COMPLETE = {State.PREPARE_COMMIT: State.COMPLETE_COMMIT, State.PREPARE_ABORT: S
 
 
 class Transaction(NamedTuple):
-    """The coordinator's state of one transactional id.
+    """The coordinator's state of one transactional id. `epoch`: producer epoch that may write now. `marker_epoch`:
+    producer epoch in the markers.
 
-    `epoch`: the producer epoch that may write now. `marker_epoch`: the producer epoch in the markers.
-    `partitions`: those in the transaction; after the decision, those whose marker is missing. `decided`: all
-    partitions that the decision covers. `version`: that of the client's protocol; with 2 each transaction has
-    its own epoch (KIP-890, second part).
+    `partitions`: partitions in the transaction; after the decision, those whose marker is missing. `decided`: all
+    partitions that the decision covers. `version`: transaction.version of the client; with 2 each transaction has its
+    own epoch (KIP-890, second part).
     """
 
     producer: int
@@ -191,11 +190,11 @@ def verified(transaction: Transaction, epoch: int, partition: int) -> bool:
 
 
 def end_transaction(transaction: Transaction, epoch: int, *, commit: bool) -> tuple[Transaction, Error]:
-    """Decide a transaction (EndTxn); return it and the error for the client: PRODUCER_FENCED for another epoch,
-    INVALID_TXN_STATE while markers are in flight or without an open transaction.
+    """Decide a transaction (EndTxn); return the transaction and the error for the client.
 
-    A request that repeats the last decision gets NONE. With KIP-890's second part (`version` 2) a decision raises
-    the producer epoch: the markers fence late records, and a repeated request is recognized by the epoch before.
+    The error is PRODUCER_FENCED for another epoch, INVALID_TXN_STATE while markers are in flight or without an open
+    transaction. A request that repeats the last decision gets NONE. With KIP-890's second part (`version` 2) a decision
+    raises the producer epoch: the markers fence late records, and a repeated request is recognized by the epoch before.
     Without it, an EndTxn of the next transaction looks the same as a repeated one.
     """
     bumps = transaction.version > 1

@@ -24,11 +24,10 @@ class ZooKeeperRules:
 
 
 class Ensemble(NamedTuple):
-    """The ZooKeeper ensemble. `sessions`: brokers with live sessions. `watches`: brokers that watch
-    `/controller`. `ids`: brokers with a node in `/brokers/ids`. `controller`, `leader`: NOBODY if there is
-    none.
+    """The ZooKeeper ensemble. `sessions`: brokers with live sessions. `ids`: brokers with a node in `/brokers/ids`.
 
-    `state_epoch`: controller epoch that wrote the partition's state last. `state_version`: its version.
+    `watches`: brokers that watch `/controller`. `controller`, `leader`: NOBODY if there is none. `state_epoch`:
+    controller epoch that wrote the partition's state last. `state_version`: version of the state node.
     """
 
     sessions: tuple[int, ...]
@@ -42,11 +41,10 @@ class Ensemble(NamedTuple):
 
 
 class Member(NamedTuple):
-    """A broker as a client of ZooKeeper.
+    """A broker as a client of ZooKeeper. `believes`: the controller that the broker knows, or NOBODY.
 
-    `believes`: the controller that it knows, or NOBODY. `acts`: the epoch in which it is controller itself, 0
-    if not. `fired`: a watch has fired that it has not handled. `expired`: it knows that its session has
-    ended.
+    `acts`: epoch in which the broker itself is the controller; 0 if it is not. `fired`: a watch has fired that it has
+    not handled. `expired`: it knows that its session has ended.
     """
 
     believes: int = NOBODY
@@ -73,11 +71,11 @@ def watch(ensemble: Ensemble, own: int) -> Ensemble:
 
 
 def expire(ensemble: Ensemble, broker: int) -> tuple[Ensemble, tuple[int, ...]]:
-    """End a broker's session: its ephemeral nodes and watches are removed. If it was the controller, the brokers
-    that watch `/controller` are notified, once.
+    """End a broker's session: its ephemeral nodes and watches are removed. Return the ensemble and the notified
+    brokers.
 
-    Returns the ensemble and the notified brokers, () if it was not. The broker itself learns of it only when it
-    reaches ZooKeeper again.
+    If the broker was the controller, the brokers that watch `/controller` are notified, once; else no broker is. The
+    broker itself learns of the end only when it reaches ZooKeeper again.
     """
     gone = ensemble._replace(
         sessions=tuple(s for s in ensemble.sessions if s != broker),
@@ -102,9 +100,9 @@ def reconnect(ensemble: Ensemble, own: int) -> tuple[Ensemble, Member]:
 def write_state(
     ensemble: Ensemble, member: Member, leader: int, rules: ZooKeeperRules
 ) -> tuple[Ensemble, bool]:
-    """Write `leader` as the partition's leader, as a broker does that takes itself for the controller.
+    """Write `leader` as the partition's leader, on behalf of a broker that believes to be the controller.
 
-    Return the ensemble, and True if it was written. ZooKeeper refuses the write if another controller has been
+    Return the ensemble, and True if the write succeeded. ZooKeeper refuses the write if another controller has been
     elected since (a zombie controller) and the rules have `epoch_check`.
     """
     if rules.epoch_check and member.acts != ensemble.controller_epoch:

@@ -1,4 +1,4 @@
-"""Backend `model`: a case in virtual time that leaves the same run directory as one on brokers.
+"""Backend `model`: simulates a case in virtual time and leaves the same run directory as a run on brokers.
 
 It writes facts only; the same audit, judge and reports read them afterwards.
 """

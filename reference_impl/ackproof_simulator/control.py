@@ -1,4 +1,4 @@
-"""The controller and the lives of brokers in virtual time: sessions, fencing, registration, propagation of metadata.
+"""Controllers and broker processes in virtual time: sessions, fencing, registration, propagation of metadata.
 
 Heartbeats are not simulated one by one. A session runs out when a broker has not been able to reach an active
 controller for a session's length, counted from the last heartbeat that it can have sent.
@@ -87,12 +87,13 @@ class Control:
 
     @property
     def acting(self) -> int:
-        """Return the node that acts as controller: the quorum's leader, NOBODY if there is none; in ZooKeeper mode
-        the controller broker."""
+        """Node that acts as controller: the quorum's leader, or in ZooKeeper mode the controller broker; NOBODY if
+        there is none."""
         return self.active if self.holder == NOBODY else self.holder
 
     def reaches(self, broker: int) -> bool:
-        """Return True if a broker's heartbeats arrive at the active controller; False if there is none."""
+        """Return True if a broker's heartbeats arrive at the active controller; False also if no controller is
+        active."""
         if self.active == NOBODY or self.disks.knew.get(broker, self.active) != self.active:
             return False
         if broker == self.active:
@@ -191,8 +192,8 @@ class Control:
             host.do(partition.learn, broker, image)
 
     def fence(self, broker: int) -> None:
-        """Fence a broker after its session timed out: it leaves ISRs and its partitions elect other leaders. In
-        ZooKeeper mode, if it was the controller, another running broker becomes that."""
+        """Fence a broker after its session timed out: it leaves ISRs, and its partitions elect other leaders. In
+        ZooKeeper mode, if the broker was the controller, another running broker becomes controller."""
         self.fenced.add(broker)
         if broker == self.holder:
             able = [one for one in self.brokers if one not in self.fenced and self._host(one).running]
@@ -377,7 +378,7 @@ class Control:
         )
 
     def follow_broken(self, broker: int, connection: Connection) -> None:
-        """Handle a lost connection that a broker had opened: repeat the fetches that were in flight on it."""
+        """Handle the loss of a connection that a broker had opened: repeat the fetches that were in flight on it."""
         for partition in self.partitions:
             if partition.follows(broker, connection.acceptor.id):
                 partition.fetch_broken(broker)

@@ -44,7 +44,7 @@ NOT_COORDINATOR: Final = Error.NOT_LEADER_OR_FOLLOWER
 
 @dataclass
 class _Known:
-    """The coordinator's memory of one transactional id: its transaction, and the markers in flight."""
+    """The coordinator's memory of one transactional id: its transaction, and the markers that are in flight."""
 
     transaction: Transaction
     """State of the present transaction. librdkafka speaks the first protocol: one producer epoch spans many

@@ -1,4 +1,4 @@
-"""Frozen disks in virtual time: each writer waits, and so does everything behind it.
+"""Frozen disks in virtual time: each writer waits, and so does everything that needs the same lock or thread.
 
 A broker appends under the lock of its log (UnifiedLog, Partition.leaderIsrUpdateLock), in a request handler or a
 fetcher thread. So an append that waits makes the following wait:
@@ -71,11 +71,8 @@ class Disks:
         return (node, folder) in self.frozen
 
     def metadata_still(self, node: int) -> bool:
-        """Return True if the node's metadata log is on a frozen disk.
-
-        False for brokers with ZooKeeper, which have no metadata log, and for those with several log dirs,
-        which have it on a disk of its own.
-        """
+        """Return True if the node's metadata log is on a frozen disk. False for brokers in ZooKeeper mode, which have
+        no metadata log, and for brokers with several log dirs, which have it on a separate disk."""
         return node not in self._apart and self.still(node, 0)
 
     # -- standing still and going on ----------------------------------------------------------------------------
@@ -151,9 +148,8 @@ class Disks:
             act(*args)
 
     def holds(self, node: int, folder: int, act: Act, *args: object) -> bool:
-        """Queue a write if its log dir is frozen: return True, and call `act` when the dir thaws. Else return
-        False: the caller writes now.
-        """
+        """Queue a write if its log dir is frozen, and return True: `act` is called when the dir thaws. Else return
+        False: the caller must write now."""
         if not self.still(node, folder):
             return False
         self._writers.setdefault((node, folder), []).append(self._mine(node, act, args))
@@ -168,11 +164,12 @@ class Disks:
         act: Act,
         *args: object,
     ) -> bool:
-        """Queue a step of a partition's replica on broker `at` if it must wait: return True, and call `act`
-        after the wait. Else return False: the caller takes the step now.
+        """Queue a step of a partition's replica on broker `at` if the step must wait, and return True: `act` is called
+        after the wait.
 
-        `event` None: a step that takes the replica's lock but writes nothing. `lane`: a connection, or the
-        fetcher for a leader (its id); what it brings later waits too.
+        Else return False: the caller must take the step now. `event` None: a step that takes the replica's lock but
+        writes nothing. `lane`: a connection, or the id of the leader whose fetcher brings the step; later steps of the
+        same lane wait too.
         """
         if lane is not None and self._is_taken(at, lane):
             self._requests.setdefault(at, []).append(self._mine(at, act, args))
@@ -187,10 +184,9 @@ class Disks:
         return True
 
     def holds_news(self, partition: PartitionRun, at: int, image: Metadata, act: Act, *args: object) -> bool:
-        """Queue an image that broker `at` cannot apply yet: return True, and call `act` after the wait. Else
-        return False.
+        """Queue a metadata image that broker `at` cannot apply yet, and return True: `act` is called after the wait.
 
-        It waits for the broker's metadata log, or for a replica that is waiting for its disk.
+        Else return False. The image waits for the broker's metadata log, or for a replica that is waiting for its disk.
         """
         if not self.metadata_still(at) and at not in self._news and not self._must_wait(partition, at, image):
             return False

@@ -1,4 +1,4 @@
-"""Decisions of the controller and lives of processes in a simulated run, in order.
+"""Records the controller's decisions, and starts and ends of processes, in a simulated run, in order.
 
 They are written as the metadata log that real controllers would leave, which the replay reads, and into the timeline.
 """
@@ -33,9 +33,8 @@ _NAMED: Final = ("replicas", "leader", "isr", "elr", "adding", "removing")
 
 
 class Change(NamedTuple):
-    """A change of leader, epoch, ISR or assignment of a partition, at virtual time `at_ns`. `place`: the
-    partition's index in `World`. `image`, `before`: its state afterwards and before.
-    """
+    """A change of leader, epoch, ISR or assignment of a partition, at virtual time `at_ns`. `place`: index of the
+    partition in `World`. `before`, `image`: its state before and after."""
 
     at_ns: int
     place: int
@@ -93,7 +92,7 @@ class Journal:
         self.lives.append((self._clock.now, node, what))
 
     def registered(self, node: int, epoch: int) -> None:
-        """Record that a broker registered; `epoch`: its incarnation."""
+        """Record that a broker registered. `epoch`: its new broker epoch (incarnation)."""
         self.note(
             BrokerRegistered,
             node=node,
@@ -113,7 +112,8 @@ class Journal:
         self.note(TopicRemoved, topic=topic, topic_id=self.topic_ids[topic])
 
     def configured(self, topic: str, key: str, value: str | None) -> None:
-        """Record a setting of a topic, or of all brokers (`topic` ''). `value` None: back to the default."""
+        """Record a new value of a setting of a topic, or of all brokers (`topic` ''). `value` None: reset to the
+        default."""
         self.note(ConfigChanged, resource=_TOPIC if topic else _BROKERS, name=topic, key=key, value=value)
 
     def changed(self, place: int, partition: PartitionRun, before: Partition) -> None:

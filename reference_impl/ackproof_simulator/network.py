@@ -1,4 +1,4 @@
-"""Hosts, the connections between them, and messages in flight.
+"""Simulated hosts, the connections between them, and messages in flight.
 
 Connections have delay, jitter, order, cuts, silence, loss and bandwidth. A connection is named by its opener (A -> B,
 as links in an experiment are) and carries both directions. A paused host does not see what arrives meanwhile.
@@ -29,11 +29,11 @@ TO_ACCEPTOR, TO_OPENER = 0, 1
 
 @dataclass(slots=True, eq=False)
 class Host:
-    """A process on the network: a node or a client.
+    """A process on the network: a node or a client. `up`: False if it has ended. `paused`: True if it is stopped by
+    SIGSTOP.
 
-    `up`: it answers. `paused`: it is stopped by SIGSTOP. `life`: how often it has ended; messages to an
-    earlier life are dropped. `inbox`: actions that wait while it is paused, as (`life`, action, its
-    arguments). `broken` is called with each lost connection.
+    `life`: how often it has ended; messages to an earlier life are dropped. `inbox`: actions that wait while it is
+    paused, as (`life`, action, its arguments). `broken` is called with each lost connection.
     """
 
     id: int
@@ -99,16 +99,13 @@ class Connection:
 
     @property
     def open(self) -> bool:
-        """Return True if no fault cuts or holds the connection, and it does not linger.
-
-        A connection lingers if it has ended, and the side that opened it has not noticed. The processes at its ends do
-        not count.
-        """
+        """True if no fault cuts or holds the connection, and it does not linger, whether the processes at its ends run
+        or not. A connection lingers if it has ended, and the side that opened it has not noticed."""
         return not self.cuts and not self.holds and not self.lingers
 
     @property
     def usable(self) -> bool:
-        """Return True if a message sent now would arrive at a process that can answer."""
+        """True if a message sent now would arrive at a process that can answer."""
         return self.open and self.acceptor.running and self.opener.running
 
 
@@ -146,9 +143,11 @@ class Network:
         return found
 
     def send(self, connection: Connection, way: int, size: int, act: Act, *args: object) -> bool:
-        """Send `size` bytes to one end of the connection (`way`: TO_ACCEPTOR or TO_OPENER), and call `act`
-        there on arrival. Return False if the connection is refused or the process at that end is down; True does not
-        mean that they arrive.
+        """Send `size` bytes to one end of the connection (`way`: TO_ACCEPTOR or TO_OPENER), and call `act` there on
+        arrival.
+
+        Return False if the connection is refused or the process at that end is down. True does not mean that the bytes
+        arrive.
         """
         to = connection.ends[way]
         if connection.lingers:
@@ -297,9 +296,11 @@ class Scene:
 
 
 class PendingProduce(NamedTuple):
-    """A produce request that waits at its leader: its client, its connection with the generation at its
-    arrival, and the client's batch (`attempt`). `since`: arrival; `request_timeout`: how long the client lets
-    it wait; in ns.
+    """A produce request that waits at its leader. `connection`, `generation`: its connection, and the generation of
+    that at its arrival.
+
+    `attempt`: the client's batch. `since`: time of arrival; `request_timeout`: longest wait that the client allows;
+    both in ns.
     """
 
     client: Producer
@@ -333,9 +334,8 @@ class Caught:
     end_then: int
 
     def note(self, offset: int, end: int, now: int) -> None:
-        """Record a fetch from `offset` while the leader's log ends at `end`. `now`: the leader's clock, ns
-        (Replica.updateFetchState).
-        """
+        """Record a fetch from `offset` while the leader's log ends at `end` (Replica.updateFetchState). `now`: the
+        leader's clock, ns."""
         if offset >= end:
             self.caught_up = max(self.caught_up, now)
         elif offset >= self.end_then:

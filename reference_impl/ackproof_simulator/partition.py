@@ -261,9 +261,8 @@ class PartitionRun:
             self.host(leader).do(self._answer_parked, leader, follower)
 
     def renew(self, leader: int) -> None:
-        """Let followers outside the leader's ISR fetch again within replica.fetch.wait.max.ms, as real ones
-        do: the leader may then propose that they join.
-        """
+        """Let followers outside the leader's ISR fetch again within replica.fetch.wait.max.ms, as real followers do.
+        The leader may then propose that they join."""
         role = self.brokers[leader].process.role
         if not self.parked or not isinstance(role, Leader):
             return
@@ -369,9 +368,8 @@ class PartitionRun:
     # -- life of a broker ---------------------------------------------------------------------------------------
 
     def stop_replica(self, at: int, left: Broker) -> None:
-        """Replace a broker's state by `left`, which its ended process left on disk. Requests that waited
-        there are dropped.
-        """
+        """Replace a broker's state by `left`, the state that its ended process left on disk. Requests that waited at
+        the broker are dropped."""
         self.brokers[at] = left
         self.tokens[at] = self.tokens.get(at, 0) + 1
         self.proposed.pop(at, None)

@@ -76,12 +76,12 @@ class ClientBatch:
 
 @dataclass
 class Line:
-    """A producer's queue and requests for one partition. `place`: the partition's index.
+    """A producer's queue and requests for one partition (`place`: its index). `leader`: the leader that the producer
+    knows.
 
-    `leader`: the leader that the producer knows. `flying`: requests in flight, by the batch's number.
-    `next_sequence`, `epoch`: sequence number of the next record, and the producer epoch to which it belongs.
-    `waits_until`: time in ns before which nothing is sent; `armed`: True if a call at that time is scheduled.
-    `asking`: True if a request for metadata is scheduled.
+    `flying`: requests in flight, by the batch's number. `next_sequence`, `epoch`: sequence number of the next record,
+    and the producer epoch to which it belongs. `waits_until`: time in ns before which nothing is sent; `armed`: True if
+    a call at that time is scheduled. `asking`: True if a request for metadata is scheduled.
     """
 
     partition: PartitionRun
@@ -338,7 +338,7 @@ class Producer:
             self.clock.call_after(int(self.random.random() * self.timing.refresh), self._ask, line)
 
     def ask_in_turn(self, line: Line) -> None:
-        """Request metadata at the next regular refresh, because this client has noticed no problem."""
+        """Request metadata at the next regular refresh, for a client that has noticed no problem."""
         self.clock.call_after(int(self.random.random() * self.refresh), self._ask, line)
 
     def _ask(self, line: Line) -> None:
@@ -385,8 +385,8 @@ class Producer:
 
 
 def newest_known(network: Network, client: Host, partition: PartitionRun) -> int | None:
-    """Return the leader (or NO_LEADER) in the newest image of a partition among the brokers that this client
-    reaches; None if it reaches none that has an image."""
+    """Return the partition's leader (or NO_LEADER) in the newest metadata among the brokers that this client reaches.
+    None if it reaches no broker that has metadata of the partition."""
     best, leader = -1, None
     for number, broker in partition.brokers.items():
         metadata = broker.process.metadata

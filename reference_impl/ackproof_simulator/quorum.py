@@ -55,8 +55,8 @@ class Quorum:
 
     @property
     def presumed(self) -> int:
-        """Return the node that others take for the active controller: a stalled one too, until another is elected;
-        NOBODY without either."""
+        """Node that others take for the active controller: also a stalled controller, until another is elected; NOBODY
+        if there is none."""
         return self.active if self.active != NOBODY else self.standing_still
 
     def _hears_majority(self, node: int, voters: Sequence[int] | None = None) -> bool:
@@ -157,7 +157,7 @@ class Quorum:
         return self.active != NOBODY and self._hears_majority(self.active, voters)
 
     def may_join(self, node: int) -> bool:
-        """Return True if a controller can be added as a voter: it must first follow the active controller."""
+        """Return True if a controller can be added as a voter, which requires that it follows the active controller."""
         return (
             self.active != NOBODY
             and self._network.hosts[node].running

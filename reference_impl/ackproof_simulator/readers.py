@@ -23,9 +23,8 @@ POLL = 5 * MS
 
 
 class ReadBatch(NamedTuple):
-    """A batch that was returned to a reader at `read_ns`. `place`: index of its partition. `assignment`:
-    number of the reader's assignment, from 1.
-    """
+    """A batch that a reader got at `read_ns`. `place`: index of its partition. `assignment`: number of the reader's
+    assignment, from 1."""
 
     place: int
     assignment: int
@@ -45,9 +44,8 @@ class _Position:
 
 @dataclass
 class Reader:
-    """One simulated consumer that reads all partitions while the run goes on. `positions`: by index of the
-    partition. `handed`: the batches that it was given, in order. `assignment`: number of its present
-    assignment, from 1."""
+    """One simulated consumer that reads all partitions while the run goes on. `positions`: by index of the partition.
+    `handed`: the batches that it has read, in order. `assignment`: number of its present assignment, from 1."""
 
     number: int
     host: Host
@@ -96,7 +94,7 @@ class Reader:
                 self._arm(position, int(self.random.random() * POLL) + MS)
 
     def ask_soon(self, partition: PartitionRun) -> None:
-        """Request metadata soon, because a broker has learned of another leader."""
+        """Request metadata soon, because a broker has a new leader for the partition."""
         for position in self.positions:
             if position.partition is partition:
                 self._ask(position, int(self.random.random() * self.scene.timing.refresh))

@@ -1,4 +1,4 @@
-"""A simulated run as a run directory: ledgers, samples, final read and logs on disk, in the same files as a real run.
+"""Writes a simulated run as a run directory: ledgers, samples, final read and logs on disk, in the files of a real run.
 
 Rows are made here only: before, a batch is one object.
 """
@@ -231,7 +231,7 @@ def write_final_read(simulation: Simulation, run: CaseDir) -> None:
 
 
 def write_replicas(simulation: Simulation, run: CaseDir) -> None:
-    """Write the contents of each replica's log to `observed/replicas.*`, the second witness of the final read."""
+    """Write the contents of each replica's log to `observed/replicas.*`, with which the final read is compared."""
     world = simulation.world
     replicas, rows = [], []
     for partition in world.partitions:

@@ -49,8 +49,8 @@ class FinalPlace:
     """Result of the final read of one partition: its `leader` in leader `epoch`, and its committed `batches` from
     offset `start` up to the high watermark `end`.
 
-    If no leader answered, `epoch`, `start` and `end` are -1, and `batches` is empty. `why`: what was still
-    unsettled at the read, such as a replica missing in the ISR; '' if nothing.
+    If no leader answered, `epoch`, `start` and `end` are -1, and `batches` is empty. `why`: what was still unsettled at
+    the read, such as a replica missing in the ISR; '' if all was settled.
     """
 
     leader: int

@@ -1,4 +1,4 @@
-"""The lives of a case's faults in virtual time, as `faults.driver` controls them on a real cluster."""
+"""Starts and heals a case's faults in virtual time, as `faults.driver` does on a real cluster."""
 
 from __future__ import annotations
 
@@ -42,10 +42,8 @@ Say: TypeAlias = Callable[[EventDetail, int | None], None]
 
 
 class Schedule:
-    """Starts and heals the faults of one simulated run by their triggers.
-
-    `say(detail, fault)` is called with timeline events and the fault's number; `say` None: nobody needs them.
-    """
+    """Starts and heals the faults of one simulated run by their triggers. `say(detail, fault)` is called with timeline
+    events and the fault's number; None: no events are needed."""
 
     def __init__(self, case: Case, world: World, say: Say | None) -> None:
         self._case, self._world, self._clock = case, world, world.clock
@@ -58,7 +56,7 @@ class Schedule:
         self._load = LoadPhase.RUNS
 
     def start(self) -> None:
-        """Begin to count the time of `at:` triggers, and to watch for states."""
+        """Start to evaluate triggers. The times of `at:` triggers count from now."""
         self._began = self._clock.now
         for life in self.lives.values():
             trigger = life.fault.trigger
@@ -72,9 +70,8 @@ class Schedule:
         return all(life.over for life in self.lives.values())
 
     def no_more_states(self) -> None:
-        """Note that the load ends: faults whose state trigger was not reached fail now, because no state
-        trigger can fire any more.
-        """
+        """Fail the faults whose state trigger has not fired, because the load ends and no state trigger can fire any
+        more."""
         self._load = LoadPhase.ENDS
         self._drop_the_hopeless()
 

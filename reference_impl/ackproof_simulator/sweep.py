@@ -1,4 +1,4 @@
-"""Many seeds of one case: run in this process, in several, or over Spark, and summed up; and schedules shrunk.
+"""Simulates many seeds of one case, in this process, in several, or over Spark, and sums up; shrinks fault schedules.
 
 `shrink` finds few faults that still show a finding. Spark's workers get the case as JSON and their seeds.
 """
@@ -51,7 +51,7 @@ Mapper = Callable[[JsonValue, Sequence[Sequence[int]]], Iterable[Sequence[Counts
 
 
 def linger_for(spec: ExperimentSpec, batches: int) -> float:
-    """Return the linger in seconds that gives about this many batches per run, at least that of the file."""
+    """Return the linger in seconds that gives about `batches` batches per run, at least the linger in the file."""
     producers, load = spec.workload.producers, spec.workload.duration
     topics = [spec.topics[name] for name in spec.topic_names()]
     lines = producers.count * sum(topic.partitions for topic in topics)
@@ -59,7 +59,7 @@ def linger_for(spec: ExperimentSpec, batches: int) -> float:
 
 
 def with_linger(case: Case, seconds: float) -> Case:
-    """Return the case with this linger, on backend `model`."""
+    """Return the case on backend `model`, with a linger of `seconds`."""
     spec = case.experiment
     producers = spec.workload.producers.model_copy(update={"linger": seconds})
     workload = spec.workload.model_copy(update={"producers": producers})
@@ -104,8 +104,8 @@ def sweep(
     """Simulate every seed, and return the distribution of each quantity.
 
     `command` returns the command line that repeats a seed. `mapper(case as JSON, chunks of seeds)` runs the seeds
-    elsewhere and yields the counts of each chunk; None: all run in this process. `progress(done, total)` is
-    called now and then. `shrinks`: also search for the fewest faults that show a finding.
+    elsewhere and yields the counts of each chunk; None: all run in this process. `progress(done, total)` is called from
+    time to time. `shrinks`: also search for the fewest faults that show a finding.
     """
     began = time.monotonic()
     runs: list[Counts] = []
@@ -250,11 +250,8 @@ def fewest(faults: Sequence[FaultSpec], shows: Callable[[Sequence[FaultSpec]], b
 
 
 def shrink(case: Case, seed: int, what: str) -> ShrunkSchedule | None:
-    """Search for fewer faults that still show a finding. The case has its own seed, `seed`; `what` names a
-    quantity of `Counts`. None if the case does not show it, or has no fault.
-
-    About 200 schedules are simulated at most.
-    """
+    """Search for fewer faults that still show a finding. `what`: a quantity of `Counts`. `seed`: the case's own seed.
+    None if the case does not show the finding, or has no fault. About 200 schedules are simulated at most."""
     setting = setting_of(case)
     first = Simulation(setting, case)
     first.run()

@@ -44,10 +44,10 @@ class _Phase(Enum):
 
 @dataclass
 class Txn:
-    """One transaction from its producer's view. `number` counts from 0. `first`: seq of its first record.
+    """One transaction from its producer's view. `number`: its number, from 0. `first`: seq of its first record.
 
-    `begun`, `commit`, `ended`: times in ns at which it began, its commit was requested, and its end was
-    confirmed; -1: not yet.
+    `begun`, `commit`, `ended`: times in ns at which it began, its commit was requested, and its end was confirmed; -1:
+    not yet.
     """
 
     number: int
@@ -68,10 +68,10 @@ class TransactionalProducer(Producer):
         seed: str,
         ended_by_itself: Callable[[TransactionalProducer], None],
     ) -> None:
-        """Set the transactional id. Call it once, before the start.
+        """Set the transactional id of the producer. Call it once, before the start. `slot`: number of the id.
 
-        `slot`: number of the id. `seed`: for the draw of commits and aborts. `ended_by_itself` is called when the
-        producer has given up or was fenced, but not once the run has closed it, nor if a fault had it fenced.
+        `seed`: seed of the random choice between commit and abort. `ended_by_itself` is called when the producer has
+        given up or was fenced, but not once the run has closed it, nor if a fault had it fenced.
         """
         self.ended_by_itself = ended_by_itself
         self.pid, self.slot, self.coordinator = slot, slot, coordinator
@@ -95,7 +95,8 @@ class TransactionalProducer(Producer):
     # -- life ---------------------------------------------------------------------------------------------------
 
     def start(self) -> None:
-        """Register with the coordinator, which fences the id's previous producer; then begin."""
+        """Register the transactional id with the coordinator, which fences the id's previous producer; then begin a
+        transaction."""
         self.host.do(self._init)
 
     def _init(self) -> None:
@@ -166,7 +167,7 @@ class TransactionalProducer(Producer):
             batch.txn, batch.made = self.txns[-1].number, self.clock.now
 
     def sent_ns(self, seq: int) -> int:
-        """Return the present time in ns for any `seq`: records are created when they are handed to the library."""
+        """Return the present time in ns for any `seq`: records are created when they are passed to the library."""
         return self.clock.now
 
     # -- sending ------------------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""A cluster with its clients in virtual time, at its start: all nodes are up, every ISR is full."""
+"""Builds a simulated cluster with its clients at the start of a run: all nodes are up, every ISR is full."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ class World:
 
     @property
     def changes(self) -> list[Change]:
-        """Return the changes of leader, ISR and assignment, without those of internal topics."""
+        """Changes of leader, ISR and assignment in order, without those of internal topics."""
         mine = len(self.partitions)
         return [change for change in self.journal.changes if change.place < mine]
 
@@ -93,8 +93,8 @@ class World:
         self.timing, self.random = self.scene.timing, self.scene.random
 
     def index(self, topic: str, number: int) -> int:
-        """Return a partition's index in the order of all partitions; those of internal topics come last. Raises
-        StopIteration for an unknown one."""
+        """Return a partition's index in the order of all partitions; internal topics come last. Raises StopIteration
+        for an unknown partition."""
         return next(i for i, p in enumerate(self._all) if p.place == (topic, number))
 
     @property
@@ -108,9 +108,8 @@ class World:
         return any(held == node for _, held in self.holds)
 
     def in_force(self, topic: str, broker: int | None) -> dict[str, str]:
-        """Return the settings of a topic on a broker, or (None) at the active controller; the topic's own have
-        precedence.
-        """
+        """Return the settings of a topic on a broker, or at the active controller (`broker` None). The topic's own
+        settings override others."""
         cluster, node = self.case.experiment.cluster, self.control.active if broker is None else broker
         return {
             **cluster.config,
@@ -128,9 +127,8 @@ class World:
         )
 
     def settled(self, rules: Rules, topic: str, broker: int | None) -> Rules:
-        """Return the rules with the settings of a topic that are in force on broker `broker`; None: at the
-        controller.
-        """
+        """Return `rules` changed by the settings of a topic that are in force on a broker; `broker` None: at the
+        controller."""
         found = self.in_force(topic, broker)
         return replace(
             rules,
@@ -146,10 +144,8 @@ class World:
         return host
 
     def add_producer(self, slot: int | None = None) -> Producer:
-        """Add a producer with the next free number, not started yet.
-
-        `slot`: number of its transactional id, to take over that of an earlier producer; None: an id of its own.
-        """
+        """Add a producer with the next free number, not started yet. `slot`: number of the transactional id of an
+        earlier producer that it takes over; None: a new id."""
         spec = self.case.experiment.workload.producers
         written = self.case.experiment.topic_names()
         number = len(self.producers)
@@ -299,8 +295,8 @@ class World:
             self.control.publish(partition)
 
     def heard(self, partition: PartitionRun) -> None:
-        """Let clients request metadata, because a broker has newer metadata of the partition: readers soon, producers
-        that know another leader at their next regular refresh."""
+        """Let clients request metadata, because a broker has newer metadata of the partition. Readers request it soon,
+        producers that know another leader at their next regular refresh."""
         for producer in self.producers:
             for line in producer.lines:
                 if line.partition is partition and line.leader != partition.image.partition.leader:

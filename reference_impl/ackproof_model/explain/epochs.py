@@ -1,4 +1,4 @@
-"""Leader epochs of acknowledged rows, and whether the surviving log still has these rows.
+"""Finds the leader epochs of acknowledged rows, and whether the surviving log still has these rows.
 
 A record is identified by its offset and the leader epoch that wrote it (KIP-101): logs with the same epoch at the same
 offset have the same record. An acknowledgement carries the offset only. Its epoch follows from its times: a leader
@@ -59,7 +59,7 @@ class AckedRows:
 
     @property
     def missing(self) -> Bools:
-        """Return a mask of the rows that are lost, without those that a setting or an administrator removed."""
+        """Mask of the rows that are lost, without those that a setting or an administrator removed."""
         gone: Bools = (self.found != PRESENT) & ~np.isin(self.found, _REMOVED)
         return gone
 
@@ -106,8 +106,8 @@ def acked_rows(run: CaseDir) -> Iterator[tuple[TopicPartition, AckedRows]]:
 
 
 def identity(producer: Ints, seq: Ints) -> Ints:
-    """Pack (producer, seq) into one number per row, so that one comparison or sort takes both into
-    account. seq must be below 2⁴⁰."""
+    """Pack (producer, seq) into one int64 per row, so that one comparison or sort covers both. seq must be
+    below 2⁴⁰."""
     return (producer << _SEQ_BITS) + seq
 
 
@@ -227,10 +227,9 @@ def _last_append(
 
 @dataclass(frozen=True)
 class KeptLog:
-    """Log of the last leader, one entry per batch in `first` and `last` (offsets, both included) and `epoch`.
+    """Log of the last leader, one entry per batch: `first` and `last` offset (both included), and its leader `epoch`.
 
-    `starts`: where each leader epoch began, by epoch. `log_start`, `log_end`: log start offset and log end
-    offset.
+    `starts`: start offset of each leader epoch, by epoch. `log_start`, `log_end`: log start offset and log end offset.
     """
 
     first: Ints
@@ -249,17 +248,17 @@ class KeptLog:
         return np.where(covered, self.epoch[at], -1)
 
     def taken_over(self, epoch: int, offset: int) -> EpochEntry | None:
-        """Return the first epoch after `epoch` that began at or below `offset`: it overwrote what `epoch` had
-        there. None if there is none.
-        """
+        """Return the first epoch after `epoch` that began at or below `offset`, and so overwrote it; None if no epoch
+        did."""
         later = (entry for entry in self.starts if entry.epoch > epoch and entry.start <= offset)
         return min(later, default=None)
 
 
 def kept_log(observed: Observed, replicas: Sequence[Replica], leader: int) -> KeptLog | None:
-    """Return the log of broker `leader`. If it could not be read, the longest log among `replicas`; None if
-    none was read. Of a deleted replica only the epochs are known; each counts as one batch. Raises OSError or
-    ArrowException.
+    """Return the log of broker `leader`; if it could not be read, the longest log among `replicas`; None if no log was
+    read.
+
+    Of a deleted replica only the epochs are known; each counts as one batch. Raises OSError or ArrowException.
     """
     whole = [replica for replica in replicas if not replica.reason and replica.log_end >= 0]
     if not whole:
@@ -339,10 +338,10 @@ def possible_fates(
 ) -> OffsetFates:
     """Return the possible fates of acknowledged rows that have an offset.
 
-    `log`: the log in which the records are looked for. `leader_epochs`: those of the incarnation to which it
-    belongs. `ended`: True if the log was deleted with its topic after these epochs. `before`: two masks of
-    the rows, those that an earlier incarnation can have held and those that can have been deleted with it;
-    None without an earlier incarnation.
+    `log`: the log in which the records are looked up. `leader_epochs`: epochs of the incarnation to which the log
+    belongs. `ended`: True if the log was deleted with its topic after these epochs. `before`: two masks of the rows,
+    those that an earlier incarnation can have held and those that can have been deleted with it; None without an
+    earlier incarnation.
     """
     offsets = rows.offset
     held = log.epoch_at(offsets)

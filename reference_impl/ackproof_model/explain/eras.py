@@ -47,7 +47,8 @@ _STAMP_NS = 2_000_000
 
 @dataclass(frozen=True)
 class Era:
-    """One incarnation of a partition: its leader epochs, and the log of its last leader."""
+    """One incarnation of a partition (from a creation of its topic to a deletion): its leader epochs, and the log of
+    its last leader."""
 
     observed: Observed
     place: TopicPartition
@@ -159,27 +160,22 @@ class PastLife:
 
     @property
     def held_rows(self) -> Bools:
-        """Return a mask of the rows that its log had at the deletion, or had lost before by truncation or retention.
-
-        Without its log: all rows that can belong to it.
-        """
+        """Mask of the rows that its log had at the deletion, or had lost before by truncation or retention. If its log
+        is unknown: all rows that can belong to it."""
         if self.told is None:
             return self.can
         return self.can & (self.told.kept | self.told.gone | self.told.expired)
 
     @property
     def truncated(self) -> Bools:
-        """Return a mask of the rows that were certainly truncated before the deletion."""
+        """Mask of the rows that were certainly truncated before the deletion."""
         if self.told is None:
             return np.zeros(len(self.can), np.bool_)
         return self.can & self.told.gone & ~self.told.kept
 
     def deletion(self, rows: AckedRows, mine: Bools, either: Bools) -> Deletion:
-        """Return the deletion for the report.
-
-        `mine`: mask of the rows that were deleted with the incarnation. `either`: mask of the rows for which
-        this is undecided.
-        """
+        """Return the deletion as `conformance.json` has it. `mine`: mask of the rows that were deleted with the
+        incarnation. `either`: mask of the rows for which this is undecided."""
         removal, until = self.removal, max((one.end_ns for one in self.era.leader_epochs), default=-1)
         by = removal.by or "nobody who is known"
         return Deletion(

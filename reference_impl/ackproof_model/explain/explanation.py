@@ -1,4 +1,4 @@
-"""Explanation of losses: the acknowledged offsets that the observed epochs must have removed, against the audit.
+"""Explains losses: compares the acknowledged offsets that the observed epochs must have removed with the audit.
 
 Inputs per partition: the leader epochs with their times from the replay, the last leader's log, and every acknowledged
 row. An offset that can belong to two epochs (a deposed leader went on acknowledging) is decided by timestamps: the
@@ -80,9 +80,8 @@ def _unfit(observed: Observed, lives: Sequence[Life], place: TopicPartition) -> 
 
 @dataclass(frozen=True)
 class _Place:
-    """The state of explaining one partition. `era`: its present incarnation; without leader epochs if its
-    topic is deleted.
-    """
+    """State of explaining the losses of one partition. `era`: its present incarnation; without leader epochs if its
+    topic is deleted."""
 
     account: Account
     era: Era

@@ -1,4 +1,4 @@
-"""Missing records that were acknowledged without an offset (acks=0): explained by events while they were in flight.
+"""Explains missing records that were acknowledged without an offset (acks=0) by events while they were in flight.
 
 Such a record was never appended (the connection broke, the leader had ended), or it was appended and truncated; the
 files do not tell which. Either requires a new leader, the end of a leader, or a fault between producer and leader. The
@@ -200,8 +200,8 @@ def _led(reigns: Sequence[LeaderEpoch], begin: int, end: int) -> list[LeaderEpoc
 
 
 def left_unread(events: Sequence[Event]) -> dict[int, str]:
-    """Return a sentence by producer (acks=0) that closed before a broker had read all the bytes that it had
-    sent: its last records may be missing."""
+    """Return producer → sentence, for each producer (acks=0) that closed before a broker had read all the bytes it had
+    sent. The last records of such a producer may be missing."""
     return {
         event.what.producer: (
             f"{event.client} closed with {event.what.unread_bytes} bytes on their way that nobody read"
@@ -216,11 +216,11 @@ def left_unread(events: Sequence[Event]) -> dict[int, str]:
 def intervals(
     place: TopicPartition, rows: AckedRows, around: Sequence[Disturbance], unread: Mapping[int, str]
 ) -> tuple[list[UnplacedLoss], Bools]:
-    """Find sequences of missing records that were acknowledged without an offset. Return them (`why` is '' for one
-    that nothing explains), and a mask of the rows that are explained: by a disturbance, or by their producer's end.
+    """Find sequences of missing records that were acknowledged without an offset.
 
-    `around`: disturbances of the partition. `unread`: by producer, a sentence on bytes that nobody read at
-    its close (`left_unread`).
+    Return them (`why` is '' for a sequence that no event explains), and a mask of the explained rows: by a disturbance,
+    or by their producer's end. `around`: disturbances of the partition. `unread`: by producer, a sentence on bytes that
+    no broker had read at its close (`left_unread`).
     """
     explained = np.zeros(len(rows), np.bool_)
     found: list[UnplacedLoss] = []

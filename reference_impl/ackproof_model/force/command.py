@@ -1,4 +1,4 @@
-"""`ackproof force`: a counterexample of the explorer on real brokers."""
+"""The command `ackproof force`: leads real brokers through a counterexample of the explorer."""
 
 from __future__ import annotations
 
@@ -49,9 +49,10 @@ class Forcing:
 
 def force_options(command: Callable[..., int]) -> Callable[..., int]:
     """Add the options `--force`, `--kafka`, `--backend`, `--repeat` and `--out` to a command that finds a
-    story. It gets them as one parameter `forcing`; None without `--force`.
+    counterexample.
 
-    The command raises `BadInput` if one of the others is given without `--force`.
+    The command gets them as one parameter `forcing`; None without `--force`. It raises `BadInput` if one of the other
+    options is given without `--force`.
     """
 
     @wraps(command)

@@ -50,11 +50,11 @@ class Ground:
 
     @classmethod
     def from_rules(cls, rules: str, release: str | None = None, backend: str | None = None) -> Ground:
-        """Return where to force a counterexample: by default the newest release of the line that `rules`
-        name, with backend `process`.
+        """Return the release and backend for forcing a counterexample: by default the newest release of the line that
+        `rules` name, with backend `process`.
 
-        `release` and `backend` override the defaults. Raises `BadInput` for ZooKeeper rules, for a `release` that is
-        no version, and if no release of the line is known.
+        `release` and `backend` override the defaults. Raises `BadInput` for ZooKeeper rules, for a `release` that is no
+        version, and if no release of the line is known.
         """
         if rules.endswith("-zk"):
             raise BadInput(
@@ -139,7 +139,7 @@ def _data(story: Story, forced: list[Forced], ground: Ground, repeat: int) -> di
 
 
 class ForcedVerdict(StrEnum):
-    """Verdict on a forced counterexample."""
+    """Verdict on a forced counterexample: whether the real brokers followed it."""
 
     HAPPENED = "HAPPENED"
     """Each step was observed on the brokers, and then the anomaly, if the audit counts its class."""
@@ -171,7 +171,7 @@ class Outcome:
 
 
 def outcome_of(story: Story, forced: Sequence[Forced], run: CaseDir) -> Outcome:
-    """Return the outcome of a run of the script. `forced`: its steps (`translated`).
+    """Return the outcome of a run of the script. `forced`: the script's steps (`translated`).
 
     A run that has not come to the end of the script is inconclusive. Raises `BadInput` if `audit.json` or
     `verdict.json` is needed and cannot be read.

@@ -73,7 +73,8 @@ _WITHOUT_SCRIPT: Final = "no step of a script does it"
 
 
 def translated(story: Story) -> list[Forced]:
-    """Return the script of a counterexample. Raises `NotForceable` for the first step that no script can do."""
+    """Return the steps of a script that carries out a counterexample. Raises `NotForceable` for the first step that no
+    script can carry out."""
     return list(_Translation(story).steps())
 
 
@@ -93,9 +94,8 @@ class _Translation:
         """Leader epoch in which the story begins, counted from the script's start."""
 
     def steps(self) -> Iterator[Forced]:
-        """Yield the steps of the script in order. One that carries out several steps of the model comes with
-        the last of them.
-        """
+        """Yield the steps of the script in order. A script step for several steps of the model is yielded with the last
+        of them."""
         yield from self._beforehand()
         for number, line in enumerate(self._story.way, 1):
             before, after = self._states[number - 1], self._states[number]

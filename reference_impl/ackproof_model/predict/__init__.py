@@ -1,1 +1,2 @@
-"""Prediction: the losses that the protocol allows a case under its planned faults, or a run under the observed ones."""
+"""Predicts the losses that the protocol allows: for a case under its planned faults, or a run under the observed
+faults."""

@@ -93,7 +93,7 @@ def answers(scope: Scope, *, max_states: int = USUAL_STATES) -> Answers:
 
 
 def remembered(scope: Scope, max_states: int = USUAL_STATES) -> Answers | None:
-    """Return the cached answers of a search limited to at most `max_states` states; None if there are none."""
+    """Return the cached answers of a search limited to at most `max_states` states; None if the cache has none."""
     for bound in (None, max_states):
         key = _key(scope, bound)
         if key not in _known and (read := _read(_cache_path(key))) is not None:
@@ -117,8 +117,8 @@ def _store(key: str, found: Answers) -> Answers:
 
 
 def cached(question: str, bound: int, work: Callable[[], Answers]) -> Answers:
-    """Return the answers to a question from the cache, or by `work`, a search of at most `bound` states, which fills
-    the cache. What was searched to its end holds for every bound."""
+    """Return the answers to a question from the cache, or else from `work`, a search of at most `bound` states, and
+    cache them. The answers of a search that visited every state hold for every bound."""
     for limit in (None, bound):
         key = _key_of(question, limit)
         if key not in _known and (read := _read(_cache_path(key))) is not None:
@@ -130,11 +130,10 @@ def cached(question: str, bound: int, work: Callable[[], Answers]) -> Answers:
 
 
 def ask_ahead(scopes: Iterable[Scope], *, max_states: int = USUAL_STATES) -> Iterator[tuple[int, int]]:
-    """Search several scopes in parallel and fill the cache, where `answers` finds the results. Yields
-    progress as (done, total).
+    """Search several scopes in parallel and fill the cache, from which `answers` takes the results.
 
-    It searches while it is iterated. With fewer than two scopes to search, or a single core, it does nothing and
-    yields nothing.
+    Yields progress as (done, total); the search goes on only while the caller iterates. With fewer than two scopes to
+    search, or a single core, it does nothing and yields nothing.
     """
     new = [scope for scope in dict.fromkeys(scopes) if remembered(scope, max_states) is None]
     if min(cores(), len(new)) < 2:
@@ -168,7 +167,7 @@ def _cache_path(key: str) -> Path | None:
 
 
 def described(scope: Scope) -> str:
-    """Return a scope on one line, as `ackproof explore --scope` takes it: size and incidents, without the settings of
+    """Return a scope on one line, as `ackproof explore --scope` accepts it: size and incidents, without the settings of
     its rules."""
     sizes = {
         "brokers": scope.brokers,

@@ -1,4 +1,4 @@
-"""A case as input of the reference implementation: its rules, its incidents, and the size of its world.
+"""Converts a case into inputs of the reference implementation: its rules, its incidents, and the size of its model.
 
 Prediction, simulation and replay use it alike, so that they have the same configuration.
 """
@@ -59,9 +59,8 @@ def rules_for(case: Case, topic: str) -> Rules:
 
 
 def code_for(case: Case) -> Rules:
-    """Return the rules of the cluster's release and feature levels, for any settings of topics. Raises ValueError for a
-    release without rules.
-    """
+    """Return the protocol rules of the cluster's release and feature levels, without any topic's settings. Raises
+    ValueError for a release without rules."""
     level = case.experiment.cluster.features.get(ELR)
     return rules_of(rules_name(case), elr=None if level is None else level > 0)
 
@@ -74,11 +73,11 @@ def counted_for(
     decided: Sequence[MetadataRecord] = (),
     rotted: Sequence[FaultSpec] = (),
 ) -> CaseBudget:
-    """Count incidents: of the case's planned faults, or with `events` (a run's timeline) of the observed ones. If
-    every batch is flushed at once, a power loss counts as a kill.
+    """Count the incidents of a case: of its planned faults, or with `events` (a run's timeline) of the observed ones.
 
-    `decided`: the run's metadata log; without it the samples in the timeline are used. `rotted`: faults that removed
-    something from the partition's log; each counts as a power loss, which removes any part of its end.
+    If every batch is flushed at once, a power loss counts as a kill. `decided`: the run's metadata log; without it the
+    samples in the timeline are used. `rotted`: faults that removed something from the partition's log; each counts as a
+    power loss, which removes any part of its end.
     """
     if events is None:
         told = [

@@ -1,7 +1,8 @@
-"""Prediction of consumer groups: case → each class of a group impossible, possible (with a story) or unknown.
+"""Prediction of consumer groups: each anomaly class of a group is impossible, possible (with a counterexample) or
+unknown.
 
-The small world of `ackproof_reference.explore.consumer_groups` is searched with what may go wrong in the case. Whether
-`__consumer_offsets` may lose records is asked of the world of a partition, with the same faults. What no world has
+The model of `ackproof_reference.explore.consumer_groups` is searched with what may go wrong in the case. Whether
+`__consumer_offsets` may lose records is asked of the model of a partition, with the same faults. What no model has
 (resets, retention, programs as members) is ruled here, and never makes a class impossible.
 """
 
@@ -60,10 +61,10 @@ def predict_groups(
     events: Sequence[Event] | None = None,
     decided: Sequence[MetadataRecord] = (),
 ) -> PredictionFile:
-    """Return the prediction with an answer on each class of each group of the case, but for `stalled`.
+    """Return the prediction with an answer on each class of each group of the case, except `stalled`.
 
-    `file`: prediction of the case's topics. `answer` searches the world of a partition. `max_states`: limit for the
-    searches of a group's world. `run`, `events`, `decided`: a run with its timeline and metadata log; None and empty:
+    `file`: prediction of the case's topics. `answer` searches the model of a partition. `max_states`: limit for the
+    searches of a group's model. `run`, `events`, `decided`: a run with its timeline and metadata log; None and empty:
     the faults that the case plans.
     """
     groups: list[PredictedGroupClass] = []
@@ -102,7 +103,7 @@ class _Circumstances:
         self.faults.append(f"{cause}: {', '.join(name.replace('_', ' ') for name in incidents)}")
 
     def take_faults(self, requested: set[int | None] | None) -> None:
-        """Take the case's faults with these numbers; None: all."""
+        """Add the incidents of the case's faults with these numbers; None: of all faults."""
         for fault in self.case.faults:
             if requested is None or fault.number in requested:
                 self._take_fault(fault, f"fault {fault_name(fault.number)} ({fault})")
@@ -170,7 +171,7 @@ class _Circumstances:
                     self.add(f"fault {fault_name(event.fault or 0)} killed {', '.join(killed)}", "kills")
 
     def take_ledgers(self, run: CaseDir) -> None:
-        """Take what the members of a run wrote down: losses of partitions, and commits without an answer."""
+        """Add incidents from the ledgers of a run's members: lost partitions, and commits without an answer."""
         for folder, column, value, text, incident in (
             (run.membership, "event", str(MembershipEvent.LOST), "members lost partitions", "expiries"),
             (
@@ -193,7 +194,8 @@ class _Circumstances:
         events: Sequence[Event] | None,
         decided: Sequence[MetadataRecord],
     ) -> None:
-        """Ask whether the coordinators' topics may lose what was acknowledged. Take what happens to their brokers."""
+        """Add what may happen to the coordinators' brokers, and whether `__consumer_offsets` may lose acknowledged
+        records."""
         experiment, cluster = self.case.experiment, self.case.experiment.cluster
         settings = [configured(cluster, broker) for broker in cluster.broker_ids]
         acks = {own.get("offsets.commit.required.acks", "-1") for own in settings}

@@ -1,7 +1,7 @@
-"""Incidents, counted for the explorer: as a case plans them, and as a run showed them.
+"""Counts incidents for the explorer: those that a case plans, and those that a run showed.
 
 For a run, the metadata log of the controllers is the better witness: it has every fencing, ISR change and leader.
-Without it (a cluster that someone else runs) the samples in the timeline and the planned faults are used.
+Without it (an attached cluster) the samples in the timeline and the planned faults are used.
 """
 
 from __future__ import annotations

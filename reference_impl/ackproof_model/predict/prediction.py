@@ -55,7 +55,7 @@ _UNACKNOWLEDGED = (
 
 @dataclass(frozen=True)
 class SearchOptions:
-    """Limits of a search: the number of distinct states for a scope and the smaller worlds in it, and the
+    """Limits of a search: the number of distinct states for a scope and the smaller models in it, and the
     reductions."""
 
     max_states: int = USUAL_STATES

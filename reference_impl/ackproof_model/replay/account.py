@@ -147,7 +147,7 @@ def _who(node: int) -> str:
 
 
 def plain(partition: Partition) -> str:
-    """Describe a partition's state on one line."""
+    """Return a partition's state as text on one line."""
     text = (
         f"leader {partition.leader} in epoch {partition.leader_epoch}, partition epoch {partition.epoch}, "
         f"replicas {list(partition.replicas)}, ISR {listed(partition.isr)}"
@@ -162,7 +162,7 @@ def plain(partition: Partition) -> str:
 
 
 def state_of(metadata: Metadata) -> str:
-    """Describe a partition and the brokers: the state before a step."""
+    """Return the state of a partition and the brokers as text: the state before a step."""
     brokers = "; ".join(
         f"broker {entry.broker} "
         + ("fenced" if entry.fenced else "in controlled shutdown" if entry.stopping else "active")
@@ -209,10 +209,10 @@ class Account:
     counts: Counter[tuple[str, str]] = field(default_factory=Counter)
 
     def count(self, what: str, found: npt.NDArray[np.int8]) -> None:
-        """Add rows to the numbers in `conformance.json`, by class.
+        """Add rows to the numbers of records in `conformance.json`, by class.
 
-        `what`: field of `ClassExplained`, such as `explained`. `found`: the class of each row, as an index
-        into `LOSSES`; rows with `PRESENT` are not counted.
+        `what`: field of `ClassExplained`, such as `explained`. `found`: class of each row, as an index into `LOSSES`;
+        rows with `PRESENT` are not counted.
         """
         for number, anomaly in enumerate(LOSSES):
             self.counts[anomaly, what] += int((found == number).sum())

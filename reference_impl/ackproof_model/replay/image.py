@@ -171,7 +171,8 @@ class Image:
         )
 
     def active(self, node: int) -> bool:
-        """Return True if a broker may lead (ClusterControlManager.isActive)."""
+        """Return True if a broker may lead: it is registered, unfenced and not shutting down
+        (ClusterControlManager.isActive)."""
         known = self.brokers.get(node)
         return known is not None and not known.fenced and not known.stopping
 
@@ -189,8 +190,8 @@ class Image:
 
     @property
     def directories_clear_eligible(self) -> bool:
-        """Return True if a new log dir of a replica empties the ELR: handleAssignReplicasToDirs before 4.3 builds its
-        change as if eligible leader replicas were off (PartitionChangeBuilder.maybeUpdateRecordElr)."""
+        """True if a new log dir of a replica empties the ELR. handleAssignReplicasToDirs before 4.3 builds its change
+        as if eligible leader replicas were off (PartitionChangeBuilder.maybeUpdateRecordElr)."""
         return numbers(self._case.experiment.cluster.kafka.version) < (4, 3)
 
     def _setting(self, topic: str, key: str, default: str) -> str:

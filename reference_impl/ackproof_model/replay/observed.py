@@ -92,7 +92,7 @@ class Observed:
 
     @cached_property
     def planned(self) -> ExperimentSpec:
-        """Return the experiment with all faults of the case, including those that storms drew."""
+        """The experiment with all faults of the case, including those that storms drew."""
         return self.case.planned
 
     def written_within(self, timestamp_ms: int) -> tuple[float, float]:
@@ -142,9 +142,8 @@ class Observed:
 
     @cached_property
     def clocks(self) -> str:
-        """Return a sentence if the controllers' clocks jumped, or the machine's was set, so that their times
-        cannot be compared with the run's; else ''.
-        """
+        """A sentence if the controllers' clocks jumped, or the machine's was set, so that their times cannot be
+        compared with the run's; else ''."""
         struck = {node for life in self.faults.values() if life.kind in CLOCKS for node in life.nodes}
         jumped = sorted(struck & set(self.experiment.cluster.controller_ids))
         if jumped:
@@ -172,9 +171,8 @@ class Observed:
 
     @cached_property
     def cuts(self) -> Sequence[tuple[int, frozenset[int] | None]]:
-        """Return the times (ns since the run's start) at which a fault or a script removed appended records
-        from disks, with the nodes (None: any).
-        """
+        """Times (ns since the run's start) at which a fault or a script removed appended records from disks, with the
+        nodes (None: any)."""
         found: list[tuple[int, frozenset[int] | None]] = [
             (life.asked, None if life.kind == ANYTHING else frozenset(life.nodes))
             for life in self.faults.values()
@@ -188,7 +186,8 @@ class Observed:
         return found
 
     def cut_before(self, nodes: Iterable[int], t_ns: int) -> bool:
-        """Return True if, by this time, a fault had removed from a disk what one of these nodes had appended."""
+        """Return True if a fault had removed, by the time `t_ns`, records from a disk that one of these nodes had
+        appended."""
         theirs = set(nodes)
         return any(begin <= t_ns and (whose is None or whose & theirs) for begin, whose in self.cuts)
 
@@ -226,7 +225,7 @@ class Observed:
 
     @cached_property
     def fault_times(self) -> Mapping[int, tuple[int, int]]:
-        """Return by fault number its start and end in ns; the end of the run for a fault that did not end."""
+        """Fault number → start and end in ns since the run's start; the end of the run for a fault that did not end."""
         last = self.events[-1].t_ns if self.events else 0
         return {
             number: (life.asked, last if life.over is None else life.over)
@@ -294,9 +293,10 @@ def _by_place(found: Iterable[Placed]) -> dict[TopicPartition, list[Placed]]:
 
 
 class Moment(NamedTuple):
-    """State of a partition from this time on. `t_ns`: ns since the run's start. `offset`: of its record in
-    the metadata log. `cause`: the step, in words. `clean`: False if the leader was elected from outside of
-    ISR and ELR.
+    """State of a partition from the time `t_ns` on (ns since the run's start). `offset`: offset of its record in the
+    metadata log.
+
+    `cause`: the step, in words. `clean`: False if the leader was elected from outside of ISR and ELR.
     """
 
     t_ns: int
@@ -307,9 +307,8 @@ class Moment(NamedTuple):
 
 
 class Removal(NamedTuple):
-    """Deletion of a topic: time, offset of its record in the metadata log, and the fault that caused it ('' if none
-    did).
-    """
+    """Deletion of a topic. `t_ns`: time, ns since the run's start. `offset`: offset of its record in the metadata log.
+    `by`: the fault that caused it, '' if none did."""
 
     t_ns: int
     offset: int
@@ -332,11 +331,10 @@ class Life:
 
 
 def deleted_by(observed: Observed, topic: str, timestamp_ms: int, done: Set[int]) -> FaultSpec | None:
-    """Return the fault that deleted a topic; None if no fault did.
+    """Return the fault that deleted a topic; None if no fault did. Of several possible faults, the latest is returned.
 
-    If several may have done it, it is the latest one whose injection may have begun by then. `timestamp_ms`:
-    time of the deletion by the controller's clock. `done`: numbers of faults that are known to have made
-    another deletion; a user's command may have made any.
+    `timestamp_ms`: time of the deletion by the controller's clock; the fault's injection may have begun by then.
+    `done`: numbers of faults that are known to have made another deletion; a user's command may have made any.
     """
     _, last = observed.written_within(timestamp_ms)
     faults = {fault.number: fault for fault in observed.case.faults}

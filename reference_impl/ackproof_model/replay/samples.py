@@ -1,4 +1,4 @@
-"""Check samples of the logs against the replayed epochs: high watermarks, and the log ends of replicas that join ISRs.
+"""Checks samples of the logs against the replayed epochs: high watermarks, and the log ends of replicas that join ISRs.
 
 A sample names leader and epoch as brokers reported them, perhaps late. It counts only if the metadata log agrees for
 that time.

@@ -71,10 +71,10 @@ class AppendContext:
 
 
 def steps(before: Metadata, after: Partition, context: AppendContext, rules: Rules) -> Iterator[Step]:
-    """Yield every possible step of a KRaft controller from this state, as the reference derives it.
+    """Yield every possible step of a KRaft controller from the state `before`, as the reference derives it.
 
-    `after`: the observed state; for steps that a leader or an administrator requests, it tells the ISR or the
-    replicas that they requested. A step that changes nothing is yielded too.
+    `after`: the observed state, from which the ISR or replicas of a request by a leader or administrator are taken. A
+    step that changes nothing is yielded too.
     """
     leader_view, before = before, _electable(before, context.offline)
     for broker in context.fenced:
@@ -212,11 +212,11 @@ def _sort_replicas(partition: Partition) -> Partition:
 def zookeeper_steps(
     before: Metadata, after: Partition, rules: Rules, leaving: Collection[int] = ()
 ) -> Iterator[Step]:
-    """Yield every possible step of a controller with ZooKeeper from `before`. `after`: the observed state; it
-    tells the replicas and the ISR that were requested.
+    """Yield every possible step of a controller in ZooKeeper mode from the state `before`.
 
-    A live broker has a znode in /brokers/ids, also during its shutdown. `leaving`: brokers that ended soon
-    afterwards; no znode shows whether the controller knew of their shutdown by then.
+    `after`: the observed state, from which the requested replicas and ISR are taken. A live broker has a znode in
+    /brokers/ids, also during its shutdown. `leaving`: brokers that ended soon afterwards; no znode shows whether the
+    controller knew of their shutdown by then.
     """
     # The assignment stands in the topic's znode: it is read with the next change of the state.
     old = before.partition._replace(replicas=after.replicas, adding=after.adding, removing=after.removing)

@@ -1,3 +1,2 @@
-"""Every interleaving of a small scope, breadth first (`search.py`), of the world in `world.py` and of other
-protocols.
-"""
+"""Searches every interleaving of steps in a small model, breadth first (`search.py`): of a Kafka partition (`world.py`)
+and of other protocols."""

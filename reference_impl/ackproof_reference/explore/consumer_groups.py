@@ -62,7 +62,7 @@ def consumer_group(scope: GroupScope) -> Model:
 
 
 class _World(CoordinatorSteps):
-    """Steps and invariants of one scope."""
+    """Steps and invariants of the model of a consumer group."""
 
     def __init__(self, scope: GroupScope) -> None:
         super().__init__(scope)
@@ -72,8 +72,8 @@ class _World(CoordinatorSteps):
         self._strict = replace(scope.rules, check_generation=True)
 
     def moves(self, state: WorldState, finding: Finding | None) -> Iterator[Move]:
-        """Yield each step with the state after it; a step with a finding also leads to a state of its own, from which
-        nothing goes on."""
+        """Yield each possible step with the state after it. A step that breaks an invariant also leads to a final state
+        with the finding."""
         if finding is not None:
             return
         for actor, text, after, findings in self._steps(state):
@@ -85,12 +85,14 @@ class _World(CoordinatorSteps):
                 yield action, (after, None)
 
     def alike(self, state: WorldState, finding: Finding | None) -> Iterator[Move]:
-        """Yield the steps of `moves` with one state for all that differ in the members' numbers only."""
+        """Yield the steps of `moves`, but with the same resulting state for states that differ only in which member has
+        which number."""
         for action, (after, one) in self.moves(state, finding):
             yield action, (numbered(after), one)
 
     def retold(self, way: Sequence[Row]) -> list[StoryLine]:
-        """Return the steps of a way of `alike`, with each member under one number from first to last."""
+        """Return the steps of a path through states of `alike`, in which each member keeps one number from first to
+        last."""
         lines: list[StoryLine] = []
         state = self.first
         for target in way[1:]:
@@ -322,8 +324,8 @@ class _World(CoordinatorSteps):
     # -- what must hold at rest ------------------------------------------------------------------------------------
 
     def at_rest(self, state: WorldState, finding: Finding | None) -> Iterator[Finding]:
-        """Check what no later step of a member will mend: records that nobody has and nobody will process, and outputs
-        of input that is not committed."""
+        """Yield findings that no later step of a member can undo. These are records that no member has and no member
+        will process, and outputs of input that is not committed."""
         if finding is not None:
             return
         committed = state.committed

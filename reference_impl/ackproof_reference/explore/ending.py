@@ -126,8 +126,8 @@ _TAKES = ("power_losses", "unclean", "reassignments")
 
 
 def keeps(scope: Scope) -> Iterator[End]:
-    """Yield the ends that rule out lost and vanished records only, not the other classes of findings. Yields
-    nothing where the rules, or retries of producers, make them unsound."""
+    """Yield the ends that rule out only lost and vanished records, not the other classes of findings. Yields nothing
+    where the rules, or retries of producers, make such ends unsound."""
     rules, ids = scope.rules, scope.ids
     told = rules.fetch_fencing and rules.match_responses and rules.replicated_by_next_fetch
     if scope.budget.retries or not (equal_logs_stay(rules) and told and rules.expand_from_epoch_start):

@@ -1,4 +1,4 @@
-"""How followers fetch: the request, the answer, and taking the answer, as three steps or as one.
+"""Steps by which followers fetch: the request, the answer, and taking the answer, as three steps or as one.
 
 `one_by_one` has a group for each step. `fused` (`Reductions.fusing`) combines steps if no state tells them apart:
 
@@ -121,8 +121,8 @@ def _fetching(
 
 
 def connection(process: int, under_way: int) -> Group:
-    """Return the group that drops answers to requests that a broker sent before it died. `process`, `under_way`: cells
-    (indices) of its memory and of its message in flight."""
+    """Return the group of steps that drops answers to requests which a broker sent before it died. `process`,
+    `under_way`: indices of the cells with the broker's memory and its message in flight."""
     return Group("connection", (process, under_way), _no_connection, at_once=_of_connection)
 
 
@@ -142,7 +142,8 @@ def _of_connection(value: object) -> Hashable:
 
 
 def loss(own: int) -> Group:
-    """Return the group in which a fetch response to broker `own` gets lost; it then sends its fetch again."""
+    """Return the group of steps in which a fetch response to broker `own` gets lost, so that the broker fetches
+    again."""
 
     def lost(budget: Budget, under_way: object) -> Iterator[Move]:
         if budget.lost and isinstance(under_way, Reply):
@@ -230,8 +231,8 @@ def fused(scope: Scope, own: int) -> list[Group]:
 
 
 def asking(group: Group, own: int, rules: Rules) -> Group:
-    """Return the group with the fetch in flight of broker `own` as a further cell: a step that changes the
-    broker's next fetch also changes that cell.
+    """Return the group of steps extended by the cell with broker `own`'s fetch in flight, for steps that change its
+    next fetch.
 
     A group that does not read the broker's log and memory, or reads its fetch already, is returned unchanged.
     """

@@ -1,4 +1,4 @@
-"""Steps of the coordinator in a consumer group's small world."""
+"""Steps of the coordinator in the model of a consumer group."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ Step = tuple[str, str, WorldState, tuple[Finding, ...]]
 
 
 class CoordinatorSteps:
-    """Steps of the coordinator of one scope, and what members ask of it."""
+    """Steps of the coordinator in the model of a consumer group, and its answers to members' requests."""
 
     def __init__(self, scope: GroupScope) -> None:
         self.rules, self.incidents, self.records = scope.rules, scope.incidents, scope.records
@@ -188,7 +188,7 @@ class CoordinatorSteps:
 
 
 def regress(before: int, after: int) -> tuple[Finding, ...]:
-    """Return the finding of a committed offset that goes from `before` to `after`; () if that is no lower."""
+    """Return the finding for a committed offset that changes from `before` to `after`; () if `after` is not lower."""
     if after >= before:
         return ()
     return ((REGRESSED, f"the group's offset goes back from {before} to {after}"),)

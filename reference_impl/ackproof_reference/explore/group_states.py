@@ -1,4 +1,4 @@
-"""The states of a consumer group's small world, and which of them are alike."""
+"""The states of the model of a consumer group, and a normal form for states that behave alike."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class GroupIncidents(NamedTuple):
 
 
 class Stage(IntEnum):
-    """Activity of a member."""
+    """Progress of a member with the record at or before its position."""
 
     IDLE = 0
     HANDED = 1
@@ -55,8 +55,8 @@ class Stage(IntEnum):
 
 
 class Member(NamedTuple):
-    """A member as it knows itself. `dirty`: it has something to commit. `rival`: another member had a commit
-    accepted during this assignment."""
+    """A group member's own state. `dirty`: it has processed something that is not committed yet. `rival`: another
+    member had a commit accepted during this assignment."""
 
     alive: bool = False
     epoch: int = NO_EPOCH
@@ -68,7 +68,7 @@ class Member(NamedTuple):
 
 
 class LateCommit(NamedTuple):
-    """A commit request that is still under way."""
+    """A commit request that its member has sent and the coordinator has not received."""
 
     member: int
     epoch: int
@@ -76,8 +76,8 @@ class LateCommit(NamedTuple):
 
 
 class WorldState(NamedTuple):
-    """A state of the world. `processed`: for each record, whether it was, with an effect. `late`: a request under
-    way."""
+    """A state of the model of a consumer group. `processed`: for each record, True if it was processed with an effect.
+    `late`: a commit request in flight, or None."""
 
     group: GroupState
     log: OffsetsLog
@@ -86,7 +86,7 @@ class WorldState(NamedTuple):
     late: LateCommit | None = None
 
     def put(self, number: int, **changes: object) -> WorldState:
-        """Return the state in which fields of a member have changed."""
+        """Return the state with other values (`changes`) in fields of member `number`."""
         members = list(self.members)
         members[number] = members[number]._replace(**changes)  # type: ignore[arg-type]
         return self._replace(members=tuple(members))
@@ -98,7 +98,8 @@ class WorldState(NamedTuple):
 
 @dataclass(frozen=True)
 class GroupScope:
-    """A world of a consumer group of two members: its rules, what may go wrong, and the number of records."""
+    """Size of the model of a consumer group with two members: its rules, the incidents that may happen, and the number
+    of records."""
 
     rules: GroupRules
     incidents: GroupIncidents
@@ -106,7 +107,7 @@ class GroupScope:
 
 
 def numbered(state: WorldState) -> WorldState:
-    """Return the state of two members, or the one with their numbers exchanged: the same one for both."""
+    """Return a normal form of the state: states that differ only in which member has number 0 give the same result."""
     group, log, (first, second), processed, late = state
     keys = [
         (
@@ -132,7 +133,7 @@ def numbered(state: WorldState) -> WorldState:
 
 
 def ranked(state: WorldState) -> WorldState:
-    """Return the state with its epochs numbered by their order. Only their order is ever compared."""
+    """Return the state with its epochs replaced by their rank, because only their order is ever compared."""
     group, late = state.group, state.late
     epochs = {NO_EPOCH, group.epoch, group.stored_epoch, *(member.epoch for member in state.members)}
     for entry in group.entries:

@@ -1,4 +1,4 @@
-"""Invariants of every state, each with the class of finding that breaks it; and what an observer sees of a step."""
+"""Invariants that must hold in every state, each with the class of its finding; and what clients observe of a step."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def _one_leader(one: int, other: int, process: Process, others: Process) -> Brok
 
 
 def records(batches: tuple[Batch, ...]) -> tuple[int, ...]:
-    """Return the numbers (sequences) of the data records in some batches, in log order."""
+    """Return the sequence numbers of the data records in these batches, in log order."""
     return tuple(
         batch.sequence + place for batch in batches if batch.kind == DATA for place in range(batch.length)
     )

@@ -1,4 +1,5 @@
-"""A searchable model: a state is a row of cells; groups of steps and invariants read a few of the cells each."""
+"""A searchable model. A state is a row of cells; steps and invariants come in groups, each of which reads a few
+cells."""
 
 from __future__ import annotations
 

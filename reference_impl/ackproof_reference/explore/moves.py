@@ -1,4 +1,4 @@
-"""All steps that can happen next in a scope: those of the protocol core, each with a sentence and the cells it uses."""
+"""All steps that can happen next in a model of a partition, each with a sentence and the cells that it uses."""
 
 from __future__ import annotations
 

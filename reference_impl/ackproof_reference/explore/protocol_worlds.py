@@ -1,4 +1,4 @@
-"""Small worlds of other protocols: a majority quorum, PacificA, and the race for the controller in ZooKeeper.
+"""Small models of other protocols: a majority quorum, PacificA, and the race for the controller in ZooKeeper.
 
 * Quorum: elections at any time, crashes, entries that leaders write.
 * PacificA: suspicions at any time, expiring leases, entries, reads from each replica that acts as primary.
@@ -43,9 +43,8 @@ from ackproof_reference.zookeeper import (
 
 
 class Observed(NamedTuple):
-    """Findings of the checks, and what they compare with. `committed`: the numbers of the longest committed
-    prefix of any server. `wrong`: the findings, each as (class, sentence).
-    """
+    """Findings so far, and the committed records with which later states are compared. `committed`: numbers of the
+    records in the longest committed prefix of any server. `wrong`: findings, each as (class, sentence)."""
 
     committed: tuple[int, ...] = ()
     wrong: tuple[tuple[str, str], ...] = ()
@@ -73,7 +72,7 @@ class Observed(NamedTuple):
 
 
 class QuorumBounds(NamedTuple):
-    """Numbers of elections, crashes and entries that may still happen."""
+    """Bounds of the quorum model: how many elections, crashes and new entries may still happen."""
 
     elections: int = 2
     crashes: int = 0
@@ -148,7 +147,7 @@ def _server_pair_moves(
 
 
 class PacificaBounds(NamedTuple):
-    """Numbers of suspicions between replicas, and of entries, that may still happen."""
+    """Bounds of the PacificA model: how many suspicions of a peer, and new entries, may still happen."""
 
     suspicions: int = 1
     entries: int = 1

@@ -231,10 +231,8 @@ class Admission:
 
 
 class Spare(dict[int, tuple[int, ...]]):
-    """Cache of what to add to a packed state to get each state that differs only in having more budget left.
-
-    Its keys are the bits of the state's counters.
-    """
+    """Cache of numbers to add to a packed state, one for each state that differs only in having more budget left. Keys:
+    the bits of the state's counters."""
 
     def __init__(self, cells: Cells) -> None:
         super().__init__()
@@ -256,7 +254,7 @@ class Spare(dict[int, tuple[int, ...]]):
 
 
 class _Occurring(dict[int, int]):
-    """Cache: by the number of a cell's value, the epochs in the value as a bit set (`occurring_epochs`)."""
+    """Cache: number of a cell's value → the epochs in this value as a bit set (`occurring_epochs`)."""
 
     def __init__(self, cells: Cells, cell: int) -> None:
         super().__init__()
@@ -268,9 +266,7 @@ class _Occurring(dict[int, int]):
 
 
 class _Differences(dict[int, int]):
-    """Cache: by the number of a cell's value, what to add to a packed state to replace the value's epochs by
-    ranks.
-    """
+    """Cache: number of a cell's value → number to add to a packed state so that ranks replace the value's epochs."""
 
     def __init__(self, cells: Cells, cell: int, ranks: Ranks) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""The scope of a search: a client, a controller, brokers with one partition, messages in flight, and the rules.
+"""The scope (size) of a model of a partition: a client, a controller, brokers, messages in flight, and the rules.
 
 A scope bounds incidents, not recoveries: the number of kills, power losses and cuts is limited; restarts, fetches and
 elections are not.
@@ -68,7 +68,7 @@ class Reductions(NamedTuple):
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Return the names of the reductions that are on."""
+        """Names of the reductions that are on."""
         return tuple(name for name, on in zip(self._fields, self, strict=True) if on)
 
 
@@ -95,8 +95,10 @@ class Client(NamedTuple):
 
 @dataclass(frozen=True)
 class Scope:
-    """Size and rules of a model of one partition. `brokers` have ids from 1. `records`: how many a producer
-    sends, all with the same `acks`: 0, 1 or -1 (all). `idempotent`: whether the producer is.
+    """Size and rules of a model of one partition. `brokers`: number of brokers, with ids from 1.
+
+    `records`: number of records that a producer sends, all with the same `acks`: 0, 1 or -1 (all). `idempotent`: True
+    for an idempotent producer.
     """
 
     rules: Rules
@@ -123,9 +125,8 @@ class Scope:
 
     @property
     def in_stories(self) -> Scope:
-        """Return the scope for printing and forcing counterexamples. Every step is a single one; of the
-        reductions only `void` stays on, if it is.
-        """
+        """The scope for printing and forcing counterexamples: every step is a single one; of the reductions only `void`
+        is kept."""
         return replace(self, reductions=NO_REDUCTIONS._replace(void=self.reductions.void))
 
     def strikes(self, broker: int) -> bool:
@@ -158,7 +159,7 @@ def proposal_cell(broker: int) -> int:
 
 
 def broker_of(cell: int) -> int:
-    """Return the id of the broker that a cell belongs to. The cell must belong to a broker."""
+    """Return the id of the broker to which a cell belongs. The cell must belong to a broker."""
     return (cell - _BEFORE) // _EACH + 1
 
 

@@ -97,7 +97,7 @@ class Search:
         self.renew()
 
     def renew(self) -> None:
-        """Drop the cached results of groups; needed after a change of the packing."""
+        """Drop the cached results of all groups of steps. Call this after a change of the packing (`cells`)."""
         self._tables = Tables(self.model.groups, self.cells, self._broken)
         self._admission = Admission(self.model, self.cells, self.wanted)
 
@@ -107,7 +107,7 @@ class Search:
 
     @property
     def exhausted(self) -> bool:
-        """Return True if every reachable state was visited."""
+        """True if every reachable state was visited."""
         return self.place == len(self.level) and not self.next_level and not any(self.ahead)
 
     @property
@@ -118,7 +118,7 @@ class Search:
 
     @property
     def bytes(self) -> int:
-        """Return the approximate memory in bytes: of visited and waiting states, and of cached results."""
+        """Approximate memory in bytes: of visited and waiting states, and of cached results."""
         state = -(-sys.getsizeof(1 << sum(self.cells.widths)) // 16) * 16
         tables = sum(map(sys.getsizeof, (self.seen, self.level, self.next_level)))
         tables += sum(len(pairs) * (_PAIR + state) for pairs in self.ahead)
@@ -346,7 +346,7 @@ _FORMAT = 5
 
 
 def save(search: Search, path: Path, of: str) -> None:
-    """Write a search; a complete file replaces the old one atomically. `of` names its world and rules. Raises
+    """Write a search to a file, which replaces an older one atomically. `of`: name of its world and rules. Raises
     OSError."""
     cells = search.cells
     width = (sum(cells.widths) + 7) // 8

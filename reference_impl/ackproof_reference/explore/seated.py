@@ -253,9 +253,8 @@ def _is_silent(rules: Rules, metadata: Metadata, process: Process, proposal: Has
 
 
 def refused(rules: Rules, metadata: Metadata, epoch: int) -> bool:
-    """Return True if the controller refuses a proposal because this leader epoch is older than its own. A write of
-    the state node in ZooKeeper is never refused for it (KIP-497).
-    """
+    """Return True if the controller refuses an ISR proposal because its leader epoch (`epoch`) is older than the
+    controller's. In ZooKeeper, a write of the state node is never refused for its epoch (KIP-497)."""
     return rules.alter_partition and epoch < metadata.partition.leader_epoch
 
 

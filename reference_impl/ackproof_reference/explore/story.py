@@ -1,4 +1,5 @@
-"""Steps and states in words, and a counterexample as numbered sentences with what each step changed."""
+"""Describes steps and states in words, and prints a counterexample as numbered sentences with the effects of
+each step."""
 
 from __future__ import annotations
 
@@ -58,7 +59,7 @@ def _memory(process: Process) -> str:
 
 
 def listed(replicas: tuple[int, ...]) -> str:
-    """Return broker ids as text: `{1, 2}`."""
+    """Return broker ids as text, such as `{1, 2}`."""
     return "{" + ", ".join(map(str, replicas)) + "}"
 
 
@@ -117,12 +118,12 @@ def describe_arrival(reply: Fetched | EpochEnd) -> str:
 
 
 def refuses(messages: tuple[Message, ...]) -> bool:
-    """Return True if one of these answers is an error for a producer."""
+    """Return True if these messages include an error for a producer."""
     return any(isinstance(one, Produced) and one.error is not Error.NONE for one in messages)
 
 
 def answered(messages: tuple[Message, ...]) -> str:
-    """Describe the answers to producers, to be appended to a sentence; "" if there are none."""
+    """Describe the answers to producers among these messages, as text to append to a sentence; '' if there are none."""
     parts = []
     for message in messages:
         if isinstance(message, Produced):

@@ -21,7 +21,7 @@ FIRST_WIDTH = 12
 
 
 class _Counters:
-    """A cell of counters. Each counter has its own bits, so that a group can read only some of them."""
+    """Packing of a cell of counters. Each counter has its own bits, so that a group can read only some of them."""
 
     def __init__(self, first: Hashable) -> None:
         record: Any = first
@@ -36,9 +36,8 @@ class _Counters:
             self.width += most.bit_length()
 
     def number(self, value: Iterable[int]) -> int:
-        """Return the counters packed into one integer. Raises ValueError if a counter exceeds its first
-        value.
-        """
+        """Return the counters packed into one integer. Raises ValueError if a counter exceeds its value in the first
+        state."""
         number = 0
         for (shift, mask), count in zip(self.fields.values(), value, strict=True):
             if not 0 <= count <= mask:
@@ -82,9 +81,10 @@ class Cells:
         self.masks = [(1 << width) - 1 for width in self.widths]
 
     def number(self, cell: int, value: Hashable) -> int:
-        """Return the number that stands for a value of a cell; a new value gets a new one.
+        """Return the number that stands for a value of a cell; a value without a number gets the next free one.
 
-        Raises `TooNarrowError` if the cell has too few bits for it, ValueError if a counter exceeds its first value.
+        Raises `TooNarrowError` if the cell has too few bits for the number, ValueError if a counter exceeds its value
+        in the first state.
         """
         numbers = self.numbers[cell]
         number = numbers.get(value)
@@ -118,7 +118,7 @@ class Cells:
 
 
 class TooNarrowError(Exception):
-    """The cell with index `cell` has more values than its bits can number."""
+    """Raised if the cell with index `cell` has more values than its bits can number."""
 
     def __init__(self, cell: int) -> None:
         super().__init__(cell)
@@ -232,9 +232,11 @@ class Tables:
         return kept
 
     def work_out(self, row: Row, state: int) -> Steps:
-        """Evaluate the groups of a row in a packed state, cache their steps in `row.memo` and return them, as
-        differences to add to the state. They hold for all states that agree in the row's cells. Broken invariants
-        are reported. Raises `TooNarrowError`.
+        """Evaluate the groups of a row in a packed state, and cache and return their steps, as differences to add to
+        the state.
+
+        The steps are valid for all states that agree in the row's cells. Broken invariants are reported. Raises
+        `TooNarrowError`.
         """
         steps: dict[int, _Sorted] = {}
         key = state & row.mask
@@ -305,9 +307,8 @@ class Tables:
         return self._tuples.setdefault(made, made)
 
     def settled(self, state: int, at_once: Iterable[AtOnce]) -> int:
-        """Return a packed state after the steps of the groups `at_once` that are possible in it, in this
-        order. Raises `TooNarrowError`.
-        """
+        """Return a packed state after all steps that the groups `at_once` can take in it, in this order. Raises
+        `TooNarrowError`."""
         for mask, memo, group in at_once:
             key = state & mask
             difference = memo.get(key)

@@ -49,7 +49,7 @@ _MOST = 10
 
 
 class Bounds(NamedTuple):
-    """Numbers of incidents that may still happen; each counts down."""
+    """Bounds of the model of transactions: how many moves of the coordinator and repeated markers may still happen."""
 
     moves: int = 0
     """How often the coordinator may move to another broker without the old one learning of it."""
@@ -61,9 +61,8 @@ NOTHING_WRONG = Bounds()
 
 
 class _Flying(NamedTuple):
-    """A record in flight. `number`: which transaction of its client it belongs to, from 0. `epoch`: its
-    producer epoch.
-    """
+    """A record in flight. `number`: number of its client's transaction to which it belongs, from 0. `epoch`: its
+    producer epoch."""
 
     partition: int
     number: int

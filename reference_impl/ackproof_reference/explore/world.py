@@ -1,4 +1,4 @@
-"""A scope as a model for the search: its cells, their first values, all steps and all invariants.
+"""The model of a partition for the search: its cells, their first values, all steps and all invariants.
 
 `Retelling` turns a path of a reduced search into single steps of the plain model (`Scope.in_stories`). It walks that
 model along the reduced states. Between two of these it takes one step; or several, of which all but the last leave the
@@ -83,9 +83,8 @@ _MOST_BETWEEN = 8
 
 
 class Retelling:
-    """Converts a path of the reduced model, with which it is called, to a path of the plain model, whose single
-    steps a reader can follow.
-    """
+    """Function that converts a path of the reduced model into a path of the plain model, whose single steps a reader
+    can follow."""
 
     def __init__(self, scope: Scope) -> None:
         self._scope = scope
@@ -192,9 +191,8 @@ class Retelling:
 
 
 def settled(model: Model, row: Row) -> Row:
-    """Return a state of the model after every group with `at_once` has taken its step, in the order of the
-    groups.
-    """
+    """Return a state after each group whose steps are taken `at_once` has taken its step, in the order of the
+    groups."""
     for group in model.groups:
         if group.at_once is not None and group.moves is not None:
             for _, new in group.moves(*(row[cell] for cell in group.cells)):

@@ -1,4 +1,4 @@
-"""Faults of clients in the model."""
+"""Simulates faults of clients in virtual time: killed, paused and fenced clients."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ ClientT = TypeVar("ClientT", bound=ClientFault)
 
 
 class _Clients(Virtual[ClientT]):
-    """Base class of faults that hit clients. The clients are drawn at random when the fault is due."""
+    """Base class of simulated faults that hit clients, which are drawn at random when the fault begins."""
 
     def chosen(self) -> list[Host]:
         running = [f"p{p.number}" for p in self.world.producers if p.host.up]
@@ -86,7 +86,7 @@ class _FenceProducerRun(_Clients[FenceProducer]):
         return f"others with the transactional ids of {', '.join(self.clients)}"
 
     def is_in_effect(self) -> bool:
-        """Return True if the older producers know that they are fenced."""
+        """Return True if the older producers have learned that they are fenced."""
         return all(old.gave_up == "fenced" for old, _ in self.pairs)
 
     def healed(self) -> bool:

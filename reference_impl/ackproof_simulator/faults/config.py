@@ -1,4 +1,5 @@
-"""Changes of the configuration: dynamic settings, topics that are deleted and created again, quorum voters."""
+"""Simulates changes of the configuration: dynamic settings, topics that are deleted and created again, quorum
+voters."""
 
 from __future__ import annotations
 
@@ -176,9 +177,8 @@ DYNAMIC_S = 0.35
 
 @does(RemoveController)
 class _VotersRun(Virtual[RemoveController]):
-    """Remove a controller with RemoveRaftVoter, and heal with AddRaftVoter. Each is requested until it is
-    accepted.
-    """
+    """Remove a controller from the quorum (RemoveRaftVoter); healing adds it again (AddRaftVoter). A request is
+    repeated until it is accepted."""
 
     WITHIN_S: ClassVar[float] = 40.0
 

@@ -30,9 +30,8 @@ from ackproof_simulator.world import World
 @does(FullDisk)
 @does(FailLogDir)
 class _LogDirRun(DownRun[LogDirFault]):
-    """Fail a log dir. A broker with a single one ends (LogManager.handleLogDirFailure); others go on without
-    it.
-    """
+    """Fail a log dir. A broker with a single log dir ends (LogManager.handleLogDirFailure); others go on without the
+    failed dir."""
 
     @property
     def single(self) -> bool:
@@ -177,9 +176,8 @@ class _CheckpointRun(DownRun[DeleteCheckpoint]):
 
 @does(MoveLogDir)
 class _MoveDirRun(Virtual[MoveLogDir]):
-    """Move replicas to the next log dir of their broker. After the copy, the broker reports it to the
-    controller.
-    """
+    """Move replicas to the next log dir of their broker. After the copy, the broker reports the new dir to the
+    controller."""
 
     def inject(self) -> str:
         self.must_run()

@@ -1,4 +1,4 @@
-"""Faults of links in virtual time: the connections that they affect, and their effects."""
+"""Simulates faults of links in virtual time: the connections that they affect, and their effects."""
 
 from __future__ import annotations
 
@@ -51,9 +51,8 @@ class _LinksRun(Virtual[LinksT]):
         return f"mended {len(self.mine)} connections"
 
     def burden(self, connection: Connection) -> tuple[list[Any], object] | None:
-        """Return where this fault's effect on a connection is kept: the list of the connection, and the entry
-        of this fault in it. None for a fault that holds packets or closes connections.
-        """
+        """Return the list of the connection that has this fault's effect, and the fault's entry in this list. None for
+        a fault that holds packets or closes connections."""
         fault: LinkFault = self.fault
         match fault:
             case DelayFault():

@@ -1,4 +1,5 @@
-"""Planned work: elections, reassignments, decommissioning, rolling restarts, upgrades that change nodes' rules."""
+"""Simulates planned work: elections, reassignments, decommissioning, rolling restarts, upgrades that change nodes'
+rules."""
 
 from __future__ import annotations
 
@@ -70,7 +71,7 @@ class _ReassignRun(Virtual[MoveT]):
         return bool(now.adding or now.removing)
 
     def all_in_sync(self, replicas: Sequence[int]) -> bool:
-        """Return True if exactly these replicas hold the partition, all in the ISR and with a log of their own."""
+        """Return True if exactly these replicas hold the partition, and all are in the ISR and have a log."""
         now = self.partition.image.partition
         return (
             not self.goes_on()
@@ -108,7 +109,7 @@ class _CancelRun(_ReassignRun[CancelReassign]):
         return "cancelled it"
 
     def healed(self) -> bool:
-        """Return True if the replicas are the original ones, in any order: Kafka does not restore the order."""
+        """Return True if the partition has its original replicas, in any order: Kafka does not restore the order."""
         return self.all_in_sync(self.before.replicas)
 
 
@@ -198,9 +199,8 @@ RolloutT = TypeVar("RolloutT", bound=RollingRestart | Upgrade)
 
 @does(RollingRestart)
 class _RollingRun(RestartRun[RolloutT]):
-    """Restart nodes one after the other; each follows when the one before is ready and, with `await_isr`, all
-    ISRs are full. The first restart is the injection.
-    """
+    """Restart nodes one after the other, each when the one before is ready and, with `await_isr`, all ISRs are full.
+    The first restart is the injection."""
 
     WITHIN_S: ClassVar[float] = 600.0
 
@@ -211,9 +211,7 @@ class _RollingRun(RestartRun[RolloutT]):
             self.await_isr, self.rest_s = fault.await_isr, fault.rest
 
     def in_turn(self, nodes: tuple[int, ...]) -> tuple[int, ...]:
-        """Return these nodes in restart order: controllers before brokers, the active controller last of its
-        kind.
-        """
+        """Return these nodes in restart order: controllers before brokers, the active controller last of its kind."""
         control = self.world.control
         return tuple(sorted(nodes, key=lambda node: (node in control.brokers, node == control.acting, node)))
 
@@ -224,9 +222,7 @@ class _RollingRun(RestartRun[RolloutT]):
         return f"SIGTERM and start of node {self.nodes[0]}, the first of {len(self.nodes)}"
 
     def prepare(self, node: int) -> None:
-        """Change a node between its stop and its start. Here nothing; a subclass does what its fault
-        requires.
-        """
+        """Change a node between its stop and its start. Does nothing in this base class."""
 
     def _started(self, node: int) -> None:
         self.prepare(node)
@@ -262,7 +258,7 @@ class _UpgradeRun(_RollingRun[Upgrade]):
     raised = False
 
     def in_turn(self, nodes: tuple[int, ...]) -> tuple[int, ...]:
-        """Return all nodes of the cluster in restart order; `nodes` has no effect on the set."""
+        """Return all nodes of the cluster in restart order; `nodes` is ignored."""
         control = self.world.control
         return super().in_turn(tuple({*nodes, *control.controllers, *control.brokers}))
 

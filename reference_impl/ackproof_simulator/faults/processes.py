@@ -1,4 +1,4 @@
-"""Faults of processes in virtual time: kill, stop, pause, starve, restart; lost disks, a lost quorum, clock jumps.
+"""Simulates faults of processes: kill, stop, pause, starve, restart; lost disks, a lost quorum, clock jumps.
 
 Kafka's request and follower time-outs use the wall clock, sessions do not.
 """
@@ -107,11 +107,8 @@ class _StopRun(DownRun[Stop]):
 
 @does(Restart)
 class RestartRun(Virtual[SpecT]):
-    """Restart nodes one after the other, each by a controlled shutdown.
-
-    The next one is shut down as soon as the process of the one before has started, whether that is back in the
-    cluster or not.
-    """
+    """Restart nodes one after the other, each by a controlled shutdown. The next node is shut down as soon as the
+    process of the node before has started, even if that node is not back in the cluster."""
 
     def inject(self) -> str:
         self.must_run()
@@ -275,8 +272,9 @@ class _QuorumRun(Virtual[LoseQuorum]):
 class _ClockRun(Virtual[ClockJump]):
     """Shift a node's wall clock, by which it measures the lag of followers and the age of its own requests.
 
-    After a jump forwards, requests in flight count as timed out, and the node connects again (NetworkClient). The
-    active controller takes the quorum for silent too long and resigns (LeaderState.timeUntilCheckQuorumExpires).
+    After a jump forwards, requests in flight count as timed out, and the node connects again (NetworkClient). An active
+    controller believes that it has not heard from the quorum for too long, and resigns
+    (LeaderState.timeUntilCheckQuorumExpires).
     """
 
     REQUESTS_S: ClassVar[float] = 30.0

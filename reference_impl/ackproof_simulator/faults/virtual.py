@@ -44,7 +44,7 @@ class Virtual(Generic[SpecT]):
         """Sentence with the observation that confirms the effect, and later the recovery."""
 
     def inject(self) -> str:
-        """Inject the fault; return what was done, in words."""
+        """Inject the fault; return in words what was done."""
         raise NotImplementedError
 
     def is_in_effect(self) -> bool:
@@ -52,8 +52,8 @@ class Virtual(Generic[SpecT]):
         return True
 
     def heal(self) -> str:
-        """Heal the fault; return what was done, in words. Raises `FaultNotConfirmed` if it cannot be healed, `NotYet`
-        if it must be called again."""
+        """Heal the fault; return in words what was done. Raises `FaultNotConfirmed` if it cannot be healed, `NotYet` if
+        `heal` must be called again."""
         return "nothing to heal"
 
     def abandon(self) -> None:
@@ -82,9 +82,8 @@ class Virtual(Generic[SpecT]):
                 )
 
     def must_be_heard(self) -> None:
-        """Raise `FaultNotConfirmed` if no broker can be asked, or there is no active controller. Raise
-        `NotYet` while the active controller's disk is frozen.
-        """
+        """Raise `FaultNotConfirmed` if no broker can take an admin request, or no controller is active. Raise `NotYet`
+        while the active controller's disk is frozen."""
         control = self.world.control
         if control.quorum.standing_still >= 0:
             raise NotYet("the active controller's disk stands still")
@@ -113,9 +112,8 @@ _MAKERS: Final[dict[type[FaultSpec], Maker[Any]]] = {}
 
 
 def does(kind: type[SpecT]) -> Callable[[Maker[SpecT]], Maker[Any]]:
-    """Return a decorator that registers a class for faults of `kind`, and for its subclasses without a class
-    of their own.
-    """
+    """Return a decorator that registers the decorated class as the simulation of faults of `kind`, and of its
+    subclasses without a class of their own."""
 
     def note(maker: Maker[SpecT]) -> Maker[Any]:
         _MAKERS[kind] = maker
