@@ -50,7 +50,8 @@ Progress: TypeAlias = Callable[[str], None]
 
 @dataclass(frozen=True)
 class Run:
-    """One run directory. A property is None without its file, except `case`. All raise `BadInput` for a broken file."""
+    """One run directory. A property is None if its file is missing, except `case`. Raises `BadInput` for a
+    broken file."""
 
     directory: Path
 
@@ -81,7 +82,7 @@ class Run:
 
     @property
     def final_read(self) -> FinalReadFile | None:
-        """Whether the final read is complete, why not, and its offsets and epochs per partition (`PartitionRead`)."""
+        """The final read: completeness, reasons, and offsets and epochs per partition (`PartitionRead`)."""
         return _if_there(FinalReadFile, self._files.final_read)
 
     def events(self) -> tuple[Event, ...]:
@@ -101,7 +102,8 @@ class Run:
         return _tables(self._files.produced)
 
     def consumed(self) -> ds.Dataset:
-        """Ledger of records that readers got, a row each (`rundir.schema.CONSUMED`). `BadInput` if it has no files."""
+        """Ledger of records that readers got, a row each (schema `CONSUMED`). Raises `BadInput` if the ledger has no
+        files."""
         return _tables(self._files.consumed)
 
     def findings(self) -> pandas.DataFrame:
@@ -142,7 +144,7 @@ class Run:
         return storage.read_table(self._files.metrics).to_pandas()
 
     def series(self) -> pandas.DataFrame:
-        """Acks, reads and latencies per partition and 100 ms (`rundir.schema.SERIES`). `BadInput` before an audit."""
+        """Acks, reads and latencies per partition and 100 ms (schema `SERIES`). Raises `BadInput` before an audit."""
         if not self._files.series.exists():
             raise BadInput(f"{self.directory}: the run was not audited, so there is no series")
         return storage.read_table(self._files.series).to_pandas()
@@ -169,7 +171,7 @@ class Run:
 @dataclass(frozen=True)
 class Batch:
     """The folder of one batch. Its tables leave out runs that were not audited and have no such table. They raise
-    `BadInput` if an audited run has none, or if no run has one."""
+    `BadInput` if an audited run, or every run, has no such table."""
 
     directory: Path
 

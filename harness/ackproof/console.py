@@ -1,7 +1,8 @@
-"""The only file that prints. Results and progress go to standard output; with `--json` progress goes to standard error.
+"""The only module that prints. Results and progress go to standard output; with `--json` progress goes to standard
+error.
 
-On a terminal: a bar over the cases and one live line. Elsewhere: plain lines. `NO_COLOR` is honoured (by rich).
-What comes from a cluster or a file is untrusted text: control characters are shown, never sent to the terminal.
+On a terminal: a bar over the cases and one live line. Elsewhere: plain lines. `NO_COLOR` is honoured (by rich). What
+comes from a cluster or a file is untrusted text: control characters are shown, never sent to the terminal.
 """
 
 from __future__ import annotations
@@ -164,9 +165,8 @@ class Console:
 
     @contextmanager
     def show(self, cases: int, *, foreign: bool = False) -> Iterator[BatchView]:
-        """Show the progress of a running batch: a bar on a terminal, else plain lines. `foreign`: the cluster
-        is not ackproof's own.
-        """
+        """Show the progress of a running batch: a bar on a terminal, else plain lines. `foreign`: True for a cluster
+        that ackproof did not start."""
         view = BatchView(self, cases, FOREIGN_PHASES if foreign else PHASES)
         with view:
             yield view
@@ -180,10 +180,8 @@ def _row(case: BatchCase) -> list[RenderableType]:
 
 
 class BatchView:
-    """Shows the progress of a batch. Safe to use from several threads.
-
-    `cases`: their number. `phases`: name of a phase → the words shown for it.
-    """
+    """Shows the progress of a batch. Safe to use from several threads. `cases`: number of cases. `phases`: phase → text
+    shown for it."""
 
     def __init__(self, console: Console, cases: int, phases: Mapping[str, str] = PHASES) -> None:
         self._console = console
@@ -252,7 +250,7 @@ class BatchView:
         return f"; {left} more: about {rough_duration(seconds)}"
 
     def add_cases(self, cases: int) -> None:
-        """Add to the number of cases that the batch has."""
+        """Add `cases` to the number of cases in the batch."""
         with self._lock:
             self._cases += cases
             self._progress.update(self._task, total=self._cases)

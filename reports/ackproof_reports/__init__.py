@@ -30,10 +30,10 @@ __all__ = ["render_batch"]
 
 
 def render_batch(batch_dir: Path) -> None:
-    """Write the three reports of a batch into its folder; a reader sees the old file or the new one of each.
+    """Write the three reports of a batch into its folder; a reader sees either the old or the new file of each.
 
-    Raises `BadInput` when the folder holds neither a readable `batch.json` nor a single case, or a broken
-    `pairs.json`; OSError if a report cannot be written.
+    Raises `BadInput` when the folder has neither a readable `batch.json` nor a case, or if `pairs.json` is broken;
+    OSError if a report cannot be written.
     """
     # Heavy imports (pyarrow, jinja2) only when something is rendered.
     from ackproof.rundir.document import write_atomically

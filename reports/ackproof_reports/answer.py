@@ -1,4 +1,4 @@
-"""The answer of a report in one sentence, from the verdicts; it also names what could not be judged."""
+"""The headline of a report: the answer in one sentence, from the verdicts, with what could not be judged."""
 
 from __future__ import annotations
 
@@ -29,11 +29,10 @@ _GONE: Final = tuple(
 
 @dataclass(frozen=True)
 class Clause:
-    """One part of a headline, such as "acks=1 lost 12 records". `who`: the settings; '' for all of them.
-    `what`: the verb and its object. `when`: the faults, '' to leave them out. `note`: a remark, with the
-    punctuation before it.
+    """One part of a headline, such as "acks=1 lost 12 records". `who`: the settings; '' for all settings.
 
-    `tone`: good, bad, warn or plain.
+    `what`: the verb and its object. `when`: the faults, '' to leave them out. `note`: a remark, with the punctuation
+    before it. `tone`: good, bad, warn or plain.
     """
 
     who: str
@@ -74,7 +73,7 @@ def by_experiment(batch: BatchView) -> dict[str, list[CaseView]]:
 
 def answers(batch: BatchView) -> list[Headline]:
     """Return one sentence per experiment; a batch has one experiment unless several files were given. For a batch
-    without cases it is one sentence that says so."""
+    without cases, the result is a single sentence that says so."""
     groups = by_experiment(batch)
     if not groups:
         return [Headline(batch.name, (Clause("", "the batch has no case, so there is no answer", "warn"),))]

@@ -29,9 +29,8 @@ class Axis:
     values: tuple[Scalar, ...]
 
     def pair(self, value: str) -> str:
-        """Return a value with the name of its setting: `acks=1`. For settings that vary together: the group's
-        name alone.
-        """
+        """Return a value with the name of its setting, such as `acks=1`; for settings that vary together, only the
+        group's name."""
         return value if self.path == CELL and value != ABSENT else f"{self.name}={value}"
 
 
@@ -60,9 +59,10 @@ class Cell:
 
 @dataclass(frozen=True)
 class Grid:
-    """One table of a matrix: `cells` row by row. `rows`, `columns`: its axes; None: it has a single row or column.
-    `fixed`: (name, value) of each further axis, for which this table stands. A cell is None if no case has its
-    settings.
+    """One table of a matrix: `cells` row by row. A cell is None if no case has its settings.
+
+    `rows`, `columns`: axes of the table; None: it has a single row or column. `fixed`: (name, value) of each further
+    axis, for which this table stands.
     """
 
     rows: Axis | None
@@ -146,10 +146,10 @@ def _key(axes: Sequence[Axis], settings: Mapping[str, Scalar]) -> tuple[str, ...
 
 
 def subject(chosen: Sequence[Cell], matrix: Matrix) -> str:
-    """Name the chosen cells by as few settings as possible; '' if all cells are chosen.
+    """Return a name for the chosen cells with as few settings as possible; '' if all cells are chosen.
 
-    Examples: `acks=0 and acks=1`, `acks=all with min.insync.replicas=1`. If no settings separate them from
-    the others: their number.
+    Examples: `acks=0 and acks=1`, `acks=all with min.insync.replicas=1`. If no settings separate them from the others,
+    the name is their number.
     """
     if len(chosen) == len(matrix.cells):
         return ""

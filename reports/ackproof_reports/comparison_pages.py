@@ -95,10 +95,10 @@ _EDGE: Final = 8
 
 @dataclass(frozen=True)
 class _TrendMark:
-    """One batch in the trend picture. `x`: place of the batch in the order of dates; `seen`, `low`, `high`:
-    its mean and the ends of the confidence interval, as y coordinates.
+    """One batch in the trend picture. `x`: position of the batch in the order of dates.
 
-    `what`: these numbers in words. `tone`: good, bad or warn, by the worst verdict.
+    `seen`, `low`, `high`: its mean and the ends of the confidence interval, as y coordinates. `what`: these numbers in
+    words. `tone`: good, bad or warn, by the worst verdict.
     """
 
     x: float
@@ -111,9 +111,8 @@ class _TrendMark:
 
 @dataclass(frozen=True)
 class _TrendLine:
-    """One quantity of one case over several batches. `top`: value at the upper edge. `changes`: x of each
-    batch before which settings or the Kafka version changed.
-    """
+    """One quantity of one case over several batches. `top`: value at the upper edge of the picture. `changes`: x
+    coordinates of the batches before which settings or the Kafka version changed."""
 
     title: str
     top: str

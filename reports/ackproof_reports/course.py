@@ -1,4 +1,4 @@
-"""The timeline as a reader follows it: phases, faults as spans, marks."""
+"""Arranges the timeline for a reader: phases, faults as spans, marks."""
 
 from __future__ import annotations
 
@@ -19,7 +19,8 @@ _MOST_PHRASES: Final = 5
 
 @dataclass(frozen=True)
 class Phase:
-    """A phase of a run. `end_ns`: begin of the next phase; for the last phase, time of the last event."""
+    """A phase of a run, in ns since the run's start. `end_ns`: start of the next phase; for the last phase, time of the
+    last event."""
 
     name: str
     start_ns: int
@@ -98,11 +99,8 @@ def nodes_text(fault: FaultLife) -> str:
 
 
 def circumstances(faults: Sequence[FaultLife]) -> str:
-    """Describe the confirmed faults as a clause, such as `the followers were paused and the leader was
-    killed`; '' if there are none.
-
-    If too many of them differ for a sentence, as in a soak, they are counted by kind instead.
-    """
+    """Describe the confirmed faults as a clause, such as `the followers were paused and the leader was killed`; ''
+    without faults. Too many different faults for a sentence, as in a soak, are counted by kind instead."""
     alike: dict[tuple[str, bool, str, str], list[FaultLife]] = {}
     struck = struck_faults(faults)
     for fault in struck:

@@ -60,9 +60,8 @@ class Piece:
 
 
 class _Weighed:
-    """The judge's opinions of one case. Each is taken by the first row that shows it; `others` shows the
-    remaining ones.
-    """
+    """The judge's opinions of one case. The first row that shows an opinion consumes it; `others` yields the remaining
+    ones."""
 
     def __init__(self, case: CaseView) -> None:
         opinions = case.judged.opinions if case.judged else ()
@@ -72,11 +71,11 @@ class _Weighed:
     def piece(
         self, what: str, facts: str, *checks: str, subject: str | None = None, lacking: bool = False
     ) -> Piece:
-        """Return a row of the table. It shows the judge's complaints of these `checks` (about `subject`, if
-        given), or `facts` if there is none.
+        """Return a row of the table, with the judge's complaints of these `checks`, or with `facts` if there are no
+        complaints.
 
-        `lacking`: the files alone show that this evidence is missing. It counts only if the run has no stored
-        opinions.
+        `subject`: only complaints about this subject. `lacking`: the files alone show that this evidence is missing;
+        counts only if the run has no stored opinions.
         """
         bad = [one for one in self._bad if one.check in checks and subject in (None, one.subject)]
         self._bad = [one for one in self._bad if one not in bad]
@@ -87,7 +86,7 @@ class _Weighed:
         return Piece(what, Standing.LACKING if lacking else Standing.UNKNOWN, facts)
 
     def others(self) -> Iterator[Piece]:
-        """Yield the complaints that no row has shown."""
+        """Yield the judge's complaints that no row of the table has shown."""
         if self._bad:
             yield Piece("What else the judge asked for", Standing.LACKING, _list_texts(self._bad))
 

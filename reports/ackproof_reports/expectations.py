@@ -1,4 +1,4 @@
-"""The expectations of a case, and those over its repeats: distribution, interval, verdict."""
+"""Views of the expectations of a case, and of those over its repeats: distribution, interval, verdict."""
 
 from __future__ import annotations
 
@@ -21,10 +21,8 @@ from ackproof_reports.wording import ABSENT, plural, scalar, short_setting
 
 @dataclass(frozen=True)
 class ExpectationResult:
-    """Result of one bound in one case. `count` None: not counted. `holds` None: undecided.
-
-    `seen`: the measured value in words, if the quantity is not a count.
-    """
+    """Result of one bound in one case. `count`: number of findings; None: not counted. `holds` None: undecided. `seen`:
+    the measured value in words, if the quantity is not a count."""
 
     case: CaseView
     count: int | None
@@ -46,9 +44,8 @@ class Expectation:
 
     @property
     def where(self) -> str:
-        """The settings for which the bound is expected, by short names: `acks=all`; `every case` if it names
-        none.
-        """
+        """Settings for which the bound is expected, by short names, such as `acks=all`; `every case` if the line names
+        none."""
         return ", ".join(f"{short_setting(name)}={value}" for name, value in self.given) or "every case"
 
     @property
@@ -153,9 +150,8 @@ class DistributionChart:
 
 @dataclass(frozen=True)
 class RepeatsRow:
-    """One case in the table, all as text. `known`: the repeats with a value, such as `3 of 5`. `interval`:
-    95 % confidence interval of the median. `ABSENT` without any value.
-    """
+    """One case in the table of values over repeats, all as text. `known`: number of repeats with a value, such as `3 of
+    5`. `interval`: 95 % confidence interval of the median. `ABSENT` without any value."""
 
     cell: str
     known: str
@@ -244,11 +240,10 @@ def _values(one: OverRepeats) -> dict[str, list[Value]]:
 
 
 def draw_distribution(one: OverRepeats) -> DistributionChart | None:
-    """Draw the distribution of an expectation's values, one curve per case; None if no value is known, or if
-    the event happened in no repeat.
+    """Draw the distribution of an expectation's values, one curve per case; None if no value is known, or if the event
+    happened in no repeat.
 
-    The confidence interval is drawn only if it is on the same axis: not that of a ratio or difference of two
-    cases.
+    The confidence interval is drawn only if it has the same axis: not for a ratio or difference of two cases.
     """
     interval = None
     # That of a ratio or a difference of two cases is on another axis.

@@ -1,4 +1,4 @@
-"""Everything that is read of a case, gathered once for all three reports, within bounds for the whole batch."""
+"""Gathers everything that the three reports show of a case, once, within limits for the whole batch."""
 
 from __future__ import annotations
 
@@ -33,11 +33,8 @@ STORIES_OF_BATCH: Final = 6_000
 
 @dataclass(frozen=True)
 class CaseFacts:
-    """All that the report shows of one case, read from its run. None: the run has no such data, or it cannot
-    be read.
-
-    `absent`: a sentence for each file that is missing or unreadable.
-    """
+    """All that the report shows of one case, read from its run. A field is None if the run has no such data, or if it
+    cannot be read. `absent`: a sentence for each file that is missing or unreadable."""
 
     case: CaseView
     title: str
@@ -66,9 +63,8 @@ class CaseFacts:
 
     @property
     def gap(self) -> str:
-        """`gap_ms` as text, with the remark `(starved)` if the machine was too busy for times to say anything
-        about Kafka.
-        """
+        """`gap_ms` as text, with the remark `(starved)` if the machine was too busy for times to say anything about
+        Kafka."""
         return duration(self.gap_ms) + (" (starved)" if self.case.starved and self.gap_ms is not None else "")
 
     @property
@@ -105,12 +101,14 @@ def gather(batch: BatchView) -> list[CaseFacts]:
 
 
 def timings(facts: Sequence[CaseFacts]) -> list[tuple[Timing, str]]:
-    """Return each distinct timing of the brokers with the titles of its cases; '' if all cases have the same."""
+    """Return each distinct timing of the brokers with the titles of its cases as text; '' if all cases have the same
+    timing."""
     return group_timings((fact.title, fact.case.timing) for fact in facts if fact.case.timing is not None)
 
 
 def timing_names(facts: Sequence[CaseFacts]) -> str:
-    """Return the names of the brokers' timings in these cases, each once, as one text."""
+    """Return the names of the brokers' time-out settings (`chaos`, `Kafka's own`, …) in these cases, each once, as one
+    text."""
     return ", ".join(dict.fromkeys(timing.name for timing, _ in timings(facts)))
 
 

@@ -1,4 +1,4 @@
-"""Findings of a case: counts, the rows that a page can carry, where they lie, grouped into lines."""
+"""Findings of a case: counts, the rows that a page can carry, their partitions and offsets, grouped into lines."""
 
 from __future__ import annotations
 
@@ -26,11 +26,8 @@ SPANS: Final = 600
 
 @dataclass(frozen=True)
 class Group:
-    """All findings of one class in one partition. If their offsets are unknown: of one producer there, by
-    seq.
-
-    `producer`: None if the numbers are offsets. `first`, `last`: least and greatest offset or seq.
-    """
+    """All findings of one class in one partition. If their offsets are unknown: those of one producer in the partition,
+    by seq. `producer`: None if the numbers are offsets. `first`, `last`: least and greatest offset or seq."""
 
     anomaly: str
     topic: str
@@ -100,9 +97,8 @@ def _parts(table: pa.Table, keys: Sequence[str]) -> Iterator[tuple[tuple[str | i
 
 
 def stretches(numbers: pa.Array, gap: int, most: int) -> tuple[list[tuple[int, int, int]], int]:
-    """Return the first `most` runs (first, last, count) of sorted numbers, and the number of all runs. A gap
-    above `gap` ends a run.
-    """
+    """Return the first `most` runs of sorted numbers, each as (first, last, count), and the number of all runs. A
+    difference above `gap` between two numbers ends a run."""
     if not len(numbers):
         return [], 0
     apart = pc.fill_null(pc.greater(pc.pairwise_diff(numbers), gap), False)
@@ -126,7 +122,7 @@ Row = Mapping[str, Any]  # a row of Arrow, as its own to_pylist gives it; it doe
 
 @dataclass
 class Line:
-    """Consecutive findings that are shown as one line."""
+    """Consecutive findings that the report shows as one line."""
 
     rows: list[Row] = field(default_factory=list)
 

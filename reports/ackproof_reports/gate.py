@@ -28,9 +28,8 @@ _CUT: Final = "\n\nThis summary is cut: GitHub does not show a longer one. The r
 
 
 class GateRow(NamedTuple):
-    """Result of a case, or of an expectation over repeats, on one Kafka. `lost`: number of lost records; None
-    if not counted. `why`: the first reason of the verdict, or why losses are allowed.
-    """
+    """Result of a case, or of an expectation over repeats, on one Kafka version. `lost`: number of lost records; None:
+    not counted. `why`: the first reason of the verdict, or why losses are allowed."""
 
     title: str
     state: State
@@ -89,9 +88,8 @@ class GateResult:
 
     @property
     def exit_code(self) -> int:
-        """Return the worst exit code of all columns. A limit of `--fail-on` counts as FAIL if exceeded, and
-        as INCONCLUSIVE if nothing could be compared with it.
-        """
+        """The worst exit code of all columns. A limit of `--fail-on` counts as FAIL if exceeded, and as INCONCLUSIVE if
+        nothing could be compared with it."""
         codes = [column.exit_code for column in self.columns]
         if self.comparison is not None and self.comparison.fail_on:
             codes.append(1 if self.comparison.broken else 0 if self.comparison.told else 2)
@@ -99,7 +97,7 @@ class GateResult:
 
     @property
     def lost(self) -> str:
-        """Return the number of lost records of all cases as text; '' if no case counted them."""
+        """Number of lost records of all cases as text; '' if no case counted them."""
         counts = [row.lost for column in self.columns for row in column.rows if row.lost is not None]
         return str(sum(counts)) if counts else ""
 
@@ -151,9 +149,8 @@ class GateResult:
 
 
 def annotation(problem: Problem, file: str) -> str:
-    """Return GitHub's workflow command that annotates a problem. `file`: path below the root of the
-    repository; '' for none.
-    """
+    """Return GitHub's workflow command that annotates a problem. `file`: path below the root of the repository; '' for
+    no file."""
     place = f"file={_escape(file, ':,')},line={problem.line or 1},col={problem.column or 1}," if file else ""
     title = _escape(problem.path or "ackproof", ":,")
     hint = f" ({problem.hint})" if problem.suggestion else ""

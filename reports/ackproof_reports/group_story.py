@@ -1,6 +1,5 @@
-"""The story of a record in consumer groups: who was handed it, who processed it, whose commit went past it, and its
-copies in the output.
-"""
+"""The story of a record in consumer groups: its deliveries, its processing, the commits past it, and its copies in the
+output."""
 
 from __future__ import annotations
 
@@ -51,10 +50,8 @@ _NEAR_COMMITS = 6
 
 
 class GroupStories:
-    """Rows of the members' ledgers about the requested records, read at once. `whom`: (producer, seq) of each.
-
-    Raises `BadInput` if a file cannot be read.
-    """
+    """Rows about the requested records in the members' ledgers, which are read once. `whom`: (producer, seq) of each
+    record. Raises `BadInput` if a file cannot be read."""
 
     def __init__(self, run: CaseDir, lines: Lifelines, whom: Collection[Record]) -> None:
         self.run = run
@@ -88,8 +85,8 @@ class GroupStories:
                 yield commit["done_ns"], f"group {group}: {_commit(commit)} covers it"
 
     def facts(self, who: Record, spots: Sequence[tuple[str, int, int]]) -> Iterator[str]:
-        """Yield what each group made of a record, a paragraph each, and its copies in the output. `spots`: topic,
-        partition and offset of each place in which it was acknowledged or read."""
+        """Yield a paragraph about each group's handling of a record, and its copies in the output. `spots`: topic,
+        partition and offset of each place where the record was acknowledged or read."""
         for end in self.ends:
             of_group = [row for row in self.deliveries.get(who, ()) if row["group"] == end.group]
             input_places = {(topic, partition) for topic, partition, _ in end.ends}
@@ -180,13 +177,15 @@ def _commit(row: Row) -> str:
 
 
 def is_commit_class(anomaly: str) -> bool:
-    """Return True for a class whose findings are commits of a group (`tell_commit`), not records."""
+    """Return True for an anomaly class whose findings are commits of a group (`tell_commit`), not records."""
     return anomaly in TABLE and TABLE[anomaly].unit is Unit.COMMIT
 
 
 def tell_commit(run: CaseDir, anomaly: str) -> Iterator[str]:
-    """Yield lines of text about the first finding of a class of commits: commits and events of its partition around it,
-    by time, and the log's records of the commit. Raises `BadInput` if there is no finding, or for an unreadable file.
+    """Yield lines of text about the first finding of a class of commits. Raises `BadInput` without a finding, or for an
+    unreadable file.
+
+    The lines are commits and events of its partition around it, by time, and the log's records of the commit.
     """
     found = read_matching(run.finding_parts, GROUP_FINDINGS, pc.field("class") == anomaly)
     if not found.num_rows:

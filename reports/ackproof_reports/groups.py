@@ -1,4 +1,4 @@
-"""Consumer groups of a case: what each counted, and a lane per member over time, drawn without a script."""
+"""The report's section about a consumer group: counts, and a picture with a lane per member over time."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ Array = npt.NDArray[np.int64]
 
 @dataclass(frozen=True)
 class Sign:
-    """A mark in a lane at `x`. `kind`: its CSS class and shape. `text`: what it stands for."""
+    """A mark in a member's lane at the x coordinate `x`. `kind`: its CSS class and shape. `text`: its meaning."""
 
     x: float
     kind: str
@@ -66,7 +66,8 @@ class MemberLane:
 
 @dataclass(frozen=True)
 class ClassRow:
-    """A class of anomalies of one group. `count` None: unknown. `forbidden` None: not judged; `why` says why."""
+    """An anomaly class of one consumer group, as a row. `count` None: unknown. `forbidden` None: not judged, for the
+    reason `why`."""
 
     anomaly: str
     count: int | None
@@ -77,7 +78,9 @@ class ClassRow:
 
 @dataclass(frozen=True)
 class GroupPage:
-    """The section of one group. `counts` None: it was not audited. `end` None: the run does not say what became of it.
+    """The report's section about one consumer group. `counts` None: the group was not audited. `end` None: the run has
+    no state of the group at its end.
+
     `frame`: bands of faults and ticks of the picture; None without lanes. `left_out`: number of members without a lane.
     `incidents`: in order of time.
     """
@@ -94,7 +97,7 @@ class GroupPage:
 
     @property
     def behind(self) -> str:
-        """Partitions of the input whose end it had not committed, as text; '' if there is none."""
+        """Partitions of the input whose end the group had not committed, as text; '' if it had committed all."""
         if self.end is None:
             return ""
         committed = self.end.committed.of_partition
@@ -184,7 +187,8 @@ def last_activity(case: CaseView, absent: list[str]) -> int:
 
 
 class _Member(MemberLife):
-    """A member with its place in the picture. Raises OSError or ArrowException if its ledgers cannot be read."""
+    """A group member with its position in the picture. Raises OSError or ArrowException if its ledgers cannot
+    be read."""
 
     def __init__(self, run: CaseDir, end: MemberEnd, life: Lifelines, end_ns: int, span: ShownTime) -> None:
         super().__init__(run, life, end.client)

@@ -1,4 +1,5 @@
-"""What happened to a member of a consumer group: killed, frozen, lost partitions, resets, commits not accepted."""
+"""Incidents of a member of a consumer group: killed, frozen, lost partitions, resets, commits that were not
+accepted."""
 
 from __future__ import annotations
 
@@ -24,8 +25,11 @@ _LASTING: Final = {"pause_client": "paused", "slow_member": "slowed"}
 
 @dataclass(frozen=True)
 class Incident:
-    """Something that happened to a member, `t_ns` after the run's start. `kind`: killed, paused, slowed, over (such a
-    fault), fault (another), lost, reset, refused or unknown. `last_ns`: time of the last of `count` alike ones."""
+    """Something that happened to a group member, `t_ns` ns after the run's start.
+
+    `kind`: killed, paused, slowed, over (the end of such a fault), fault (another fault), lost, reset, refused or
+    unknown. `last_ns`: time of the last of `count` similar incidents.
+    """
 
     t_ns: int
     member: str
@@ -39,9 +43,10 @@ class Incident:
 
 
 class MemberLife:
-    """Life of one member, the client `client`, from the timeline and its ledgers, without its deliveries.
+    """Faults, commits, membership events and incidents of one group member, from the timeline and its ledgers.
 
-    Raises OSError or ArrowException if a ledger cannot be read. `lines`: lifelines of the run.
+    `client`: id of the member. `lines`: lifelines of the run. Raises OSError or ArrowException if a ledger cannot be
+    read.
     """
 
     def __init__(self, run: CaseDir, lines: Lifelines, client: str) -> None:

@@ -1,4 +1,4 @@
-"""A batch folder as far as it can be read. What is missing or unreadable is a sentence, never a guess."""
+"""Loads a batch folder as far as it can be read. Each missing or unreadable file is reported as a sentence."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ D = TypeVar("D", bound=Document)
 
 
 class State(StrEnum):
-    """State of a case or a batch in the report: its verdict, or why it has none."""
+    """State of a case or a batch in the report: its verdict, or the reason why it has none."""
 
     PASS = "PASS"
     FAIL = "FAIL"
@@ -72,7 +72,7 @@ class CaseView:
 
     @property
     def verdict(self) -> Verdict | None:
-        """Verdict in `batch.json`, else in `verdict.json`; None if there is none, or the harness failed on the case."""
+        """Verdict in `batch.json`, else in `verdict.json`; None if the case has none, or if the harness failed."""
         if self.entry.verdict is not None or self.entry.error is not None:
             return self.entry.verdict
         return self.judged.verdict if self.judged else None
@@ -90,13 +90,13 @@ class CaseView:
 
     @property
     def counts(self) -> Mapping[str, int]:
-        """Number of findings by class, as far as the final read proves them; without a readable audit as in
+        """Number of findings by class, as far as the final read proves them; without a readable audit, the counts in
         `batch.json`."""
         return self.audit.counts_to_show(self.final) if self.audit else self.entry.counts
 
     @property
     def untold(self) -> Mapping[str, int]:
-        """Counts that are not shown, by class: the final read that would prove them is incomplete."""
+        """Counts by class that the report does not show, because the final read that would prove them is incomplete."""
         counted = self.audit.counts if self.audit else {}
         return {name: count for name, count in counted.items() if count and name not in self.counts}
 
@@ -111,9 +111,8 @@ class CaseView:
 
     @property
     def starved(self) -> tuple[str, ...]:
-        """Reasons why times of this case say nothing about Kafka: the machine was starved. Empty if it was
-        not.
-        """
+        """Reasons why times of this case say nothing about Kafka, because the machine was too busy; empty if it was
+        not."""
         return self.entry.starved or (self.judged.starved if self.judged else ())
 
     @property

@@ -41,11 +41,11 @@ def on_disk(batches: Mapping[TopicPartition, Sequence[Row]], spot: Spot) -> str:
 
 
 def ended(batches: Mapping[TopicPartition, Sequence[Row]], spot: Spot) -> Iterator[str]:
-    """Yield one sentence on the transaction marker that ends the transaction of the record at an offset, or
-    on its absence. Nothing if the record has no transaction.
+    """Yield one sentence about the transaction marker that ends the transaction of the record at an offset, or about
+    its absence.
 
-    It is the next marker of the record's producer id in the same log. `batches`: rows of the replicas' logs,
-    by partition.
+    The marker is the next one of the record's producer id in the same log. Yields nothing if the record has no
+    transaction. `batches`: rows of the replicas' logs, by partition.
     """
     rows = batches.get(TopicPartition(spot.topic, spot.partition), ())
     for own in rows:
@@ -87,11 +87,11 @@ class LogBar:
 
 @dataclass(frozen=True)
 class ReplicaLane:
-    """The log of one replica, as bars. `role`: the epochs that it led, in words. `told`: what was cut of it,
+    """The log of one replica, as bars. `role`: the epochs in which it led, in words. `told`: what was truncated in it,
     in words.
 
-    `before`: its last known extent before the truncation. `cut`: the truncated offsets; `lost`: those of them
-    with lost records. `after`: its extent at the end of the run.
+    `before`: its last known extent before the truncation. `cut`: the truncated offsets; `lost`: truncated offsets with
+    lost records. `after`: its extent at the end of the run.
     """
 
     node: int
@@ -129,7 +129,7 @@ class _Seen:
 
 @dataclass
 class _Watched:
-    """A truncation, with the leader and the log end offsets that samples show around it."""
+    """A truncation, with the leader and the replicas' log end offsets in the samples before and after it."""
 
     cut: Truncation
     leader: int = -1

@@ -1,4 +1,5 @@
-"""The story of one record: sent, acknowledged, handed over, faults on its way, what took it, and what stands there now.
+"""The story of one record: when it was sent, acknowledged and read, faults meanwhile, its removal, and what replaced
+it.
 
 Everything is read from the run's folder: both ledgers, the findings, the timeline, the replay, the replicas' logs.
 Ledgers are read by predicate: one of ten million records takes four seconds, half of them to start.
@@ -66,7 +67,7 @@ class RecordId:
 
 @dataclass(frozen=True)
 class Spot:
-    """An offset of a partition."""
+    """A position in a log: an offset of a partition."""
 
     topic: str
     partition: int
@@ -99,9 +100,10 @@ class RecordStory:
 
 
 def first_found(run: CaseDir, anomaly: str | None) -> RecordId | Spot:
-    """Return the record of the first finding of this class, or its offset if no record is known. None: of the
-    gravest class found, liveness classes left out. Raises `BadInput` if there is no finding, or a file cannot be
-    read.
+    """Return the record of the first finding of this class, or its offset if no record is known.
+
+    `anomaly` None: the gravest class found, except liveness classes. Raises `BadInput` if there is no finding, or a
+    file cannot be read.
     """
     classes = set(
         read_matching(run.finding_parts, FINDINGS, None, ["class"]).column("class").unique().to_pylist()
@@ -120,9 +122,8 @@ def first_found(run: CaseDir, anomaly: str | None) -> RecordId | Spot:
 
 
 def find_records(run: CaseDir, spot: Spot) -> list[RecordId]:
-    """Return the records that were acknowledged at this offset, or read there by anybody. Raises `BadInput` if there is
-    none, or a ledger cannot be read.
-    """
+    """Return the records that were acknowledged at this offset, or that any reader got there. Raises `BadInput` if
+    there are none, or a ledger cannot be read."""
     here = (pc.field("topic") == spot.topic) & (pc.field("partition") == spot.partition)
     here &= pc.field("offset") == spot.offset
     rows = [
@@ -148,8 +149,8 @@ def story_of(run: CaseDir, who: RecordId) -> RecordStory:
 
 
 def stories_of(run: CaseDir, whom: Sequence[RecordId]) -> dict[RecordId, RecordStory]:
-    """Return the story of each record that a ledger knows; records that none knows are left out. Each file is read
-    once. Raises `BadInput` if a file cannot be read."""
+    """Return the story of each of these records; records that no ledger has are left out. Each file is read once.
+    Raises `BadInput` if a file cannot be read."""
     known = _read_rows(run, whom)
     return {who: _story(run, known, who) for who in whom if known.attempts[who] or known.reads[who]}
 

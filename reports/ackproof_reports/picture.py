@@ -1,4 +1,4 @@
-"""Data of the charts as JSON, and lanes of bars that need no script."""
+"""Draws pictures without scripts (lanes of bars), and prepares the data of the charts as JSON."""
 
 from __future__ import annotations
 
@@ -33,9 +33,8 @@ _LETTERS: Final = 30
 
 @dataclass(frozen=True)
 class Bar:
-    """A bar in a lane. `x`, `width`: in units of the picture. `kind`: its CSS class. `text`: its label, shown
-    if the bar has room for it.
-    """
+    """A bar in a lane. `x`, `width`: in units of the picture. `kind`: its CSS class. `text`: its label, shown if the
+    bar has room for the text."""
 
     x: float
     width: float
@@ -45,9 +44,8 @@ class Bar:
 
 @dataclass(frozen=True)
 class Lane:
-    """A row of bars. `y`: its upper edge. `said`: its events in words, for screen readers. `name`: its label,
-    shortened to fit.
-    """
+    """A row of bars. `y`: its upper edge. `label`: its name in full; `name`: the label, shortened to fit. `said`: its
+    events in words, for screen readers."""
 
     label: str
     name: str

@@ -1,4 +1,4 @@
-"""Times after faults, what has not recovered, and metrics of the nodes."""
+"""Report sections about recovery: times after faults, what has not recovered, and metrics of the nodes."""
 
 from __future__ import annotations
 
@@ -53,9 +53,8 @@ class Recovery:
 
 
 def evidence_of_run(fact: CaseFacts) -> Evidence | None:
-    """Return the evidence from which quantities are measured. None if a file cannot be read, or if the judge judged
-    no class because the files are not those that the run wrote.
-    """
+    """Return the evidence from which quantities are measured. None if a file cannot be read, or if the judge judged no
+    class because the files are not those that the run wrote."""
     if fact.case.case is None or (fact.case.judged is not None and not fact.case.judged.classes):
         return None
     try:
@@ -98,8 +97,8 @@ def _phases(evidence: Evidence, fault: int, next_s: float) -> Iterator[tuple[str
 def spreads(batch: BatchView, told: Sequence[tuple[CaseFacts, Recovery | None]]) -> list[RepeatsView]:
     """Return a view of each recovery time after each fault, over the repeats of each case that has several.
 
-    Times that no repeat has are left out. `told`: the facts of each case of the batch, with its recovery times
-    (None: it has none).
+    Times that no repeat has are left out. `told`: the facts of each case of the batch, with its recovery times (None:
+    it has none).
     """
     by_index = {fact.case.index: (fact, recovery) for fact, recovery in told}
     found = []
@@ -156,7 +155,7 @@ _MOST_EVENTS: Final = 40
 
 
 def tell_unrecovered(run: CaseDir, anomaly: str) -> Iterator[str]:
-    """Yield lines of text about each finding of this liveness class. Raises `BadInput` if there is none."""
+    """Yield lines of text about each finding of this liveness class in a run. Raises `BadInput` if the run has none."""
     file = RecoveryFile.load(run.recovery) if run.recovery.exists() else None
     found = file.of_class(anomaly) if file is not None else ()
     if file is None or not found:
@@ -199,10 +198,10 @@ is measured for it.
 
 @dataclass(frozen=True)
 class Alert:
-    """Reaction of one metric's alert to one fault, in words. Times are from the fault.
+    """Reaction of one metric's alert to one fault, in words. Times count from the fault. `alert`: metric and condition.
 
-    `alert`: metric and condition. `shown`: when the metric met it. `truth`: when the event happened that it is to
-    show; '' if there is none. `late`: the delay between the two; '' if unknown. `why`: why `shown` is not exact.
+    `shown`: when the metric met the condition. `truth`: when the event happened that the alert is meant to show; '' if
+    it did not. `late`: the delay between the two; '' if unknown. `why`: why `shown` is not exact.
     """
 
     alert: str

@@ -1,4 +1,4 @@
-"""Pages about the reference implementation: what it predicts, and what its stories show."""
+"""Report sections about the reference implementation: its predictions, and the counterexamples behind them."""
 
 from __future__ import annotations
 

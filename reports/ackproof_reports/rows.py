@@ -1,4 +1,4 @@
-"""Rows of Parquet files of a run that match a condition."""
+"""Reads rows of a run's Parquet files that match a condition."""
 
 from __future__ import annotations
 

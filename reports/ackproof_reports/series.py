@@ -1,4 +1,5 @@
-"""Data over time: acknowledgements and latencies (series.parquet), leaders and ISRs (samples), sparklines."""
+"""Data over time for the report: acknowledgements and latencies (series.parquet), leaders and ISRs (samples),
+sparklines."""
 
 from __future__ import annotations
 
@@ -24,7 +25,7 @@ POINTS: Final = 120
 
 @dataclass(frozen=True)
 class Sparkline:
-    """SVG paths of acks per second, in a box of WIDTH × HEIGHT."""
+    """SVG paths of acks per second, in a box of WIDTH × HEIGHT. `bands`: (x, width) of each fault."""
 
     area: str
     line: str
@@ -85,9 +86,8 @@ HOLE: Final = -1
 
 @dataclass
 class Stretch:
-    """A time span (ns since the run's start) in which leader, leader epoch and ISR of a partition did not
-    change. `leader`: -1 if there was none.
-    """
+    """A time span (ns since the run's start) in which leader, leader epoch and ISR of a partition did not change.
+    `leader`: -1 if the partition had none."""
 
     start_ns: int
     end_ns: int
@@ -153,9 +153,8 @@ def _extend(strip: Strip, sample: Sample) -> None:
 
 
 def thinned(points: list[tuple[int, int]], limit: int = MAX_TAIL_POINTS) -> list[tuple[int, int]]:
-    """Return about `limit` of the points (ns, unreplicated records), and each `HOLE`. Of each group of
-    neighbours the highest is kept, so that no peak is lost.
-    """
+    """Return about `limit` of the points (ns, number of unreplicated records), and each `HOLE`. Of each group of
+    neighbours the highest point is kept, so that no peak is lost."""
     if len(points) <= limit:
         return points
     step = -(-len(points) // limit)
@@ -218,8 +217,7 @@ class Series:
 
 def read_series(path: Path, max_bins: int, absent: list[str]) -> Series | None:
     """Read the series with bins wide enough that there are at most `max_bins`. A file without rows gives a series
-    without bins. If it is missing or cannot be read, return None and add a sentence to `absent`.
-    """
+    without bins. If the file is missing or cannot be read, return None and add a sentence to `absent`."""
     if not path.exists():
         absent.append("series.parquet: missing, so neither acks nor latencies over time can be shown")
         return None

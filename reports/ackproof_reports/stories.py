@@ -32,10 +32,10 @@ _NOTHING: Final = "no observed step takes them"
 
 @dataclass(frozen=True)
 class Cause:
-    """Cause of the loss of acknowledged records: an observed step, or (`unexplained`) that no step explains it.
+    """Cause of the loss of acknowledged records. `place`: the partition. `why`: the reason in words.
 
-    `place`: the partition. `what`: the step or the records, in words. `records`: their number. `why`: the reason in
-    words.
+    `what`: the observed step that removed them, or, if `unexplained`, the records that no step explains, in words.
+    `records`: number of records.
     """
 
     place: str
@@ -47,9 +47,8 @@ class Cause:
 
 @dataclass(frozen=True)
 class Causes:
-    """Causes of the losses of one case, unexplained ones first. `more`: number of causes that are not shown.
-    `more_records`: number of records lost by these. `notes`: further sentences.
-    """
+    """Causes of the losses of one case, unexplained ones first. `notes`: further sentences. `more`: number of causes
+    that are not shown. `more_records`: number of records lost by these causes."""
 
     shown: tuple[Cause, ...]
     more: int
@@ -76,12 +75,8 @@ def causes_of(case: CaseView) -> Causes | None:
 
 
 def with_causes(rows: pa.Table, replay: ConformanceFile | None) -> pa.Table:
-    """Return the findings with the detail filled in where the audit left it empty: the truncation that removed
-    the record.
-
-    Only for classes whose findings the replay explains completely. `replay` None: the findings are returned
-    unchanged.
-    """
+    """Return the findings with empty details filled in: the truncation that removed the record. Only for classes whose
+    findings the replay explains completely. `replay` None: the findings are returned unchanged."""
     if replay is None:
         return rows
     explained = [one.anomaly for one in replay.classes if one.explained == one.count]
@@ -159,11 +154,11 @@ _PLACE: Final = ("topic", "partition", "offset")
 
 
 def lost_stories(rows: pa.Table, run: CaseDir, most: int, absent: list[str]) -> dict[str, JsonValue] | None:
-    """Return the stories of the first `most` findings of records that are lost or were never processed, at most
-    `MOST_STORIES`. None if there is none, or the ledgers are missing or cannot be read; in the last case `absent` gets
-    a sentence.
+    """Return the stories of the first findings of records that are lost or were never processed: at most `most`, and at
+    most `MOST_STORIES`.
 
-    `lines`: the distinct lines of text. `of`: for each record (`PRODUCER:SEQ`) its lines, each as [ms or
+    None without such findings, or if the ledgers are missing or cannot be read; in the last case `absent` gets a
+    sentence. `lines`: the distinct lines of text. `of`: for each record (`PRODUCER:SEQ`) its lines, each as [ms or
     null, index in `lines`].
     """
     told_of = pc.is_in(rows.column("class"), pa.array(_TOLD))

@@ -1,4 +1,4 @@
-"""The page of the explorer's stories, each as a sequence diagram: no script, no network, both themes."""
+"""The HTML page of counterexamples, each as a sequence diagram: no script, no network, for light and dark themes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The reports for machines and for a glance: junit.xml and summary.md."""
+"""The short reports: junit.xml for CI systems, and summary.md for a pull request."""
 
 from __future__ import annotations
 
@@ -167,9 +167,8 @@ def markdown(text: str, limit: int = 400) -> str:
 
 
 def markdown_code(text: str) -> str:
-    """Return the text as inline Markdown code, fenced by more backticks than the text has in a row; `—` for
-    blank text.
-    """
+    """Return the text as inline Markdown code, fenced by more backticks than follow each other in the text; `—` for
+    blank text."""
     line = visible(text).replace("\n", " ")
     longest = max((len(run) for run in re.findall("`+", line)), default=0)
     fence = "`" * (longest + 1)

@@ -1,4 +1,4 @@
-"""What the page's templates are handed: plain values, arranged. All text in them is untrusted; templates escape it."""
+"""Plain values for the page's templates, arranged for display. All text in them is untrusted; templates escape it."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ MAP_COLUMNS: Final = SPANS
 
 @dataclass(frozen=True)
 class CellFacts:
-    """A cell of the matrix, with the facts of each of its repeats, for the texts that stand in it."""
+    """A cell of the matrix with the facts of each of its repeats, from which the texts in the cell are made."""
 
     cell: Cell
     facts: tuple[CaseFacts, ...]
@@ -96,7 +96,7 @@ class ExperimentView:
         return None if cell is None else self.cells[id(cell)]
 
     def caption(self, grid: Grid) -> str:
-        """Return the caption of a table: `acks × brokers`, and the fixed settings."""
+        """Return the caption of a table: the names of its axes (`acks × brokers`), and the fixed settings."""
         axes = " × ".join(axis.name for axis in (grid.rows, grid.columns) if axis)
         fixed = ", ".join(f"{name}={value}" for name, value in grid.fixed)
         return f"{axes}, {fixed}" if fixed and axes else axes or fixed
@@ -115,11 +115,10 @@ def experiments(batch: BatchView, facts: Sequence[CaseFacts]) -> list[Experiment
 
 @dataclass(frozen=True)
 class LogMap:
-    """A bar for one partition's log that shows the lost offsets. It reaches from offset `start` to `last`,
-    which includes lost records beyond the log's end.
+    """A bar for one partition's log that shows the lost offsets. All x are in per cent of the bar.
 
-    `end`: end offset of the final read, `end_x`: its place; both None if unknown. `parts`: (x, width) of the
-    lost offsets. All x are in per cent of the bar.
+    The bar reaches from offset `start` to `last`, which includes lost records beyond the log's end. `end`: end offset
+    of the final read, `end_x`: its x coordinate; both None if unknown. `parts`: (x, width) of the lost offsets.
     """
 
     lost: Group
@@ -132,11 +131,11 @@ class LogMap:
 
 @dataclass(frozen=True)
 class CasePage:
-    """The section of one case in the report. None: the report has nothing to show of this kind.
+    """The section of one case in the report. A field is None if the report has nothing of this kind to show.
 
     `spark`: acks per second. `picture`, `findings`: embedded data of the chart and of the findings. `ranges_total`:
     number of all ranges, also those that are not shown. `settings`: the resolved case as JSON, cut off if
-    `settings_cut`. `environment`: (name, value) of what differs from other cases. `opened`: True if the section is
+    `settings_cut`. `environment`: (name, value) of facts that differ from other cases. `opened`: True if the section is
     unfolded at first.
     """
 
@@ -165,10 +164,10 @@ class CasePage:
 
 
 def case_pages(facts: Sequence[CaseFacts]) -> list[CasePage]:
-    """Return the section of every case, in order. One of them is unfolded at first.
+    """Return the section of every case, in order. One section is unfolded at first: that of the first FAIL.
 
-    It is that of the first FAIL; without a FAIL, of the first case with lost records, one with known offsets before
-    others; without one, of the first with a chart; else the first of all.
+    Without a FAIL, it is the first case with lost records (preferably with known offsets); else the first with a chart;
+    else the first case.
     """
     peak = max((peak_rate(fact.series) for fact in facts), default=0.0)
     first = min(facts, key=_interest).case.index if facts else None
@@ -223,8 +222,8 @@ def _case_page(
 
 
 def shared_environment(facts: Sequence[CaseFacts]) -> tuple[tuple[str, str], ...]:
-    """Return the names and values that the environments of all cases have in common; empty if no case
-    recorded one. Cases without an environment do not count."""
+    """Return (name, value) pairs that the recorded environments of all cases have in common; empty if no case recorded
+    one."""
     told = [fact.case.case.environment for fact in facts if fact.case.case and fact.case.case.environment]
     if not told:
         return ()

@@ -1,4 +1,4 @@
-"""How numbers, times, settings and untrusted text are written. English, plain, the same in all three reports."""
+"""Formats numbers, times, settings and untrusted text in plain English, in the same way for all three reports."""
 
 from __future__ import annotations
 
@@ -17,11 +17,8 @@ _DOTTED: Final = re.compile(r"([A-Za-z0-9_-]+)\Z")
 
 
 def visible(text: str) -> str:
-    """Return `text` with control and direction-changing characters written out as escapes.
-
-    Names and messages from a cluster are untrusted: a right-to-left override could make a line say another
-    thing.
-    """
+    """Return `text` with control and direction-changing characters written out as escapes. Names and messages from a
+    cluster are untrusted: a right-to-left override could change what a line seems to say."""
     if text.isascii() and text.isprintable():
         return text
     return "".join(map(_written_out, text))
@@ -50,7 +47,8 @@ def number_range(values: Sequence[int]) -> str:
 
 
 def plural(count: int, one: str, many: str | None = None) -> str:
-    """Return a count with its noun: `1 case`, `2 cases`. `many`: the plural, by default `one` with an s."""
+    """Return a count with its noun: `1 case`, `2 cases`. `one`: the singular. `many`: the plural, by default the
+    singular + s."""
     return f"{count:,} {one if count == 1 else (many or one + 's')}"
 
 
@@ -68,7 +66,7 @@ def share(part: int, whole: int) -> str:
 
 
 def duration(milliseconds: float | None) -> str:
-    """Return a length of time as text, with about three digits and a fitting unit; `ABSENT` for None."""
+    """Return a duration in ms as text, with about three digits and a suitable unit; `ABSENT` for None."""
     if milliseconds is None:
         return ABSENT
     if milliseconds < 1:
@@ -134,7 +132,7 @@ def scalar(value: Scalar) -> str:
 
 
 def one_line(text: str, limit: int = 400) -> str:
-    """Return the text on one line, cut to `limit` characters, of which the last is then an ellipsis."""
+    """Return the text on one line, cut to `limit` characters; a cut text ends with an ellipsis."""
     folded = " ".join(text.split())
     return folded if len(folded) <= limit else folded[: limit - 1] + "…"
 

@@ -1,9 +1,10 @@
 """Loopback addresses of a cluster. Each cluster leases a block, 127.C.x.y::
 
 127.C.1.i        node i: its INTERNAL and CONTROLLER listeners, node-i.test for the other nodes; its exporter and agent
-127.C.2.i        node i for clients (EXTERNAL), known by this literal 127.C.(50+i).j   where node i reaches node j when
-that directed link goes through a proxy 127.C.50.j       where clients reach broker j when these links go through
-proxies 127.C.4.1        the server of the proxies, and the request proxy
+127.C.2.i        node i for clients (EXTERNAL), known by this literal
+127.C.(50+i).j   where node i reaches node j when that directed link goes through a proxy
+127.C.50.j       where clients reach broker j when these links go through proxies
+127.C.4.1        the server of the proxies, and the request proxy
 
 A link may go through both proxies: first Toxiproxy, then the request proxy at the same address and other ports.
 """

@@ -1,8 +1,10 @@
 """A bound on one quantity, as `expect` states it and `case.json` keeps it: a comparison, and when it must hold.
 
-0                                         exactly this count "< 6s"                                    a value, in the
-unit of its quantity "always >= 2"                             a state, at every moment; `never`: at none "never < 2
-during fault 1"                within a window "eventually == 3 by 10s after fault 1"    at some moment until then
+0                                         exactly this count
+"< 6s"                                    a value, in the unit of its quantity
+"always >= 2"                             a state, at every moment; `never`: at none
+"never < 2 during fault 1"                within a window
+"eventually == 3 by 10s after fault 1"    at some moment until then
 "settles == 3 by 10s after fault 1"       from then until the load ends
 """
 

@@ -70,11 +70,12 @@ def _defaults() -> dict[str, str]:
 def spark_settings(
     given: Mapping[str, str], folder: Path, java_options: Callable[[], str], *, sql: bool = False
 ) -> dict[str, str]:
-    """Return the settings for Spark: the given ones, and ackproof's where neither they nor spark-defaults.conf set one.
+    """Return the settings for Spark: the given ones, and ackproof's where neither they nor spark-defaults.conf set a
+    value.
 
-    `folder`: for Spark's temporary files. `java_options` returns further options of the driver's JVM; it is called only
-    if the user set none. `sql`: remote executors run SQL operators in their JVMs, not only Python tasks. Within
-    spark-submit, or with PYSPARK_SUBMIT_ARGS, the given settings are returned alone.
+    `folder`: folder for Spark's temporary files. `java_options` returns further options of the driver's JVM; it is
+    called only if the user set none. `sql`: remote executors run SQL operators in their JVMs, not only Python tasks.
+    Within spark-submit, or with PYSPARK_SUBMIT_ARGS, the given settings are returned alone.
     """
     if {"PYSPARK_GATEWAY_PORT", "PYSPARK_SUBMIT_ARGS"} & os.environ.keys():
         return dict(given)
@@ -119,9 +120,10 @@ def spark_settings(
 
 
 def await_master(master: str) -> None:
-    """Check that a master of a standalone cluster accepts connections. Does nothing for a URL of another kind.
-    Raises `AuditFailed` (code 2) if none does: Spark would try for a minute, and its jobs would fail with
-    another error.
+    """Check that the master of a standalone cluster accepts connections. Does nothing for a URL of another kind.
+
+    Raises `AuditFailed` (code 2) if the master does not accept one: Spark would try for a minute, and its jobs would
+    fail with another error.
     """
     addresses = re.fullmatch(r"spark://(.+:\d+)", master)
     reasons: list[str] = []
@@ -157,11 +159,11 @@ def own_folder() -> Path:
 
 @contextmanager
 def driver_environment(java: Java, folder: Path, *, local: bool) -> Iterator[Path]:
-    """Make spark-submit use a spark-env.sh in `folder`, which sources the user's. Yield the path of the JVM's log.
-    Within the `with` block, SPARK_HOME and SPARK_CONF_DIR of this process are set for it.
+    """Make spark-submit use a spark-env.sh in `folder`, which sources the user's file. Yield the path of the JVM's log.
 
-    The script marks the JVM so that `ackproof clean` finds it, selects the Java that was found, and keeps the
-    JVM's output out of ours. `local`: True for a local master.
+    Within the `with` block, SPARK_HOME and SPARK_CONF_DIR of this process point to it. The script marks the JVM so that
+    `ackproof clean` finds it, selects the Java that was found, and keeps the JVM's output out of ackproof's. `local`:
+    True for a local master.
     """
     log, theirs = folder / "spark.log", _conf_dir()
     exported = processes.RunTag("audit", Path(tempfile.gettempdir()), folder).environment("spark") | {

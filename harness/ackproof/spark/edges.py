@@ -21,10 +21,8 @@ if TYPE_CHECKING:
 
 
 class RddEdge:
-    """Runs jobs on a classic SparkContext: called with a job, it returns the job's messages.
-
-    If the workers are remote, our code is sent to them; nothing else is changed.
-    """
+    """Runs jobs on a classic SparkContext: called with a job, it returns the job's messages. If the workers are remote,
+    ackproof's code is sent to them; nothing else is changed."""
 
     def __init__(self, context: SparkContext, tell: Progress) -> None:
         self._context = context
@@ -80,10 +78,8 @@ _PLAIN = "message binary"
 
 
 class FrameEdge:
-    """Runs jobs on a Spark Connect session: called with a job, it returns the job's messages.
-
-    Our code is sent to the workers; nothing else is changed.
-    """
+    """Runs jobs on a Spark Connect session: called with a job, it returns the job's messages. Ackproof's code is sent
+    to the workers; nothing else is changed."""
 
     cores_elsewhere = 0  # unknown: a Connect server does not tell
 

@@ -1,5 +1,5 @@
-"""A Spark job: one task per group of work, then judging tasks for the messages of the first. Also waits for a job and
-cancels it.
+"""A Spark job: one task per group of work, then judging tasks for the messages of the first tasks. Also waits for a job
+and cancels it.
 
 Callers use Spark only through the interface `Edge`, so that tests can replace it.
 """
@@ -59,7 +59,7 @@ class Edge(Protocol):
 
 
 class HasRows(Protocol):
-    """Protocol of an object that knows how many rows it stands for."""
+    """An object with a number of rows, by which work is grouped into tasks."""
 
     @property
     def rows(self) -> int: ...
@@ -90,7 +90,8 @@ CANCEL_S = 1.0
 
 
 def run_in_background(action: Callable[[], T], name: str) -> Future[T]:
-    """Run `action` in a daemon thread and return its future. Unlike an executor's, the thread does not delay exit."""
+    """Run `action` in a daemon thread and return its future. The thread does not delay the exit of the process, as an
+    executor's would."""
     future: Future[T] = Future()
 
     def run() -> None:

@@ -31,9 +31,8 @@ _TRAINED_WITHIN_S: Final = 120.0
 
 @dataclass(frozen=True)
 class SparkTarget:
-    """The Spark that the user chose: `master` (`spark://host:port`) or `remote`, a Spark Connect server
-    (`sc://host:port`), with settings. Both None: a local master.
-    """
+    """The Spark that the user chose: `master` (`spark://host:port`), or `remote`, a Spark Connect server
+    (`sc://host:port`). Both None: a local master. `conf`: settings of Spark."""
 
     master: str | None = None
     remote: str | None = None
@@ -192,9 +191,9 @@ def _start_context(
 
 
 class SparkStart:
-    """Starts Spark in another thread while this one imports the audit.
+    """Starts Spark in another thread while the calling thread imports the audit.
 
-    `given`: a session to use and not to close; None: a new one. That thread imports nothing of the audit: two
+    `given`: a session to use and not to close; None: a new session. The other thread imports nothing of the audit: two
     threads that import one package from different ends can meet a half-loaded module.
     """
 
@@ -223,9 +222,8 @@ class SparkStart:
     def close(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Close Spark with the arguments of `__exit__`. If it is still starting, it closes once it has
-        started, or with this process.
-        """
+        """Close Spark with the arguments of `__exit__`. A Spark that is still starting is closed once it has started,
+        or with this process."""
         self._spark.add_done_callback(lambda _: self._stack.__exit__(kind, error, trace))
 
 

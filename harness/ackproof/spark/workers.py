@@ -1,4 +1,4 @@
-"""Send ackproof's code to Spark's workers, and explain why a worker cannot run it."""
+"""Sends ackproof's code to Spark's workers, and explains why a worker cannot run it."""
 
 from __future__ import annotations
 
@@ -82,9 +82,8 @@ def is_local(master: str | None) -> bool:
 
 
 def send_code(spark: SparkContext | SparkSession) -> None:
-    """Send our code to the workers of a context or a Connect session. A local master's workers have it
-    already.
-    """
+    """Send ackproof's code to the workers of a context or a Connect session. Workers of a local master have the code
+    already."""
     if hasattr(spark, "addArtifacts"):
         spark.addArtifacts(str(code_archive()), pyfile=True)
     elif not is_local(spark.master):
@@ -94,8 +93,8 @@ def send_code(spark: SparkContext | SparkSession) -> None:
 def wrap_task(
     task: Callable[[Iterable[Item]], Iterator[Result]],
 ) -> Callable[[Iterable[Item]], Iterator[Result]]:
-    """Return a function that loads the task by name at the worker, and fails with a clear message if ackproof
-    is missing there."""
+    """Return a function that imports the task at the worker by its name, and fails with a clear message if ackproof is
+    missing there."""
     blob, version = pickle.dumps(task), ackproof.__version__
 
     def run(items: Iterable[Item]) -> Iterator[Result]:

@@ -1,8 +1,7 @@
-"""Audited clients of aiokafka: every attempt and every read of an AIOKafkaProducer and an AIOKafkaConsumer is written
-down.
+"""Audited clients of aiokafka: they record every attempt of an AIOKafkaProducer and every read of an AIOKafkaConsumer.
 
 Their serializers and deserializers work as before; the ledger records the bytes. aiokafka may send a record again for
-as long as it tries, so no error of it is definite: a record that got one is indeterminate.
+as long as it tries, so none of its errors is definite: a record with an error is indeterminate.
 """
 
 from __future__ import annotations
@@ -92,12 +91,13 @@ class AuditedAioProducer(AuditedClient["AIOKafkaProducer"]):
         raise TypeError("the ledger cannot audit send_batch(): send the records one by one, with send()")
 
     async def begin_transaction(self) -> None:
-        """Begin a transaction, as `AIOKafkaProducer.begin_transaction` does, and number it."""
+        """Begin a transaction, as `AIOKafkaProducer.begin_transaction` does, and give it a number in the ledger."""
         await self._real.begin_transaction()
         self._own.begin_transaction()
 
     async def abort_transaction(self) -> None:
-        """Abort the transaction, as `AIOKafkaProducer.abort_transaction` does. Its records then count as given up."""
+        """Abort the transaction, as `AIOKafkaProducer.abort_transaction` does. Its records then count as given up: they
+        may be missing."""
         self._own.give_up_transaction()
         await self._real.abort_transaction()
 
@@ -113,10 +113,8 @@ class AuditedAioProducer(AuditedClient["AIOKafkaProducer"]):
         await self._real.stop()
 
     def settle(self, timeout_s: float) -> None:
-        """Flush for at most `timeout_s` seconds, in the producer's event loop. What has no outcome then keeps none.
-
-        Raises `BadInput` if this thread runs that loop: then nothing could be sent meanwhile.
-        """
+        """Flush for at most `timeout_s` seconds, in the producer's event loop. Records without an outcome by then stay
+        without one. Raises `BadInput` if this thread runs that loop: then nothing could be sent meanwhile."""
         loop, silent = self._loop, self._own.count_unreported()
         if loop is None or loop.is_closed() or not silent:
             return
@@ -132,7 +130,7 @@ class AuditedAioProducer(AuditedClient["AIOKafkaProducer"]):
                 asyncio.run_coroutine_threadsafe(self._real.flush(), loop).result(timeout_s)
 
     def end(self) -> None:
-        """Nothing: the producer ends with its event loop."""
+        """Do nothing: the producer ends with its event loop."""
 
     def _reporter(self, attempt: Attempt) -> Callable[[asyncio.Future[Any]], None]:
         def report(future: asyncio.Future[Any]) -> None:
@@ -189,7 +187,8 @@ class AuditedAioConsumer(AuditedClient["AIOKafkaConsumer"]):
         return self._take(await self._real.__anext__())
 
     def seek(self, partition: Any, offset: int) -> None:  # noqa: ANN401 — a TopicPartition
-        """Seek, as `AIOKafkaConsumer.seek` does. This begins a new assignment, as do the three below."""
+        """Seek, as `AIOKafkaConsumer.seek` does. A seek begins a new assignment, so that a lower offset is not reported
+        as rewound."""
         self._assignment += 1
         self._real.seek(partition, offset)
 
@@ -213,7 +212,7 @@ class AuditedAioConsumer(AuditedClient["AIOKafkaConsumer"]):
         await self._real.stop()
 
     def end(self) -> None:
-        """Nothing: the consumer ends with its event loop."""
+        """Do nothing: the consumer ends with its event loop."""
 
     def _take(self, record: Any) -> Any:  # noqa: ANN401 — a ConsumerRecord
         # The library makes a new object for each assignment, by the group or by assign().

@@ -1,4 +1,4 @@
-"""The audited client for a given one, by its library: confluent-kafka, kafka-python or aiokafka."""
+"""Chooses the audited client for a client by its library: confluent-kafka, kafka-python or aiokafka."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Record of what the code under test did with its clients: every produce attempt, and every record that it read.
+"""Record of the clients of the code under test: every produce attempt, and every record that they read.
 
 Each produced record gets a header `ackproof` with its identity; its value stays unchanged. Layout, big-endian::
 
@@ -37,10 +37,8 @@ class Content(NamedTuple):
 
 
 class Received(NamedTuple):
-    """A record that a client library returned: key and value as bytes.
-
-    `timestamp_ms`: of the record, by the clock of a producer or a broker. `leader_epoch`: -1 unknown.
-    """
+    """A record that a client library returned: key and value as bytes. `timestamp_ms`: timestamp of the record, by the
+    clock of a producer or a broker. `leader_epoch`: -1 unknown."""
 
     topic: str
     partition: int
@@ -53,7 +51,7 @@ class Received(NamedTuple):
 
 
 class Place(NamedTuple):
-    """An offset of a partition."""
+    """A position in a log: an offset of a partition."""
 
     topic: str
     partition: int
@@ -79,8 +77,9 @@ def or_unknown(number: int | None) -> int:
 class Attempt:
     """One produce call. Times are nanoseconds since the run's start; -1 unknown.
 
-    `known`: its delivery report or an exception arrived. `code`, `error`: of that report. `taken`: the client
-    library accepted the call. `transaction`: its number; -1: none. `given_up`: its transaction was aborted.
+    `known`: True once its delivery report or an exception arrived. `code`, `error`: error code and text of the report.
+    `taken`: True if the client library accepted the call. `transaction`: number of its transaction; -1: none.
+    `given_up`: its transaction was aborted.
     """
 
     producer: int
@@ -135,7 +134,8 @@ class ProducerBook:
         self.transaction += 1
 
     def give_up_transaction(self) -> None:
-        """Let the records of the latest transaction be missing: it is aborted."""
+        """Mark the records of the latest transaction as given up, because the transaction is aborted: they may be
+        missing."""
         for attempt in self.attempts:
             if attempt.transaction == self.transaction >= 0:
                 attempt.given_up = True
@@ -187,19 +187,20 @@ class Book:
             return self.readers[-1]
 
     def attempt(self, producer: ProducerBook, content: Content, partition: int) -> Attempt:
-        """Return the next attempt of a producer, now. It counts once it is in `ProducerBook.attempts`."""
+        """Return a new attempt of a producer, stamped with the present time. The caller adds it to
+        `ProducerBook.attempts`."""
         seq = len(producer.attempts)
         transaction = producer.transaction
         return Attempt(producer.number, seq, content, partition, self.now(), transaction=transaction)
 
     def with_identity(self, attempt: Attempt, headers: Headers) -> list[tuple[str, HeaderValue]]:
-        """Return the headers of an attempt's record: those that were given, and `ackproof`."""
+        """Return the headers to send with an attempt's record: the given headers, and `ackproof` with its identity."""
         identity = (attempt.producer, attempt.seq, attempt.content.topic, attempt.partition)
         own = encode(self.run_id, *identity, attempt.content.key, attempt.content.value)
         return [*others(headers), (HEADER, own)]
 
     def not_taken_by_library(self, producer: ProducerBook, attempt: Attempt, error: str) -> None:
-        """Note that the client library had no room for a record, and so it is no attempt."""
+        """Note that the client library refused a record because its queue was full: the call is no attempt."""
         attempt.taken, attempt.error = False, error
         producer.not_taken.append(attempt)
         self.changes += 1
@@ -220,7 +221,7 @@ class Book:
         return not (self.attempts() or self.not_taken() or any(self.readers))
 
     def not_taken(self) -> list[Attempt]:
-        """Return every call that a full queue refused."""
+        """Return every produce call that a client library refused because its queue was full."""
         return [attempt for producer in self.producers for attempt in producer.not_taken]
 
     def refused(self, attempt: Attempt, code: int, error: str) -> None:
@@ -236,10 +237,8 @@ class Book:
         offset: int | None,
         resend_after_s: float,
     ) -> None:
-        """Record a delivery report. `code`: error code, 0 for none. `error`: its text. `offset` None: none reported.
-
-        `resend_after_s`: age in seconds from which the library may have sent the record twice.
-        """
+        """Record a delivery report. `code`: error code, 0 for none. `error`: its text. `offset` None: the report has
+        none. `resend_after_s`: age in seconds from which the library may have sent the record twice."""
         may_resend = (self.now() - attempt.sent_ns) / 1e9 >= resend_after_s
         outcome = classify_report(code, may_resend=may_resend)
         if partition >= 0:
@@ -269,18 +268,18 @@ Headers: TypeAlias = "Mapping[str, HeaderValue] | Iterable[tuple[str, HeaderValu
 def encode(
     run_id: str, producer: int, seq: int, topic: str, partition: int, key: bytes | None, value: bytes | None
 ) -> bytes:
-    """Return the value of the header `ackproof` for one record: its identity (producer, seq, topic, partition),
-    and a checksum over that, `key` and `value`."""
+    """Return the value of the header `ackproof` for one record: its identity, and a checksum. The identity is
+    (producer, seq, topic, partition); the checksum also covers `key` and `value`."""
     name = topic.encode()
     front = _FRONT.pack(_MAGIC, run_bytes(run_id), producer, seq, partition, len(name)) + name
     return front + _CRC.pack(_checksum(front, key, value))
 
 
 def decode(run_id: str, header: bytes, key: bytes | None, value: bytes | None) -> Identity:
-    """Return the identity in a record's header `ackproof`.
+    """Return the identity in the value of a record's header `ackproof`, whose checksum also covers `key` and `value`.
 
-    Its checksum covers `key` and `value`; if it does not match, `intact` is False. Returns `NOBODY` for a header
-    that cannot be decoded, `FOREIGN` for an intact one of another run.
+    If the checksum is wrong, `intact` is False. Returns `NOBODY` for a header that cannot be decoded, `FOREIGN` for an
+    intact header of another run.
     """
     if len(header) < _FRONT.size + _CRC.size:
         return NOBODY
@@ -312,7 +311,7 @@ def identity_of(
 
 
 def others(headers: Headers) -> list[tuple[str, HeaderValue]]:
-    """Return the headers without `ackproof`, because a record that is produced again gets a new identity."""
+    """Return the headers without `ackproof`: a record that is produced again gets a new identity."""
     if headers is None:
         return []
     pairs = headers.items() if isinstance(headers, Mapping) else headers

@@ -1,4 +1,4 @@
-"""Audited clients of confluent-kafka: every attempt and every read of a producer and a consumer is written down."""
+"""Audited clients of confluent-kafka: they record every attempt of a producer and every read of a consumer."""
 
 from __future__ import annotations
 
@@ -63,9 +63,8 @@ def _takes(callback: Callable[..., object], arguments: int) -> bool:
 
 
 class AuditedProducer(AuditedClient[Producer]):
-    """Proxy of a Producer that records every produce call in the book. Its delivery callback calls the
-    user's.
-    """
+    """Proxy of a Producer that records every produce call in the book. Its own delivery callback calls the user's
+    callback."""
 
     def __init__(self, given: Producer | Mapping[str, Any], book: Book) -> None:
         __tracebackhide__ = True
@@ -148,8 +147,8 @@ class AuditedProducer(AuditedClient[Producer]):
         callback: OnDelivery | None = None,
         on_delivery: OnDelivery | None = None,
     ) -> int:
-        """Produce records like `Producer.produce_batch`, whose arguments it takes, but one by one, because
-        that takes no headers. Return the number of accepted records; the others get an `_error`."""
+        """Produce records with the arguments of `Producer.produce_batch`, but one by one, because batches take no
+        headers. Return the number of accepted records; the others get an `_error`."""
         count = 0
         for message in messages:
             try:
@@ -171,7 +170,7 @@ class AuditedProducer(AuditedClient[Producer]):
         return count
 
     def begin_transaction(self) -> None:
-        """Begin a transaction, as `Producer.begin_transaction` does, and number it."""
+        """Begin a transaction, as `Producer.begin_transaction` does, and give it a number in the ledger."""
         self._real.begin_transaction()
         self._own.begin_transaction()
 
@@ -183,10 +182,8 @@ class AuditedProducer(AuditedClient[Producer]):
         self._real.abort_transaction(*timeout)
 
     def settle(self, timeout_s: float) -> None:
-        """Flush; after `timeout_s` seconds purge what is left, with its outcome unknown.
-
-        Raises `BadInput` if records have no report although the library waits for none.
-        """
+        """Flush; after `timeout_s` seconds purge the remaining records, whose outcome stays unknown. Raises `BadInput`
+        if records have no report although the library waits for none."""
         try:
             if self._real.flush(timeout_s):
                 self._real.purge()
@@ -228,7 +225,7 @@ class AuditedProducer(AuditedClient[Producer]):
 
 
 class AuditedSerializingProducer(AuditedProducer):
-    """Proxy of a SerializingProducer: it serializes as that does, and records the bytes."""
+    """Proxy of a SerializingProducer: it serializes records in the same way, and records the bytes."""
 
     def __init__(self, given: SerializingProducer[Any, Any], book: Book) -> None:
         super().__init__(given, book)
@@ -304,7 +301,7 @@ class AuditedConsumer(AuditedClient[Consumer]):
         return message
 
     def consume(self, *args: Any, **options: Any) -> list[Message]:  # noqa: ANN401 — as the consumer takes it
-        """Return messages, as `Consumer.consume` does, and record the reads, without errors among them."""
+        """Return messages, as `Consumer.consume` does, and record a read for each message that is no error."""
         messages = self._real.consume(*args, **options)
         for message in messages:
             self._take(message)
@@ -336,19 +333,19 @@ class AuditedConsumer(AuditedClient[Consumer]):
         return lambda _, partitions: theirs(self, partitions)
 
     def assign(self, partitions: list[TopicPartition]) -> None:
-        """Assign partitions, as `Consumer.assign` does. This begins a new assignment."""
+        """Assign partitions, as `Consumer.assign` does. The call begins a new assignment in the ledger."""
         self._assignment += 1
         self._real.assign(partitions)
 
     def incremental_assign(self, partitions: list[TopicPartition]) -> None:
-        """Assign further partitions, as `Consumer.incremental_assign` does. This begins a new assignment."""
+        """Assign further partitions, as `Consumer.incremental_assign` does. The call begins a new assignment in the
+        ledger."""
         self._assignment += 1
         self._real.incremental_assign(partitions)
 
     def seek(self, partition: TopicPartition) -> None:
-        """Seek, as `Consumer.seek` does. This begins a new assignment: a lower offset is not reported as
-        rewound.
-        """
+        """Seek, as `Consumer.seek` does. A seek begins a new assignment in the ledger, so that a lower offset is not
+        reported as rewound."""
         self._assignment += 1
         self._real.seek(partition)
 
@@ -364,7 +361,7 @@ class AuditedConsumer(AuditedClient[Consumer]):
 
 
 class AuditedDeserializingConsumer(AuditedConsumer):
-    """Proxy of a DeserializingConsumer: it records the bytes that came, then deserializes as that does."""
+    """Proxy of a DeserializingConsumer: it records the received bytes, then deserializes them in the same way."""
 
     def poll(self, timeout: float = -1) -> Message | None:
         """Return a deserialized message and record the read; None after `timeout` seconds. Raises as
@@ -382,7 +379,7 @@ class AuditedDeserializingConsumer(AuditedConsumer):
 
 
 def received(message: Message) -> Received:
-    """Return a message of confluent-kafka as the ledger takes it."""
+    """Convert a message of confluent-kafka for the ledger."""
     return Received(
         message.topic() or "",
         or_unknown(message.partition()),

@@ -49,8 +49,8 @@ _LOG_TAIL: Final = 100_000
 class KafkaCluster:
     """A running cluster. `bootstrap`: its bootstrap servers. `run`: the run directory with logs, timeline and ledgers.
 
-    `target` in its methods: a role such as `leader(orders/0)`, a node id, or several ids. They return the nodes' ids,
-    and raise `AckproofError` if the effect is not confirmed, `BadInput` for a target that no node fits.
+    `target` in its methods: a role such as `leader(orders/0)`, a node id, or several ids. The methods return the ids of
+    the nodes, and raise `AckproofError` if the effect is not confirmed, `BadInput` for a target that no node fits.
     """
 
     def __init__(
@@ -151,11 +151,13 @@ class KafkaCluster:
         self.topics[name] = topic
 
     def leader(self, topic: str, partition: int = 0) -> int:
-        """Return the id of a partition's leader (`orders`, 0 or `orders/0`); -1: none. Raises `WaitTimeout`."""
+        """Return the id of a partition's leader; -1: it has none. Call it as `leader("orders", 0)` or
+        `leader("orders/0")`. Raises `WaitTimeout`."""
         return self._state(topic, partition).leader
 
     def isr(self, topic: str, partition: int = 0) -> tuple[int, ...]:
-        """Return the ids of the in-sync replicas of a partition (`orders`, 0 or `orders/0`), sorted."""
+        """Return the ids of a partition's in-sync replicas, sorted. Call it as `isr("orders", 0)` or
+        `isr("orders/0")`."""
         return tuple(sorted(self._state(topic, partition).isr))
 
     def await_leader(

@@ -1,4 +1,4 @@
-"""State of the plugin in a pytest process: its session and its stash keys; and the check if a YAML file is an
+"""State of the plugin in a pytest process (its session and its stash keys), and a check whether a YAML file is an
 experiment.
 
 Light to import: pytest loads it for every YAML file that it meets.
@@ -28,8 +28,8 @@ PASSED: Final = pytest.StashKey[bool]()
 
 
 def session_of(config: pytest.Config) -> PluginSession:
-    """Return the session of this pytest process; make it at the first call. Raises `BadInput` if this machine
-    has no UTF-8 locale and needs one."""
+    """Return the plugin's session of this pytest process, which the first call creates. Raises `BadInput` if this
+    machine has no UTF-8 locale and needs one."""
     if _SESSION not in config.stash:
         from ackproof.base.environment import use_utf8_in_children
         from ackproof.testing.items import PluginSession
@@ -48,7 +48,7 @@ def session_of(config: pytest.Config) -> PluginSession:
 
 
 def session_if_any(config: pytest.Config) -> PluginSession | None:
-    """Return the session of this pytest process, None if there is none."""
+    """Return the plugin's session of this pytest process; None if it has not been created."""
     return config.stash.get(_SESSION, None)
 
 
@@ -60,7 +60,8 @@ def display_path(path: Path) -> str:
 
 @contextmanager
 def own_warnings() -> Iterator[None]:
-    """Suppress warnings of the harness's libraries: the tests may turn every warning into an error."""
+    """Suppress warnings of the harness's libraries within the block, because tests may turn every warning into an
+    error."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         yield
@@ -79,7 +80,7 @@ _TELLING: Final = frozenset({b"workload", b"faults"})
 def is_experiment(path: Path) -> bool:
     """Return True if the file is meant to be an experiment, valid or not; False if it cannot be read.
 
-    Such a file names the schema of experiments, or its top level has `topics` and one of `cluster`, `workload`,
+    An experiment names the schema of experiments; or its top level has `topics` and one of `cluster`, `workload`,
     `faults`, and more fields of an experiment than other fields. `cluster` and `topics` alone are not enough: any
     service that uses Kafka may have them.
     """

@@ -1,4 +1,5 @@
-"""Evidence for a ledger: the healed cluster at rest, every topic read back, audited by Spark."""
+"""Gathers evidence for a ledger: waits until the healed cluster is at rest, reads every topic back, and audits with
+Spark."""
 
 from __future__ import annotations
 
@@ -118,11 +119,8 @@ def _findings(cluster: KafkaCluster, book: Book) -> list[Finding]:
 
 
 class _FinalReader:
-    """Final reader of the partitions `places`, in this process.
-
-    `reads` and `copies` collect all records that `read` found. `book`: the test's, which decodes the records'
-    identities.
-    """
+    """Final reader of the partitions `places`, in this process. `reads` and `copies` collect all records that `read`
+    found. `book`: the book of the test, which decodes the records' identities."""
 
     def __init__(self, places: Sequence[TopicPartition], bootstrap: str, book: Book) -> None:
         self.reads: list[Read] = []
@@ -182,8 +180,8 @@ class _FinalReader:
 
 
 def write_ledgers(run: CaseDir, book: Book, final: Sequence[Read]) -> None:
-    """Write the clients' attempts and reads, and the final read, as the run's ledgers. Older ledgers are
-    replaced. Raises OSError."""
+    """Write the clients' attempts and reads, and the final read, as ledgers of the run. Older ledgers are replaced.
+    Raises OSError."""
     if run.ledger.exists():
         shutil.rmtree(run.ledger)
     found = {(read.identity.producer, read.identity.seq): read.partition for read in final}

@@ -1,6 +1,6 @@
-"""A fault of the catalogue for the duration of a test's `with` block, and the warnings that nodes logged around it.
+"""A fault within a test's `with` block, and the warnings that nodes logged around it.
 
-The driver of experiments runs it, too: it injects the fault at once, and heals it at the end of the block.
+The driver of experiments runs the fault: it injects the fault at once, and heals it at the end of the block.
 """
 
 from __future__ import annotations
@@ -28,9 +28,8 @@ LONGEST_S: Final = 3600.0
 
 
 class _NoLoad:
-    """Load counters for the fault's trigger, which a test does not have. They are never read: a fault in a
-    block begins at once.
-    """
+    """Load counters for the fault's trigger, without values: a fault in a block begins at once, so no counter
+    is read."""
 
     def acked(self, topic: str | None, partition: int | None) -> int:
         return 0
@@ -84,11 +83,10 @@ class FaultBlock:
             error.add_note(str(trouble))
 
     def end(self, *, awaited: bool = True) -> None:
-        """Wait until the driver has no step of the fault left, heal it, and confirm the healing. A second
-        call does nothing.
+        """Wait until the driver has finished the fault's current step, heal the fault, and confirm the healing.
 
-        Raises `AckproofError`. With `awaited=False` the fault is healed at once and not confirmed, as the
-        cluster is about to stop.
+        A second call does nothing. Raises `AckproofError`. With `awaited=False` the fault is healed at once without
+        confirmation, because the cluster is about to stop.
         """
         if self._over:
             return
@@ -140,12 +138,11 @@ class _BadLine(NamedTuple):
 
 
 def bad_lines(logs: Mapping[str, str], moments: Sequence[float], since: float = 0.0) -> list[str]:
-    """Return the most relevant lines at WARN and above from the nodes' logs (text by node), ERROR and FATAL
-    preferred.
+    """Return the most relevant lines at WARN and above from the nodes' logs (text by node), ERROR and FATAL preferred.
 
-    Only lines from `BEFORE_S` before to `AFTER_S` seconds after one of the `moments`, or, without moments, from `since`
-    on. Times are in seconds since 1970. Of lines of one node that differ only in numbers, only the first is
-    returned; at most `MOST` in all, then a line with the number of the others.
+    Only lines from `BEFORE_S` before to `AFTER_S` seconds after one of the `moments` are returned, or, without moments,
+    lines from `since` on. Times are in seconds since 1970. Of lines of one node that differ only in numbers, only the
+    first is returned; at most `MOST` in all, then a line with the number of the others.
     """
     found = sorted(
         line

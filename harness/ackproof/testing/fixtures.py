@@ -1,4 +1,5 @@
-"""The fixtures `kafka_cluster` and `ledger`. They end all that they started, whatever the test does."""
+"""Implementation of the fixtures `kafka_cluster` and `ledger`, which end all that they started, whatever the
+test does."""
 
 from __future__ import annotations
 
@@ -65,7 +66,8 @@ def cluster_of(request: pytest.FixtureRequest) -> Iterator[KafkaCluster]:
 
 
 def ledger_of(request: pytest.FixtureRequest, cluster: KafkaCluster) -> Iterator[Ledger]:
-    """Yield the ledger of a test. Its clients are closed for the test's threads when the test ends."""
+    """Yield the ledger of a test. When the test ends, its audited clients stop working, also in threads that still use
+    them."""
     ledger = Ledger(cluster, session_of(request.config).audit)
     yield ledger
     ledger.end()
@@ -76,10 +78,8 @@ _OF_THE_TEST: Final = (AttributeError, BadInput, ImportError, NameError, SyntaxE
 
 
 def note_end(item: pytest.Item, report: pytest.TestReport, error: BaseException | None) -> None:
-    """Remember whether the test passed; if it failed, add the nodes' warnings to its report.
-
-    `error`: what the test raised; with an error of the test's own code, such as NameError, nothing is added.
-    """
+    """Note whether the test passed; if it failed, add the nodes' warnings to its report. `error`: exception that the
+    test raised. After an error in the test's own code, such as NameError, nothing is added."""
     item.stash[PASSED] = not report.failed
     if not report.failed or isinstance(error, _OF_THE_TEST):
         return

@@ -1,4 +1,4 @@
-"""Collect an experiment file as a pytest file, and each of its cases as a test.
+"""Collects an experiment file as a pytest file, and each of its cases as a test.
 
 A case runs in the setup of its test. So pytest reports ERROR for a case without a usable verdict (INCONCLUSIVE, a
 failure of the harness), and FAILED for the verdict FAIL.
@@ -132,12 +132,11 @@ def _verdict(ran: PlannedCase) -> Verdict | None:
 
 @dataclass
 class PluginSession:
-    """Runs cases one after another, each audited and judged at once. `finish` writes the report and ends
-    Spark.
+    """Runs cases one after another, each audited and judged at once. `finish` writes the report and ends Spark.
 
-    `out`: folder for batches. `seed`: replaces that of each file; None: it does not. `keep_data`: keep the
-    brokers' data. `worker`: name of the xdist worker, '' without xdist. `command`: command line that repeats
-    the whole session.
+    `out`: folder for batches. `seed`: replaces the seed of each file; None: files keep their seeds. `keep_data`: keep
+    the brokers' data. `worker`: name of the xdist worker, '' without xdist. `command`: command line that repeats the
+    whole session.
     """
 
     out: Path
@@ -160,9 +159,8 @@ class PluginSession:
         return self._installed[build]
 
     def run(self, file: Path, case: Case) -> PlannedCase:
-        """Run, audit and judge a case. If that fails, the result's `error` says why. Raises `BadInput` if
-        nothing was started.
-        """
+        """Run, audit and judge a case. A failure is not raised: it is the `error` of the result. Raises `BadInput` if
+        nothing was started."""
         ((_, case),) = fit_to_machine([(file, case)])
         ready = {build: self.installed(build) for build in case.builds}
         require_points([case], ready)

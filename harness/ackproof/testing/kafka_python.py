@@ -1,7 +1,7 @@
-"""Audited clients of kafka-python: every attempt and every read of a KafkaProducer and a KafkaConsumer is written down.
+"""Audited clients of kafka-python: they record every attempt of a KafkaProducer and every read of a KafkaConsumer.
 
 Their serializers and deserializers work as before; the ledger records the bytes. kafka-python may send a record again
-for as long as it tries, so no error of it is definite: a record that got one is indeterminate.
+for as long as it tries, so none of its errors is definite: a record with an error is indeterminate.
 """
 
 from __future__ import annotations
@@ -39,7 +39,8 @@ _LATE_S: Final = 1.0
 
 
 class _Serialized(Serializer):  # type: ignore[misc]  # kafka-python has no types
-    """Serializer of a client to which the proxy hands bytes. `original`: the one that made them, closed with it."""
+    """Serializer that passes bytes through, because the proxy has already serialized them. `original`: the user's
+    serializer, which is closed with it."""
 
     def __init__(self, original: Any) -> None:  # noqa: ANN401 — a Serializer
         self.close = original.close
@@ -102,24 +103,25 @@ class AuditedKafkaProducer(AuditedClient["KafkaProducer"]):
         return future
 
     def begin_transaction(self) -> None:
-        """Begin a transaction, as `KafkaProducer.begin_transaction` does, and number it."""
+        """Begin a transaction, as `KafkaProducer.begin_transaction` does, and give it a number in the ledger."""
         self._real.begin_transaction()
         self._own.begin_transaction()
 
     def abort_transaction(self) -> None:
-        """Abort the transaction, as `KafkaProducer.abort_transaction` does. Its records then count as given up."""
+        """Abort the transaction, as `KafkaProducer.abort_transaction` does. Its records then count as given up: they
+        may be missing."""
         self._own.give_up_transaction()
         self._real.abort_transaction()
 
     def settle(self, timeout_s: float) -> None:
-        """Flush for at most `timeout_s` seconds. What has no outcome then keeps none."""
+        """Flush for at most `timeout_s` seconds. Records without an outcome by then stay without one."""
         with suppress(KafkaTimeoutError):
             self._real.flush(timeout_s)
             with suppress(WaitTimeout):  # a record is done a moment before its report is served
                 wait_until(lambda: not self._own.count_unreported(), what="reports", timeout_s=_LATE_S)
 
     def end(self) -> None:
-        """Close the producer, without what it has not sent: its cluster is gone."""
+        """Close the producer without sending its remaining records, because its cluster is gone."""
         with suppress(KafkaError, RuntimeError):
             if not self._real._closed:
                 self._real._sender.force_close()
@@ -142,7 +144,8 @@ class AuditedKafkaProducer(AuditedClient["KafkaProducer"]):
 
 
 class _Capture(Deserializer):  # type: ignore[misc]  # kafka-python has no types
-    """Deserializer that keeps the bytes."""
+    """Deserializer that returns the received bytes together with the value that the user's deserializer made of
+    them."""
 
     def __init__(self, original: Any) -> None:  # noqa: ANN401 — a Deserializer
         self._original = original
@@ -177,7 +180,8 @@ class AuditedKafkaConsumer(AuditedClient["KafkaConsumer"]):
         return self._take(next(self._real))
 
     def seek(self, *args: Any, **options: Any) -> None:  # noqa: ANN401 — as the consumer takes it
-        """Seek, as `KafkaConsumer.seek` does. This begins a new assignment, as do the two below."""
+        """Seek, as `KafkaConsumer.seek` does. A seek begins a new assignment, so that a lower offset is not reported as
+        rewound."""
         self._assignment += 1
         self._real.seek(*args, **options)
 
@@ -190,7 +194,7 @@ class AuditedKafkaConsumer(AuditedClient["KafkaConsumer"]):
         self._real.seek_to_end(*partitions)
 
     def end(self) -> None:
-        """Close the consumer, without a commit: its cluster is gone."""
+        """Close the consumer without a commit, because its cluster is gone."""
         with suppress(KafkaError, RuntimeError):
             self._real.close(autocommit=False, timeout_ms=0)
 

@@ -81,8 +81,8 @@ class Ledger:
     def gave_up(
         self, value: str | bytes | None, *, key: str | bytes | None = None, topic: str | None = None
     ) -> None:
-        """Declare that this record may be missing, because the code under test told its caller that it was
-        not delivered.
+        """Declare that this record may be missing, because the code under test reported to its caller that it was not
+        delivered.
 
         `value` None: a tombstone. Without `key` or `topic`: a record with this value and any key or topic.
         """
@@ -135,10 +135,11 @@ class Ledger:
         self._fail_with(lines)
 
     def assert_no_duplicates(self, *, by_content: bool = False, settle_s: float = 60.0) -> None:
-        """Assert that no record is there twice. Waits, reads back and audits like `assert_durable`.
+        """Assert that no record is in the cluster twice. Waits, reads back and audits like `assert_durable`.
 
-        By identity: one produce call, several copies (retries of the client library). With `by_content` also records
-        that the code under test produced again: same topic, key and value. Raises `EvidenceMissing`, `NodeDied`.
+        By default, several copies of one produce call are duplicates (retries of the client library). With
+        `by_content`, so are records that the code under test produced again: same topic, key and value. Raises
+        `EvidenceMissing`, `NodeDied`.
         """
         __tracebackhide__ = True
         evidence = self._gather(settle_s)
@@ -166,8 +167,8 @@ class Ledger:
     def processed(self, message: Any, *, group: str | None = None) -> None:  # noqa: ANN401 — of any client library
         """Note that the code under test has processed this message, which a consumer of this ledger returned.
 
-        `group`: the consumer's; needed only if consumers of this ledger are in several. Raises TypeError for what is no
-        message, `BadInput` if the group is not clear.
+        `group`: the consumer's group; needed only if consumers of this ledger are in several groups. Raises TypeError
+        for an object that is no message, `BadInput` if the group is not clear.
         """
         __tracebackhide__ = True
         mark_processed(self._book, message, group)
@@ -182,11 +183,11 @@ class Ledger:
     ) -> None:
         """Assert that a group of the code under test processed the acknowledged records that it committed past.
 
-        Processed means marked by `processed`, or handed over by a consumer of this ledger if the test marks none of the
-        group. "at least once": each of them was; "at most once": none was twice; "exactly once": both. With `caught_up`
-        the group must also have committed past each acknowledged record of its partitions. Close its consumers before.
-        Waits, reads back and audits like `assert_durable`. Raises `EvidenceMissing` if no consumer is in the group, or
-        its committed offsets are not known; `NodeDied`.
+        A record counts as processed if `processed` marked it, or, if the test marks none of the group, if a consumer of
+        this ledger returned it. "at least once": each record was processed; "at most once": none was processed twice;
+        "exactly once": both. With `caught_up` the group must also have committed past each acknowledged record of its
+        partitions. Close its consumers before. Waits, reads back and audits like `assert_durable`. Raises
+        `EvidenceMissing` if no consumer is in the group, or its committed offsets are not known; `NodeDied`.
         """
         __tracebackhide__ = True
         evidence = self._gather(settle_s)

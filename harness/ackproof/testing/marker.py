@@ -1,4 +1,5 @@
-"""Read and check the arguments of `@pytest.mark.kafka(…)` and `kafka_cluster.fault(…)`, as an experiment file is."""
+"""Reads and checks the arguments of `@pytest.mark.kafka(…)` and `kafka_cluster.fault(…)` by the rules of experiment
+files."""
 
 from __future__ import annotations
 
@@ -71,11 +72,12 @@ def read_fault(
     number: int,
     seed: int,
 ) -> Case:
-    """Return a case with this one fault and the topics of a running cluster.
+    """Return a case with a single fault and the topics of a running cluster. `wanted`: the cluster as its marker
+    describes it.
 
-    `wanted`: the cluster as its marker describes it. `number`: the fault's number. `seed`: of its random
-    choices. `whom`, `fields`: the target and the fields, as in `KafkaCluster.fault`. Raises `BadInput` for a
-    fault that is invalid in an experiment, too, and for a fault whose needs the cluster was not started with.
+    `whom`, `fields`: the target and the fields, as in `KafkaCluster.fault`. `number`: the fault's number. `seed`: seed
+    of its random choices. Raises `BadInput` for a fault that is invalid in an experiment, too, and for a fault that
+    requires preparations with which the cluster was not started.
     """
     what = f"fault({kind!r})"
     if (known := fault_kinds().get(kind)) is not None and known.SENDS:

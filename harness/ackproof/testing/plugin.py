@@ -1,7 +1,7 @@
-"""The pytest plugin: hooks and fixtures. Their work is in the other modules of `testing`.
+"""The pytest plugin: hooks and fixtures, implemented by the other modules of `testing`.
 
-Loading this imports pytest and the standard library alone; the harness is imported when an experiment is collected
-or a fixture is used.
+Loading this imports pytest and the standard library alone; the harness is imported when an experiment is collected or a
+fixture is used.
 """
 
 from __future__ import annotations
@@ -79,9 +79,8 @@ def ledger(request: pytest.FixtureRequest, kafka_cluster: KafkaCluster) -> Itera
 
 
 def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
-    """Run an asyncio test function that uses a cluster, in an event loop of its own. Another plugin that runs such
-    functions (pytest-asyncio, anyio) comes first.
-    """
+    """Run an asyncio test function that uses a cluster, in a new event loop. Another plugin that runs such functions
+    (pytest-asyncio, anyio) has precedence."""
     if "kafka_cluster" not in pyfuncitem.fixturenames or not inspect.iscoroutinefunction(pyfuncitem.obj):
         return None
     import asyncio

@@ -1,4 +1,4 @@
-"""What consumer groups of the code under test made of acknowledged records: `Ledger.assert_processed`."""
+"""Checks for `Ledger.assert_processed` how consumer groups of the code under test processed acknowledged records."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ Record: TypeAlias = tuple[Place, Attempt]
 
 
 def acknowledged_records(book: Book, final: Sequence[Read]) -> list[Record]:
-    """Return the acknowledged records of a test, without those of aborted transactions, as the final read has them, in
-    the order of partitions and offsets."""
+    """Return the acknowledged records in the final read, without those of aborted transactions, by partition and
+    offset."""
     found = []
     for read in final:
         attempt = book.find_attempt(read.identity.producer, read.identity.seq)
@@ -43,10 +43,8 @@ def place_of(message: Any) -> Place:  # noqa: ANN401 — a message of any client
 
 
 def mark_processed(book: Book, message: Any, group: str | None) -> None:  # noqa: ANN401 — of any client library
-    """Note that a group's code processed this message. `group` None: the only one of the book's consumers.
-
-    Raises `BadInput` if the book's consumers are in several groups, or in none.
-    """
+    """Note that a group's code processed this message. `group` None: the only group of the book's consumers. Raises
+    `BadInput` if the book's consumers are in several groups, or in none."""
     groups = {name for name in book.reader_groups if name}
     if group is None and len(groups) != 1:
         raise BadInput(
@@ -66,11 +64,11 @@ def judge_group(
     caught_up: bool,
     tell: Callable[[Attempt], str],
 ) -> list[str]:
-    """Return lines about the records that this group did not process as `promise` says; none if it did.
+    """Return lines about the records that this group did not process as `promise` says; none if all were processed so.
 
     A record counts if the group committed past it. It was processed as often as the test marked it; without any mark
-    for the group, as often as a consumer of the group was handed it. `caught_up`: records of its partitions that it did
-    not commit past count too. `tell`: a record in words.
+    for the group, as often as a consumer of the group returned it. `caught_up`: records of its partitions that it did
+    not commit past count too. `tell` returns a record in words.
     """
     handed = Counter(
         Place(read.topic, read.partition, read.offset)

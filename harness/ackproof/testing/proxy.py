@@ -1,4 +1,4 @@
-"""Proxies of clients: what audited clients of all libraries have in common.
+"""Base of the proxies by which audited clients of all libraries record what they do.
 
 After its test an audited client drops the real client. Otherwise the real client's threads would go on trying to reach
 a cluster that is gone, and log to standard error, for as long as a failed test's traceback holds the proxy.
@@ -14,19 +14,20 @@ Client = TypeVar("Client")
 
 
 class CapturedPart(NamedTuple):
-    """A key or value as it came, and as its deserializer returned it."""
+    """A key or value as received bytes (`raw`), and as the user's deserializer returned it (`value`)."""
 
     raw: bytes | None
     value: object
 
     @classmethod
     def split(cls, part: Any) -> CapturedPart:  # noqa: ANN401 — captured, or bytes
-        """Return the part, whose value is its bytes if nothing deserialized it."""
+        """Return `part` if it was captured by a deserializer; else a part whose value is its bytes."""
         return part if isinstance(part, cls) else cls(part, part)
 
 
 def kafka_code(error: BaseException) -> int:
-    """Return Kafka's code of an error of kafka-python or aiokafka; -1, UNKNOWN_SERVER_ERROR, if it has none."""
+    """Return Kafka's error code of an exception of kafka-python or aiokafka; -1, UNKNOWN_SERVER_ERROR, if it
+    has none."""
     return getattr(error, "errno", None) or -1
 
 
@@ -62,7 +63,7 @@ class _EndedClient:
 
 
 class AuditedClient(Generic[Client]):
-    """Proxy of a client. It forwards each method that a subclass does not override."""
+    """Proxy of a client, which forwards each method that a subclass does not override."""
 
     _real: Client
     _kind: type
