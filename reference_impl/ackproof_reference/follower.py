@@ -59,9 +59,9 @@ def take_fetched(broker: Broker, answer: Fetched, rules: Rules) -> BrokerAndMess
     """Append the fetched batches and apply the leader's high watermark, or truncate where the logs diverge. Sends
     nothing.
 
-    After OFFSET_OUT_OF_RANGE a log that ends beyond the leader's end is truncated to it, and one that ends before the
-    leader's start begins again there. After another error nothing changes. With `match_responses`, a response to a
-    fetch that this follower would not send now is dropped (AbstractFetcherThread.processFetchRequest).
+    After OFFSET_OUT_OF_RANGE a log that ends beyond the leader's end is truncated to it, and a log that ends before the
+    leader's start is emptied and begins there. After another error nothing changes. With `match_responses`, a response
+    to a fetch that this follower would not send now is dropped (AbstractFetcherThread.processFetchRequest).
     """
     role, log = broker.process.role, broker.log
     if not isinstance(role, Follower):

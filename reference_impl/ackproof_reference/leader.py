@@ -169,7 +169,7 @@ def serve_fetch(broker: Broker, fetch: Fetch, rules: Rules) -> BrokerAndMessages
 
 def answer_epoch_end(broker: Broker, asked: AskEpochEnd, rules: Rules) -> BrokerAndMessages:
     """Answer where an epoch ends in the leader's log (KIP-101); the broker's state does not change. The answer names
-    the requested epoch; since KIP-279 the one that was found (`end_of_epoch`)."""
+    the requested epoch; since KIP-279, the epoch that was found (`end_of_epoch`)."""
     leader = broker.process.role
     error = _refused(leader, asked.leader_epoch, rules)
     end = end_of_epoch(broker.log, asked.epoch)
@@ -193,11 +193,11 @@ def _refused(role: object, leader_epoch: int, rules: Rules) -> Error:
 
 
 def waited_for(partition: Partition, pending: tuple[int, ...] | None, rules: Rules) -> tuple[int, ...]:
-    """Return the replicas that the high watermark waits for.
+    """Return the replicas that the high watermark waits for: the ISR, or, with an unanswered proposal (`pending`), the
+    maximal ISR.
 
-    `pending`: the ISR that the leader has proposed without an answer yet; None: none. Without a proposal it is
-    the ISR. With one it is the union of both sets, the maximal ISR (KIP-497), because the leader does not know
-    which one the controller has. If the rules lack `maximal_isr` it is their intersection.
+    The maximal ISR is the union of ISR and proposal, because the leader does not know which of the two the controller
+    has (KIP-497). If the rules lack `maximal_isr`, it is their intersection.
     """
     if pending is None:
         return partition.isr

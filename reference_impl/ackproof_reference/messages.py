@@ -117,9 +117,8 @@ class AskEpochEnd(NamedTuple):
 
 
 class EpochEnd(NamedTuple):
-    """The answer to `AskEpochEnd`. `asked`: the epoch in the request. `end`: an epoch; its `start` is the
-    offset at which it ends; (UNKNOWN, UNKNOWN) if the leader has no epoch that late.
-    """
+    """The answer to `AskEpochEnd`. `asked`: the epoch in the request. `end`: an epoch of the leader's log, and its end
+    offset (`start`). (UNKNOWN, UNKNOWN) if the leader has no epoch that late."""
 
     follower: int
     leader: int

@@ -27,9 +27,8 @@ class PacificaRules:
 
 
 class Configuration(NamedTuple):
-    """A numbered configuration: the manager's present one, or the newest that a replica knows. `primary`: id of a
-    replica. `members`: ids of all members, the primary included.
-    """
+    """A numbered configuration of the replica group. `primary`: id of the primary. `members`: ids of all members, with
+    the primary."""
 
     version: int
     primary: int
@@ -98,8 +97,8 @@ def reconfigure(
 ) -> tuple[Configuration, bool]:
     """Return the manager's configuration after a proposal, and True if it accepted the proposal.
 
-    With `version_check` it accepts only a proposal whose version is its present one plus one. Without, it accepts
-    each, and numbers it so.
+    With `version_check` only a proposal with the next version is accepted. Without it, each proposal is accepted, and
+    gets the next version.
     """
     if rules.version_check and proposed.version != manager.version + 1:
         return manager, False

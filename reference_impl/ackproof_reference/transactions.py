@@ -71,9 +71,8 @@ def last_stable_offset(log: Log) -> int:
 
 
 def visible(log: Log, *, committed: bool) -> tuple[Batch, ...]:
-    """Return the data batches that a reader gets. `committed`: at read_committed, those below the last stable
-    offset without aborted ones; else, at read_uncommitted, all below the high watermark.
-    """
+    """Return the data batches that a reader gets. `committed` True: at read_committed, batches below the last stable
+    offset that are not aborted. False: at read_uncommitted, all batches below the high watermark."""
     end = last_stable_offset(log) if committed else log.high_watermark
     below = [batch for batch in log.below(end) if batch.kind == DATA]
     if not committed:
@@ -224,8 +223,8 @@ def marker_for(transaction: Transaction, partition: int) -> WriteMarker | None:
 
 
 def marker_written(transaction: Transaction, partition: int) -> Transaction:
-    """Record that a partition has its marker; after the last one the transaction is complete. Call this only
-    after the decision."""
+    """Record that a partition has its marker. After the last marker, the transaction is complete. Call this only after
+    the decision."""
     left = tuple(other for other in transaction.partitions if other != partition)
     if left:
         return transaction._replace(partitions=left)

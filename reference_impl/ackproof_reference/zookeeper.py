@@ -88,11 +88,8 @@ def expire(ensemble: Ensemble, broker: int) -> tuple[Ensemble, tuple[int, ...]]:
 
 
 def reconnect(ensemble: Ensemble, own: int) -> tuple[Ensemble, Member]:
-    """Begin a new session of broker `own` after its old one ended: create its node under `/brokers/ids`
-    again. Return the ensemble and the broker.
-
-    The broker forgets which broker is controller, and looks again.
-    """
+    """Begin a new session of broker `own` after its old session has ended: create its node under `/brokers/ids` again.
+    Return the ensemble and the broker, which forgets the controller that it knew and looks it up again."""
     sessions = tuple(sorted({*ensemble.sessions, own}))
     return ensemble._replace(sessions=sessions, ids=tuple(sorted({*ensemble.ids, own}))), Member()
 

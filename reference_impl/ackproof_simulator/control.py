@@ -32,11 +32,8 @@ RETRY = 100 * MS
 
 
 class Control:
-    """The controllers (KRaft or ZooKeeper), their state of brokers and partitions, and starts and ends of
-    processes.
-
-    `changed(partition, before)` is called with every new image of a partition, and the old one.
-    """
+    """The controllers (KRaft or ZooKeeper), their state of brokers and partitions, and starts and ends of processes.
+    `changed(partition, before)` is called with every new state of a partition, and the state before."""
 
     def __init__(
         self,

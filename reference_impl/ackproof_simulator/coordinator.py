@@ -80,9 +80,12 @@ class Coordinator:
     # -- requests -----------------------------------------------------------------------------------------------
 
     def init(self, client: Host, slot: int, answer: Answer) -> None:
-        """Handle InitProducerId of transactional id number `slot`: raise the producer epoch, which fences the
-        producer that has the present one. An open transaction is aborted first; until its markers are written the
-        error is INVALID_TXN_STATE, and the client must ask again."""
+        """Handle InitProducerId of transactional id number `slot`: raise the producer epoch, which fences the id's
+        present producer.
+
+        An open transaction is aborted first; until its markers are written the error is INVALID_TXN_STATE, and the
+        client must repeat the request.
+        """
         self._ask(client, slot, init_producer, answer)
 
     def add(self, client: Host, slot: int, epoch: int, place: int, answer: Answer) -> None:

@@ -78,11 +78,8 @@ class Disks:
     # -- standing still and going on ----------------------------------------------------------------------------
 
     def freeze(self, node: int, folder: int, active: int) -> None:
-        """Freeze a log dir: later writes wait. Earlier ones are on the disk, because FIFREEZE syncs the file
-        system.
-
-        `active`: the node that is active controller now.
-        """
+        """Freeze a log dir: later writes wait. Earlier writes are on the disk, because FIFREEZE syncs the file system.
+        `active`: id of the present active controller."""
         self.frozen[node, folder] += 1
         if self.metadata_still(node):
             self.knew.setdefault(node, active)
@@ -91,9 +88,8 @@ class Disks:
                 partition.synced[node] = partition.log(node).end
 
     def thaw(self, node: int, folder: int) -> None:
-        """End one freeze of a log dir. After the last one, run the actions that waited, in their order; those
-        of processes that have ended are dropped.
-        """
+        """End one freeze of a log dir. After the last freeze, run the actions that waited, in their order. Actions of
+        processes that have ended are dropped."""
         self.frozen[node, folder] -= 1
         if self.frozen[node, folder] > 0:
             return

@@ -45,7 +45,7 @@ class Change(NamedTuple):
 class Journal:
     """Record of the controller's decisions and of processes. `records`: the metadata log, in offset order.
 
-    `wall_ns`: wall-clock time of the run's start. `log_dirs`: number of log dirs per broker; a single one is not
+    `wall_ns`: wall-clock time of the run's start. `log_dirs`: number of log dirs per broker; a single log dir is not
     recorded.
     """
 

@@ -312,9 +312,8 @@ class PendingProduce(NamedTuple):
 
 
 class PendingFetch(NamedTuple):
-    """A follower's fetch that waits at its leader for new records. `token`: number of the follower's fetch,
-    so that answers to earlier ones are dropped.
-    """
+    """A follower's fetch that waits at its leader for new records. `token`: number of the follower's fetch, by which
+    answers to earlier fetches are dropped."""
 
     request: Fetch
     connection: Connection

@@ -160,7 +160,7 @@ class Producer:
         self.clock.call_after(SECOND, self._watch)
 
     def sent_times(self, seq: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-        """Return the time in ns at which each record was handed to the library."""
+        """Return the time in ns at which each record was passed to the client library."""
         return (self.began + seq * self.gap).astype(np.int64)
 
     def sent_ns(self, seq: int) -> int:

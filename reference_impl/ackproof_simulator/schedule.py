@@ -76,8 +76,8 @@ class Schedule:
         self._drop_the_hopeless()
 
     def heal_all(self) -> None:
-        """Begin to heal all active faults; `over` tells when that is done. Faults that are not due yet are never
-        started."""
+        """Begin to heal all active faults; `over` tells when they have healed. Faults whose trigger has not fired are
+        never started."""
         self._load = LoadPhase.OVER
         self._drop_the_hopeless()
         for number, life in self.lives.items():

@@ -236,10 +236,10 @@ class World:
         registrations: tuple[Registration, ...],
         processes: Mapping[int, Process],
     ) -> list[PartitionRun]:
-        """Create a topic, and return its partitions, which the caller adds to the world. `registrations`, `processes`:
-        of all brokers at this time.
+        """Create a topic, and return its partitions, which the caller adds to the world.
 
-        The ISR is all active replicas, of which the first one leads (buildPartitionRegistration).
+        `registrations`, `processes`: present state of all brokers. The ISR is all active replicas, of which the first
+        one leads (buildPartitionRegistration).
         """
         experiment = self.case.experiment
         spec, cluster = experiment.topics[topic], experiment.cluster

@@ -144,19 +144,17 @@ class Line:
         return f"the other {copies} {number_range(others)}"
 
     def numbers(self, name: str) -> str:
-        """Return a column of the findings (`offset`, `producer` or `seq`) as text: one number, or the lowest
-        and the highest; `ABSENT` if none is known.
-        """
+        """Return a column of the findings (`offset`, `producer` or `seq`) as text: one number, or the lowest and the
+        highest. `ABSENT` if no number is known."""
         known = [row[name] for row in self.rows if row[name] >= 0]
         return number_range(known) if known else ABSENT
 
 
 def first_lines(findings: pa.Table, most: int) -> tuple[Line, ...]:
-    """Return the first `most` lines of findings, each a group of consecutive ones, made from the first `MOST_ROWS`
+    """Return the first `most` lines of findings, each a group of consecutive findings, made from the first `MOST_ROWS`
     findings.
 
-    `findings`: columns as in `FINDINGS`, and `other`: the offset of a duplicate's other copy, else -1
-    (`with_copies`).
+    `findings`: columns as in `FINDINGS`, and `other`: the offset of a duplicate's other copy, else -1 (`with_copies`).
     """
     lines: list[Line] = []
     for row in findings.slice(0, MOST_ROWS).to_pylist():

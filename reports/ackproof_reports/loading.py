@@ -44,9 +44,12 @@ WORST_FIRST: Final = (State.FAIL, State.HARNESS_FAILED, State.INCONCLUSIVE, Stat
 
 @dataclass(frozen=True)
 class CaseView:
-    """One case with every file of its run that could be read. `index`: position in the batch, from 0. `entry`: its
-    entry in `batch.json`. `judged`: `verdict.json`; `final`: `final-read.json`. A file is None if it is missing or
-    unreadable. `absent`: a sentence on each unreadable file, and on each missing one that every judged run has."""
+    """One case with every file of its run that could be read. A file is None if it is missing or unreadable.
+
+    `index`: position in the batch, from 0. `entry`: its entry in `batch.json`. `judged`: `verdict.json`; `final`:
+    `final-read.json`. `absent`: a sentence for each unreadable file, and for each missing file that every judged run
+    has.
+    """
 
     index: int
     entry: BatchCase

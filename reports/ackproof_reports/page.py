@@ -1,7 +1,7 @@
-"""`report.html`: one file that needs nothing else, and whose policy forbids it to ask for anything else.
+"""`report.html`: a single file without external resources, whose policy forbids all requests.
 
-Every value passes Jinja's autoescape; the only Markup is made here (own styles and scripts) and in `embedding`.
-Styles and scripts are admitted by their hash, so that no text that came from a cluster could ever run.
+Every value passes Jinja's autoescape; the only Markup is made here (own styles and scripts) and in `embedding`. Styles
+and scripts are admitted by their hash, so that no text that came from a cluster could ever run.
 """
 
 from __future__ import annotations
@@ -70,9 +70,8 @@ def page(batch: BatchView, facts: Sequence[CaseFacts]) -> str:
 
 
 def render(template: str, styles: Sequence[str], scripts: Sequence[str] = (), **values: object) -> str:
-    """Render a template as one self-contained HTML page. `styles`, `scripts`: names of files to embed.
-    `values`: variables of the template; one that it lacks raises `jinja2.UndefinedError`.
-    """
+    """Render a template as one self-contained HTML page. `styles`, `scripts`: names of files to embed. `values`:
+    variables of the template; a missing variable raises `jinja2.UndefinedError`."""
     style, script = asset("css", styles), asset("js", scripts) if scripts else ""
     return (
         _environment()

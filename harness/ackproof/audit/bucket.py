@@ -51,8 +51,8 @@ class BucketRows:
 class ReadOrder:
     """Reads of a bucket (or of a range of it), each compared with the previous read of the same reader.
 
-    `walks`: by stream of reads. `totals`: numbers of reads of live readers, of the final read and of the final read
-    at read_committed, by their names in `audit.json`.
+    `walks`: result of the comparison for each stream of reads (`final`, `live`, …). `totals`: numbers of reads of live
+    readers, of the final read and of the final read at read_committed, by their names in `audit.json`.
     """
 
     walks: Mapping[Stream, ReadWalk]
@@ -83,9 +83,8 @@ def follow_bucket_reads(place: TopicPartition, rows: BucketRows, findings: Findi
 
 
 def add_rewound(place: TopicPartition, walks: Mapping[Stream, ReadWalk], findings: FindingsWriter) -> None:
-    """Add findings of class rewound: a live reader read an offset not above that of its previous read. Raises
-    OSError.
-    """
+    """Add findings of class rewound: a live reader read an offset that is not above the offset of its previous read.
+    Raises OSError."""
     for stream in ("live", "live committed"):
         back = walks[stream].back
         findings.add(place, Anomaly.REWOUND, back, detail="not above the previous read")
@@ -131,10 +130,11 @@ def audit_bucket(
     removal: Removal,
     stamps: TimestampRule | None = None,
 ) -> BucketAudit:
-    """Run all passes over the rows of one bucket, except the one that builds its series.
+    """Run all passes over the rows of one bucket, except the pass that builds its series. Findings are added to
+    `findings`.
 
-    Findings are added to `findings`. `commits` compares reads with the outcomes of transactions. `keys`: by
-    producer, for producers whose records have keys. `removal`: what may have removed records. `stamps`: timestamps
+    `commits` compares reads with the outcomes of transactions. `keys`: producer → keys of its records; a producer whose
+    records have none is missing. `removal`: settings and requests that may have removed records. `stamps`: timestamps
     that the records may have; None: any. Raises `Rejected` (invalid rows), `UnreadablePart` and OSError.
     """
     read, live = follow_bucket_reads(place, rows, findings), live_rows(rows)

@@ -229,8 +229,8 @@ def _find_finals(ledger: Ledger, plan: GroupPlan) -> Iterator[Piece]:
 
 
 def plan_group(group: ExaminedGroup, limits: Limits) -> list[GroupUnit]:
-    """Return the units of one group: one for a small group; else some for its deliveries and commits, and some for its
-    output. A partition's deliveries and commits are in one unit."""
+    """Return the units of work for one group: a single unit for a small group; else several, for its deliveries and
+    commits, and for its output. A partition's deliveries and commits are in the same unit."""
     sources = group.sources
     if not sources.counted:
         return []

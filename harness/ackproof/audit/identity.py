@@ -127,12 +127,12 @@ def audit_identities(
     order: FindingsWriter | None = None,
     stamps: TimestampRule | None = None,
 ) -> IdentityPass:
-    """Audit the identities of one bucket, or of a range of them.
+    """Audit the identities of one bucket, or of a range of them. `rows`: the produced rows.
 
-    `rows`: the produced rows. `commits` compares reads with the outcomes of transactions. `keys`: by producer, for
-    producers whose records have keys. `removal`: what may have removed records. `order`: writer of the findings of
-    class reordered, by default `findings`. `stamps`: timestamps that the records may have; None: any. Raises
-    `Rejected` if an identity was produced twice or its transaction is not usable, `UnreadablePart` and OSError.
+    `commits` compares reads with the outcomes of transactions. `keys`: producer → keys of its records; a producer whose
+    records have none is missing. `removal`: settings and requests that may have removed records. `order`: writer of the
+    findings of class reordered, by default `findings`. `stamps`: timestamps that the records may have; None: any.
+    Raises `Rejected` if an identity was produced twice or its transaction is not usable, `UnreadablePart` and OSError.
     """
     match, add = _ProducedMatch(rows, reads), partial(findings.add, place)
     produced, copies, present = match.produced, match.copies, match.present

@@ -45,7 +45,7 @@ class Outputs:
 
     @classmethod
     def new(cls, directory: Path) -> Outputs:
-        """Return the names of a new audit. No other audit uses them, not even another one in this process."""
+        """Return the names of a new audit, which no other audit uses, even if it runs in this process."""
         return cls(str(directory), f"{here()}-{mark()}-{uuid4().hex[:8]}")
 
     @property
@@ -132,11 +132,8 @@ _UNKNOWN = dict.fromkeys(_NUMBERS, np.array(-1))
 
 
 def create_findings(path: Path, schema: pa.Schema = FINDINGS, **options: object) -> pq.ParquetWriter:
-    """Create a findings file, and the folder `findings/` if it is gone: another audit may have removed it
-    while empty.
-
-    `options`: of `ParquetWriter`. Never creates the run directory. Raises OSError.
-    """
+    """Create a findings file, and the folder `findings/` if another audit has removed it while it was empty. `options`:
+    options of `ParquetWriter`. Never creates the run directory. Raises OSError."""
     try:
         return storage.create_parquet(path, schema, **options)
     except FileNotFoundError:
@@ -145,9 +142,12 @@ def create_findings(path: Path, schema: pa.Schema = FINDINGS, **options: object)
 
 
 class FindingsWriter:
-    """Writer of one findings file, with counts by class. The file is created when its first row is written. No finding
-    is written about `deleted` records; losses among them count as `SPARED`. `group`: name of a consumer group; its
-    findings have two more columns, and `add` takes `member` from the rows."""
+    """Writer of one findings file, with counts by class. The file is created when its first row is written.
+
+    `deleted`: records of deleted windows of a soak, about which no finding is written; losses among them count as
+    `SPARED`. `group`: name of a consumer group, whose findings have two more columns; `add` takes `member` from the
+    rows.
+    """
 
     def __init__(self, path: Path, deleted: DeletedRecords = NOTHING_DELETED, group: str = "") -> None:
         self.path = path

@@ -37,8 +37,9 @@ def unknown_removal(place: TopicPartition) -> Removal:
 class RemovedRecords:
     """Records of one partition that Kafka removed on purpose.
 
-    `keys`: by producer, for producers whose records have keys. `produced`: produced rows, sorted by producer and
-    seq; all masks are over these rows. `copies`: the distinct final rows. `live`: rows of live readers.
+    `keys`: producer → keys of its records; a producer whose records have none is missing. `produced`: produced rows,
+    sorted by producer and seq; all masks are over these rows. `copies`: the distinct final rows. `live`: rows of live
+    readers.
     """
 
     def __init__(

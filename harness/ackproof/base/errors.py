@@ -29,11 +29,13 @@ class WaitTimeout(AckproofError):
 
 
 class NodeDied(AckproofError):
-    """A node of the cluster ended although nobody asked it to. The text has its exit status and its last log lines."""
+    """A node of the cluster ended although neither the harness nor a fault had ended it. The text has its exit status
+    and its last log lines."""
 
 
 class ClientDied(AckproofError):
-    """A producer or reader process ended although nobody asked it to. The text has its exit status and last output."""
+    """A producer or reader process ended although neither the harness nor a fault had ended it. The text has its exit
+    status and last output."""
 
 
 class FaultNotConfirmed(AckproofError):

@@ -159,8 +159,8 @@ def client_adapter(library: str) -> ClientAdapter:
 
 
 def allowed_settings(kind: Literal["producer", "consumer"], extra: Mapping[str, str]) -> Mapping[str, str]:
-    """Return the client settings of an experiment (`extra`) unchanged. Raises `BadInput` for one that only the harness
-    may set."""
+    """Return the client settings of an experiment (`extra`) unchanged. Raises `BadInput` for a setting that only the
+    harness may set."""
     from ackproof.experiment.settings import Scope, refusal
 
     if refused := [why for name in extra if (why := refusal(Scope(kind), name)) is not None]:

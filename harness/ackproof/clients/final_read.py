@@ -59,8 +59,8 @@ class End:
     def unrest(self, isr_size: int, *, hanging: bool = False) -> str:
         """Return why the partition is not at rest, '' if it is.
 
-        It is at rest if its leader answered, `isr_size` replicas are in the ISR (all, if there are fewer), and high
-        watermark, last stable offset and log end are equal. `hanging`: a hanging transaction holds back the last
+        A partition is at rest if its leader answered, `isr_size` replicas are in the ISR (all, if there are fewer), and
+        high watermark, last stable offset and log end are equal. `hanging`: a hanging transaction holds back the last
         stable offset, which is then not compared.
         """
         if not self.is_known:

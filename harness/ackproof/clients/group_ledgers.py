@@ -102,11 +102,12 @@ class _Transaction:
 
 
 def convert(run: CaseDir, settings: MemberSettings, started_ns: int, status: int) -> list[Breach]:
-    """Write the three ledgers of a member that has ended, each with `_END` if it said `closed` and ended with 0.
+    """Write the three ledgers of a member that has ended, each with `_END` if it printed `closed` and ended with status
+    0.
 
     `started_ns`: its start on CLOCK_MONOTONIC. `status`: its exit status. A torn last line is left out. Return the
-    breaches of the contract, against which only programs of the user are held; lines that break it are left out, too.
-    Raises OSError.
+    breaches of the contract, which count only for programs of the user; lines that break it are left out, too. Raises
+    OSError.
     """
     lines, breaches = _whole_lines(run, settings), []
     if settings.command:
@@ -295,9 +296,10 @@ def _filled(column: pa.Array | pa.ChunkedArray) -> _Numbers:
 
 
 def convert_shares(run: CaseDir, settings: ShareSettings, status: int) -> None:
-    """Write the ledger of a share group member that has ended, with `_END` if it said `closed` and ended with 0.
+    """Write the ledger of a share group member that has ended, with `_END` if it printed `closed` and ended with status
+    0.
 
-    A torn last line is left out. An answer belongs to the oldest acknowledgement of its record that has none. Raises
+    A torn last line is left out. An answer belongs to the oldest unanswered acknowledgement of its record. Raises
     OSError.
     """
     rows: list[_Row] = []

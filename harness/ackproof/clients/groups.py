@@ -133,7 +133,7 @@ class Groups(Instances):
         os.write(self.find(client_id).control, f"{line}\n".encode())
 
     def use_protocol(self, group: str, protocol: GroupProtocol) -> None:
-        """Set the rebalance protocol for members of a consumer group that start from now on. A protocol other than the
+        """Set the rebalance protocol of a consumer group's members that start from now on. A protocol other than the
         experiment's is used with its default assignor."""
         spec = self.spec.workload.groups[group]
         same = protocol == spec.protocol
@@ -278,10 +278,9 @@ class Groups(Instances):
     # -- the end of a run -------------------------------------------------------------------------------------------
 
     def finish(self) -> list[Unrecovered]:
-        """Wait until consumer groups have caught up and share groups are at rest. Stop their members, ask for the
-        committed offsets, read outputs back, convert the ledgers, and write `observed/groups.json` and
-        `observed/shares.json`. Return the partitions of consumer groups that stalled.
-        """
+        """Wait until consumer groups have committed the end of their input and share groups get no more records, then
+        stop them. Ask for the committed offsets, read outputs back, convert the ledgers, and write
+        `observed/groups.json` and `observed/shares.json`. Return the partitions of consumer groups that stalled."""
         self._timeline.add(Note(note="waiting until groups have caught up"))
         workload = self.spec.workload
         known = self._cluster, self.spec

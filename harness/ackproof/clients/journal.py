@@ -116,8 +116,8 @@ class Journal:
     """Attempts of a running producer, in memory-mapped files (chunks) that survive its death. A full chunk becomes a
     part of the ledger.
 
-    `rows`: rows of a chunk, a power of two, else ValueError. `chunks`: by index, those that are not yet a part.
-    `current`: the one that takes the next rows.
+    `rows`: rows of a chunk, a power of two, else ValueError. `chunks`: index → chunk, without chunks that are a part
+    already. `current`: the chunk that takes the next rows.
     """
 
     current: Chunk

@@ -91,8 +91,8 @@ class Handle:
             self.child.signal(signal.SIGKILL)
 
     def end_program(self, status: int) -> None:
-        """Translate the last lines of a user's program that has ended. `status`: as in `Handle.status`. Does nothing
-        for a client of a library."""
+        """Translate the last lines of a user's program that has ended. `status`: its exit status, negative for a
+        signal. Does nothing for a client of a library."""
         if self.translation is not None:
             self.translation.end(status)
 

@@ -232,8 +232,8 @@ def features(connection: Connection, timeout_s: float | None = None) -> Features
 
 
 def raise_features(connection: Connection, levels: Mapping[str, int]) -> None:
-    """Raise the feature levels in force (UpdateFeatures). `levels`: by feature name. Raises `WireError`: `Refused` for
-    a level below the present one."""
+    """Raise the feature levels in force (UpdateFeatures). `levels`: feature name → level. Raises `WireError`: `Refused`
+    for a level below the present level."""
     rows = [(name, level, _UPGRADE) for name, level in levels.items()]
     question = Question("UpdateFeatures", 1, timeout_ms=_CHANGE_MS, feature_updates=rows, validate_only=False)
     answer = connection.ask(question, timeout_s=_CHANGE_S + 1.0)

@@ -103,9 +103,10 @@ def require(needs: Set[Need]) -> None:
 
 
 def preload(file: Path, library: Path | None = None) -> dict[str, str]:
-    """Return environment variables that make a JVM add the offset in `file` to its clock.
+    """Return environment variables that make a JVM add the offset in `file` to its clock. Raises `MissingTool` and
+    `ProvisionFailed`.
 
-    `library`: path of the clock library as that JVM sees it; None for the one on this machine, which is compiled if
-    needed. Raises `MissingTool` and `ProvisionFailed`.
+    `library`: path of the clock library as that JVM sees it; None: the library on this machine, which is compiled if
+    needed.
     """
     return {"LD_PRELOAD": str(library or clock_library()), "ACKPROOF_CLOCK": str(file)}

@@ -261,7 +261,7 @@ def partition_ends_at(
     """Ask broker `leader`, to which `connection` leads, for the offsets of these partitions, in one exchange.
 
     Partitions that it does not lead are missing. The leader epoch is read last: if it changes meanwhile, `leader_epoch`
-    is the new one, and offsets may be those of the old one, whose log ended no later. Raises `WireError`.
+    is the new epoch, and offsets may be from the old epoch, whose log ended no later. Raises `WireError`.
     """
     wanted = sorted(places)
     starts, highs, stables, log_ends, view = connection.ask_all(
@@ -365,10 +365,8 @@ def create_topics(
 
 
 def auto_create_topics(connection: Connection, topics: Iterable[str]) -> dict[str, Refused]:
-    """Request metadata of topics, so that the broker creates missing ones (auto.create.topics.enable).
-
-    Return the topics that the broker does not know yet, with its error. Raises `Unreachable` without an answer.
-    """
+    """Request metadata of topics, so that the broker creates missing topics (auto.create.topics.enable). Return the
+    topics that the broker does not know yet, with its error. Raises `Unreachable` without an answer."""
     wanted = sorted(topics)
     question = Question("Metadata", _METADATA, topics=wanted, allow_auto_topic_creation=True)
     return {

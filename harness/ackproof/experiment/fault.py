@@ -192,7 +192,7 @@ class FaultSpec(Spec):
         return f"keeps {met} {grip.value}" if grip and met else ""
 
     def meets(self, other: FaultSpec, spec: ExperimentSpec) -> str:
-        """Return, in words, the nodes of which at least one is certainly hit by both faults; '' if there is none."""
+        """Return, in words, the nodes of which both faults certainly hit at least one; '' without such nodes."""
         (mine, least), (its, most) = self.reach(spec), other.reach(spec)
         if least + most <= len(mine | its):
             return ""  # only if they hit more nodes than there are, one is hit by both
@@ -219,10 +219,8 @@ class FaultSpec(Spec):
         every fault."""
 
     def may_set(self, spec: ExperimentSpec, topic: str) -> Mapping[str, str]:
-        """Return the settings of the topic that this fault puts in force for a while, by name; empty: none.
-
-        A run is judged by the weakest value that was in force at any time.
-        """
+        """Return the settings of the topic that this fault puts in force for a while: name → value; empty if it changes
+        none. A run is judged by the weakest value that was in force at any time."""
         return {}
 
     @property

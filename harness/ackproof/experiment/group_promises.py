@@ -111,8 +111,8 @@ def find_promise(anomaly: str, spec: GroupSpec, conditions: Set[Condition]) -> G
 
 
 def rule_group(anomaly: str, spec: GroupSpec, conditions: Mapping[Condition, str]) -> Ruling:
-    """Return whether a group forbids or allows an anomaly class, and why. `conditions`: those that hold, each with its
-    cause in words."""
+    """Return whether a group forbids or allows an anomaly class, and why. `conditions`: conditions that hold → their
+    causes in words."""
     row = find_promise(anomaly, spec, conditions.keys())
     causes = [conditions[one] for one in Condition if one in row.conditions and conditions[one]]
     source = f" ({row.source})" if row.source else ""

@@ -30,10 +30,8 @@ NOWHERE: Final = Mark(0, 0)
 
 @dataclass(frozen=True, slots=True)
 class ScalarNode:
-    """A single value. `text`: as written in the file. `value`: its meaning.
-
-    `nodes` and `depth` are 1, as for an empty list.
-    """
+    """A single value in a file. `text`: the value as the file writes it. `value`: the value as parsed. `nodes` and
+    `depth` are 1."""
 
     value: Scalar
     text: str

@@ -345,9 +345,8 @@ def awaits_a_count(lives: Lives) -> bool:
 
 
 def chained_faults(lives: Lives, first: Life) -> list[Life]:
-    """Return the faults with a trigger `after:` on `first` that its last step starts. While `first` is asked for,
-    these are the faults that it drew as a storm; later all others.
-    """
+    """Return the faults with a trigger `after:` on `first` that its last step starts. In stage ASKED these are the
+    faults that `first` drew as a storm; in later stages, all other faults."""
     return [
         life
         for life in lives.values()

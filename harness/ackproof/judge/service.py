@@ -211,10 +211,8 @@ def unwritten(file: ServiceFile, told: ServiceEvents) -> list[Position]:
 
 
 def regressed(file: ServiceFile, told: ServiceEvents) -> list[tuple[TopicPartition, int, int]]:
-    """Return each partition whose committed offset is below the newest granted commit, with both offsets.
-
-    A partition with a later commit whose outcome is unknown is left out.
-    """
+    """Return (partition, committed offset, newest accepted commit) for each partition whose committed offset is below
+    that commit. A partition with a later commit whose outcome is unknown is left out."""
     now = file.committed.of_partition
     return [
         (place, now.get(place, -1), offset)

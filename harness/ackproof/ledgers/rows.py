@@ -227,10 +227,8 @@ def group_starts(keys: Sequence[Array]) -> Ints:
 
 
 def find_repeated(*keys: Array) -> int | None:
-    """Return the index of the first row whose keys equal those of the next row; None if there is none.
-
-    The rows must be sorted by the keys.
-    """
+    """Return the index of the first row whose keys equal the keys of the next row; None without such a row. The rows
+    must be sorted by the keys."""
     same = np.ones(max(0, len(keys[0]) - 1), dtype=np.bool_)
     for key in keys:
         same &= key[1:] == key[:-1]

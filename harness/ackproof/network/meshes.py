@@ -65,10 +65,10 @@ class PeerView(Protocol):
 
 @dataclass(frozen=True)
 class MeshWiring:
-    """Parts of a mesh. `server`: runs the proxies. `sight`: the addresses that the nodes use.
+    """Parts of a mesh. `server`: runs the proxies. `sight`: the addresses at which the nodes look for each other.
 
-    `table`: name of the run's nftables table. `ways`: by link, the routes of its proxies; the route at which a
-    node looks for its peer comes first.
+    `ways`: link → routes of its proxies; the route at which a node looks for its peer comes first. `table`: name of the
+    run's nftables table.
     """
 
     server: ProxyServer

@@ -46,9 +46,9 @@ def collect_group_offsets(
 ) -> tuple[OffsetsHistory, ...]:
     """Write `observed/offsets-log.parquet`: the history of each group of `observed/groups.json` in every replica's log.
 
-    Return how complete each history is, and add this to `groups.json`. Call it at rest. `jars`: of each Kafka that the
-    brokers ran; they have the schemas of the records. A log that cannot be read has a reason, and no rows. Raises
-    `BadInput` without a `groups.json`, OSError if a file cannot be written.
+    Return how complete each history is, and add this to `groups.json`. Call it after all clients have ended. `jars`:
+    jars of each Kafka that the brokers ran; they have the schemas of the records. A log that cannot be read has a
+    reason, and no rows. Raises `BadInput` without a `groups.json`, OSError if a file cannot be written.
     """
     file = GroupsFile.load(run.groups)
     groups = frozenset(end.group for end in file.groups)

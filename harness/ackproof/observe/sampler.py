@@ -96,7 +96,7 @@ class Sampler(BrokerPoller[Reply]):
     # -- what was seen last -------------------------------------------------------------------------------------------
 
     def latest(self, topic: str, partition: int) -> Sample | None:
-        """Return the newest sample of a partition, whatever its age; None before the first one."""
+        """Return the newest sample of a partition, however old it is; None before the first sample."""
         return self._latest.get(TopicPartition(topic, partition))
 
     def fresh(self, topic: str, partition: int) -> Sample | None:

@@ -210,9 +210,12 @@ class MemberEnd(Document):
 
 
 class OffsetsHistory(Document):
-    """Completeness of one replica's log of `__consumer_offsets`: it is a history of all commits only if it was neither
-    cleaned nor cut. `log_start`, `log_end`: -1 unknown. `cleaned`: offsets are missing between its records.
-    `reason`: why it could not be read; '' if it was."""
+    """Completeness of one replica's log of `__consumer_offsets`: it has all commits only if it was neither cleaned nor
+    cut.
+
+    `log_start`, `log_end`: its first offset and its log end offset; -1 unknown. `cleaned`: True if offsets are missing
+    between its records. `reason`: why it could not be read; '' if it was.
+    """
 
     node: int
     partition: int

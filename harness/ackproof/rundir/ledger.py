@@ -101,7 +101,7 @@ class TxnRow(NamedTuple):
 
 def write_transactions(folder: Path, rows: Sequence[TxnRow], library: ClientLibrary | None = None) -> Path:
     """Write a producer's table of transactions, at least one, as the only part in its `folder`. Return the part's path.
-    `library`: the client library to name in the footer; None: none. Raises OSError."""
+    `library`: the client library to name in the footer; None: the footer names none. Raises OSError."""
     columns = [
         pa.array(column, field.type)
         for column, field in zip(zip(*rows, strict=True), TRANSACTIONS, strict=True)

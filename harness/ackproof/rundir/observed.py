@@ -171,7 +171,7 @@ class BrokerRound(Document):
 
 class FetchSources(Document):
     """The broker from which a reader fetched each of its partitions at `t_ns`, according to its client library.
-    `sources`: (topic, partition, broker); broker -1: none."""
+    `sources`: (topic, partition, broker); broker -1: the reader fetched from no broker."""
 
     t_ns: int
     sources: tuple[tuple[str, int, int], ...]

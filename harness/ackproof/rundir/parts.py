@@ -183,7 +183,7 @@ ANYTHING: Span = (float("-inf"), float("inf"))
 
 @dataclass(frozen=True)
 class Footer:
-    """Statistics of one row group. A column without statistics may hold any value."""
+    """Statistics of one row group of a part. A column without statistics may hold any value."""
 
     rows: int
     numbers: Mapping[str, Span]

@@ -184,7 +184,7 @@ class NodeEnded(EventDetail):
 
 
 class LeaderChanged(EventDetail):
-    """A partition has a new leader or leader epoch. `leader` -1: none."""
+    """A partition has a new leader or leader epoch. `leader` -1: it has no leader."""
 
     KIND = EventKind.LEADER
     leader: int = -1

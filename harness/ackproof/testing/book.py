@@ -116,9 +116,8 @@ class Read(NamedTuple):
 
 @dataclass
 class ProducerBook:
-    """Attempts of one producer, in order of seq. `not_taken`: calls that the client library refused because it had no
-    room. `transaction`: number of its latest transaction; -1: none.
-    """
+    """Attempts of one producer, in order of seq. `not_taken`: calls that the client library refused because its queue
+    was full. `transaction`: number of its latest transaction; -1: it has begun none."""
 
     number: int
     library: ClientLibrary

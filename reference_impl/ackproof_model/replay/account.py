@@ -28,8 +28,10 @@ from ackproof_reference.metadata import NO_LEADER, Metadata, Partition
 
 
 class BrokenRule(NamedTuple):
-    """A rule of Kafka that an observed change breaks. `source`: where Kafka states it. `text`: the
-    observation. `certain`: the record of the change and the state before it prove it, whatever the reference knows.
+    """A rule of Kafka that an observed change breaks. `source`: where Kafka states it. `text`: the observation.
+
+    `certain`: True if the record of the change and the state before it prove it, even if the reference implementation
+    is incomplete.
     """
 
     rule: str

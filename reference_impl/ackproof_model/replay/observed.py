@@ -105,13 +105,13 @@ class Observed:
         return first - SLACK_NS, last + SLACK_NS
 
     def t_ns(self, timestamp_ms: int) -> int:
-        """Convert a controller's wall-clock time to ns since the run's start, as if nobody had set its clock."""
+        """Convert a controller's wall-clock time to ns since the run's start, on the assumption that its clock was
+        never set."""
         return timestamp_ms * 1_000_000 - self.wall.began_ns
 
     def rotted(self, place: TopicPartition) -> list[str]:
-        """Return the kinds of the run's faults that damaged this partition's files, so that the protocol does
-        not tell what a broker reads.
-        """
+        """Return the kinds of the run's faults that damaged this partition's files, so that the protocol does not
+        define the result."""
         return sorted(
             {
                 fault.kind

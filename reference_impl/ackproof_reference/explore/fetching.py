@@ -181,11 +181,11 @@ def _serving(
 def serve(
     scope: Scope, client: Client, before: Broker, served: BrokerAndMessages, proposal: Proposal
 ) -> Move:
-    """Return a leader's step that answers a follower. `before`: the leader.
+    """Return a leader's step that answers a follower. `before`: the leader before the request.
 
     `served`: the leader after the request, with its messages, the reply first. `proposal`: its AlterPartition in
-    flight, or the response to it; None: none. The new values of the step are the client, the leader's log, memory
-    and proposal, and the message in flight to the follower (None for a refusal: the follower asks again).
+    flight, or the response to it, or None. The new values of the step are the client, the leader's log, memory and
+    proposal, and the message in flight to the follower (None for a refusal: the follower asks again).
     """
     after, (reply, *messages) = served
     assert isinstance(reply, Reply)

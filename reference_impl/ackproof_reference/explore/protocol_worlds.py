@@ -241,11 +241,12 @@ def _reads(
 
 
 def controllers(rules: ZooKeeperRules, brokers: int = 3, expiries: int = 1, writes: int = 2) -> Model:
-    """Return the model of controller election in ZooKeeper. Classes of findings: `overwritten` (an older controller
-    wrote the partition's state), `nobody` (no broker will ever learn that there is no controller).
+    """Return the model of controller election in ZooKeeper. At first all brokers have a session, and none is
+    controller.
 
-    At first all brokers have a session, and none is controller. `brokers`: number of brokers. `expiries`: how
-    many sessions may expire. `writes`: how many times a controller may write a new leader of the partition.
+    Classes of findings: `overwritten` (an older controller wrote the partition's state), `nobody` (no broker will ever
+    learn that there is no controller). `brokers`: number of brokers. `expiries`: how many sessions may expire.
+    `writes`: how many times a controller may write a new leader of the partition.
     """
     everyone = tuple(range(brokers))
     members = tuple(3 + n for n in everyone)

@@ -125,8 +125,8 @@ class Scope:
 
     @property
     def in_stories(self) -> Scope:
-        """The scope for printing and forcing counterexamples: every step is a single one; of the reductions only `void`
-        is kept."""
+        """The scope for printing and forcing counterexamples, without reductions that combine steps: only `void` stays
+        on, if it is."""
         return replace(self, reductions=NO_REDUCTIONS._replace(void=self.reductions.void))
 
     def strikes(self, broker: int) -> bool:

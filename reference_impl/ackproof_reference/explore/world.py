@@ -150,9 +150,8 @@ class Retelling:
                     yield StoryLine(action, tuple(one for one in changed if one[1] != one[2])), after
 
     def images(self, row: Row) -> set[Row]:
-        """Return the reduced states of a plain state: for each answer in flight, one without and one with the
-        answer taken.
-        """
+        """Return the reduced states of a plain state: for each answer in flight, a state with the answer in flight and
+        a state in which it was taken."""
         choices = [self._choices(row, one) for one in self._scope.ids]
         found = set()
         for chosen in product(*choices):

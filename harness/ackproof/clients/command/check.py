@@ -84,8 +84,11 @@ Row = tuple[int, int, int, int]
 
 @dataclass(frozen=True)
 class CheckedProcess:
-    """One instance of the program. `lines`: the file with its standard output. `started_ns`: on CLOCK_MONOTONIC.
-    `status`: its exit status, negative for a signal. `killed`: True if the check killed it under load."""
+    """One instance of the checked program. `lines`: the file with its standard output. `started_ns`: start on
+    CLOCK_MONOTONIC.
+
+    `status`: its exit status, negative for a signal. `killed`: True if the check killed it under load.
+    """
 
     id: str
     lines: Path

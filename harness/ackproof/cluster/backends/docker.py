@@ -142,9 +142,8 @@ class DockerCluster(OwnCluster):
             shutil.copyfile(jar, files.folder / jar.name)
 
     def use_build(self, node_id: int, build: KafkaBuild) -> None:
-        """Remove the node's container; its next start makes one with the image of this Kafka build. The node keeps its
-        folder and addresses. Raises `BadInput`, `ProvisionFailed` or `EngineFailed`.
-        """
+        """Remove the node's container; at its next start the node gets a container with the image of this Kafka build.
+        The node keeps its folder and addresses. Raises `BadInput`, `ProvisionFailed` or `EngineFailed`."""
         super().use_build(node_id, build)
         ground = self._ground
         ground.images[node_id] = prepare_image(ground.engine, build, self._progress)

@@ -57,7 +57,8 @@ class NodeContainer:
     """A container of a run. Its files belong to the user of the harness. Methods raise `EngineFailed`.
 
     `role`: the node's name. `folder`: the node's folder on this machine. `address`: fixed, in the subnet of `network`.
-    `published`: port in the container → address and port of this machine. `command`: () for the image's own one.
+    `published`: port in the container → address and port of this machine. `command`: command to run in the container;
+    (): the image's own command.
     """
 
     def __init__(

@@ -74,8 +74,7 @@ class Engine:
 
     @property
     def user(self) -> str:
-        """Return `uid:gid` under which nodes run in containers: that of the harness, so that the harness owns their
-        files."""
+        """`uid:gid` of the harness, under which nodes run in containers, so that the harness owns their files."""
         return "0:0" if self.rootless else f"{os.getuid()}:{os.getgid()}"
 
     def close(self) -> None:
@@ -251,8 +250,8 @@ def find_leftovers(engine: Engine, run_id: str | None = None) -> list[Leftover]:
 def remove_leftovers(
     engine: Engine, which: Callable[[Marks], bool], run_id: str | None = None
 ) -> list[Leftover]:
-    """Remove the leftovers whose marks `which` accepts: containers first, then networks and volumes. Return the removed
-    ones. `run_id`: consider only leftovers of this run; None: of all runs. Raises `EngineFailed`."""
+    """Remove the leftovers whose marks `which` accepts: containers first, then networks and volumes. Return what was
+    removed. `run_id`: consider only leftovers of this run; None: of all runs. Raises `EngineFailed`."""
     leftovers = [leftover for leftover in find_leftovers(engine, run_id) if which(leftover.marks)]
     containers = [leftover for leftover in leftovers if leftover.kind == "container"]
     if containers:

@@ -213,7 +213,7 @@ class Segment:
 
 
 def segments(replica: Path) -> list[Segment]:
-    """Return the segments of a replica by base offset; the last one is active."""
+    """Return the segments of a replica by base offset; the last segment is active."""
     return sorted((Segment(path) for path in replica.glob("[0-9]*.log")), key=lambda segment: segment.base)
 
 

@@ -95,8 +95,8 @@ class Metadata(Protocol):
     def settings(
         self, layout: Layout, node_id: int, data: str, wanted: Mapping[str, str]
     ) -> Mapping[str, str]:
-        """Return all settings of a node: the `wanted` ones, and those that the harness adds. `data`: the node's data
-        folder."""
+        """Return all settings of a node: the `wanted` settings, and those that the harness adds. `data`: the node's
+        data folder."""
 
     def lay_data(self, layout: Layout, node_id: int, data: Path, checkpoint: Path, cluster_id: str) -> None:
         """Format a node's empty data folders for this cluster. `checkpoint`: the metadata snapshot that a new

@@ -38,7 +38,7 @@ class CodePlace:
 @dataclass(frozen=True)
 class CodePoint:
     """A named point of Kafka's code. `meaning` completes the sentence "a thread is …". `places`: first line of releases
-    → class and method from there on. `in_zookeeper`: those in ZooKeeper mode if they differ."""
+    → class and method from this line on. `in_zookeeper`: class and method in ZooKeeper mode if they differ."""
 
     name: str
     meaning: str

@@ -52,10 +52,10 @@ def describe(context: FaultContext, group: str) -> GroupDescription | None:
 
 
 def client_of(member: GroupMember, groups: Groups) -> str:
-    """Return the id of the client behind a member, such as `g0`: its `client.id` is `ackproof-g0`.
+    """Return the id of the client behind a group member, such as `g0` for the `client.id` `ackproof-g0`.
 
-    A classic coordinator gives a member that took over a `group.instance.id` the `client.id` of its predecessor. The
-    successor counts once it has its assignment.
+    A classic coordinator keeps the `client.id` of the predecessor if a member takes over its `group.instance.id`. Then
+    the successor's id is returned once it has its assignment.
     """
     name = member.client_id.removeprefix("ackproof-")
     later = groups.successor(name) if member.instance.startswith("ackproof-") else None

@@ -131,7 +131,7 @@ class LinkFault(FaultSpec):
 
 
 def existing_links(fault: FaultSpec, links: Iterable[Link], spec: ClusterSpec) -> tuple[Link, ...]:
-    """Return the links that exist, sorted. Raises `FaultNotConfirmed` if there is none."""
+    """Return the links that exist, sorted. Raises `FaultNotConfirmed` if none of them exists."""
     found = tuple(sorted(link for link in set(links) if exists(spec, link)))
     if not found:
         raise FaultNotConfirmed(f"aimed at nothing: {fault} names no link that there is")

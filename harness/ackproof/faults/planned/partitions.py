@@ -1,7 +1,7 @@
 """Planned work on one partition: elections, and moves to another log dir.
 
-An election is witnessed by a broker other than the one that was asked: it shows the new leader in a newer epoch. A
-move is witnessed on the disk: the partition's folder is in another log dir, and in no other.
+The witness of an election is another broker than the requested one: it shows the new leader in a newer epoch. The
+witness of a move is the disk: the partition's folder is in another log dir, and in no other.
 """
 
 from __future__ import annotations

@@ -324,10 +324,8 @@ class Script(FaultSpec):
         return tuple(Role(RoleKind.BROKER, node=broker) for broker in sorted(ended))
 
     def may_set(self, spec: ExperimentSpec, topic: str) -> Mapping[str, str]:
-        """Return the settings that its steps change, whatever `topic` is.
-
-        An operator's unclean election counts as if the topic allowed it.
-        """
+        """Return the settings that the script's steps change; the same for every `topic`. An operator's unclean
+        election counts as if the topic allowed unclean elections."""
         del spec, topic
         found: dict[str, str] = {}
         for step in self.steps:

@@ -253,7 +253,8 @@ def _undecided(facts: Facts, sample: Sample, decided: Sequence[PartitionChanged]
 
 
 class _Change(NamedTuple):
-    """A change of leader or ISR in words, with the time of its first sample and that of the next sample."""
+    """A change of leader or ISR in words. `since_ns`: time of the first sample that shows it. `before_ns`: time of the
+    next sample."""
 
     words: str
     since_ns: int

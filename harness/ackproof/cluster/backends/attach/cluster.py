@@ -58,7 +58,7 @@ class Attachment:
         opener_of(self.settings)
 
     def addresses(self) -> list[Address]:
-        """Return the bootstrap addresses. Raises `BadInput` if one is not `host:port`."""
+        """Return the bootstrap addresses. Raises `BadInput` for an address that is not `host:port`."""
         found = []
         for each in self.bootstrap.split(","):
             host, colon, port = each.strip().rpartition(":")
