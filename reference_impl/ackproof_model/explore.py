@@ -60,8 +60,7 @@ def _check_name(option: str, what: str, name: str, there: Collection[str]) -> st
 
 
 def _parse_whole_number(name: str, value: str, least: int, most: int) -> int:
-    """Parse `value`, a whole number from `least` to `most`. `name`: that of the number in `--scope`, for the
-    message.
+    """Parse `value`, a whole number from `least` to `most`. `name`: name of the number in `--scope`, for the message.
 
     Raises `BadInput` for any other text.
     """
@@ -188,9 +187,9 @@ def scope_in_words(text: str, rules: Rules) -> Scope:
 def kafka(version: str, taken_away: Sequence[str], words: str = USUAL, *, reduced: bool = True) -> World:
     """Return the world of one partition under a release's rules.
 
-    `taken_away`: names of protections to switch off. `words`: as for `--scope`. `reduced`: False to visit
-    every state, without reductions. Raises `BadInput` as `rules_in_words` and `scope_in_words` do: for unknown
-    releases and names, and values out of range.
+    `taken_away`: names of protections to switch off. `words`: the scope, as the option `--scope` takes it. `reduced`:
+    False to visit every state, without reductions. Raises `BadInput` as `rules_in_words` and `scope_in_words` do: for
+    unknown releases and names, and values out of range.
     """
     scope = scope_in_words(words, rules_in_words(version, taken_away))
     if not reduced:
@@ -263,8 +262,8 @@ def _switch(name: str, value: str) -> bool:
 
 @dataclass(frozen=True)
 class Protocol:
-    """A protocol to explore, other than Kafka's partitions. `counts`: by name of a size or incident, its
-    least, greatest and default value.
+    """A protocol to explore, other than Kafka's partitions. `counts`: name of a size or incident → its least, greatest
+    and default value.
 
     `make` builds the model from switched-off rules (field name → False) and values of `counts`.
     """

@@ -39,8 +39,8 @@ class Waiting(NamedTuple):
 class Leader(NamedTuple):
     """A replica that leads. `epoch`: its leader epoch. `start`: the log end offset when that epoch began.
 
-    `progress`: one entry for each other replica. `waiting`: unanswered requests with acks=all. `pending`: the
-    ISR that it has proposed without an answer yet. At most one proposal is in flight (KIP-497).
+    `progress`: one entry for each other replica. `waiting`: unanswered requests with acks=all. `pending`: the ISR that
+    the leader has proposed and that was not answered yet. At most one proposal is in flight (KIP-497).
     """
 
     epoch: int

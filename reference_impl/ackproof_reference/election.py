@@ -35,10 +35,10 @@ def decide(
     """Return the image after a change of the ISR or of live brokers, with the ISR, ELR, leader and epochs
     that follow.
 
-    `isr`: the requested ISR; an empty one without ELR: the old one stays, unless a leader is elected uncleanly.
-    `unclean_shutdown`: brokers that came back and may have lost the end of their log. `first`: the replica to
-    elect if `election` is PREFERRED; NO_LEADER: the first of the assignment. If nothing changes, the same image
-    is returned.
+    `isr`: the requested ISR; if it is empty and the release has no ELR, the old ISR stays, unless a leader is elected
+    uncleanly. `unclean_shutdown`: brokers that came back and may have lost the end of their log. `first`: the replica
+    to elect if `election` is PREFERRED; NO_LEADER: the first of the assignment. If nothing changes, the same image is
+    returned.
     """
     old = metadata.partition
     replicas, adding, removing = old.replicas, old.adding, old.removing

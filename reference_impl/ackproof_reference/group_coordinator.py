@@ -230,7 +230,7 @@ def append_offset(log: OffsetsLog, record: OffsetRecord, *, replicated: bool = T
 
 
 def elect(log: OffsetsLog, kept: int) -> OffsetsLog:
-    """Return the log of a new leader that has the first `kept` records, which must include all replicated ones."""
+    """Return the log of a new leader that has the first `kept` records, which must include all replicated records."""
     return OffsetsLog(log.records[:kept], kept)
 
 

@@ -85,9 +85,8 @@ class Fetch(NamedTuple):
 
 
 class Fetched(NamedTuple):
-    """The response to a Fetch: batches, or `diverging` where the logs diverge (KIP-595). `diverging`: the
-    leader's newest epoch not above the follower's last one; its `start` is the offset at which that epoch
-    ends.
+    """The response to a Fetch: batches, or `diverging` where the logs diverge (KIP-595). `diverging`: the leader's
+    newest epoch that is not above the follower's last epoch; its `start` is the offset at which that epoch ends.
 
     `leader_epoch`, `offset`: as in the request.
 
@@ -129,8 +128,8 @@ class EpochEnd(NamedTuple):
 
 
 class AlterPartition(NamedTuple):
-    """A leader's proposal of a new ISR (KIP-497). `isr_epochs`: in the order of `isr`, the incarnation of each
-    member: that of its last fetch if it joins, else that in the leader's metadata (KIP-903).
+    """A leader's proposal of a new ISR (KIP-497). `isr_epochs`: the incarnation (broker epoch) of each member of `isr`:
+    if the member joins, as in its last fetch, else as in the leader's metadata (KIP-903).
     """
 
     leader: int

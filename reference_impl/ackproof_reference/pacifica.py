@@ -114,7 +114,7 @@ def without_backup(replica: Replica, backup: int) -> Configuration:
 
 def in_its_place(replica: Replica, own: int) -> Configuration:
     """Return the configuration that backup `own` proposes when it suspects its primary: the next version, with itself
-    as the primary and without the old one."""
+    as the primary and without the old primary."""
     config = replica.config
     return Configuration(config.version + 1, own, tuple(m for m in config.members if m != config.primary))
 

@@ -49,7 +49,7 @@ class _Rack(NamedTuple):
     fenced: _Ring
 
     def take(self, partition: int) -> int | None:
-        """Return the next broker for a partition, unfenced ones first; None if each broker of the rack already has a
+        """Return the next broker for a partition, unfenced brokers first; None if each broker of the rack already has a
         replica of it."""
         broker = self.free.take(partition)
         return self.fenced.take(partition) if broker is None else broker

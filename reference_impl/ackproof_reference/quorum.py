@@ -17,7 +17,7 @@ NOBODY = -1
 
 @dataclass(frozen=True)
 class QuorumRules:
-    """Raft's protections, each of which can be switched off. Without any one of them data is lost, or two
+    """Raft's protections, each of which can be switched off. Without any of these protections data is lost, or two
     leaders act.
     """
 

@@ -116,8 +116,8 @@ Unsent: TypeAlias = tuple[int, int, Act, tuple[object, ...]]
 
 
 class Network:
-    """All connections between processes. `hop`: fixed one-way latency, `jitter`: range of its random part,
-    both in ns. `hosts`: by number; clients have negative numbers.
+    """All connections between processes. `hop`: fixed one-way latency, `jitter`: range of its random part, both in ns.
+    `hosts`: number → host; clients have negative numbers.
     """
 
     def __init__(self, clock: Clock, random: Random, hop: int, jitter: int) -> None:

@@ -47,10 +47,10 @@ class ClientBatch:
     """Records of one producer for one partition, sent together, with their outcome. Times in nanoseconds.
 
     Its records have seqs `first`, `first + step`, …, `count` in all. `place`: index in `Producer.lines`. `number`:
-    position among the producer's batches, from 0. `offset`: of the first record, -1 if not acknowledged. `error`:
-    code of Kafka or librdkafka, 0: none. `done`: when the outcome was known, -1 before. `sends`: how often it was sent;
-    `tries`: how often it failed and was tried again. `epoch`, `sequence`: producer epoch (-1: no idempotence) and
-    sequence number of its first record.
+    position among the producer's batches, from 0. `offset`: offset of the first record, -1 if not acknowledged.
+    `error`: error code of Kafka or librdkafka, 0: none. `done`: when the outcome was known, -1 before. `sends`: how
+    often it was sent; `tries`: how often it failed and was tried again. `epoch`, `sequence`: producer epoch (-1: no
+    idempotence) and sequence number of its first record.
     """
 
     producer: int

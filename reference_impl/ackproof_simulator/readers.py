@@ -44,8 +44,9 @@ class _Position:
 
 @dataclass
 class Reader:
-    """One simulated consumer that reads all partitions while the run goes on. `positions`: by index of the partition.
-    `handed`: the batches that it has read, in order. `assignment`: number of its present assignment, from 1."""
+    """One simulated consumer that reads all partitions while the run goes on. `positions`: next offset, by index of the
+    partition. `handed`: the batches that the consumer has read, in order. `assignment`: number of its present
+    assignment, from 1."""
 
     number: int
     host: Host

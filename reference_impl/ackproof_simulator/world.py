@@ -40,7 +40,8 @@ CLIENTS_FROM = -2
 
 @dataclass(frozen=True)
 class Setting:
-    """The parts of a case that are the same for every seed: computed once for many runs. `rules`: by topic."""
+    """The parts of a case that are the same for every seed: computed once for many runs. `rules`: rules of the
+    reference by topic."""
 
     timing: Timing
     rules: dict[str, Rules]

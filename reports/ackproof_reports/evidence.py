@@ -61,7 +61,7 @@ class Piece:
 
 class _Weighed:
     """The judge's opinions of one case. The first row that shows an opinion consumes it; `others` yields the remaining
-    ones."""
+    opinions."""
 
     def __init__(self, case: CaseView) -> None:
         opinions = case.judged.opinions if case.judged else ()
@@ -71,8 +71,8 @@ class _Weighed:
     def piece(
         self, what: str, facts: str, *checks: str, subject: str | None = None, lacking: bool = False
     ) -> Piece:
-        """Return a row of the table, with the judge's complaints of these `checks`, or with `facts` if there are no
-        complaints.
+        """Return a row of the table of evidence: the judge's complaints from these `checks`, or `facts` if there are
+        none. `what`: the first cell.
 
         `subject`: only complaints about this subject. `lacking`: the files alone show that this evidence is missing;
         counts only if the run has no stored opinions.

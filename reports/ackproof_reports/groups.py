@@ -82,7 +82,7 @@ class GroupPage:
     no state of the group at its end.
 
     `frame`: bands of faults and ticks of the picture; None without lanes. `left_out`: number of members without a lane.
-    `incidents`: in order of time.
+    `incidents`: the group's incidents in order of time.
     """
 
     group: str

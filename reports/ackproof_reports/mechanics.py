@@ -87,8 +87,8 @@ class LogBar:
 
 @dataclass(frozen=True)
 class ReplicaLane:
-    """The log of one replica, as bars. `role`: the epochs in which it led, in words. `told`: what was truncated in it,
-    in words.
+    """The log of one replica, as bars. `role`: the epochs in which it led, in words. `told`: a sentence about what was
+    truncated in the log.
 
     `before`: its last known extent before the truncation. `cut`: the truncated offsets; `lost`: truncated offsets with
     lost records. `after`: its extent at the end of the run.

@@ -47,7 +47,7 @@ class Cause:
 
 @dataclass(frozen=True)
 class Causes:
-    """Causes of the losses of one case, unexplained ones first. `notes`: further sentences. `more`: number of causes
+    """Causes of the losses of one case, unexplained losses first. `notes`: further sentences. `more`: number of causes
     that are not shown. `more_records`: number of records lost by these causes."""
 
     shown: tuple[Cause, ...]

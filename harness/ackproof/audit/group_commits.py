@@ -68,10 +68,10 @@ def _find_lost(accepted: Rows, log: Rows) -> list[int]:
 def _find_zombies(
     of: GroupPartition, rows: Rows, events: Sequence[Event], log: GroupLog
 ) -> Iterator[tuple[int, str]]:
-    """Yield commits that the coordinator's rules refuse. `events`: of all partitions.
+    """Yield commits that the coordinator's rules refuse. `events`: events of all partitions.
 
-    A plain commit has the newest generation that its member can have sent. A member that joined again during the call
-    has a lower one, and shows nothing.
+    A plain commit has the newest generation that its member can have sent. If the generation fell during the call, the
+    member had joined again, and its commit is not judged.
     """
     records = log.effective(of.place)
     row = find_commits(rows, records)
@@ -131,7 +131,7 @@ def _may_commit(
     """Return True if Kafka 4.3 accepts an older epoch: it is not older than the assignment of the partition.
 
     The log does not show partitions that a member has yet to revoke: a partition that it does not have any more counts
-    as its own until another member has it. `number`: of its last record before `position`.
+    as its own until another member has it. `number`: index of the member's last record before `position`.
     """
     epochs = log.members[name]
     last = next((epoch for epoch in epochs[number::-1] if place in epoch.assigned), None)

@@ -44,8 +44,8 @@ class GroupLog:
 
     `offsets`: offset commits and their removals (tombstones) on every replica, by partition. All other fields are from
     the log of the node `history`. `generations`: array of (position in the log, generation that begins there).
-    `members`: by member id, in the order of the log. `protocols`: array of (position, 1 if the group is a KIP-848 group
-    from there on, 0 if it is a classic group).
+    `members`: epochs of each member by its id, in the order of the log. `protocols`: array of (position, 1 if the group
+    is a KIP-848 group from there on, 0 if it is a classic group).
     """
 
     history: int

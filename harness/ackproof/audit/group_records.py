@@ -106,10 +106,9 @@ class _Ownership(NamedTuple):
 
 
 def _find_owners(events: Sequence[Event], commits: Rows) -> list[_Ownership]:
-    """Return the ownerships of a partition, by begin. `events`: of the partition, and those without one, by time.
-
-    A commit without a generation is no member's: the coordinator accepts it from anybody while the group is empty, and
-    in a transaction.
+    """Return the ownerships of a partition, by begin. `events`: events of the partition, and events that name no
+    partition, by time. A commit without a generation belongs to no member: the coordinator accepts it from anybody
+    while the group is empty, and in a transaction.
     """
     kept = (commits["result"] == CommitResult.ACCEPTED) & (commits["generation"] >= 0)
     accepted = commits.take(kept & (commits["generation_after"] >= 0))
@@ -226,9 +225,9 @@ def _find_torn(of: GroupPartition, rows: Rows, copied: Bools) -> None:
 
 
 def _find_doubled(output: GroupPartition, copies: Rows, several: Ints, keys: Ints, allowed: Ints) -> None:
-    """Report copies beyond those of the input, the last ones of the output, in order of partition and offset.
-
-    `several`: copies with others of their identity. Of each, `keys`: its identity; `allowed`: how many may be there."""
+    """Report copies that the output has more often than the input: the last copies, in order of partition and offset.
+    `several`: indices of copies whose identity the output has more than once. `keys`: number of the identity of each.
+    `allowed`: how many copies of each identity may be in the output."""
     order = np.argsort(keys, kind="stable")
     starts = group_starts([keys[order]])
     number = np.zeros(len(keys), np.int64)

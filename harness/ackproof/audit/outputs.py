@@ -169,7 +169,7 @@ class FindingsWriter:
         offset: Ints | None = None,
         detail: pa.Array | str = "",
     ) -> None:
-        """Add findings of one class in one partition: the `rows`, or those at the indices `which`. Adds their number
+        """Add findings of one class in one partition: all `rows`, or the rows at the indices `which`. Adds their number
         to `counts`. Raises OSError.
 
         A column that `rows` lacks is unknown (-1). `offset` replaces their offsets. `detail`: one text for

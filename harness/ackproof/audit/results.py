@@ -139,7 +139,8 @@ _OUTCOMES: Final = ("produced", "acked", "failed", "indeterminate")
 
 
 def read_deleted_windows(case: CaseDir) -> tuple[WindowFile, ...]:
-    """Return all windows of a soak that deleted some of them; empty for any other run. Raises `BadInput`."""
+    """Return all windows of a soak; empty if the run is no soak, or none of its windows was deleted. Raises
+    `BadInput`."""
     found = tuple(read_windows(case))
     return found if any(window.deleted for window in found) else ()
 
@@ -157,9 +158,9 @@ def find_unexplained_deletions(found: Sequence[WindowFile], ledger: Ledger) -> l
 
 
 def collect_deleted(found: Sequence[WindowFile], ledger: Ledger) -> DeletedRecords:
-    """Return the records and attempts that the audit leaves out because their windows of a soak were deleted. Per
-    partition the offset at which the last deleted window ends; per producer the seqs of the attempts. `found`: result
-    of `read_deleted_windows`."""
+    """Return the records and attempts that the audit leaves out because their windows of a soak were deleted. The
+    result has, by partition, the offset at which the last deleted window ends, and by producer the seqs of the
+    attempts. `found`: result of `read_deleted_windows`."""
     gone = [window for window in found if window.deleted]
     if not gone:
         return NOTHING_DELETED

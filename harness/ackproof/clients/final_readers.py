@@ -139,7 +139,7 @@ def read_by_processes(
     no exception: its result has the reasons. All processes are ended.
 
     `starts`: first offset of each partition. `goals`: for each reader, the offset before which each partition ends.
-    Both in the order of `order.places`. Raises `Interrupted` when `stop` is set.
+    `starts` and `goals` are in the order of `order.places`. Raises `Interrupted` when `stop` is set.
     """
     clients = order.clients
     sizes = [goal - start for start, goal in zip(starts, goals[0], strict=True)]

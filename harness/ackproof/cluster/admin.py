@@ -31,7 +31,7 @@ _UNSUPPORTED_VERSION: Final = 35
 
 
 class Election(IntEnum):
-    """Kind of a leader election (ElectionType)."""
+    """Kind of a leader election (Kafka's ElectionType): the preferred replica, or a replica outside the ISR."""
 
     PREFERRED = 0
     UNCLEAN = 1
@@ -244,8 +244,8 @@ def raise_features(connection: Connection, levels: Mapping[str, int]) -> None:
 
 
 def remove_voter(connection: Connection, voter: Voter) -> None:
-    """Remove a controller from the quorum (RemoveRaftVoter, KIP-853). `voter`: with its directory id. Raises
-    `WireError`."""
+    """Remove a controller from the quorum (RemoveRaftVoter, KIP-853). `voter`: the controller, with its directory id.
+    Raises `WireError`."""
     question = Question(
         "RemoveRaftVoter", 0, cluster_id=None, voter_id=voter.node, voter_directory_id=voter.directory
     )
@@ -254,7 +254,8 @@ def remove_voter(connection: Connection, voter: Voter) -> None:
 
 
 def add_voter(connection: Connection, voter: Voter) -> None:
-    """Add a controller to the quorum (AddRaftVoter, KIP-853). `voter`: with its directory id and endpoints.
+    """Add a controller to the quorum (AddRaftVoter, KIP-853). `voter`: the controller, with its directory id and
+    endpoints.
 
     Raises `WireError`: `Refused`, for example if it has not caught up with the leader.
     """

@@ -26,9 +26,9 @@ _MEMBER_TYPES: Final = {0: "classic", 1: "consumer"}
 class GroupMember:
     """A member of a consumer group as the coordinator knows it.
 
-    `client_id`: its setting `client.id`, or that of the member from which it took over its `group.instance.id`
-    (`instance`). `protocol`: `classic` or `consumer`, '' unknown. `partitions`: those assigned to it now; a classic
-    coordinator knows them only in state Stable.
+    `client_id`: its setting `client.id`, or the `client.id` of the member from which it took over its
+    `group.instance.id` (`instance`). `protocol`: `classic` or `consumer`, '' unknown. `partitions`: its present
+    assignment; a classic coordinator knows them only in state Stable.
     """
 
     client_id: str

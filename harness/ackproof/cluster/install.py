@@ -32,8 +32,8 @@ _PACKAGES: Final = ("ackproof", "confluent-kafka", "kafka-python", "pyarrow", "p
 class Installation:
     """Java, jars and files that a cluster starts from.
 
-    `archives`: class-data archive by role; a node without one starts slowly. `checkpoint`: formatted metadata
-    snapshot that each new controller gets.
+    `archives`: class-data archive by role; a node whose role has no archive starts slowly. `checkpoint`: formatted
+    metadata snapshot that each new controller gets.
     """
 
     java: Java

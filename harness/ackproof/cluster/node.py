@@ -160,7 +160,7 @@ class ProcessNode:
         return "\n".join(part for part in parts if part)
 
     def send_signal(self, number: signal.Signals) -> None:
-        """Send a signal that does not end the process; do nothing if there is none."""
+        """Send a signal that does not end the process; do nothing if no process runs."""
         with self._lock:
             if self._child is not None:
                 self._child.signal(number)

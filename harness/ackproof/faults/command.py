@@ -86,8 +86,9 @@ class CommandFault(FaultSpec):
         return tuple(f"{name}: {' '.join(words)}" for name, words in self.commands.items())
 
     def check(self, spec: ExperimentSpec, say: Complaints) -> None:
-        """Report placeholders that will not be replaced: misspelt ones, such as `{node}` for `{nodes}`, and `{nodes}`
-        without a `target`. All other text in braces is accepted, because a shell or a template may need it."""
+        """Report placeholders that will not be replaced: misspelt placeholders, such as `{node}` for `{nodes}`, and
+        `{nodes}` without a `target`. All other text in braces is accepted, because a shell or a template may need
+        it."""
         del spec
         for name, words in self.commands.items():
             for index, word in enumerate(words):

@@ -123,7 +123,8 @@ class ProcessInjection(Injection[SpecT]):
             self._when_free(node, end)
 
     def _strike(self, act: Callable[[LocalNode], None], word: str) -> str:
-        """Lock all target nodes, and call `act` on each; record the fault's grip, if it has one, before.
+        """Lock all target nodes, and call `act` on each; before that, record the fault's claim on the nodes (`Grip`),
+        if it has any.
 
         Return what was done: `word`, and the names of the nodes. Raises `FaultNotConfirmed` if a node cannot be broken,
         before it acts on any of them.

@@ -1,8 +1,8 @@
 """Faults of the KRaft quorum: it is lost, or a controller leaves it and comes back (KIP-853).
 
 The witness of a lost quorum is the operating system (more than half of the controllers are gone or stopped), and the
-remaining controllers, which have no leader. The witness of a removal is DescribeQuorum at another broker than the one
-that was asked: it lists the voters that the quorum's leader has committed.
+remaining controllers, which have no leader. The witness of a removal is DescribeQuorum at a broker that did not get the
+request: it lists the voters that the quorum's leader has committed.
 """
 
 from __future__ import annotations

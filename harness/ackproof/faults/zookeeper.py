@@ -95,8 +95,8 @@ class _ExpireSessionInjection(Injection[ExpireSession]):
         return "znodes: " + ", ".join(seen)
 
     def heal(self) -> str:
-        """Do nothing: a broker opens a new session as soon as it learns that the old one has ended. Return this in
-        words."""
+        """Do nothing, because a broker opens a new session as soon as it learns that the old session has ended. Return
+        that explanation."""
         return "left to the brokers"
 
     def confirm_healed(self) -> str:

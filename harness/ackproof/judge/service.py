@@ -68,7 +68,7 @@ class ServiceEvents:
 
 @dataclass(frozen=True)
 class ServiceCounts:
-    """Numbers of input records by what the service did with them. Positions are those in the input.
+    """Numbers of input records by what the service did with them. A position is a (partition, offset) of the input.
 
     `records`: input records with an identity. `copied`: those that are in the output. `dropped`: missing in the output,
     although a later offset is committed. `pending`: missing in the output, and not committed. `doubled`: more often in

@@ -124,8 +124,8 @@ def _is_modest(facts: Facts) -> bool:
 
 
 def had_room_in(seconds: Sequence[Pulse]) -> bool:
-    """Return True if processors, disks and memory were not exhausted in most of these seconds. False if the kernel does
-    not count one of them."""
+    """Return True if processors, disks and memory were not exhausted in most of these seconds. Also False if the kernel
+    does not measure each of the three."""
     roomy = [
         one.late_ms < _ON_TIME_MS
         and all(0 <= getattr(one, name) < bound for name, bound in _HAD_ROOM.items())

@@ -51,7 +51,7 @@ class Lookup:
 
 
 class Identities:
-    """Finds the index of an identity (producer, seq) among distinct ones.
+    """Finds the index of an identity (producer, seq) among distinct identities.
 
     `producer`, `seq`: parallel arrays of these identities in ascending order.
     """

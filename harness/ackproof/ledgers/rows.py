@@ -58,7 +58,7 @@ def is_constant(column: Array) -> bool:
 
 
 def constant_column(value: object, type_: str, length: int) -> Array:
-    """Return a column of `length` rows that repeats one value and takes the memory of a single one.
+    """Return a column of `length` rows that repeats `value` but takes the memory of a single value.
 
     `type_`: numpy type, such as `i8`.
     """

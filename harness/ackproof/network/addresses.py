@@ -232,10 +232,10 @@ class Lease(AbstractContextManager["Lease"]):
 def acquire_lease(node_ids: Iterable[int], *, holder: str, state: Path | None = None) -> Lease:
     """Lease a block whose addresses for these nodes are free. `holder` is written into the lock file.
 
-    `state`: the folder of the lock files (default: this user's state directory). The block that was unused
-    for longest is taken, so that a late client of a dead cluster does not find a new one at its address.
-    Raises `BadInput` if no block is free, if a node id is out of range, or if the loopback interface is down; OSError
-    if the lock files cannot be written.
+    `state`: the folder of the lock files (default: this user's state directory). The block that was unused for longest
+    is taken, so that a late client of a dead cluster does not find a new cluster at its address. Raises `BadInput` if
+    no block is free, if a node id is out of range, or if the loopback interface is down; OSError if the lock files
+    cannot be written.
     """
     nodes = tuple(node_ids)
     if unfit := [node for node in nodes if not 1 <= node <= LARGEST_NODE]:

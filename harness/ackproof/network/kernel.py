@@ -83,7 +83,7 @@ class PacketRules:
     _made: bool = False
 
     def lay(self, mark: str, addresses: Iterable[Address], effect: Effect) -> None:
-        """Add rules that have this effect on connections to these addresses, open and new ones.
+        """Add rules that have this effect on open and new connections to these addresses.
 
         `mark`: a comment that identifies the rules, for `marks` and `remove`. Raises `LinkError`, also for an effect
         that no packet rule has; `MissingTool` without nft, `BadInput` without root.

@@ -28,7 +28,7 @@ class Link(NamedTuple):
 
 @dataclass(frozen=True)
 class Cut:
-    """Effect: existing connections are closed, and new ones are refused."""
+    """Effect: existing connections are closed, and new connections are refused."""
 
     def __str__(self) -> str:
         return "cut"

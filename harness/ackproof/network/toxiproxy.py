@@ -120,7 +120,7 @@ class Toxiproxy:
         return _PROXY.validate_python(self._call("get", f"/proxies/{name}"))
 
     def enable(self, name: str, *, enabled: bool) -> None:
-        """Open or close a proxy. A closed one has no listener and no connections."""
+        """Open or close a proxy. A closed proxy has no listener and no connections."""
         self._call("post", f"/proxies/{name}", {"enabled": enabled})
         if self.proxy(name).enabled is not enabled:
             raise LinkError(f"Toxiproxy did not {'open' if enabled else 'close'} {name}")

@@ -46,7 +46,8 @@ Fields: TypeAlias = dict[str, Any]
 
 
 class CoordinatorRecords:
-    """Decoder of the kinds of records in `_NAMES`. A kind is named by its schema, without `Key`."""
+    """Decoder of records of `__consumer_offsets`: committed offsets, groups and members (`_NAMES`). A kind has the name
+    of its schema without `Key`."""
 
     def __init__(self, schemas: Iterable[Schema]) -> None:
         """`schemas`: schemas of keys and values. A later schema replaces an earlier schema of the same name."""

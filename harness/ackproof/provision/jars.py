@@ -98,9 +98,8 @@ def prepare_jars(build: KafkaBuild, progress: ProgressSink = ignore) -> KafkaJar
 def kafka_jars(version: str, progress: ProgressSink = ignore) -> KafkaJars:
     """Return the jars of a release: from the cache, else fetched with Maven (7 s and 45 MB the first time).
 
-    Every jar is compared with the lock, cached ones too (0.03 s, once per process while no file changes).
-    Raises `BadInput` (no such release), `MissingTool` (mvn, java), `ProvisionFailed` (download, SHA-256),
-    `WaitTimeout`.
+    Every jar, also if cached, is compared with the lock (0.03 s, once per process while no file changes). Raises
+    `BadInput` (no such release), `MissingTool` (mvn, java), `ProvisionFailed` (download, SHA-256), `WaitTimeout`.
     """
     locked = lock(version)
     if locked is None and (why := not_a_version(version)) is not None:

@@ -57,8 +57,8 @@ def node_flags(heap_bytes: int) -> list[str]:
 def java_command(
     java: Java, jars: KafkaJars, main: str, arguments: Sequence[str], flags: Sequence[str]
 ) -> list[str]:
-    """Return the command line that runs the main class `main` with these jars as class path. `flags`: options
-    of the JVM. `arguments`: of the main class."""
+    """Return the command line that runs the main class `main` with these jars as class path. `flags`: options of the
+    JVM. `arguments`: arguments of the main class."""
     return [str(java.path), *flags, "-cp", jars.classpath_argument, main, *arguments]
 
 
@@ -85,7 +85,7 @@ def class_data_archives(
     """Return the class-data archive of each role, for `-XX:SharedArchiveFile`; a combined node uses the broker's.
 
     `make(folder)` creates the archives of all roles, once per version, Java and class path. Unusable archives are
-    created again. Raises `ProvisionFailed` if the new ones cannot be used either, `WaitTimeout`, and what `make`
+    created again. Raises `ProvisionFailed` if the new archives cannot be used either, `WaitTimeout`, and what `make`
     raises.
     """
     folder = archive_folder(jars, java)

@@ -2,7 +2,7 @@
 releases).
 
 `locks/kafka-<version>.lock` holds one jar a line, `<file name> <SHA-256>`, sorted (`tools/new_release.py VERSION`
-writes it). A release without one is fetched as Maven offers it.
+writes it). A release without such a file is fetched as Maven offers it.
 """
 
 from __future__ import annotations

@@ -214,7 +214,7 @@ def _cut(begin: float, until: float) -> Gap:
 class Watched(NamedTuple):
     """Gaps of one partition, reader or cluster, and the time for which it was observed.
 
-    `since`, `until`: its first and last attempt or success, in ns; infinite for the cluster. `gaps`: in order
+    `since`, `until`: its first and last attempt or success, in ns; infinite for the cluster. `gaps`: the gaps in order
     of time.
     """
 

@@ -120,8 +120,8 @@ class FirstOutcomes:
 class Tally:
     """Outcomes and latencies of the produce attempts of one partition within some time spans.
 
-    `outcomes`: by the ledger's outcome code. `errors`: by error code. `longest_ns`: greatest latency; -1:
-    there is none.
+    `outcomes`: number of attempts by the ledger's outcome code. `errors`: number by error code. `longest_ns`: greatest
+    latency; -1: there is none.
     """
 
     outcomes: Counter[int] = field(default_factory=Counter)

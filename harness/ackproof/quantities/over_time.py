@@ -29,7 +29,8 @@ _UNTOLD: Final = "no observation of it within that time"
 class Observations:
     """Observed numbers of one state, such as the ISR size of a partition.
 
-    `times`: in ns since the run began, ascending. `numbers`: in the same order.
+    `times`: times of the observations in ns since the run began, ascending. `numbers`: the number observed at each
+    time.
     """
 
     times: Sequence[int]

@@ -45,7 +45,7 @@ class Round:
 class Hole:
     """Time without usable scrapes of a metric, in ns since the run began. `why`: the cause, without the times.
 
-    It lies between two usable rounds of scrapes that are too far apart, or between the last one and the end of the
+    It lies between two usable rounds of scrapes that are too far apart, or between the last round and the end of the
     load.
     """
 

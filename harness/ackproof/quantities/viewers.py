@@ -35,9 +35,9 @@ def each_place(
 ) -> Mapping[str, Observations]:
     """Return the observations of each partition that a broker described or that the case has.
 
-    The keys are texts of `ask` with the partition, such as `isr(orders/0)`. If `ask` names a partition, only this one
-    is included. `observe` returns the observations of one partition. Raises `Unknown` if there is no partition, or no
-    round of requests.
+    The keys are texts of `ask` with the partition, such as `isr(orders/0)`. If `ask` names a partition, only that
+    partition is included. `observe` returns the observations of one partition. Raises `Unknown` if there is no
+    partition, or no round of requests.
     """
     described = {
         TopicPartition(one.topic, one.partition)

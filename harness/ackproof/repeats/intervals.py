@@ -57,9 +57,9 @@ def estimate(
 ) -> Estimate:
     """Estimate a statistic of these values (at least one), with its interval at this confidence (0 … 1).
 
-    Mean: Student's t; there is no interval for one value, or for few equal ones. Quantile: exact, by ranks, for
-    any distribution. Maximum: that of these repeats, without an interval. `as_if`: assumed number of such values,
-    to predict the interval of more repeats; None: as many as there are.
+    Mean: Student's t; there is no interval for one value, or for few equal values. Quantile: exact, by ranks, for any
+    distribution. Maximum: the greatest of these values, without an interval. `as_if`: assumed number of such values, to
+    predict the interval of more repeats; None: as many as there are.
     """
     if statistic.is_max:
         seen = longest(list(values))

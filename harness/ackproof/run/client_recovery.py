@@ -68,7 +68,7 @@ Waiter: TypeAlias = Callable[[Callable[[], bool], float], None]
 
 def await_clients(clients: ClientWatch, wait: Waiter) -> list[Unrecovered]:
     """Let the load go on until each client made progress after the healing, is stuck, or cannot be judged; return the
-    stuck ones. Probe clients may be started.
+    clients that are stuck. Probe clients may be started.
 
     `wait(condition, bound_s)` lets the load go on until `condition` returns True; it raises `WaitTimeout` after
     `bound_s` seconds, which ends the watch and is not passed on.

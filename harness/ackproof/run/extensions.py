@@ -62,7 +62,7 @@ class SoakLoad(Protocol):
 
 
 def find_simulator() -> Simulator:
-    """Return the simulator that is installed. Raises `MissingTool` without one."""
+    """Return the installed simulator. Raises `MissingTool` if none is installed."""
     make: Callable[[], Simulator] | None = load_extension(SIMULATOR)
     if make is None:
         raise MissingTool(

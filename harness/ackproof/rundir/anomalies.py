@@ -319,7 +319,8 @@ LIVE_ONLY: Final = tuple(row.name for row in _ROWS if row.live)
 
 
 def gravity(name: str) -> tuple[bool, int, str]:
-    """Return a sort key for class names: the gravest first, then unknown ones, last those that are never forbidden."""
+    """Return a sort key for class names: the gravest class first, then unknown names, last the classes that are never
+    forbidden."""
     row = TABLE.get(name)
     if row is None:
         return (False, len(_GRAVEST_FIRST), name)

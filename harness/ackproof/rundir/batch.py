@@ -74,7 +74,7 @@ class OverRepeats(Document):
     """An expectation over the repeats of a case, or over the repeats of two compared cases, with its result.
 
     `cells`: names of the one or two cases, without repeats. `values`: the result of each repeat, per cell. `repeats`:
-    number of repeats of each cell that count (the first ones). `confidence`: confidence of the interval, 0 … 1.
+    number of repeats of each cell that count: the first repeats. `confidence`: confidence of the interval, 0 … 1.
     `verdict` None: not judged yet. `why`: the reason for INCONCLUSIVE.
     """
 

@@ -78,8 +78,8 @@ class Span(StrEnum):
 class Window:
     """The part of a run in which a bound is checked.
 
-    `during fault N`: from the confirmation of fault N until its healing is requested. `after fault N`: from
-    its confirmation on. `fault`: that N, else None.
+    `during fault N`: from the confirmation of fault N until its healing is requested. `after fault N`: from its
+    confirmation on. `fault`: the number N, else None.
     """
 
     span: Span = Span.WHOLE

@@ -38,7 +38,7 @@ class GroupOffsets(Document):
 
 
 class OffsetsLog(Document):
-    """The committed offsets in one replica's log of `__consumer_offsets`: for each group and partition the last one.
+    """The last committed offset of each group and partition in one replica's log of `__consumer_offsets`.
 
     `node`, `partition`: the replica. `log_end`: its log end offset, -1 if the log is empty or could not be
     read. `offsets`: (group, topic, partition, offset). `reason`: why the log could not be read; '' if it was.

@@ -130,9 +130,8 @@ class FinalReadFile(Document):
 
 
 class RecordCounts(Document):
-    """Numbers of rows in the ledgers. `acked`, `failed`, `indeterminate`: of the produced rows, by outcome.
-    `consumed_live`, `consumed_final`: read rows of live readers, and of the final reader at
-    read_uncommitted."""
+    """Numbers of rows in the ledgers. `acked`, `failed`, `indeterminate`: numbers of produced rows by outcome.
+    `consumed_live`, `consumed_final`: read rows of live readers, and of the final reader at read_uncommitted."""
 
     produced: int = 0
     acked: int = 0
@@ -164,8 +163,8 @@ class FinalReadFlaws(Document):
 
 
 class GroupCounts(Document):
-    """Counts of the audit of one consumer group. `counts`: by anomaly class, also 0. A class that could not be counted
-    is missing, and `reasons` says why."""
+    """Counts of the audit of one consumer group. `counts`: number of findings by anomaly class, also 0. A class that
+    could not be counted is missing, and `reasons` says why."""
 
     group: str
     counts: dict[str, int] = Field(default_factory=dict)
@@ -347,7 +346,8 @@ class Timing(BaseModel, frozen=True):
 
 
 def group_timings(timings: Iterable[tuple[str, Timing]]) -> list[tuple[Timing, str]]:
-    """Return each distinct timing of (case name, timing) pairs, with its cases as text: `a; b`; '' for a single one."""
+    """Return each distinct timing of (case name, timing) pairs, with its cases as text, `a; b`; '' if all have the same
+    timing."""
     found: dict[str, tuple[Timing, list[str]]] = {}
     for name, timing in timings:
         found.setdefault(timing.model_dump_json(), (timing, []))[1].append(name)

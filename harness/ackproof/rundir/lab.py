@@ -89,7 +89,8 @@ class ComparedCount(Document):
 
 
 class ComparedCase(Document):
-    """One case in all compared batches. `verdicts`: in words, per batch; '' if the batch does not have the case.
+    """One case in all compared batches. `verdicts`: the verdicts in words, per batch; '' if the batch does not have the
+    case.
 
     `settings`: settings that differ, with each batch's value; '' if it has none. `quantities`: quantities that are
     known in a repeat of any batch, whether they differ or not. `runs`: paths of the runs of the repeats in each batch;
@@ -146,9 +147,9 @@ class ComparisonFile(Document):
 class TrendPoint(Document):
     """One case in one batch, over all repeats. `wall_ns`: start of its first run, ns since the Unix epoch.
 
-    `verdicts`: in words, with their counts; `worst`: the worst verdict. `lost`: number of lost records, None if no
-    repeat counted them. `changed`: differences from the previous point, in words. `apart`: quantities that differ from
-    the previous point beyond their confidence interval.
+    `verdicts`: the verdicts in words, with their counts; `worst`: the worst verdict. `lost`: number of lost records,
+    None if no repeat counted them. `changed`: differences from the previous point, in words. `apart`: quantities that
+    differ from the previous point beyond their confidence interval.
     """
 
     batch: str

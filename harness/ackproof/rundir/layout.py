@@ -176,8 +176,8 @@ class CaseDir:
 
     @property
     def series(self) -> Path:
-        """Path of the series file (acks, reads and latencies per partition and 100 ms): the one that `audit.json`
-        names, else `series.parquet`. It need not exist.
+        """Path of the series file (acks, reads and latencies per partition and 100 ms): the name is in `audit.json`,
+        else `series.parquet`. The file need not exist.
         """
         name = self._published("series")
         if isinstance(name, str) and _FILE_OF["series"].fullmatch(name):

@@ -69,7 +69,8 @@ def write_removals(run: CaseDir, removals: Iterable[Removal]) -> None:
 
 
 def read_removals(run: CaseDir) -> Mapping[TopicPartition, Removal] | None:
-    """Return the removals by partition; None without such a file. Raises `BadInput` if the file cannot be read."""
+    """Return the content of `removals.json` by partition; None if the run has no such file. Raises `BadInput` if the
+    file cannot be read."""
     try:
         document = json.loads(run.removals_json.read_bytes())
         found = [Removal(**removal) for removal in document["removals"]]

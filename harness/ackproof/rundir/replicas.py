@@ -102,9 +102,9 @@ class EpochStart(Document):
 class Replica(Document):
     """The log of one replica as found on disk. Offsets are -1 if unknown.
 
-    `log_end`: offset after its last complete batch. `high_watermark` and `recovery_point` come from
-    checkpoint files, which lag behind. `epochs`: its leader-epoch checkpoint. `records`: number of records in
-    its batches. `rest`: bytes after the last complete batch. `topic_id`: as in the metadata log; '' unknown.
+    `log_end`: offset after its last complete batch. `high_watermark` and `recovery_point` come from checkpoint files,
+    which lag behind. `epochs`: its leader-epoch checkpoint. `records`: number of records in its batches. `rest`: bytes
+    after the last complete batch. `topic_id`: id in the form of the metadata log; '' unknown.
     """
 
     node: int

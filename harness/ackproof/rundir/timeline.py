@@ -138,8 +138,9 @@ class FaultMissed(EventDetail):
 class ScriptStep(EventDetail):
     """A step of a script, whether its effect was observed or not.
 
-    `number` counts from 1. `step`, `did`, `waited_for` are in words. `seen`: last observed state, None without one.
-    `wrong`: its difference from the expected state, or ''. `unexpected`: differences that the step did not cause.
+    `number` counts from 1. `step`, `did`, `waited_for` are in words. `seen`: last observed state; None if none was
+    observed. `wrong`: its difference from the expected state, or ''. `unexpected`: differences that the step did not
+    cause.
     """
 
     KIND = EventKind.SCRIPT_STEP
@@ -213,7 +214,7 @@ class ClientEnded(EventDetail):
 
 
 class ClientDied(EventDetail):
-    """A client ended without a request. `status`: as in `ClientEnded`. `output`: the end of its output."""
+    """A client ended without a request. `status`: exit status, as in `ClientEnded`. `output`: the end of its output."""
 
     KIND = EventKind.CLIENT_DIED
     status: int | str | None = None

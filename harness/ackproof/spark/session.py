@@ -82,8 +82,8 @@ def classic_context(session: SparkSession) -> SparkContext | None:
 
 
 def active_session() -> SparkSession | None:
-    """Return the active session of this thread, classic or Connect, as spark-submit or a notebook made it;
-    None without one.
+    """Return the active session of this thread, classic or Connect, as spark-submit or a notebook made it; None if
+    there is no active session.
     """
     if "pyspark" not in sys.modules:
         return None

@@ -114,7 +114,7 @@ class AuditedKafkaProducer(AuditedClient["KafkaProducer"]):
         self._real.abort_transaction()
 
     def settle(self, timeout_s: float) -> None:
-        """Flush for at most `timeout_s` seconds. Records without an outcome by then stay without one."""
+        """Flush for at most `timeout_s` seconds. Records that have no outcome by then never get one."""
         with suppress(KafkaTimeoutError):
             self._real.flush(timeout_s)
             with suppress(WaitTimeout):  # a record is done a moment before its report is served

@@ -198,8 +198,8 @@ class PastLife:
         )
 
     def forbidden_step(self, rows: AckedRows, nowhere: Bools) -> ForbiddenStep:
-        """Return the forbidden step for acknowledged offsets (mask `nowhere`) that the log lacked at the deletion
-        and that no leader had truncated."""
+        """Describe a step that Kafka forbids: acknowledged offsets (mask `nowhere`) were missing in the deleted log,
+        although no leader had truncated them."""
         last, name = self.era.leader_epochs[-1], f", incarnation {self.number}"
         what = f"{name}: {int(nowhere.sum())} acknowledged offsets are not in the log that was deleted with the topic"
         led = f"broker {last.leader} led in epoch {last.epoch} until the topic was deleted"

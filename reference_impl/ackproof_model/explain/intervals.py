@@ -59,7 +59,7 @@ class Disturbance(NamedTuple):
         """Return a mask of a producer's rows that this event can have removed.
 
         `before`: for each row, when the last kept row before it was sent. `after`: when the next kept row was
-        acknowledged. Both in ns since the run's start.
+        acknowledged. `before` and `after` are in ns since the run's start.
         """
         if self.fault is not None and not self.fault.disturbs(producer):
             return np.zeros(len(rows), np.bool_)

@@ -40,8 +40,8 @@ _HEAD: Final = """\
 
 @dataclass(frozen=True)
 class Ground:
-    """Kafka release and backend on which a counterexample is forced. `rules`: as for `ackproof explore
-    --rules`.
+    """Kafka release and backend on which a counterexample is forced. `rules`: release whose rules the counterexample
+    follows, as `ackproof explore --rules` takes it.
     """
 
     rules: str

@@ -4,8 +4,8 @@ Smaller worlds are searched first. A finding there is possible in the large worl
 Only the large world, searched completely, makes a class impossible.
 
 Answers are cached, in memory and in the cache folder, by the scope (rules and budget included) and by the sources of
-the reference implementation. An answer that decides every class holds for any higher bound too. One that leaves a class
-unknown holds only for its own bound. So the cache never changes an answer.
+the reference implementation. An answer that decides every class holds for any higher bound too. An answer that leaves a
+class unknown holds only for its own bound. So the cache never changes an answer.
 """
 
 from __future__ import annotations

@@ -159,7 +159,7 @@ class Image:
         return node in known and known[node] in directories
 
     def lacks_dir(self, node: int, directory: str) -> bool:
-        """Return True if the broker's online log dirs are known and the one with the id `directory` is not among
+        """Return True if the broker's online log dirs are known and the log dir with the id `directory` is not among
         them (BrokerRegistration.hasOnlineDir). Reserved ids are never lacking."""
         online = self.log_dirs.get(node, frozenset())
         return bool(online) and directory not in online and directory not in _RESERVED

@@ -67,8 +67,8 @@ CLOCKS: Final = frozenset({"clock_jump"})
 
 @dataclass(frozen=True)
 class Observed:
-    """The facts that were observed in one run, read from its run directory. `records`: its metadata log. `samples`,
-    `replicas`: by partition; empty if the run has none."""
+    """The facts that were observed in one run, read from its run directory. `records`: records of the metadata log.
+    `samples`, `replicas`: partition samples and replicas' logs, by partition; empty if the run has none."""
 
     run: CaseDir
     case: Case

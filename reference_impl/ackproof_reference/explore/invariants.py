@@ -37,7 +37,7 @@ Broken = Iterator[tuple[str, str]]
 
 
 def checks(scope: Scope) -> tuple[Group, ...]:
-    """Return the groups that check a scope's invariants after every step. A broken one is a finding of one of
+    """Return the groups that check a scope's invariants after every step. A broken invariant is a finding of one of
     `CLASSES`, such as a lost record, an invalid ISR or diverged logs.
     """
     # What `witness` found broken at a step.
@@ -102,8 +102,8 @@ def records(batches: tuple[Batch, ...]) -> tuple[int, ...]:
 
 
 def holds_promised(client: Client, held: tuple[int, ...]) -> bool:
-    """Return True if the records `held` (their numbers, in log order) contain all acknowledged ones, and begin
-    with the records that a reader has seen."""
+    """Return True if the records `held` (their numbers, in log order) contain all acknowledged records, and begin with
+    the records that a reader has seen."""
     return {*client.acked} <= {*held} and held[: len(client.read)] == client.read
 
 

@@ -187,7 +187,7 @@ class _Renaming:
 class Admission:
     """Decides which states of `model` a search for the classes `wanted` (empty: any class) keeps.
 
-    It works on states packed by `cells`; create a new one when the packing changes.
+    It works on states packed by `cells`; create a new object when the packing changes.
     """
 
     def __init__(self, model: Model, cells: Cells, wanted: frozenset[str]) -> None:

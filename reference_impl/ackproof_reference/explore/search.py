@@ -68,10 +68,10 @@ class Progress:
 class Search:
     """A search that can run in parts, be saved (`save`) and continued.
 
-    `wanted`: the search stops when all these classes of findings are found; empty: at the first finding of
-    any class. The first finding of each class is in `findings`; it is the one with the fewest steps. `seen`:
-    every state found, with its parent. `level`: the states of the present depth; those from index `place` on
-    are not visited yet. `next_level`: those one step deeper.
+    `wanted`: the search stops when all these classes of findings are found; empty: at the first finding of any class.
+    `findings` has the first finding of each class, which has the fewest steps of its class. `seen`: every state found,
+    with its parent. `level`: the states of the present depth; states from index `place` on are not visited yet.
+    `next_level`: states one step deeper.
     """
 
     model: Model
@@ -277,8 +277,8 @@ class Search:
         """Restore a saved search. `states`: its packed states in the order in which they were found.
         `places`: for each of them the index of its parent in `states`.
 
-        The last `this + following` states are not visited yet: those of the present level, then those of the
-        next. `ahead`: states of later levels (`Search.ahead`).
+        The last `this + following` states are not visited yet: the rest of the present level, then the next level.
+        `ahead`: states of later levels (`Search.ahead`).
         """
         self.ahead = ahead
         self.seen = {state: states[place] for state, place in zip(states, places, strict=True)}
@@ -346,7 +346,7 @@ _FORMAT = 5
 
 
 def save(search: Search, path: Path, of: str) -> None:
-    """Write a search to a file, which replaces an older one atomically. `of`: name of its world and rules. Raises
+    """Write a search to a file, which replaces an older file atomically. `of`: name of its world and rules. Raises
     OSError."""
     cells = search.cells
     width = (sum(cells.widths) + 7) // 8

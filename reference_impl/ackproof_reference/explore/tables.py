@@ -46,7 +46,7 @@ class _Counters:
         return number
 
     def value(self, number: int) -> Hashable:
-        """Return the counters of a packed integer; counters that were masked out are 0."""
+        """Unpack an integer that `number` returned. Counters whose bits were cleared (`mask`) are 0."""
         made = self.made.get(number)
         if made is None:
             made = self.make(number >> shift & mask for shift, mask in self.fields.values())
@@ -60,7 +60,7 @@ class _Counters:
 class Cells:
     """Packs a model's states: numbers the values of each cell, and packs the numbers of a state into one integer.
 
-    `widths`: bits per cell. `values`, `numbers`: by cell, the value of each number and the number of each value.
+    `widths`: bits per cell. `values`: for each cell, number → value. `numbers`: for each cell, value → number.
     """
 
     def __init__(self, model: Model, widths: Sequence[int] = ()) -> None:
@@ -139,7 +139,7 @@ def places_of_parents(seen: dict[int, int]) -> array[int]:
 class AtOnce(NamedTuple):
     """A group whose step is taken at once, with a cache.
 
-    `memo`: by the bits of the group's cells (`mask`), the number to add to a packed state; 0: no step.
+    `memo`: bits of the group's cells (selected by `mask`) → number to add to a packed state; 0: no step.
     """
 
     mask: int

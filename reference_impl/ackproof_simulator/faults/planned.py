@@ -199,8 +199,8 @@ RolloutT = TypeVar("RolloutT", bound=RollingRestart | Upgrade)
 
 @does(RollingRestart)
 class _RollingRun(RestartRun[RolloutT]):
-    """Restart nodes one after the other, each when the one before is ready and, with `await_isr`, all ISRs are full.
-    The first restart is the injection."""
+    """Restart nodes one after the other, each when the node before it is ready and, with `await_isr`, all ISRs are
+    full. The first restart is the injection."""
 
     WITHIN_S: ClassVar[float] = 600.0
 

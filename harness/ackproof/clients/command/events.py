@@ -127,10 +127,10 @@ class ProgramEvent:
     """One event of a program, from line number `line`. Fields that an event does not have keep their defaults.
 
     `t_ns`: time of the event on CLOCK_MONOTONIC. `number`: number of an attempt or a commit, also in the event that
-    reports its outcome. `place`, `offset`: of a record; offset -1: unknown. `places`: partitions of an assignment.
-    `positions`: committed (partition, offset). `origin`: the input record of an attempt. `error`: name of the library's
-    error, '' for none. `value`: value of a delivered record, in base64. `epoch`: leader epoch of the record, -1:
-    unknown. `member`, `generation`: member id and generation in the consumer group.
+    reports its outcome. `place`, `offset`: partition and offset of a record; offset -1: unknown. `places`: partitions
+    of an assignment. `positions`: committed (partition, offset). `origin`: the input record of an attempt. `error`:
+    name of the library's error, '' for none. `value`: value of a delivered record, in base64. `epoch`: leader epoch of
+    the record, -1: unknown. `member`, `generation`: member id and generation in the consumer group.
     """
 
     line: int

@@ -247,7 +247,8 @@ class ProducerProcess:
         self.reports.settle()
 
     def _flush(self) -> None:
-        """Wait for the last delivery reports. Records still without one are purged, and their outcome stays open."""
+        """Wait for the last delivery reports. Records without a report are then purged, and their outcome stays
+        open."""
         bound_s = 0 if self.reports.fatal else delivery_timeout_s(self.settings.config) + 1
         deadline = time.monotonic() + bound_s
         while len(self.client) and time.monotonic() < deadline:

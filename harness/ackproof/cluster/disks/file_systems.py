@@ -183,8 +183,8 @@ class FileSystem:
             os.close(filler)
 
     def unfill(self) -> bool:
-        """Remove the file that `fill` made; return False if there is none. If a fault has shut the file system down, it
-        is mounted again first."""
+        """Remove the file that `fill` made; return False if there is no such file. If a fault has shut the file system
+        down, it is mounted again first."""
         filler = self.at / FILLER
         try:
             filler.unlink()

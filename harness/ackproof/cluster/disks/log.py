@@ -207,7 +207,7 @@ class Segment:
         return len(data) == batch.size and crc32c(data[CRC_FROM:]) == batch.crc
 
     def end(self) -> int:
-        """Return the offset after the last complete batch; the base offset if there is none."""
+        """Return the offset after the last complete batch; the base offset if the segment has no complete batch."""
         batches, _ = scan(self.path)
         return batches[-1].last + 1 if batches else self.base
 

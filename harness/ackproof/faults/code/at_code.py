@@ -52,8 +52,8 @@ _STANDS_IN: Final = {
 class AtCode(NodeFault):
     """The process halts, one thread waits, is delayed or fails where a thread passes a point of the code.
 
-    The rule is loaded when the fault is due. With `halt` and `pause_thread` it acts once, at the pass of number `pass`;
-    with `delay` and `throw` at that pass and all later ones, until it is healed.
+    The rule is loaded when the fault is due. `halt` and `pause_thread` act once, at the pass of number `pass`; `delay`
+    and `throw` act at that pass and at all later passes, until the fault is healed.
     """
 
     KIND = "at_code"
@@ -362,7 +362,7 @@ def _logs(line: str, rule: _LoadedRule) -> bool:
 
 
 def _held_thread(rule: _LoadedRule, fault: AtCode) -> str | None:
-    """Return the name of a thread that the rule holds in its method, as the JVM says; None if there is none."""
+    """Return the name of a thread that the rule holds in its method, as the JVM says; None if no thread is held."""
     frame = _STANDS_IN.get(fault.does, "")
     if not frame:
         return None

@@ -1,1 +1,1 @@
-"""Faults of disks: full, failing, slow, emptied and corrupt ones, and power loss."""
+"""Faults of disks: full, failing, slow, emptied and corrupt disks, and power loss."""

@@ -44,8 +44,7 @@ _SIGNS: Final = (
 
 
 class LogDirFault(DiskFault):
-    """Base of faults of one log dir: the log dir of the role's partition, the only log dir, or the one with the number
-    `dir`."""
+    """Base of faults of one log dir: the log dir of the role's partition, the only log dir, or log dir number `dir`."""
 
     OVER = WHERE_IT_RUNS
     IN_FORCE_S = 60.0
@@ -178,7 +177,7 @@ class LogDirInjection(DiskInjection[LogDirT]):
         return replica.parent
 
     def _reaction(self, node: LocalNode) -> str:
-        """Return the broker's reaction, in words. Raises `FaultNotConfirmed` if there is none."""
+        """Return the broker's reaction, in words. Raises `FaultNotConfirmed` if the broker did not react."""
 
         def find_reaction() -> str | None:
             if node.state() is NodeState.GONE:

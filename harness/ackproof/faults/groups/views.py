@@ -34,7 +34,7 @@ LEFT_WITHIN_S = 60.0
 
 
 def whole_or(*words: str, least: int) -> BeforeValidator:
-    """Return a pydantic validator for a field that takes a whole number of at least `least`, or one of these words."""
+    """Return a pydantic validator for a field that takes a whole number of at least `least`, or one of `words`."""
 
     def read(value: object) -> object:
         is_number = isinstance(value, int) and not isinstance(value, bool) and value >= least

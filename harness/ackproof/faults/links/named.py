@@ -83,7 +83,7 @@ class NamedLinkFault(LinkFault):
 
 
 class CutFault(NamedLinkFault):
-    """Connections are closed and new ones refused: the connecting side notices at once."""
+    """Connections are closed and new connections are refused: the connecting side notices at once."""
 
     KIND = "cut"
     SUMMARY = "Close the connections of a link and refuse new ones."

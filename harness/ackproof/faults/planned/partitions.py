@@ -33,7 +33,7 @@ BrokerId: TypeAlias = Annotated[int, Field(strict=True, ge=1, le=2**31 - 1)]
 
 
 class PartitionOperation(FaultSpec):
-    """Base of planned work on one partition."""
+    """Base of faults that change one partition as an operator does; they target its preferred leader."""
 
     partition: PartitionField
 

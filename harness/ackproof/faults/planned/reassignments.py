@@ -1,4 +1,4 @@
-"""Reassignments, completed or cancelled half way. The witness is another broker than the one that got the request."""
+"""Reassignments, completed or cancelled half way. The witness is a broker that did not get the request."""
 
 from __future__ import annotations
 

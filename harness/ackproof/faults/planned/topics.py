@@ -103,7 +103,8 @@ class SetConfig(FaultSpec):
         return super().at_odds(first, spec) or (f"has changed {min(both)}" if both else "")
 
     def may_set(self, spec: ExperimentSpec, topic: str) -> Mapping[str, str]:
-        """Return the changed settings of this topic, or of brokers unless the topic has a setting of its own."""
+        """Return the settings that this fault may change for `topic`. A fault on brokers changes only settings that the
+        topic does not set itself."""
         if self.topic is not None:
             return self.config if self.topic == topic else {}
         own = spec.topics[topic].config

@@ -36,7 +36,7 @@ request yet."""
 
 @dataclass(frozen=True)
 class Views:
-    """Two brokers: the one that gets requests (`asked`), and the witness. If only one broker runs, it has both
+    """Two brokers: `asked` gets the requests, and the other is the witness. If only one broker runs, it has both
     roles."""
 
     asked: int

@@ -54,7 +54,7 @@ class RequestObservation(NamedTuple):
 
 @dataclass(frozen=True)
 class RequestWitness:
-    """The outcome of a probe request that proves a fault. A control request of another API must be answered as usual.
+    """Outcome of a probe request that proves a fault, if a control request of another API is answered as usual.
 
     The defaults are those of a link without a fault: the probe arrives once, and is answered. `word`: name of the
     outcome in messages. `timeout_s`: seconds after which a probe counts as unanswered.

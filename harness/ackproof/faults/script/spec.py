@@ -136,7 +136,7 @@ GatesField: TypeAlias = Annotated[
 
 
 class StepSpec(Spec):
-    """One step of a script: exactly one of these actions, or only a state to wait for (`then`)."""
+    """One step of a script: exactly one action, or only a state to wait for (`then`)."""
 
     send: Whole | None = Field(None, ge=0, description="A producer, by its number from 0, sends a record.")
     resend: Whole | None = Field(

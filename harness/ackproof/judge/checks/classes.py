@@ -218,8 +218,8 @@ def _strictest_ruling(
 
 
 def strictest(rulings: Sequence[Ruling]) -> Ruling:
-    """Return the first ruling that forbids; without one, the first that leaves the class undecided; else the first
-    ruling."""
+    """Return the first ruling that forbids the class; if none forbids it, the first that leaves it undecided; else the
+    first ruling."""
     return max(rulings, key=lambda one: GRAVEST_FIRST.index(one.chance))
 
 

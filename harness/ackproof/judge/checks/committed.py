@@ -270,7 +270,7 @@ def _text(offset: int) -> str:
 
 
 def in_sync_logs(group: GroupOffsets, logs: Sequence[OffsetsLog]) -> list[OffsetsLog]:
-    """Return the logs of in-sync replicas that end where the coordinator's own log ends."""
+    """Return the logs of those in-sync replicas whose log end offset is the coordinator's."""
     own = [log for log in logs if log.partition == group.partition and not log.reason]
     end = max((log.log_end for log in own if log.node == group.coordinator), default=-1)
     return [log for log in own if log.node in group.isr and log.log_end == end]

@@ -275,8 +275,8 @@ def _later_starts(name: str, read: PartitionRead, logs: Mapping[int, Replica]) -
 
 
 def _holes(start: int, end: int, rows: Mapping[int, Sequence[_Batch]]) -> dict[int, tuple[int, int]]:
-    """Return the first range of offsets that each log lacks, from `start` to before `end`. Logs without one are
-    missing.
+    """Return the first range of offsets that each log lacks, from `start` to before `end`. Logs without gaps are not in
+    the result.
     """
     holes = {}
     for node, mine in sorted(rows.items()):

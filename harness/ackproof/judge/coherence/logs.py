@@ -244,7 +244,7 @@ def _unlike_batches(replica: Replica, last_offset: int | None, records: int) -> 
 
 
 def _unlike_copies(batches: pa.Table) -> Iterator[str]:
-    """Yield a sentence for copies of a batch that have one CRC and differ. A follower copies all that the CRC
+    """Yield a sentence for copies of a batch that have the same CRC and differ. A follower copies all that the CRC
     covers.
 
     Sound copies that differ in the CRC alone are named too: they hold the same records in other bytes of the
@@ -316,8 +316,8 @@ def _epochs_read(facts: Facts, logs: _OffsetSpans, places: Set[TopicPartition]) 
 
 
 def _footer_agrees(footer: Footer, logs: _OffsetSpans, places: Set[TopicPartition]) -> bool:
-    """Return True if these rows have one leader epoch, and the log of each partition has all their offsets in
-    it.
+    """Return True if these rows have the same leader epoch, and the log of each partition has all their offsets in that
+    epoch.
     """
     topic, (first, last) = footer.texts.get("topic"), footer.numbers.get("partition", (0, -1))
     epoch = int(footer.least("leader_epoch")) if "leader_epoch" in footer.numbers else -1

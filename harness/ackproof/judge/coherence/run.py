@@ -148,7 +148,7 @@ def check_metadata_log(facts: Facts) -> Iterator[Opinion]:
 
 def check_ground(facts: Facts) -> Iterator[Opinion]:
     """Yield a `contradicts` opinion (files disagree) if backend, nodes, Kafka release or duration of the case differ
-    from the observed ones."""
+    from what was observed."""
     yield from map(contradicts, _backend(facts))
     if not facts.events or facts.events[-1].kind is not EventKind.END:
         return

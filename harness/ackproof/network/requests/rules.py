@@ -160,7 +160,8 @@ class ActiveRule:
         return place in self._places or (place[0], -1) in self._places
 
     def speaks_of(self, places: Collection[PartitionKey]) -> bool:
-        """Return True if the rule names one of these partitions, or if it names none and so matches every request."""
+        """Return True if the rule names one of these partitions, or if it names no partition and so matches every
+        request."""
         return not self._places or any(map(self.among, places))
 
     def is_of(self, api: int, client: str, *, probe: bool) -> bool:
@@ -199,7 +200,7 @@ class ActiveRule:
         return wait.counted and self.counted.full
 
     def end(self, wait: HeldFrame) -> None:
-        """Remove a frame from the held ones after it was passed on or given up."""
+        """Remove a frame from the held frames, after it was passed on or given up."""
         self.waits.remove(wait)
         self.counted.holding -= wait.counted
 

@@ -20,8 +20,8 @@ def attachment(
 ) -> Attachment | None:
     """Return address and settings of the cluster; None without `--bootstrap` (`bootstrap` None).
 
-    `file` has lines `key=value` with setting names of librdkafka or of Java clients. `settings` are further ones,
-    as `key=value`, which override the file. `backend`: the value of `--backend`; None if it was not given. Raises
+    `file` has lines `key=value` with setting names of librdkafka or of Java clients. `settings`: more settings, as
+    `key=value`, which override the file. `backend`: the value of `--backend`; None if it was not given. Raises
     `BadInput` for impossible combinations and settings; its text never shows a value.
     """
     if bootstrap is None:
