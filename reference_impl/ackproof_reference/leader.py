@@ -107,8 +107,8 @@ def produce(broker: Broker, request: Produce, rules: Rules) -> BrokerAndMessages
 def write_marker(broker: Broker, marker: WriteMarker, rules: Rules) -> BrokerAndMessages:
     """End a transaction in this log: a control batch that takes an offset of its own (EndTransactionMarker, KIP-98).
 
-    A marker that is written is not answered. One that is refused is answered by a `Produced` with the error and
-    sequence UNKNOWN: NOT_LEADER_OR_FOLLOWER, or what `check_marker` returns.
+    A written marker is not answered. A refused marker is answered by a `Produced` with the error and sequence UNKNOWN:
+    NOT_LEADER_OR_FOLLOWER, or what `check_marker` returns.
     """
     leader = broker.process.role
     error = Error.NOT_LEADER_OR_FOLLOWER

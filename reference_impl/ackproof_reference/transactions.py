@@ -146,7 +146,7 @@ class Transaction(NamedTuple):
 def init_producer(transaction: Transaction) -> tuple[Transaction, Error]:
     """Handle InitProducerId: a new epoch fences the previous producer; an open transaction is aborted first.
 
-    Return the transaction and the error for the client. While markers are in flight, also those of the abort that
+    Return the transaction and the error for the client. While markers are in flight, also markers of the abort that
     this request began, the client must repeat the request (CONCURRENT_TRANSACTIONS, here INVALID_TXN_STATE).
     """
     if transaction.state in DECIDED:

@@ -89,12 +89,13 @@ class Coordinator:
         self._ask(client, slot, init_producer, answer)
 
     def add(self, client: Host, slot: int, epoch: int, place: int, answer: Answer) -> None:
-        """Handle AddPartitionsToTxn for the data partition with index `place`. Errors: those of `add_partition`."""
+        """Handle AddPartitionsToTxn for the data partition with index `place`. Answers with the errors of
+        `add_partition`."""
         self._ask(client, slot, lambda one: add_partition(one, epoch, place), answer)
 
     def end(self, client: Host, slot: int, epoch: int, answer: Answer, *, commit: bool) -> None:
-        """Handle EndTxn from a producer with this `epoch`: commit, or abort. A repeated request for the last
-        decided transaction is answered again. Errors: those of `end_transaction`."""
+        """Handle EndTxn from a producer with this `epoch`: commit, or abort. A repeated request for the last decided
+        transaction is answered again. Answers with the errors of `end_transaction`."""
 
         def step(one: Transaction) -> tuple[Transaction, Error]:
             known = self._known[slot]

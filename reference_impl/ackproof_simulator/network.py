@@ -296,8 +296,8 @@ class Scene:
 
 
 class PendingProduce(NamedTuple):
-    """A produce request that waits at its leader. `connection`, `generation`: its connection, and the generation of
-    that at its arrival.
+    """A produce request that waits at its leader. `connection`: its connection. `generation`: the connection's
+    generation at the arrival of the request.
 
     `attempt`: the client's batch. `since`: time of arrival; `request_timeout`: longest wait that the client allows;
     both in ns.

@@ -20,8 +20,8 @@ class Axis:
     """A setting that the matrix of one experiment varies. `path`: its path in the experiment. `name`: its short
     name. `values`: its distinct values, in the order of the cases.
 
-    Settings that vary together are one axis with the path `CELL`: its values are the names of their groups,
-    `ABSENT` for cases without one.
+    Settings that vary together are one axis with the path `CELL`: its values are the names of their groups, `ABSENT`
+    for cases without such a name.
     """
 
     path: str

@@ -1,4 +1,4 @@
-"""Views of the expectations of a case, and of those over its repeats: distribution, interval, verdict."""
+"""Views of a case's expectations, and of expectations over its repeats: distribution, interval, verdict."""
 
 from __future__ import annotations
 

@@ -26,8 +26,9 @@ SPANS: Final = 600
 
 @dataclass(frozen=True)
 class Group:
-    """All findings of one class in one partition. If their offsets are unknown: those of one producer in the partition,
-    by seq. `producer`: None if the numbers are offsets. `first`, `last`: least and greatest offset or seq."""
+    """All findings of one class in one partition. If their offsets are unknown: all findings of one producer in the
+    partition, by seq. `producer`: None if the numbers are offsets. `first`, `last`: least and greatest offset or
+    seq."""
 
     anomaly: str
     topic: str

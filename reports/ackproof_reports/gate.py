@@ -53,7 +53,8 @@ class GateColumn:
 
     @property
     def rows(self) -> Iterator[GateRow]:
-        """Yield a row per case, then one per expectation over repeats; nothing without a batch."""
+        """Yield a row for each case, then a row for each expectation over repeats; nothing if the column has no
+        batch."""
         if self.batch is None:
             return
         for case in self.batch.cases:

@@ -143,7 +143,8 @@ class GroupStories:
                 yield f"{_member(row)} passed over it at {seconds(row['t_ns'])}: reset {reset_text(row)}"
 
     def _commit_past(self, group: str, place: TopicPartition, offset: int) -> Row | None:
-        """Return the first accepted commit of a group behind this offset of a partition; None without one."""
+        """Return the first accepted commit of a group behind this offset of a partition; None if there is no such
+        commit."""
         for row in self._of_partition(place)[0]:
             if row["group"] == group and row["offset"] > offset and row["result"] == CommitResult.ACCEPTED:
                 return row

@@ -173,8 +173,8 @@ def _shown_time(picture: ChartData | None) -> ShownTime | None:
 
 
 def last_activity(case: CaseView, absent: list[str]) -> int:
-    """Return the time of the last commit or membership event of a group, in ns since the run's start; 0 without one.
-    If a ledger cannot be read, `absent` gets a sentence."""
+    """Return the time of the last commit or membership event of a group, in ns since the run's start; 0 if there is no
+    such event. If a ledger cannot be read, `absent` gets a sentence."""
     last = 0
     try:
         for folder, column in ((case.run.commits_ledger, "done_ns"), (case.run.membership, "t_ns")):

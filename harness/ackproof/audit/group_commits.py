@@ -1,7 +1,8 @@
-"""Commits of a group for one partition: lost-commit, regressed-commit, zombie-commit.
+"""Commits of a group for one partition: finds the classes lost-commit, regressed-commit and zombie-commit.
 
-A committed offset goes back in the order of a log that is a whole history. Without one, times order the commits: those
-that were in flight together may have any order, and one without an answer may have reached the log at any time.
+If one replica's log has the whole history, its order shows whether a committed offset went back. Otherwise times order
+the commits: commits that were in flight together may have any order, and a commit without an answer may have reached
+the log at any time.
 """
 
 from __future__ import annotations
@@ -234,7 +235,7 @@ def _order_commits(accepted: Rows, log: Rows) -> tuple[Ints, Bools, Ints]:
     """Return the records in the order of the log: index of the accepted commit (-1 for others); whether it is the first
     record of that; offset.
 
-    An accepted commit that the log does not have stands behind the last one that had been answered when it began.
+    An accepted commit that the log lacks stands behind the last commit that was answered before it began.
     """
     commit = find_commits(accepted, log)
     known = np.flatnonzero(commit >= 0)[::-1]

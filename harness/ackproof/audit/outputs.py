@@ -172,8 +172,8 @@ class FindingsWriter:
         """Add findings of one class in one partition: all `rows`, or the rows at the indices `which`. Adds their number
         to `counts`. Raises OSError.
 
-        A column that `rows` lacks is unknown (-1). `offset` replaces their offsets. `detail`: one text for
-        all, or one for each added row.
+        A column that `rows` lacks is unknown (-1). `offset` replaces their offsets. `detail`: one text for all rows, or
+        a text for each added row.
         """
         known = rows.select([name for name in _NUMBERS if name in rows.columns], which)
         if offset is not None:

@@ -111,8 +111,8 @@ class RemovedRecords:
     def _deleted(self) -> Bools:
         """Return True for each acked record of a deleted topic.
 
-        It was acked before the deletion was requested, or afterwards by a leader that did not know of the
-        deletion. Such a leader continues the old offsets; those of a new topic begin at 0.
+        It was acked before the deletion was requested, or afterwards by a leader that did not know of the deletion.
+        Such a leader continues the old offsets; the offsets of a new topic begin at 0.
         """
         removal = self.removal
         placed = self._acked & (self._offset >= 0)

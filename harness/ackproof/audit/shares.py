@@ -268,8 +268,8 @@ _FAR = int(np.iinfo(np.int64).max)
 
 class CommitAudit:
     """Compares reads at read_committed in one bucket with the outcome of each record's transaction. `transactional`:
-    number of produced rows in transactions. `unlisted`: number of those whose transaction is missing in the transaction
-    table. The method `fates` counts both."""
+    number of produced rows in transactions. `unlisted`: number of such rows whose transaction is missing in the
+    transaction table. The method `fates` counts both."""
 
     def __init__(self, place: TopicPartition, findings: FindingsWriter, table: TransactionTable) -> None:
         self._place = place

@@ -60,7 +60,7 @@ def unknown(what: str, valid: Sequence[str], said: str | None = None) -> Pydanti
 
 
 def parse_duration(text: str) -> float:
-    """Return the seconds of a text such as 200ms, 5s, 1m or 2h. Raises ValueError, also above 24h."""
+    """Return the seconds of a text such as 200ms, 5s, 1m or 2h. Raises ValueError for any other text, and above 24h."""
     match = _DURATION.match(text)
     if match is None:
         raise ValueError("a duration with its unit, such as 200ms, 5s, 1m or 2h")
@@ -88,7 +88,7 @@ def rough_duration(seconds: float) -> str:
 
 
 def _parse_shift(text: str) -> float:
-    """Return the seconds of a text such as +1h or -90s; negative for the past. Raises ValueError."""
+    """Return the seconds of a text such as +1h or -90s; negative for the past. Raises ValueError for any other text."""
     sign, length = (text[0], text[1:].lstrip()) if text[:1] in ("+", "-") else ("+", text)
     try:
         return -parse_duration(length) if sign == "-" else parse_duration(length)
@@ -119,7 +119,8 @@ def size_text(size: int) -> str:
 
 
 def parse_rate(text: str) -> float | None:
-    """Return the records per second of a text such as 5000/s; None for `full` (full speed). Raises ValueError."""
+    """Return the records per second of a text such as 5000/s; None for `full` (full speed). Raises ValueError for any
+    other text."""
     if text == "full":
         return None
     match = _RATE.match(text)
@@ -137,7 +138,7 @@ def rate_text(rate: float | None) -> str:
 
 
 def _parse_byte_rate(text: str) -> int:
-    """Return the bytes per second of a text such as 50KB/s. Raises ValueError."""
+    """Return the bytes per second of a text such as 50KB/s. Raises ValueError for any other text."""
     size, slash, unit = text.rpartition("/")
     try:
         if not slash or unit.strip() != "s":
@@ -148,7 +149,7 @@ def _parse_byte_rate(text: str) -> int:
 
 
 def parse_share(text: str) -> float:
-    """Return the share (0 … 1) of a text such as 30%. Raises ValueError."""
+    """Return the share (0 … 1) of a text such as 30%. Raises ValueError for any other text."""
     match = _SHARE.match(text)
     if match is None or float(match[1]) > 100:
         raise ValueError("a share such as 30%")
@@ -180,7 +181,7 @@ def _measured(
 ) -> tuple[BeforeValidator, PlainSerializer, WithJsonSchema]:
     """Return pydantic's validator, serializer and schema for a number with a unit. Python code may omit the unit.
 
-    `unit` is suggested if a file gives a number without one.
+    `unit` is suggested if a file gives a number without unit.
     """
 
     def read(value: object, info: ValidationInfo) -> object:

@@ -152,7 +152,8 @@ class ClientAdapter(Protocol):
 
 
 def client_adapter(library: str) -> ClientAdapter:
-    """Return the adapter of a client library by its name in `rundir.guarantees.LIBRARIES`. Raises KeyError."""
+    """Return the adapter of a client library by its name in `rundir.guarantees.LIBRARIES`. Raises KeyError for another
+    name."""
     if library not in LIBRARIES:
         raise KeyError(library)
     return cast(ClientAdapter, import_module(f"ackproof.clients.{library}.adapter"))

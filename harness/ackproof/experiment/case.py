@@ -48,7 +48,7 @@ class Case:
 
     @property
     def faults(self) -> tuple[FaultSpec, ...]:
-        """Every fault of the case: those of the file, each storm followed by the faults that it drew."""
+        """Every fault of the case: the faults in the file, each storm followed by the faults that it drew."""
         return tuple(
             one
             for fault in self.experiment.faults

@@ -131,7 +131,7 @@ class InForce(NamedTuple):
 
 
 def settings_in_force(spec: ExperimentSpec, topic: str) -> list[InForce]:
-    """Return the settings in force on each broker: first those of the file, then those during each planned change by a
+    """Return the settings in force on each broker: first as the file sets them, then during each planned change by a
     fault."""
     own = spec.topics[topic].config
     found = [
@@ -148,7 +148,7 @@ def settings_in_force(spec: ExperimentSpec, topic: str) -> list[InForce]:
 
 
 def in_force(spec: ExperimentSpec, topic: str) -> list[Mapping[str, str]]:
-    """Return the merged settings of each broker and the topic: first those of the file, then those during each planned
+    """Return the merged settings of each broker and the topic: first as the file sets them, then during each planned
     change by a fault."""
     return [one.config for one in settings_in_force(spec, topic)]
 

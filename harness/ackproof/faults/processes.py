@@ -145,7 +145,7 @@ class ProcessInjection(Injection[SpecT]):
             yield
 
     def _require_breakable(self) -> None:
-        """Raise `FaultNotConfirmed` if the state of a node is not one that the fault's `OVER` allows."""
+        """Raise `FaultNotConfirmed` if a node is in a state that the fault's `OVER` does not allow."""
         for node in self.nodes:
             state, number = node.state(), self.fault.number
             # A starved node is stopped from time to time.

@@ -139,7 +139,7 @@ def count_new_producer_epochs(facts: Facts) -> int:
 
 
 def _in_flight_when_given_up(facts: Facts, keys: Collection[Key]) -> frozenset[Key]:
-    """Return those of these records that were in flight when their producer gave up on some record."""
+    """Return the given records that were in flight when their producer gave up on some record."""
     names = ["producer", "seq", "sent_ns", "done_ns", "outcome"]
     unknown = pc.field("outcome") == int(Outcome.INDETERMINATE)
     wanted = pc.field("seq").isin(sorted({seq for _, seq in keys})) | unknown

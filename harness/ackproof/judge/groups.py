@@ -89,7 +89,7 @@ class GroupFacts:
         return conditions_of(self.spec) | {condition: why for condition, why in causes.items() if why}
 
     def conditions_for(self, anomaly: str) -> Mapping[Condition, str]:
-        """Return the conditions that hold for an anomaly class with findings. They are those of `conditions`, and those
+        """Return the conditions that hold for an anomaly class with findings. They are the `conditions`, and conditions
         that depend on the findings and ledgers of the class."""
         more: dict[Condition, str] = {}
         if outsiders := self._outsiders:

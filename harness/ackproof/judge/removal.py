@@ -142,8 +142,8 @@ class _Topic:
             yield begin, self._last
 
     def _clocks(self) -> Iterator[_Clock]:
-        """Yield the clock offsets of every broker: each may lead and delete, and followers take over its log
-        start. The machine's clock, if it was set during the run, is one that may have been ahead.
+        """Yield the clock offsets of every broker: each may lead and delete, and followers take over its log start. If
+        the machine's clock was set during the run, it may have been ahead.
         """
         moved = self._evidence.wall.moved_ns
         ahead = moved if STEP_NS < moved < math.inf else 0.0

@@ -41,8 +41,8 @@ def retention(settings: InForce) -> Retention:
 def may_remove(case: Case) -> bool:
     """Return True if a case plans something that may remove acknowledged records.
 
-    That is compaction, the deletion of a topic, a retention limit by size, or one by time that is shorter than the
-    load (plus a jump ahead of a clock).
+    Compaction, the deletion of a topic, a retention limit by size, or a retention time shorter than the load (plus a
+    jump ahead of a clock) can do so.
     """
     spec = case.planned
     ahead = max((fault.clock_shift for fault in spec.faults), default=0.0)

@@ -66,8 +66,8 @@ def label_of(node: Node) -> str:
 
 
 def parse_path(text: str) -> Path:
-    """Parse a path such as `topics.orders.config[min.insync.replicas]`: the name of a Kafka setting is in
-    brackets, or follows a dot. The fault of `faults[1]` has the index 0 in the result. Raises ValueError."""
+    """Parse a path such as `topics.orders.config[min.insync.replicas]`: the name of a Kafka setting is in brackets, or
+    follows a dot. The fault of `faults[1]` has the index 0 in the result. Raises ValueError if the text is no path."""
     parts: list[str | int] = []
     position = 0
     while position < len(text):

@@ -44,7 +44,7 @@ def jvm_flags(heap_bytes: int = 256 << 20) -> list[str]:
 
 
 def node_flags(heap_bytes: int) -> list[str]:
-    """Return JVM flags of a Kafka node: those of `jvm_flags`, the size of the young generation, and an exit on
+    """Return JVM flags of a Kafka node: the flags of `jvm_flags`, the size of the young generation, and an exit on
     OutOfMemoryError."""
     return [
         *jvm_flags(heap_bytes),

@@ -116,8 +116,7 @@ def student(confidence: float, freedom: float) -> float:
 
 
 def ends(values: Sequence[Value], count: int) -> tuple[Moments, Moments]:
-    """Return the moments of the values' lower bounds, and those of their upper bounds, as if there were `count`
-    values."""
+    """Return the moments of the values' lower bounds, and of their upper bounds, as if there were `count` values."""
     return Moments.from_numbers([one.low for one in values], count), Moments.from_numbers(
         [one.high for one in values], count
     )
@@ -179,9 +178,9 @@ def ranks(count: int, share: float, confidence: float) -> tuple[int, int]:
     """Return two ranks (from 1): the values at these ranks enclose the quantile `share` (0 … 1) with this confidence.
 
     `count`: number of values, in ascending order. Rank 0, or `count` + 1: no value bounds that side. If several pairs
-    qualify, the one with the fewest values between is taken; of these, the one whose two risks are most alike. If one
-    side cannot be bounded, the other gets all of the risk. The result depends on no value, so it is known before the
-    first run.
+    qualify, the one with the fewest values between is taken; of several such pairs, the pair whose two risks are most
+    alike. If one side cannot be bounded, the other gets all of the risk. The result depends on no value, so it is known
+    before the first run.
     """
     from scipy.special import bdtr
 

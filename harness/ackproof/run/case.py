@@ -250,7 +250,7 @@ class CaseRun:
 
     def _load_after_healing(self, workload: Workload) -> None:
         """Let the load go on until every partition has acknowledged a record after the last healing. The judge decides
-        about a partition without one within the bound."""
+        about a partition that acknowledged none within the bound."""
         if not self.spec.faults:
             return
         before: dict[TopicPartition, int] = {}

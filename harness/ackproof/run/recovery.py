@@ -328,7 +328,7 @@ class RecoveryWatch:
         return False
 
     def _own_words(self, node: int, place: TopicPartition) -> str:
-        """Return the last line of a broker's log that says that it marked the partition as failed; '' without one."""
+        """Return the last line in a broker's log about the failure of a partition; '' if there is none."""
         failed = re.compile(_FAILED.format(place=re.escape(f"{place.topic}-{place.partition}")))
         said = ""
         paths = (self._node_logs / str(node)).glob("server.log*")

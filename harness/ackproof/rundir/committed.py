@@ -33,7 +33,7 @@ class GroupOffsets(Document):
 
     @property
     def of_partition(self) -> dict[TopicPartition, int]:
-        """Committed offset of each partition for which the group has committed one."""
+        """Committed offset by partition, for partitions with a committed offset."""
         return {TopicPartition(topic, partition): offset for topic, partition, offset in self.offsets}
 
 

@@ -261,7 +261,8 @@ class GroupsFile(Document):
 
 class GroupPlan(Document):
     """Facts about a consumer group that the audit needs. `commit`: its commit mode, as in an experiment file.
-    `isolation`: isolation level of its members. `topics`: input topics. `output`: output topic; '' without one."""
+    `isolation`: isolation level of its members. `topics`: input topics. `output`: output topic; '' if the group has
+    none."""
 
     group: str
     topics: tuple[str, ...]

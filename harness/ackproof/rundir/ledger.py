@@ -157,7 +157,7 @@ def part_path(folder: Path, number: int) -> Path:
 
 
 def parts(folder: Path) -> list[Path]:
-    """Return the parts in a client's folder, or those of all clients of a ledger, sorted by path."""
+    """Return the parts in a client's folder, or the parts of all clients of a ledger, sorted by path."""
     return sorted([*folder.glob(_PARTS), *folder.glob(f"client=*/{_PARTS}")])
 
 

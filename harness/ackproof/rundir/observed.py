@@ -265,7 +265,7 @@ class Pulse(Document):
 
 
 def read_pulses(path: Path) -> list[Pulse]:
-    """Return all lines that can be parsed; empty if there is no such file, as in simulated runs and those of older
+    """Return all lines that can be parsed; empty if there is no such file, as in simulated runs and runs of older
     versions. Raises OSError."""
     if not path.exists():
         return []

@@ -21,7 +21,7 @@ class TopicPartition(NamedTuple):
 
     @classmethod
     def parse(cls, text: str) -> TopicPartition:
-        """Parse a text such as `orders/0`. Raises ValueError."""
+        """Parse a text such as `orders/0`. Raises ValueError for a text of another form."""
         match = _TEXT.match(text)
         if match is None:
             raise ValueError(f"expected a partition such as orders/0, not '{text[:60]}'")

@@ -129,6 +129,6 @@ def window_findings(run: CaseDir, number: int) -> Path:
 
 
 def read_windows(run: CaseDir) -> Iterator[WindowFile]:
-    """Yield the results of a soak's audited windows, in order. Raises `BadInput` for one that cannot be read."""
+    """Yield the results of a soak's audited windows, in order. Raises `BadInput` for a result that cannot be read."""
     for path in sorted(run.windows.glob("*/window.json")):
         yield WindowFile.load(path)

@@ -35,9 +35,8 @@ _EXPECTED: Final = (
 
 
 def audit_producer(given: Any, book: Book) -> AnyAuditedProducer:  # noqa: ANN401 — any library's producer
-    """Return a proxy that records what this producer sends. A mapping configures a `confluent_kafka.Producer`.
-
-    Raises TypeError for anything else than a producer of these libraries, and for one that is audited already.
+    """Return a proxy that records what this producer sends. A mapping configures a `confluent_kafka.Producer`. Raises
+    TypeError for any object that is no producer of a supported library, and for a producer that is audited already.
     """
     __tracebackhide__ = True
     if isinstance(given, Mapping):
@@ -59,9 +58,8 @@ def audit_producer(given: Any, book: Book) -> AnyAuditedProducer:  # noqa: ANN40
 
 
 def audit_consumer(given: Any, book: Book) -> AnyAuditedConsumer:  # noqa: ANN401 — any library's consumer
-    """Return a proxy that records what this consumer reads. A mapping configures a `confluent_kafka.Consumer`.
-
-    Raises TypeError for anything else than a consumer of these libraries, and for one that is audited already.
+    """Return a proxy that records what this consumer reads. A mapping configures a `confluent_kafka.Consumer`. Raises
+    TypeError for any object that is no consumer of a supported library, and for a consumer that is audited already.
     """
     __tracebackhide__ = True
     if isinstance(given, Mapping):

@@ -236,8 +236,8 @@ class Book:
         offset: int | None,
         resend_after_s: float,
     ) -> None:
-        """Record a delivery report. `code`: error code, 0 for none. `error`: its text. `offset` None: the report has
-        none. `resend_after_s`: age in seconds from which the library may have sent the record twice."""
+        """Record a delivery report. `code`: error code, 0 for none. `error`: text of the error. `offset`: None if the
+        report has no offset. `resend_after_s`: age in seconds from which the library may have sent the record twice."""
         may_resend = (self.now() - attempt.sent_ns) / 1e9 >= resend_after_s
         outcome = classify_report(code, may_resend=may_resend)
         if partition >= 0:

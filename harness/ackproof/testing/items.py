@@ -220,7 +220,7 @@ def _replay_of(file: Path, case: Case) -> str:
 
 
 def _folder(batch: Batch, case: Case) -> CaseDir:
-    """Return a new folder for a case, different from those of other cases and of its earlier runs."""
+    """Return a new folder for a case, different from the folders of other cases and of its earlier runs."""
     home = batch.directory.path / safe_name(case.experiment.name)
     name = safe_name(case.id)
     taken = {one.run.path for one in batch.planned}

@@ -20,7 +20,7 @@ Record: TypeAlias = tuple[Place, Attempt]
 
 
 def acknowledged_records(book: Book, final: Sequence[Read]) -> list[Record]:
-    """Return the acknowledged records in the final read, without those of aborted transactions, by partition and
+    """Return the acknowledged records in the final read, except records of aborted transactions, by partition and
     offset."""
     found = []
     for read in final:

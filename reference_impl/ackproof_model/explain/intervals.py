@@ -148,8 +148,8 @@ def _appended_ns(
 
     `start`: samples from the first with a log end above this offset on do not count.
 
-    Its log was seen to grow. A sample has the newest answer that had come, and a broker is asked again only then: what
-    made the log longer came after the sample before the one that had the shorter end first.
+    Its log was seen to grow. A sample shows a broker's newest answer, and a broker is asked again only after its
+    answer. So the log grew after the sample that precedes the first sample with the shorter end.
     """
     surely = before = shorter = reign.begin_ns
     ended = -1

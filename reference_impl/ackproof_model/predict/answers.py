@@ -202,10 +202,9 @@ _TWO_ENDS: Final = (Budget(kills=1, power_losses=1), Budget(power_losses=2))
 
 
 def smaller(scope: Scope) -> Iterator[tuple[Scope, str]]:
-    """Yield scopes of two brokers that this one contains, each with a sentence on what happened to the third
-    broker before.
-
-    Only a scope of three brokers has any; one of its incidents is used up for the third broker.
+    """Yield the smaller scopes of two brokers that a scope of three brokers contains, each with a sentence on what
+    happened to the third broker before. An incident of the scope is used up for the third broker. Any other scope has
+    none.
     """
     if scope.brokers != 3:
         return

@@ -53,9 +53,8 @@ def happened(
 ) -> Iterator[Counted]:
     """Yield (sentence for the report, incidents) for each incident that a run shows.
 
-    Incidents of brokers all count; of the topic's partitions, only those of the most affected one. `events`:
-    the run's timeline. `decided`: its metadata log; if empty, the samples in the timeline and the planned
-    faults are used.
+    Incidents of brokers all count; of the topic's partitions, only the most affected counts. `events`: the run's
+    timeline. `decided`: its metadata log; if empty, the samples in the timeline and the planned faults are used.
     """
     brokers = set(case.experiment.cluster.broker_ids)
     down: Counter[int] = Counter()

@@ -186,8 +186,7 @@ class Observed:
         return found
 
     def cut_before(self, nodes: Iterable[int], t_ns: int) -> bool:
-        """Return True if a fault had removed, by the time `t_ns`, records from a disk that one of these nodes had
-        appended."""
+        """Return True if, by the time `t_ns`, a fault had removed records from the disk of one of these nodes."""
         theirs = set(nodes)
         return any(begin <= t_ns and (whose is None or whose & theirs) for begin, whose in self.cuts)
 

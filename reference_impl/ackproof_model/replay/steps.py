@@ -156,8 +156,8 @@ def _failed_dirs(before: Metadata, context: AppendContext, rules: Rules) -> Iter
 
 
 def _by_the_leader(before: Metadata, after: Partition, rules: Rules) -> Iterator[Step]:
-    """Yield the steps of AlterPartition: the leader requested the new ISR, or one from which a reassignment removed
-    replicas.
+    """Yield the steps of AlterPartition: the leader requested the new ISR, or a larger ISR from which a reassignment
+    removed replicas.
     """
     old = before.partition
     if old.leader == NO_LEADER:

@@ -231,8 +231,8 @@ def fused(scope: Scope, own: int) -> list[Group]:
 
 
 def asking(group: Group, own: int, rules: Rules) -> Group:
-    """Return the group of steps extended by the cell with broker `own`'s fetch in flight, for steps that change its
-    next fetch.
+    """Extend a group of steps that change the next fetch of broker `own`: add the cell with its fetch in flight, and
+    the steps in which that fetch was sent before.
 
     A group that does not read the broker's log and memory, or reads its fetch already, is returned unchanged.
     """

@@ -239,9 +239,9 @@ def _failover_groups(scope: Scope, own: int) -> Iterator[Group]:
 def _half(scope: Scope, own: int, budget: Budget, metadata: Metadata, process: Process) -> Iterator[Move]:
     """Fail a controller in the middle of a decision about a broker.
 
-    The first records are committed, the others never are. Nobody learns of them, and the broker gets no answer. In
-    KRaft that happens to decisions about many partitions (ControllerResult.of). A decision in one record or one batch
-    (atomicOf), such as an ISR change, an election or a registration, is committed as a whole or not at all.
+    The first records of the decision are committed, the others never are. Nobody learns of them, and the broker gets no
+    answer. In KRaft that happens to decisions about many partitions (ControllerResult.of). A decision in one record or
+    one batch (atomicOf), such as an ISR change, an election or a registration, is committed as a whole or not at all.
     """
     if not budget.failovers:
         return

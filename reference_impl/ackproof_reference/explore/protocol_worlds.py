@@ -278,10 +278,8 @@ def _wrong(wrong: str) -> Iterator[tuple[str, str]]:
 def _someone_will_be_told(
     left: tuple[int, int], ensemble: Ensemble, *members: Member
 ) -> Iterator[tuple[str, str]]:
-    """Check that a new controller can be elected: without one, some broker with a live session has a watch
-    that will fire.
-
-    Broken otherwise, because a dead broker may never return.
+    """Check that a new controller can be elected: while there is none, some broker with a live session has a watch that
+    will fire. Otherwise the invariant is broken, because a dead broker may never return.
     """
     del left
     told = [members[broker].fired for broker in ensemble.sessions]

@@ -88,7 +88,7 @@ class _SetRun(Virtual[SetConfig]):
         self.host(broker).do(partition.renew, broker)
 
     def _elect_later(self, partition: PartitionRun) -> None:
-        """Elect a leader for a partition without one: with ZooKeeper at once, with KRaft at the next check
+        """Elect a leader for a partition without leader: with ZooKeeper at once, with KRaft at the next check
         (KAFKA-12670).
         """
         cluster = self.world.case.experiment.cluster

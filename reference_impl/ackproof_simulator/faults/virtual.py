@@ -1,6 +1,6 @@
 """A fault in progress in virtual time, and the class that simulates each kind.
 
-A kind without a class cannot be simulated; its `NOT_SIMULATED` says why, at validation.
+A kind without such a class cannot be simulated: validation refuses it, with the reason in the fault's `NOT_SIMULATED`.
 """
 
 from __future__ import annotations

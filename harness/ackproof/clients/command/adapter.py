@@ -106,7 +106,7 @@ def member_command(settings: GroupSettings, path: Path) -> list[str]:
 
 
 def _common(settings: ClientSettings) -> dict[str, object]:
-    """Return the settings that all of them share. Those of the library are under `config`, but for the two
+    """Return the settings that all kinds of clients share. Settings of the library are under `config`, but for the two
     that every client needs.
     """
     config = {name: str(value) for name, value in settings.config.items()}

@@ -24,7 +24,8 @@ def excerpt(raw: bytes) -> str:
 
 
 def read_number(data: Fields, name: str, default: int | None = None) -> int:
-    """Return the whole number in field `name`; `default` if the field is missing. Raises `WrongField`."""
+    """Return the whole number in field `name`; `default` if the field is missing. Raises `WrongField` for another
+    type."""
     value = data.get(name)
     if value is None and default is not None:
         return default
@@ -34,7 +35,7 @@ def read_number(data: Fields, name: str, default: int | None = None) -> int:
 
 
 def read_text(data: Fields, name: str, default: str | None = None) -> str:
-    """Return the text in field `name`; `default` if the field is missing. Raises `WrongField`."""
+    """Return the text in field `name`; `default` if the field is missing. Raises `WrongField` for another type."""
     value = data.get(name)
     if value is None and default is not None:
         return default

@@ -41,8 +41,8 @@ delivery.timeout.ms=200
 
 @cache
 def client_jars(release: str) -> KafkaJars:
-    """Return the class path of a Java client of this Kafka release. Its jars are verified by SHA-256, as those of
-    brokers.
+    """Return the class path of a Java client of this Kafka release. Its jars are verified by SHA-256, as the jars of
+    brokers are.
 
     Raises `BadInput` (no such release), `MissingTool` (mvn, java), `ProvisionFailed` (download, SHA-256).
     """

@@ -1,4 +1,4 @@
-"""Translates the TLS and SASL settings of `--client-config` from librdkafka's names to those of the Java client.
+"""Translates the TLS and SASL settings of `--client-config` from librdkafka's names to the Java client's names.
 
 Certificates are PEM files, as librdkafka reads them. Java wants key and chain of a keystore in one place, so both go
 into settings; a key must be PKCS#8.

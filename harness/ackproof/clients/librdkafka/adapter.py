@@ -189,7 +189,8 @@ def member_config(
 
 
 def output_config(bootstrap: str, client: str, transactional_id: str = "") -> dict[str, ConfigValue]:
-    """Return librdkafka's configuration of the producer of a member's output: acks=all, idempotent."""
+    """Return librdkafka's configuration for the producer with which a member writes the group's output: acks=all,
+    idempotent."""
     config: dict[str, ConfigValue] = {
         **_FAIL_OVER,
         "bootstrap.servers": bootstrap,

@@ -157,13 +157,14 @@ def _bytes(body: bytes, at: int) -> tuple[bytes | None, int]:
 
 
 def varint(data: bytes, at: int) -> tuple[int, int]:
-    """Return the signed (zigzag) varint at position `at`, and the position after it. Raises ValueError."""
+    """Return the signed (zigzag) varint at position `at`, and the position after it. Raises ValueError for broken
+    data."""
     raw, at = unsigned_varint(data, at)
     return (raw >> 1) ^ -(raw & 1), at
 
 
 def unsigned_varint(data: bytes, at: int) -> tuple[int, int]:
-    """Return the unsigned varint at position `at`, and the position after it. Raises ValueError."""
+    """Return the unsigned varint at position `at`, and the position after it. Raises ValueError for broken data."""
     value = shift = 0
     while True:
         if at >= len(data) or shift > 63:

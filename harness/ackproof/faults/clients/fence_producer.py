@@ -1,4 +1,4 @@
-"""`fence_producer`: a second producer starts with the transactional id of one that runs.
+"""`fence_producer`: a second producer starts with the transactional id of a running producer.
 
 The witnesses are the transaction coordinator, which has a higher epoch, and the last output of the older client.
 """
@@ -25,9 +25,9 @@ _epoch = attrgetter("producer_id", "producer_epoch")
 
 
 class FenceProducer(ClientFault):
-    """A second producer starts with the transactional id of a running one. The coordinator raises the epoch and fences
-    the older producer (a zombie) at its next request. It is unknown whether the older producer's last transaction was
-    committed; in any case it is atomic."""
+    """A second producer starts with the transactional id of a running producer. The coordinator raises the epoch and
+    fences the older producer (a zombie) at its next request. It is unknown whether the older producer's last
+    transaction was committed; in any case it is atomic."""
 
     KIND = "fence_producer"
     DONE = "fenced"

@@ -2,9 +2,9 @@
 count.
 
 Names of this module, for one class: `apart` are its predictions about single partitions. `whole` is the number of all
-its findings. `count` is the number of those on other partitions than `apart`; the rulings of the topics decide these.
-`against` is the number of those in `count` that make the run fail: their topic does not permit the class, and no excuse
-covers them.
+its findings. `count` is the number of findings on other partitions than `apart`; the rulings of the topics decide about
+them. `against` is the number of findings in `count` that make the run fail: their topic does not permit the class, and
+no excuse covers them.
 """
 
 from __future__ import annotations
@@ -125,7 +125,7 @@ def _judge_transactions(facts: Facts, one: ClassJudgement) -> ClassJudgement:
 
 
 def _judged_as(facts: Facts, anomaly: str, promises: Promises) -> str:
-    """Return the class whose rules apply to this one.
+    """Return the class whose rules apply to this class.
 
     Audits of older versions have no class `deleted` and count the records of a deleted topic as lost. Such a
     loss is judged as `vanished`.

@@ -136,7 +136,7 @@ def check_group_offsets(facts: Facts) -> Iterator[Opinion]:
 def _last_offsets(facts: Facts, group: GroupFacts) -> list[OffsetsLog]:
     """Return the last offsets of a group in each replica's log of its partition of `__consumer_offsets`.
 
-    Of two transactions whose commits overlap, the one that was appended later counts, as in the coordinator
+    If commits of two transactions overlap, the commit that was appended later counts, as in the coordinator
     (OffsetMetadataManager.replayEndTransactionMarker). A tombstone removes an offset.
     """
     assert facts.groups is not None
@@ -163,8 +163,8 @@ def _find_strange(group: GroupFacts, gone: set[str]) -> Iterator[tuple[TopicPart
     """Yield each partition for which the coordinator told an offset that no member asked for, or has a commit of nobody
     in its log, with a sentence.
 
-    A member writes each commit down just before it asks for it, so that a killed one has written its last, too. Its
-    commits have its name as metadata; those of an operator have none.
+    A member writes each commit down just before it asks for it, so that a killed member has written its last commit,
+    too. A member's commits have its name as metadata; commits of an operator have none.
     """
     foreign = group.facts.case.experiment.ground.foreign  # an earlier run may have left offsets there
     if foreign or group.spec.library == COMMAND or group.spec.commit == "auto":

@@ -122,9 +122,7 @@ def _targeted_partitions(case: Case, faults: Sequence[FaultSpec]) -> set[TopicPa
 def _silent_partitions(
     run: CaseDir, places: Sequence[TopicPartition], when: pc.Expression
 ) -> set[TopicPartition]:
-    """Return those of these partitions that have no acknowledged row in the produced ledger for which `when`
-    holds.
-    """
+    """Return the given partitions without an acknowledged row in the produced ledger for which `when` holds."""
     if not places:
         return set()
     wanted = when & (pc.field("done_ns") >= 0) & (pc.field("outcome") == int(Outcome.ACKED))

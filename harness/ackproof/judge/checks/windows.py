@@ -195,7 +195,7 @@ def _found_in(facts: Facts) -> list[list[_Finding]]:
 
 
 def _of_windows(facts: Facts, found_in: Sequence[Sequence[_Finding]]) -> Counter[_Finding]:
-    """Count the findings of all windows, without those that a later window took back and those of deleted
+    """Count the findings of all windows, except findings that a later window took back, and findings about deleted
     records.
     """
     found: Counter[_Finding] = Counter()

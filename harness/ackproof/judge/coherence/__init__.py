@@ -2,6 +2,6 @@
 INCONCLUSIVE.
 
 Each file holds the rules about one kind of fact: a condition over joined facts, and a sentence that names both sides. A
-rule reads `Facts` and writes nothing; one that a healthy run breaks is wrong. What Kafka may do is no matter of
-coherence (reference implementation, `judge/checks`).
+rule reads `Facts` and writes nothing; a rule that a healthy run breaks is wrong. What Kafka may do is decided elsewhere
+(reference implementation, `judge/checks`).
 """

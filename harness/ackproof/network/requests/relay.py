@@ -76,7 +76,7 @@ class Relay:
         self.serve(line.fileno(), select.EPOLLIN, lambda events: self._take(line, way))
 
     def lay(self, rule: Rule) -> None:
-        """Apply a rule from the next frame on. Raises ValueError."""
+        """Apply a rule from the next frame on. Raises ValueError for a known name of a rule, or an unknown route."""
         if rule.name in self.rules:
             raise ValueError(f"there is a rule {rule.name} already")
         if strangers := [name for name in rule.ways if name not in self.ways]:
@@ -86,8 +86,8 @@ class Relay:
             self.ways[name].rules[rule.side].append(acting)
 
     def lift(self, name: str) -> RuleCounts:
-        """Remove a rule: held frames are passed on, connections that the rule silenced are closed. Raises
-        ValueError."""
+        """Remove a rule: held frames are passed on, connections that the rule silenced are closed. Raises ValueError
+        for an unknown name."""
         acting = self.rules.pop(name, None)
         if acting is None:
             raise ValueError(f"there is no rule {name}")
