@@ -123,10 +123,10 @@ def write_marker(broker: Broker, marker: WriteMarker, rules: Rules) -> BrokerAnd
 def serve_fetch(broker: Broker, fetch: Fetch, rules: Rules) -> BrokerAndMessages:
     """Answer a follower's fetch, and record its offset as the follower's log end (Partition.fetchRecords).
 
-    The answer has the high watermark from before this fetch, so the follower's lags by one more fetch. A fetch
-    whose last epoch does not fit this log gets the offset of divergence (KIP-595). Then, and after an error, its
-    offset is not recorded. Further messages: a proposal that the follower joins the ISR, and answers to producers
-    that waited for it.
+    The answer has the high watermark from before this fetch, so the follower's high watermark lags by one more fetch. A
+    fetch whose last epoch does not fit this log gets the offset of divergence (KIP-595). Then, and after an error, its
+    offset is not recorded. Further messages: a proposal that the follower joins the ISR, and answers to producers that
+    waited for it.
     """
     log = broker.log
     leader = broker.process.role

@@ -115,9 +115,9 @@ def fetch(
 
 
 def commit(leader: Server, voters: int, rules: QuorumRules) -> Server:
-    """Advance the high watermark to the offset that a majority of `voters` servers holds. With
-    `commits_own_epoch`, only if that offset lies within the leader's own epoch. Unchanged while the leader and the
-    servers that have fetched are no majority.
+    """Advance the high watermark to the offset that a majority of `voters` servers holds. With `commits_own_epoch`,
+    that offset must lie within the leader's own epoch. Nothing changes while the leader and the servers that have
+    fetched are no majority.
     """
     held = sorted([leader.log.end, *(end for _, end in leader.ends)], reverse=True)
     if len(held) < majority(voters):

@@ -1,6 +1,6 @@
 """ZooKeeper as Kafka used it: sessions, ephemeral and persistent nodes with versions, watches that fire once.
 
-Only the four nodes that matter: `/controller` (ephemeral; the broker that creates it first is the controller),
+Only four nodes are modelled: `/controller` (ephemeral; the broker that creates it first is the controller),
 `/controller_epoch`, `/brokers/ids/N` (ephemeral) and the partition's state node. Sources: KafkaZkClient and
 KafkaController of 3.9.
 """

@@ -46,7 +46,7 @@ class _Position:
 class Reader:
     """One simulated consumer that reads all partitions while the run goes on. `positions`: next offset, by index of the
     partition. `handed`: the batches that the consumer has read, in order. `assignment`: number of its present
-    assignment, from 1."""
+    assignment, counted from 1."""
 
     number: int
     host: Host

@@ -183,7 +183,7 @@ def verify_config(
     hidden: Mapping[str, str],
 ) -> None:
     """Raise `BadInput` if the library refuses a configuration together with the hidden settings, or cannot read the
-    latter. `kind`: whether the configuration is a producer's or a consumer's."""
+    hidden settings. `kind`: whether the configuration is a producer's or a consumer's."""
     adapter = client_adapter(library)
     try:
         adapter.security_text(hidden)

@@ -1,9 +1,9 @@
 """Removals that may have hit acknowledged records of each partition: derived here once, for the audit and the judge.
 
 Retention deletes segments whose newest timestamp is older than `retention.ms` by the broker's own clock, and the oldest
-ones while the rest still has `retention.bytes` (UnifiedLog.deleteOldSegments). Compaction replaces a record by a later
-one of its key, below the active segment (LogCleanerManager.cleanableOffsets). A missing record that no setting in force
-explains stays lost.
+segments while the rest still has `retention.bytes` (UnifiedLog.deleteOldSegments). Compaction replaces a record by a
+later record with its key, below the active segment (LogCleanerManager.cleanableOffsets). A missing record that no
+setting in force explains stays lost.
 """
 
 from __future__ import annotations

@@ -197,7 +197,7 @@ _DEFINITE: Final = {
 
 def definite_codes(library: str) -> frozenset[int]:
     """Return the brokers' error codes after which a record that was sent once was certainly never appended. `library`:
-    a name in `LIBRARIES`; raises KeyError for another."""
+    a name in `LIBRARIES`. Raises KeyError for any other name."""
     return _DEFINITE[library]
 
 

@@ -222,10 +222,9 @@ class ClientDied(EventDetail):
 
 
 class ClientReset(EventDetail):
-    """A reader was reset, or a producer is replaced after a fatal error. `reason`: the library's message.
-
-    For a reader: its `position` was outside the log (`start` to `end`), and it continues at `goes_on`, under that
-    `assignment`.
+    """A reader was reset, or a producer is replaced after a fatal error. `reason`: the library's message. Only for a
+    reader: its `position` was outside the log (offsets `start` to `end`), and it continues at offset `goes_on`.
+    `assignment`: number of its assignment then.
     """
 
     KIND = EventKind.CLIENT_RESET

@@ -75,7 +75,7 @@ def disturbances(
     """Return the events that can have removed records of a partition in flight: deletions, elections, ends
     and faults of leaders.
 
-    `lives`: the partition's incarnations, oldest first. `log`: the log of the present one.
+    `lives`: the partition's incarnations, oldest first. `log`: the log of the present incarnation.
     """
     learns = learns_ns(observed.experiment.cluster, observed.stall_ns)
     samples = observed.samples.get(place, ())

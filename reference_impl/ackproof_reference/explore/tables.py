@@ -179,7 +179,8 @@ class _Entry(NamedTuple):
 
 
 class Row(NamedTuple):
-    """Groups with the same `Group.row`: their steps are cached together, by the bits in `mask`."""
+    """Groups of steps with the same `Group.row`. `memo` caches the steps of all groups together, by the bits of a state
+    that `mask` selects."""
 
     mask: int
     memo: dict[int, Steps]

@@ -1,7 +1,7 @@
 """Faults of disks: failing log dirs, truncated logs, deleted checkpoints, moves between log dirs, disks that stall.
 
-Nothing can be written to a failed log dir, so its replicas are served no more. Faults of files come down to offsets.
-The witness of a stalling disk is a timed write by the simulator.
+Nothing can be written to a failed log dir, so its replicas are served no more. A fault of files is simulated by the
+offsets that the log loses. The witness of a stalling disk is a timed write by the simulator.
 """
 
 from __future__ import annotations

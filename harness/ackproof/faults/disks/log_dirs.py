@@ -141,7 +141,7 @@ LogDirT = TypeVar("LogDirT", bound=LogDirFault)
 
 
 class LogDirInjection(DiskInjection[LogDirT]):
-    """Base injection: break one log dir of each node, and confirm that the broker notices."""
+    """Base of injections that break one log dir of each target node, and confirm that the broker notices."""
 
     def __init__(self, fault: LogDirT, aim: Aim, context: FaultContext) -> None:
         super().__init__(fault, aim, context)

@@ -1,4 +1,5 @@
-"""Checks of a service under test: did it copy each input record as it promises, and what can its level not show?"""
+"""Checks of a service under test: did it copy each input record as it promises, and what stays unknown because it
+prints too few kinds of events (`level`)?"""
 
 from __future__ import annotations
 

@@ -186,8 +186,8 @@ _COVERED: Final = [
 
 def check_disks(facts: Facts) -> Iterator[Opinion]:
     """Check the logs on disk; yield nothing if they were not read. Yields a `contradicts` opinion (files disagree) for
-    each log that does not fit its batches or the metadata log, and for copies of a batch that differ (these: `lacks` in
-    a sealed run).
+    each log that does not fit its batches or the metadata log, and for copies of a batch that differ. In a sealed run
+    such copies yield `lacks` (evidence is missing).
 
     Raises `BadInput` for broken files.
     """
