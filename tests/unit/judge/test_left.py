@@ -215,6 +215,19 @@ def test_one_partition_of_which_nothing_can_be_said_leaves_the_class_open(
     )
 
 
+def test_a_possible_loss_that_is_not_traced_names_what_was_not_replayed(
+    make_run: MakeRun, prediction: Predicted
+) -> None:
+    prediction.says(lost=Chance.IMPOSSIBLE)
+    apart = PredictedClass(anomaly="lost", chance=Chance.POSSIBLE, why="planted", partitions=("orders/0",))
+    prediction.file = prediction.file.model_copy(update={"classes": (*prediction.file.classes, apart)})
+    verdict = judge_case(make_run(experiment=ROTTED, findings=[finding("lost")], lost=1))
+    assert verdict.verdict is Verdict.INCONCLUSIVE
+    (said,) = [one for one in verdict.classes if one.anomaly == "lost"]
+    untraced = "not traced to the step that removed them (nothing in this test)"
+    assert said.why == f"1 of 1 are on orders/0, {untraced}: planted"
+
+
 @pytest.mark.parametrize(("elsewhere", "expected"), [(1, Verdict.INCONCLUSIVE), (0, Verdict.PASS)])
 def test_what_is_unknown_elsewhere_leaves_the_class_open_if_it_was_seen_there(
     make_run: MakeRun, prediction: Predicted, replay: Replayed, elsewhere: int, expected: Verdict
