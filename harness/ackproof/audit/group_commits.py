@@ -155,7 +155,7 @@ Regression = tuple[int, str]
 class _Observation(NamedTuple):
     """A committed offset that the coordinator returned to a member, or to the harness (`member` -1: the last
     OffsetFetch). The answer arrived at `done_ns`; the request was sent at `begun_ns` or later (ns since the run's
-    start)."""
+    start). The last OffsetFetch counts as later than everything else."""
 
     begun_ns: int
     done_ns: int

@@ -226,8 +226,8 @@ def _find_torn(of: GroupPartition, rows: Rows, copied: Bools) -> None:
 
 def _find_doubled(output: GroupPartition, copies: Rows, several: Ints, keys: Ints, allowed: Ints) -> None:
     """Report copies that the output has more often than the input: the last copies, in order of partition and offset.
-    `several`: indices of copies whose identity the output has more than once. `keys`: number of the identity of each.
-    `allowed`: how many copies of each identity may be in the output."""
+    `several`: indices of copies whose identity the output has more than once. `keys`, `allowed`: for each of them, the
+    number of its identity, and how many copies of the identity the output may have."""
     order = np.argsort(keys, kind="stable")
     starts = group_starts([keys[order]])
     number = np.zeros(len(keys), np.int64)

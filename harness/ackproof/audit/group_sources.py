@@ -188,7 +188,7 @@ class GroupPartition:
 
     @property
     def committed(self) -> int:
-        """Offset that the group has committed for this partition after the load; 0 if it committed none."""
+        """Offset that the group has committed for this partition after the load; 0 if no committed offset is known."""
         return (self.sources.committed or {}).get(self.place, 0)
 
     def counts(self, anomaly: Anomaly) -> bool:

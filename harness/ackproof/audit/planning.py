@@ -41,8 +41,8 @@ AnyUnit = TypeVar("AnyUnit", bound=WorkUnit)
 
 @dataclass(frozen=True)
 class Plan:
-    """Units of one directory: the whole directory as one unit, or `splits` first and then one unit per bucket
-    (`direct`)."""
+    """Units of one directory: the directory as one unit (`whole`); or `splits` first, and then one unit per bucket.
+    `direct`: row groups of each bucket that need no split."""
 
     whole: DirectoryUnit | None
     """The directory as one unit; None for a large directory."""

@@ -220,13 +220,13 @@ def resolve_share(
     findings: FindingsWriter,
     deleted: DeletedRecords = NOTHING_DELETED,
 ) -> int:
-    """Audit one share of a directory. Return the number of final rows that no ledger explains because their producer's
-    ledger is incomplete.
+    """Audit one share of a directory. Return the number of final rows whose identity no ledger has, and whose producer
+    has an incomplete ledger.
 
     `given`: contributions of all buckets. `open_producers`: producers with an incomplete ledger. Nothing is reported
-    about `deleted` records. Several intact copies of one identity are duplicates, except one: a copy in the partition
-    where it was produced, else the copy at the lowest (topic, partition, offset). Raises `Rejected` if an identity was
-    produced twice, and OSError.
+    about records whose attempts were audited in a deleted window (`deleted`). Several intact copies of one identity are
+    duplicates, except one: a copy in the partition where it was produced, else the copy at the lowest (topic,
+    partition, offset). Raises `Rejected` if an identity was produced twice, and OSError.
     """
     register = IdentityRegister(given)
     _add_torn([(share.place, share.transactions) for share in given], findings)

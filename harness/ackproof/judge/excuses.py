@@ -106,8 +106,9 @@ def find_places(facts: Facts, anomaly: str) -> Set[TopicPartition]:
 
 
 def count_torn_by_loss(facts: Facts) -> int:
-    """Count torn transactions whose only missing records are lost: they do not count as torn, because the loss counts.
-    Raises OSError and ArrowException for a broken file."""
+    """Count torn transactions that lack only records that count as lost: the loss counts, and not the torn transaction.
+    The audit names a missing record that is not lost if there is one, so a named lost record is enough. Raises OSError
+    and ArrowException for a broken file."""
     lost = _findings(facts, Anomaly.LOST)
     torn = _findings(facts, Anomaly.TORN_TRANSACTION)
     return sum((found & lost[place]).total() for place, found in torn.items())

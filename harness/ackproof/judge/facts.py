@@ -146,7 +146,7 @@ class Facts(Evidence):
 
     @cached_property
     def calm(self) -> QuietSeconds | None:
-        """Load of the machine and the clients in the quiet seconds of the run; None if it was not recorded."""
+        """Measurements of the machine and the clients under load; None if they were not recorded."""
         return calm(self)
 
     def aimed_at(self, faults: Collection[int]) -> Iterator[tuple[int, int]]:

@@ -300,8 +300,8 @@ class GroupJudgement:
 
 
 def judge_class(facts: Facts, anomaly: str) -> list[GroupJudgement]:
-    """Return the ruling on an anomaly class for each group that the audit examined. Raises `BadInput`, OSError or
-    ArrowException for files that cannot be read."""
+    """Return the ruling on an anomaly class for each group for which the audit counted that class. Raises `BadInput`,
+    OSError or ArrowException for files that cannot be read."""
     found = []
     for group in read_groups(facts):
         count = group.counts.counts.get(anomaly) if group.counts is not None else None

@@ -71,9 +71,9 @@ class ServiceCounts:
     """Numbers of input records by what the service did with them. A position is a (partition, offset) of the input.
 
     `records`: input records with an identity. `copied`: those that are in the output. `dropped`: missing in the output,
-    although a later offset is committed. `pending`: missing in the output, and not committed. `doubled`: more often in
-    the output than in the input. `foreign`: output records that are not in the input. `uncommitted`: True if the group
-    committed nothing.
+    although a later offset is committed. `pending`: missing in the output, and no later offset is committed. `doubled`:
+    more often in the output than in the input. `foreign`: output records that are not in the input. `uncommitted`: True
+    if the group committed nothing.
     """
 
     records: int
@@ -202,8 +202,8 @@ def _add_result(sends: Sends, attempt: ProgramEvent, result: ProgramEvent) -> No
 
 
 def unwritten(file: ServiceFile, told: ServiceEvents) -> list[Position]:
-    """Return the positions that an instance reported as acknowledged, and that are beyond the end of the output topic.
-    A record below the end that is not visible may belong to an aborted transaction, so it is not returned."""
+    """Return the positions that an instance reported as acknowledged, and that are at or beyond the end of the output
+    topic. A record below the end that is not visible may belong to an aborted transaction, so it is not returned."""
     last = {TopicPartition(topic, partition): end for topic, partition, end in file.output_ends}
     return sorted(
         (place, offset) for place, offset in told.sends.acked if offset >= last.get(place, offset + 1)

@@ -79,8 +79,12 @@ def widen_if_starved(quantity: Quantity, value: Value) -> Value:
 
 
 def calm(facts: Facts) -> QuietSeconds | None:
-    """Average the load of the machine and the clients over the seconds without a fault; None if no load was recorded.
-    Callers use `Facts.calm`, which is computed once."""
+    """Measure the machine and the clients under load; None if no load was recorded. Callers use `Facts.calm`, which is
+    computed once.
+
+    The sending rate and the acknowledgement time are of the seconds without a fault; all other numbers are of the whole
+    load.
+    """
     spans = facts.quiet
     pulses = [
         (before, after)

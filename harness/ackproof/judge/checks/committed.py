@@ -287,8 +287,8 @@ def _why_not_judged(case: Case, t_ns: float) -> str:
 
 
 def why_logs_touched(case: Case, t_ns: float) -> str:
-    """Return the fault or setting that may have removed commits from the logs of `__consumer_offsets`; '' without one.
-    `t_ns`: time of the OffsetFetch request, ns since the run began."""
+    """Return the fault or setting that may have removed commits from the logs of `__consumer_offsets`; '' if there is
+    none. `t_ns`: time up to which offsets may have expired, ns since the run began."""
     for fault in case.faults:
         if Ability.DISKS in fault.ASKS:
             return f"fault {fault.number} ({fault.kind}) may have touched the log of {OFFSETS_TOPIC}"

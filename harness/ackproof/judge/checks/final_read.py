@@ -1,5 +1,5 @@
-"""Checks that the final read is complete: each reader read every partition, and each of its records is in the
-ledgers."""
+"""Checks that the final read is complete: each reader read every partition, and its ledger has each record that it
+read."""
 
 from __future__ import annotations
 

@@ -38,8 +38,8 @@ _SPECIMENS: Final = 2
 
 
 class _Behind(NamedTuple):
-    """A replica whose log ended at `log_end` when it was sampled, between `after_ns` and `before_ns` (ns since the
-    run's start)."""
+    """A replica whose log ended at `log_end` when it was asked, between the samples at `after_ns` and `before_ns` (ns
+    since the run's start)."""
 
     node: int
     log_end: int

@@ -1,4 +1,5 @@
-"""Checks of a soak's windows, which are compared with each other, the timeline and the audit of the whole run."""
+"""Checks of a soak's windows, which are compared with each other, the timeline and the audit of the whole run; and of
+deleted windows."""
 
 from __future__ import annotations
 

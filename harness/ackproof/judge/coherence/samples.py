@@ -265,8 +265,8 @@ _Changes: TypeAlias = dict[tuple[TopicPartition, EventKind], list[_Change]]
 
 
 def check_changes(facts: Facts) -> Iterator[Opinion]:
-    """Yield a `contradicts` opinion (files disagree) for each partition whose sampled changes of leader or ISR are not
-    in the timeline, each once and at the time of its sample.
+    """Yield a `contradicts` opinion (files disagree) for each partition whose sampled changes of leader or ISR differ
+    from the changes in the timeline. The timeline must have each once, at the time of its sample.
 
     Nothing is yielded for simulated runs, whose timeline has controller decisions between two rounds of samples too,
     and for runs that broke off, whose last round may be incomplete.
