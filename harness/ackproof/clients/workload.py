@@ -137,7 +137,8 @@ class Workload:
         )
 
     def stop(self) -> None:
-        """Stop producers, then readers, and return when all have ended, at the latest after the delivery time-out.
+        """Stop producers, then readers, and return when all have ended, at the latest after the delivery time-out and a
+        margin for each kind of client.
 
         A client that does not close in time is killed and its journal salvaged: it leaves no `_END`. Raises
         `ClientDied` if a client had ended by itself, and the error of the thread that converts journals.

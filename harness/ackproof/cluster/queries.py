@@ -196,14 +196,15 @@ def read_high_watermark(response: Any) -> int | None:  # noqa: ANN401
 
 
 def brokers(connection: Connection, timeout_s: float | None = None) -> frozenset[int]:
-    """Return the registered, unfenced brokers according to the connected broker. Raises `WireError`."""
+    """Return the registered, unfenced brokers according to the connected broker. `timeout_s` None: the connection's
+    time limit. Raises `WireError`."""
     return read_brokers(connection.ask(ask_brokers(), timeout_s=timeout_s))
 
 
 def partitions(
     connection: Connection, topics: Iterable[str], timeout_s: float | None = None
 ) -> dict[TopicPartition, PartitionState]:
-    """Return all partitions of these topics, page by page. Raises `WireError`."""
+    """Return all partitions of these topics, page by page (`timeout_s` None: the connection's). Raises `WireError`."""
     wanted = tuple(topics)
     return read_pages(
         connection, wanted, connection.ask(ask_partitions(wanted, connection.access), timeout_s=timeout_s)

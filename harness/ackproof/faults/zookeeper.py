@@ -55,7 +55,8 @@ class ExpireSession(NodeFault):
 
 
 def zookeeper_of(context: FaultContext) -> ZooKeeper:
-    """Return the client of this cluster's ZooKeeper servers. Raises `FaultNotConfirmed` if the cluster uses KRaft."""
+    """Return the client of this cluster's ZooKeeper servers. Raises `FaultNotConfirmed` if it has none that ackproof
+    started."""
     from ackproof.cluster.metadata.zookeeper import ZooKeeper
     from ackproof.cluster.own import OwnCluster
 

@@ -175,8 +175,8 @@ def reader_config(
 def member_config(
     spec: GroupSpec, bootstrap: str, client: str, group: str, instance: str = ""
 ) -> dict[str, ConfigValue]:
-    """Return the configuration of one group member, whose id is `client`: the same as the librdkafka adapter's, with
-    values as text. Raises `BadInput` for a setting that only the harness may set."""
+    """Return the configuration of one group member, whose id is `client`: the same as the librdkafka adapter's. Raises
+    `BadInput` for a setting that only the harness may set."""
     from ackproof.clients.librdkafka import adapter
 
     return adapter.member_config(spec, bootstrap, client, group, instance)

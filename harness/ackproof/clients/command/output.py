@@ -81,7 +81,8 @@ def read_output(
     hidden: Mapping[str, str] | None = None,
     idle_s: float = _READ_IDLE_S,
 ) -> tuple[list[OutputRow], str]:
-    """Read each partition from its beginning, or from `starts`, up to the given end offset (`places`: partition → end).
+    """Read each partition from its beginning, or from `starts`, to just before the given offset (`places`: partition →
+    end).
 
     `identify` returns producer and seq of a record. `hidden`: settings with secrets. `idle_s`: give up after so many
     seconds without a record. Return the rows (producer, seq, partition, offset), and why the read is incomplete ('' if

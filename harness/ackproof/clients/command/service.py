@@ -132,8 +132,8 @@ class Service(Instances):
 
 
 def start_service(spec: ExperimentSpec, run: CaseDir, tag: RunTag, bootstrap: str) -> Service | None:
-    """Start the experiment's service; return None if it has none. Its processes carry the marks `tag`. Raises
-    `BadInput`."""
+    """Start the experiment's service; return None if it has none. Its processes carry the marks `tag`, by which a
+    failed run ends them. Raises `BadInput`."""
     if spec.workload.service is None:
         return None
     service = spec.workload.service

@@ -233,7 +233,8 @@ class Membership:
         """Choose new positions for partitions whose position is not in the log, and assign them again once their
         leaders answer.
 
-        If a position is not known, the coordinator is asked first whether the group has committed one.
+        If a position is not known, the coordinator is asked first: a reset begins at a committed offset, or at none
+        (-1).
         """
         unknown = [place for place in self._resets if self.positions[place] == OFFSET_STORED]
         self.positions |= self.ask_committed([ClientPartition(*place) for place in unknown])

@@ -1,4 +1,4 @@
-"""Finds or pulls an image of Kafka: an image made by ackproof, else the official apache/kafka."""
+"""Finds or pulls an image of Kafka: one that `ackproof image build` made, else the official apache/kafka."""
 
 from __future__ import annotations
 

@@ -224,8 +224,8 @@ def _forget_loop(number: int) -> bool:
 
 
 def set_immutable(folder: Path, on: bool) -> None:
-    """Set (`on` True) or clear the immutable flag of a folder; while it is set, no file can be made in it. Needs root.
-    Raises `DiskError` if the file system or the user's rights do not allow it."""
+    """Set (`on` True) or clear the immutable flag of a folder (`chattr`); while it is set, no file can be made in it.
+    Needs root. Raises `DiskError` if the file system or the user's rights do not allow it."""
     to = f"be made {'im' if on else ''}mutable"
     (flags,) = struct.unpack("l", _control(folder, _GET_FLAGS, bytes(8), to=to))
     wanted = flags | _IMMUTABLE if on else flags & ~_IMMUTABLE

@@ -24,8 +24,8 @@ Runs = Callable[[int], bool]
 
 
 class NotDecoded(ValueError):
-    """A record of the metadata log has a type, version or form that the decoder does not know. The text names both, and
-    the position."""
+    """A record of the metadata log has a type, version or form that the decoder does not know. The text says which of
+    these, and where."""
 
 
 class BodyReader:
@@ -52,7 +52,8 @@ class BodyReader:
 
 
 class MetadataQuorum(Protocol):
-    """The servers that keep the cluster's metadata (KRaft voters or ZooKeeper servers), seen from outside."""
+    """The servers that keep the cluster's metadata (`ClusterSpec.controller_ids`: KRaft voters or ZooKeeper servers),
+    seen from outside."""
 
     def serves(self, node_id: int) -> bool:
         """Return True if this server takes part in the quorum and knows the quorum's leader. Raises `WireError`."""

@@ -112,8 +112,8 @@ def _transactions(file: Path) -> Iterator[_Transaction]:
 def decode(folders: Sequence[Path]) -> Iterator[MetadataRecord]:
     """Decode the changes to Kafka's znodes that a majority of servers has logged, by zxid.
 
-    `folders`: the `version-2` folder of each server. A server that started from a snapshot lacks earlier changes; they
-    are read from another server. Raises `NotDecoded` for unknown content, and OSError.
+    `folders`: the `version-2` folder of each server. A server that got a snapshot lacks the changes in it; they are
+    read from another server. Raises `NotDecoded` for unknown content, and OSError.
     """
     logs: list[dict[int, _Transaction]] = []
     for folder in folders:

@@ -103,9 +103,9 @@ class SlowDisk(LogDirFault):
 class FreezeLoop:
     """Thread that freezes the file systems of nodes for `stall_s` seconds, then thaws them for a moment, in a loop.
 
-    While it runs, it holds `at(node)`, the lock of each node's disk, so that no other fault unmounts a file system. If
-    a file system cannot be frozen, the loop ends with `error`, unless `others(node)` says that another fault has broken
-    it.
+    From each freeze to the thaw, it holds `at(node)`, the lock of each node's disk, so that no other fault unmounts a
+    file system. If a file system cannot be frozen, the loop ends with `error`, unless `others(node)` says that another
+    fault has broken it.
     """
 
     def __init__(

@@ -73,7 +73,8 @@ class SlowMember(ClientFault):
 
 
 class _Pace:
-    """Watches how fast a member processes records, by the lines that appear in its output file."""
+    """Watches how fast a member processes records, by the line ends that appear in its output file. `seen`: times at
+    which the last two appeared, in seconds on a monotonic clock."""
 
     def __init__(self, groups: Groups, client: ClientProcess) -> None:
         self.client = client

@@ -1,9 +1,9 @@
 """Injection of link faults: an effect is imposed on every link that the fault names, and lifted.
 
 The witnesses are connections that the harness makes as the link's source would, to where the source's own files say
-that its peer is, and the kernel's counters of the source's connections. If an end of a link does not run, the link is
-broken too, but cannot be probed. It is probed once the node is back, unless another fault is known to hold that node:
-then nothing passes, as wanted. At least one link must be seen broken.
+that its peer is, and the kernel's counters of the source's connections. A link with an end that does not run is broken
+too, but not probed. If this fault silences links and another fault is known to hold that end, nothing passes, as
+wanted; the link is probed once the node is back. At least one link must be seen broken.
 """
 
 from __future__ import annotations

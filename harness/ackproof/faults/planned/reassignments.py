@@ -1,4 +1,5 @@
-"""Reassignments, completed or cancelled half way. The witness is a broker that did not get the request."""
+"""Reassignments, completed or cancelled half way. The replicas are witnessed by a broker that did not get the
+request."""
 
 from __future__ import annotations
 

@@ -36,8 +36,8 @@ request yet."""
 
 @dataclass(frozen=True)
 class Views:
-    """Two brokers: `asked` gets the requests, and the other is the witness. If only one broker runs, it has both
-    roles."""
+    """Two brokers: `asked` gets the requests, and the other is the witness. If only one broker runs, it has both roles,
+    and `name` says so."""
 
     asked: int
     asked_link: Connection

@@ -67,7 +67,7 @@ class HoldRequest(RequestFault):
 
 
 class LoseRequest(RequestFault):
-    """Requests vanish, together with all later requests on their connection."""
+    """Requests, or only their responses, vanish, together with everything later on their connection."""
 
     KIND = "lose_request"
     SUMMARY = "Lose requests of one API, or only their responses, and everything later on the connection."
@@ -93,7 +93,7 @@ class CloseAtRequest(RequestFault):
 
 
 class LateRequest(RequestFault):
-    """Requests arrive later than they were sent, by a fixed or random delay."""
+    """Requests, or their responses, arrive later, by a fixed or random delay."""
 
     KIND = "late_request"
     SUMMARY = "Delay requests of one API, or their responses; other APIs are not delayed."
