@@ -102,7 +102,7 @@ class Run:
         return _tables(self._files.produced)
 
     def consumed(self) -> ds.Dataset:
-        """Ledger of records that readers got, a row each (`CONSUMED`). Raises `BadInput` if it has no files."""
+        """Ledger of records that readers got, a row each (`rundir.schema.CONSUMED`). `BadInput` if it has no files."""
         return _tables(self._files.consumed)
 
     def findings(self) -> pandas.DataFrame:
@@ -121,7 +121,7 @@ class Run:
     def quantities(self) -> pandas.DataFrame:
         """Every quantity of docs/quantities.md, a row for each partition ('': all) and window ('': whole run). The
         value is between `low` and `high` (of a state: least and greatest number); `why`: reason for an infinite bound.
-        `timing`: name of the brokers' time-outs."""
+        `timing`: for a time, the name of the brokers' time-outs."""
         import pandas
 
         from ackproof.quantities.answer import Row, rows
@@ -141,7 +141,7 @@ class Run:
         return storage.read_table(self._files.metrics).to_pandas()
 
     def series(self) -> pandas.DataFrame:
-        """Acks, reads and latencies per partition and 100 ms (`SERIES`). Raises `BadInput` before an audit."""
+        """Acks, reads and latencies per partition and 100 ms (`rundir.schema.SERIES`). `BadInput` before an audit."""
         if not self._files.series.exists():
             raise BadInput(f"{self.directory}: the run was not audited, so there is no series")
         return storage.read_table(self._files.series).to_pandas()

@@ -372,7 +372,8 @@ class ExperimentSpec(Spec):
 
     def output_topics(self) -> dict[str, TopicSpec]:
         """Return the output topics of the service and of groups, and the dead-letter topics of share groups, by name.
-        Each has the specification of its input topic (the first, if there are several)."""
+        Each has the specification of its input topic (the first, if there are several); dead-letter topics have one
+        more setting, which lets groups use them."""
         service = self.workload.service
         outputs = {} if service is None or service.output is None else {service.output: service.input}
         for name, group in self.workload.groups.items():

@@ -24,7 +24,7 @@ _ANY: Final = "any"
 
 class Condition(StrEnum):
     """Condition on which a row of the table applies, such as a member that was killed. The value is its name in the
-    table."""
+    table file, where a row says when it holds."""
 
     NO_METADATA = "no metadata"
     LATEST = "latest"

@@ -229,8 +229,8 @@ APIS: Final[Mapping[str, Api]] = MappingProxyType(_table())
 
 
 def flows_of(ends: LinkEnds, cluster: ClusterSpec) -> frozenset[Flow]:
-    """Return the kinds of connections that holders of the source role open to holders of the target role; empty if they
-    open none."""
+    """Return the kinds of connections that holders of the source role of `ends` open to holders of the target role;
+    empty if they open none."""
     if ends.source is None:
         return frozenset({Flow.CLIENTS})
     if cluster.combined:

@@ -1,7 +1,7 @@
 """Settings that an experiment must not set, and the topic settings with the values that brokers accept.
 
-Both tables serve the check of a file. The settings files of nodes and clients are checked by the first one again. Topic
-settings are those of `LogConfig` (releases 3.9 to 4.4). A broker refuses a topic with others.
+Both tables serve the check of a file. The code that renders the settings of nodes and clients checks them against the
+first table again. Topic settings are those of `LogConfig` (releases 3.9 to 4.4). A broker refuses a topic with others.
 """
 
 from __future__ import annotations

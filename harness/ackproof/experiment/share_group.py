@@ -83,7 +83,8 @@ class ShareGroupSpec(Spec):
 
     @property
     def broker_settings(self) -> dict[str, str]:
-        """Broker settings that the group needs: its locks and time-outs, and limits that allow them."""
+        """Broker settings that the group needs: its locks, time-outs and delivery limit, bounds that allow them, and
+        the prefix of dead-letter topics."""
         lock_ms, session_ms, heartbeat_ms = (
             round(seconds * 1000) for seconds in (self.lock, _SESSION_S, _HEARTBEAT_S)
         )

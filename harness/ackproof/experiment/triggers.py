@@ -97,7 +97,7 @@ class Condition:
     @property
     def quantity_text(self) -> str:
         """Left side of the condition, such as `isr(orders/0)`, which `parse_ask` accepts as a quantity unless it counts
-        records."""
+        records (`acked`, `read`)."""
         of = self.metric if self.topic is None else f"{self.topic}/{self.partition}"
         words = [of] if self.node is None else [of, f"node {self.node}"]
         return f"{self.gauge}({', '.join(words)})" if of else self.gauge

@@ -120,7 +120,8 @@ class LogWalk:
     pass.
 
     `start`, `end`: offsets at which the log begins and ends, -1 without a segment. `cleaned`: True if offsets are
-    missing between its batches or records, so that the log cleaner removed records.
+    missing between its batches or records, so that the log cleaner removed records. Markers and records of aborted
+    transactions have offsets, and are no gaps.
     """
 
     paths: Sequence[Path]

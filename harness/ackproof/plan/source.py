@@ -72,7 +72,7 @@ _FLOAT: Final = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?
 
 
 def read(path: Path) -> tuple[str, bytes]:
-    """Return the name to show for a file, and its bytes, at most as many as `parse` accepts. Raises `BadInput`."""
+    """Return the name to show for a file, and its bytes: all, or one more than `parse` accepts. Raises `BadInput`."""
     name = str(path)
     try:
         with path.open("rb") as file:

@@ -182,8 +182,8 @@ def warn_of_same_names(planned: Sequence[tuple[Path, Case]]) -> Iterator[str]:
 
 
 def lay_out(planned: PlannedBatch) -> Batch:
-    """Create the folder of a planned batch, with a folder for each case. Raises `BadInput` if the folder cannot be
-    created."""
+    """Create the folder of a planned batch; folders of cases are named, but not created. Raises `BadInput` if the
+    folder cannot be created."""
     options = planned.options
     name = "+".join(dict.fromkeys(case.experiment.name for _, case in planned.cases))
     seed = options.seed if options.seed is not None else planned.cases[0][1].experiment.seed

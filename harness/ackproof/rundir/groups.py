@@ -230,7 +230,7 @@ class OffsetsHistory(Document):
 
 
 class GroupEnd(Document):
-    """State of one consumer group at the end of the run. `committed`: its committed offsets.
+    """State of one consumer group at the end of the run. `committed`: its committed offsets after its members ended.
 
     `ends`: (topic, partition, high watermark) of its input when the producers had stopped. `caught_up`: True if it
     committed all of these in time. `idle_s`: seconds since its last progress when the wait ended. `output_ends`: high

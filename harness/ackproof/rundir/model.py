@@ -160,8 +160,8 @@ class ElectionSeen(Document):
 
 
 class ConformanceFile(Document):
-    """`conformance.json`: result of replaying the run's metadata log through the reference implementation of the
-    protocol."""
+    """`conformance.json`: result of replaying the observed run (metadata log, samples of logs, losses) through the
+    reference implementation."""
 
     replayed: int = 0
     """Number of replayed steps: records of the metadata log, samples, acknowledged offsets."""

@@ -324,7 +324,7 @@ class Unrecovered(Document):
 
 class RecoveryFile(Document):
     """`observed/recovery.json`. `bounds`: seconds that each liveness class had to recover. `running`: brokers that ran
-    at the end. Runs of older versions and simulated runs have no such file, and count no liveness class."""
+    when the watch ended. Runs of older versions and simulated runs have no such file, and count no liveness class."""
 
     bounds: dict[str, float]
     waited_s: float

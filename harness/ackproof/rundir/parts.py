@@ -150,7 +150,7 @@ def _describe_part(path: Path) -> PartEnd:
 
 
 def has_end(folder: Path) -> bool:
-    """Return True if the folder has an `_END`, which the client wrote when it closed."""
+    """Return True if the folder has an `_END`, which shows that the client closed."""
     return _end_file(folder).exists()
 
 

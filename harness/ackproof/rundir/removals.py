@@ -1,4 +1,4 @@
-"""`removals.json`: settings and requests that may have removed acknowledged records from each partition.
+"""`removals.json`: what may have removed acknowledged records from each partition, by settings, faults and logs.
 
 It is computed before the audit (`ackproof.judge.removal`). The audit uses it to decide for each missing acknowledged
 record whether it expired, was compacted, was deleted, or is lost. Times are ns since the run's start.

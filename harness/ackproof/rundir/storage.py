@@ -38,8 +38,8 @@ _URI: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+)://")
 
 
 def locate(where: str | os.PathLike[str]) -> Path:
-    """Return the path of a file or folder, given its local name or the URI of an object store. Raises `BadInput` for an
-    invalid URI."""
+    """Return the path of a file or folder, given its local name or a URI (`file:`, or of an object store). Raises
+    `BadInput` for a URI that cannot be used."""
     if isinstance(where, Path):
         return where
     text = os.fspath(where)

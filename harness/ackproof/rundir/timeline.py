@@ -106,7 +106,7 @@ class FaultConfirmed(EventDetail):
 
 
 class FaultHealed(EventDetail):
-    """A fault is being healed. `begun_ns`: start of the healing, ns since the run's start; 0: at the time of this
+    """Healing is requested. `begun_ns`: time at which it began, ns since the run's start; 0: at the time of this
     event."""
 
     KIND = EventKind.FAULT_HEALED
