@@ -102,7 +102,7 @@ class Run:
         return _tables(self._files.produced)
 
     def consumed(self) -> ds.Dataset:
-        """Ledger of records that readers got, a row each (`rundir.schema.CONSUMED`). `BadInput` if it has no files."""
+        """Ledger of records that readers got, a row each (`rundir.schema.CONSUMED`). Raises `BadInput` without it."""
         return _tables(self._files.consumed)
 
     def findings(self) -> pandas.DataFrame:
@@ -141,7 +141,8 @@ class Run:
         return storage.read_table(self._files.metrics).to_pandas()
 
     def series(self) -> pandas.DataFrame:
-        """Acks, reads and latencies per partition and 100 ms (`rundir.schema.SERIES`). `BadInput` before an audit."""
+        """Acks, reads, latencies per partition and 100 ms (`rundir.schema.SERIES`). Raises `BadInput` before an
+        audit."""
         if not self._files.series.exists():
             raise BadInput(f"{self.directory}: the run was not audited, so there is no series")
         return storage.read_table(self._files.series).to_pandas()

@@ -24,8 +24,8 @@ class ReferenceOracle(Oracle):
     """Predicts and replays runs for the judge, by the search of the model and the reference implementation."""
 
     def predict(self, case: Case, run: CaseDir | None) -> PredictionFile:
-        """Predict the anomalies that are possible in an audited run, by its timeline and metadata log; in the case if
-        `run` is None.
+        """Predict the anomalies that are possible in an audited run, by its timeline and metadata log. If `run` is
+        None: under the faults that the case plans.
 
         Without a run the search visits at most `QUICK_STATES` states, unless cached answers have more. Raises
         `BadInput` for broken files.

@@ -158,10 +158,10 @@ def reassign(metadata: Metadata, target: tuple[int, ...], rules: Rules) -> Metad
     The reassignment ends when the whole target is in the ISR, which may be at once. With `completes_past_kept`, if no
     more replicas are removed than added, it ends when the added replicas are in the ISR.
 
-    A reassignment that replaces another one starts from all present replicas, also those being added. If it adds or
-    removes no replicas itself, it keeps the adding and removing replicas of the old one (changePartitionReassignment,
-    PartitionReassignmentReplicas). Without `moves_from_all` (KafkaController), replicas that were being added are
-    dropped, from the ISR too.
+    A reassignment that replaces another one starts from all present replicas, also those being added. If it adds no
+    replicas itself, it keeps the adding replicas of the old one; likewise, the removing replicas
+    (changePartitionReassignment, PartitionReassignmentReplicas). Without `moves_from_all` (KafkaController), replicas
+    that were being added are dropped, from the ISR too.
     """
     old = metadata.partition
     current = tuple(one for one in old.replicas if rules.moves_from_all or one not in old.adding)

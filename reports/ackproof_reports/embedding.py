@@ -1,8 +1,8 @@
 """Parts of a page: styles and scripts under a closed policy, data blocks, and links to the run's files.
 
 No byte of a data block can end its element or run. Small documents are plain JSON with every character that HTML or
-JavaScript interprets written as an escape such as `\u003c`. Large ones are gzip in base64: a twentieth of the size, and
-the page unpacks it when it is looked at.
+JavaScript interprets written as an escape such as `\\u003c`. Large ones are gzip in base64: a twentieth of the size,
+and the page unpacks it when it is looked at.
 """
 
 from __future__ import annotations

@@ -253,7 +253,8 @@ class Starve(ProcessFault):
 
 @injects(Starve)
 class StarveInjection(ProcessInjection[Starve]):
-    """Stop and continue the nodes in turn, on a thread. Healing ends the thread and leaves all nodes running."""
+    """Stop and continue all target nodes periodically, on a thread. Healing ends the thread and leaves the nodes
+    running."""
 
     def __init__(self, fault: Starve, aim: Aim, context: FaultContext) -> None:
         super().__init__(fault, aim, context)

@@ -122,7 +122,7 @@ def spark_settings(
 def await_master(master: str) -> None:
     """Check that the master of a standalone cluster accepts connections. Does nothing for a URL of another kind.
 
-    Raises `AuditFailed` (code 2) if the master does not accept one: Spark would try for a minute, and its jobs would
+    Raises `AuditFailed` (code 2) if none of its addresses accepts one: Spark would try for a minute, and its jobs would
     fail with another error.
     """
     addresses = re.fullmatch(r"spark://(.+:\d+)", master)
@@ -161,9 +161,9 @@ def own_folder() -> Path:
 def driver_environment(java: Java, folder: Path, *, local: bool) -> Iterator[Path]:
     """Make spark-submit use a spark-env.sh in `folder`, which sources the user's file. Yield the path of the JVM's log.
 
-    Within the `with` block, SPARK_HOME and SPARK_CONF_DIR of this process point to it. The script marks the JVM so that
-    `ackproof clean` finds it, selects the Java that was found, and keeps the JVM's output out of ackproof's. `local`:
-    True for a local master.
+    Within the `with` block, SPARK_HOME and SPARK_CONF_DIR of this process are set so that spark-submit finds it. The
+    script marks the JVM so that `ackproof clean` finds it, selects the Java that was found, and keeps the JVM's output
+    out of ackproof's. `local`: True for a local master.
     """
     log, theirs = folder / "spark.log", _conf_dir()
     exported = processes.RunTag("audit", Path(tempfile.gettempdir()), folder).environment("spark") | {

@@ -83,7 +83,8 @@ class FaultBlock:
             error.add_note(str(trouble))
 
     def end(self, *, awaited: bool = True) -> None:
-        """Wait until the driver has finished the fault's current step, heal the fault, and confirm the healing.
+        """Wait until the driver has nothing of the fault pending, heal the fault, and confirm the healing. A fault that
+        ends by itself is pending until it has ended.
 
         A second call does nothing. Raises `AckproofError`. With `awaited=False` the fault is healed at once without
         confirmation, because the cluster is about to stop.

@@ -55,8 +55,8 @@ class Stage(IntEnum):
 
 
 class Member(NamedTuple):
-    """A group member's own state. `dirty`: it has processed something that is not committed yet. `rival`: another
-    member had a commit accepted during this assignment."""
+    """A group member's own state. `dirty`: it has something to commit: processed records, or with AT_DELIVERY those
+    that it was handed. `rival`: another member had a commit accepted during this assignment."""
 
     alive: bool = False
     epoch: int = NO_EPOCH

@@ -68,7 +68,8 @@ class ResetOffsets(GroupFault):
 
 @injects(ResetOffsets)
 class _ResetInjection(GroupInjection[ResetOffsets]):
-    """Stop the group's members if `stop_members` is set, commit the offsets, and start the members again."""
+    """Stop the group's members if `stop_members` is set, and commit the offsets. Healing starts members in place of
+    those that were stopped."""
 
     _offsets: Mapping[TopicPartition, int] = {}
     """Offsets to commit."""

@@ -254,7 +254,7 @@ class Recreate(FaultSpec):
 
     @property
     def targets(self) -> tuple[Role, ...]:
-        """Return the role of the preferred leader of partition 0. Without this broker the topic cannot be deleted."""
+        """Return the role of the preferred leader of partition 0. It must exist to delete the topic."""
         return (Role(RoleKind.PREFERRED_LEADER, self.topic, 0),)
 
     def drops(self, topic: str) -> bool:

@@ -165,8 +165,8 @@ class ActiveRule:
         return not self._places or any(map(self.among, places))
 
     def is_of(self, api: int, client: str, *, probe: bool) -> bool:
-        """Return True if the rule applies to this API and client id, or to all APIs and clients. A probe matches every
-        client id."""
+        """Return True if the rule applies to this API (or to every API) and to this client id (or to every client). A
+        probe matches every client id."""
         own = self.rule.api
         if own not in (api, EVERY_API) or (probe and own == EVERY_API and api != PROBED_API):
             return False
