@@ -141,7 +141,7 @@ class Run:
         return storage.read_table(self._files.metrics).to_pandas()
 
     def series(self) -> pandas.DataFrame:
-        """Acks, reads, latencies per partition and 100 ms (`rundir.schema.SERIES`). Raises `BadInput` before an
+        """Acks, reads and latencies per partition and 100 ms (`rundir.schema.SERIES`). Raises `BadInput` before an
         audit."""
         if not self._files.series.exists():
             raise BadInput(f"{self.directory}: the run was not audited, so there is no series")

@@ -97,7 +97,7 @@ def reconnect(ensemble: Ensemble, own: int) -> tuple[Ensemble, Member]:
 def write_state(
     ensemble: Ensemble, member: Member, leader: int, rules: ZooKeeperRules
 ) -> tuple[Ensemble, bool]:
-    """Write `leader` as the partition's leader, on behalf of a broker that believes to be the controller.
+    """Write `leader` as the partition's leader, as a broker does that believes itself the controller.
 
     Return the ensemble, and True if the write succeeded. ZooKeeper refuses the write if another controller has been
     elected since (a zombie controller) and the rules have `epoch_check`.

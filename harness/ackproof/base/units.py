@@ -181,7 +181,7 @@ def _measured(
 ) -> tuple[BeforeValidator, PlainSerializer, WithJsonSchema]:
     """Return pydantic's validator, serializer and schema for a number with a unit. Python code may omit the unit.
 
-    `unit` is suggested if a file gives a number without unit.
+    `unit` is suggested if a file gives a number without a unit.
     """
 
     def read(value: object, info: ValidationInfo) -> object:

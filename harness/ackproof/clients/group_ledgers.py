@@ -93,7 +93,8 @@ _Row: TypeAlias = dict[str, object]
 
 @dataclass
 class _Transaction:
-    """A transaction of a member: `begin` and `end` are line numbers of the events between which its records lie."""
+    """A transaction of a member. `begin`, `end`: indices of its first and last event among the member's lines; its
+    records lie between. Without a last event, `end` is the number of lines."""
 
     number: int
     begin: int

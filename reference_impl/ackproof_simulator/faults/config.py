@@ -88,9 +88,8 @@ class _SetRun(Virtual[SetConfig]):
         self.host(broker).do(partition.renew, broker)
 
     def _elect_later(self, partition: PartitionRun) -> None:
-        """Elect a leader for a partition without leader: with ZooKeeper at once, with KRaft at the next check
-        (KAFKA-12670).
-        """
+        """Elect a leader for a partition that has none: with ZooKeeper at once, with KRaft at the next check
+        (KAFKA-12670)."""
         cluster = self.world.case.experiment.cluster
         every = 0
         if not cluster.metadata.broker_controls:

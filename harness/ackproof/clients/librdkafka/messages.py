@@ -78,7 +78,7 @@ def offsets(messages: Sequence[Message]) -> npt.NDArray[np.int64]:
 
 
 def timestamps_ms(messages: Sequence[Message]) -> npt.NDArray[np.int64]:
-    """Return the timestamp of each record in milliseconds; -1 for a record without timestamp and for an error event."""
+    """Return the timestamp of each record in milliseconds; -1 for an error event and for a record that has none."""
     return np.fromiter(map(_milliseconds, map(Message.timestamp, messages)), np.int64, len(messages))
 
 
