@@ -29,14 +29,18 @@ from written_group import LOG_PARTITION, TOPIC
 
 
 def leaders(
-    *leaders: tuple[int, tuple[int, ...]], replicas: tuple[int, ...] = (1, 2, 3), at_ms: int = 0
+    *leaders: tuple[int, tuple[int, ...]],
+    replicas: tuple[int, ...] = (1, 2, 3),
+    at_ms: int = 0,
+    topic: str = "__consumer_offsets",
 ) -> MetadataLog:
-    """Return the metadata log of the group's offsets partition: a leader and its ISR for each epoch.
+    """Return the metadata log of one partition, by default that of the group's offsets: a leader and its ISR for each
+    epoch.
 
     `at_ms`: wall time of the first."""
     records: list[Any] = [
         PartitionChanged(
-            offset=at, epoch=1, timestamp_ms=at_ms + at, topic="__consumer_offsets", partition=LOG_PARTITION,
+            offset=at, epoch=1, timestamp_ms=at_ms + at, topic=topic, partition=LOG_PARTITION,
             leader=leader, leader_epoch=at, partition_epoch=at, replicas=replicas, isr=isr,
         )
         for at, (leader, isr) in enumerate(leaders)

@@ -11,12 +11,14 @@ from collections.abc import Collection, Iterator, Mapping
 from typing import Final
 
 from ackproof.experiment.backends import BACKENDS
+from ackproof.experiment.group import GroupSpec
 from ackproof.experiment.promises import Promises, elects_uncleanly, in_force
 from ackproof.judge.facts import Facts
 from ackproof.judge.starved import LATEST_MS, MOST_STOLEN, STARVED, had_room_in
 from ackproof.rundir.anomalies import Anomaly
 from ackproof.rundir.committed import OFFSETS_TOPIC
 from ackproof.rundir.documents import ClassJudgement
+from ackproof.rundir.groups import GroupEnd
 from ackproof.rundir.model import Chance
 from ackproof.rundir.observed import Unrecovered
 from ackproof.rundir.partition import TopicPartition
@@ -31,6 +33,7 @@ _PROMISES: Final = {
     Anomaly.NO_CONTROLLER: "a majority of the controllers elects one",
     Anomaly.STALLED: "a group whose members run commits the end of its input",
 }
+_TRANSACTIONS_TOPIC: Final = "__transaction_state"
 _FOUND_UNDER_LOAD: Final = frozenset({Anomaly.STUCK_PRODUCER, Anomaly.STUCK_READER})
 """Classes of clients, which are watched while the load runs (`run.client_recovery`)."""
 
@@ -150,19 +153,35 @@ def _of_stalled(facts: Facts, one: Unrecovered) -> str:
         return f"it is slow: it takes {spec.record_time:g} s a record, and {lag:,} remain"
     if spec.commit in ("timed", "auto") and spec.commit_every >= one.for_s:
         return f"it commits every {spec.commit_every:g} s"
-    offsets = TopicPartition(OFFSETS_TOPIC, end.committed.partition)
-    least = max(
-        (int(config.get("min.insync.replicas", "1")) for config in _broker_configs(facts)),
-        default=1,
-    )
-    for place, isr in ((offsets, least), (one.place, 1)):
+    for place, least in _list_needed(facts, spec, end, one.place):
         lives = facts.metadata_log.states.get(place)
-        if lives and (lives[-1][-1].leader < 0 or len(lives[-1][-1].isr) < isr):
+        if lives and (lives[-1][-1].leader < 0 or len(lives[-1][-1].isr) < least):
             return f"{place} has no leader, or fewer in-sync replicas than min.insync.replicas"
     hidden = facts.recovery.of_class(Anomaly.HANGING_TRANSACTION) if facts.recovery is not None else ()
     if any(other.place == one.place for other in hidden):
         return f"a hanging transaction hides what {one.place} has after it"
     return ""
+
+
+def _list_needed(
+    facts: Facts, spec: GroupSpec, end: GroupEnd, place: TopicPartition
+) -> Iterator[tuple[TopicPartition, int]]:
+    """Yield the partitions without which a group cannot process `place`, each with its least number of in-sync
+    replicas: that of its offsets, the input, and those of its output and of `__transaction_state`, which every
+    transaction may need."""
+    configs = list(_broker_configs(facts))
+    least = max((int(config.get("min.insync.replicas", "1")) for config in configs), default=1)
+    yield TopicPartition(OFFSETS_TOPIC, end.committed.partition), least
+    yield place, 1
+    for other in sorted(facts.metadata_log.states):
+        if other.topic == spec.output:  # it has the settings of the first input topic
+            topic = spec.topics[0] if spec.topics else place.topic
+            yield other, Promises.from_experiment(facts.case.experiment, topic).min_insync
+        elif other.topic == _TRANSACTIONS_TOPIC and spec.commit == "transaction":
+            yield (
+                other,
+                max((int(config.get("transaction.state.log.min.isr", "1")) for config in configs), default=1),
+            )
 
 
 def _broker_configs(facts: Facts) -> Iterator[Mapping[str, str]]:

@@ -35,7 +35,7 @@ from planted_judgement import (
     leaders,
     planted_group,
 )
-from written_group import START, TOPIC
+from written_group import LOG_PARTITION, START, TOPIC
 
 # -- evidence -------------------------------------------------------------------------------------------------------
 
@@ -326,6 +326,19 @@ def test_a_group_that_is_slow_is_not_stalled(
     forbidden, text = _stalled(facts)
     assert forbidden is (not why) and why in text
     assert not [one for one in said(facts, Says.LACKS) if "caught up" in one]
+
+
+@pytest.mark.parametrize("topic", ["copies", "__transaction_state"])
+@pytest.mark.parametrize("leader", [-1, 1])
+def test_a_transactional_group_needs_its_output_and_its_coordinator(
+    tmp_path: Path, topic: str, leader: int
+) -> None:
+    log = leaders((1, (1, 2)), (leader, (1,)), topic=topic)
+    planted = planted_group(commit="transaction")
+    facts = Run(tmp_path, planted, change=_end(caught_up=False, idle_s=15.0), log=log).facts()
+    forbidden, text = _stalled(facts)
+    assert forbidden is (leader == 1)
+    assert (f"{topic}/{LOG_PARTITION} has no leader" in text) is (leader == -1)
 
 
 # -- the table -------------------------------------------------------------------------------------------------------
