@@ -1,4 +1,8 @@
-"""Commits of a group for one partition: finds the classes lost-commit, regressed-commit and zombie-commit.
+"""Commits of a group for one partition, which `group_units` audits: lost, regressed and zombie commits.
+
+A commit is lost if the coordinator accepted it and no log of `__consumer_offsets` has it. It regressed if a lower
+offset was in force afterwards, or told to a member, and no reset or concurrent commit explains that. It is a zombie's
+if its generation or member epoch was over.
 
 If one replica's log has the whole history, its order shows whether a committed offset went back. Otherwise times order
 the commits: commits that were in flight together may have any order, and a commit without an answer may have reached

@@ -1,11 +1,13 @@
-"""One audit of any number of directories, from their footers to `audit.json`, in one round of Spark jobs.
+"""One audit of any number of directories, from their footers to `audit.json`, usually in one round of Spark jobs.
 
-Steps of a round; `audit.stages` draws them:
+`ackproof run` calls it at the end of a batch, and `ackproof audit` on its own. Steps of a round; `audit.stages` draws
+them:
 
 1. Read the footers of each directory and plan its units. A small directory is one unit (`Plan.whole`).
 2. Split row groups that hold several partitions, so that each bucket has the rows of one partition.
-3. Count each bucket as one unit. A *hot* bucket, one with too many rows for a task, is cut: walk units follow its
-   readers, slice units then count ranges of identities, place units count ranges of offsets.
+3. Count each bucket as one unit. A *hot* bucket, one with too many rows for a task, is cut in three ways, because no
+   cut suits all classes: walk units follow its readers (order), slice units then count ranges of identities (producer
+   and seq), place units count ranges of offsets. `audit.slices` draws it.
 4. Compare the order of records again where slices overlap (order units).
 5. Publish the counts of each directory, or set broken files aside and repeat the round.
 

@@ -1,4 +1,7 @@
-"""Availability: the times in which no client request of a kind succeeded."""
+"""Availability: the longest, total and number of gaps in which no produce, read, commit or metadata request succeeded.
+
+One function for each of these operations finds its gaps; `_gaps` keeps those of a window, and the measures reduce them.
+"""
 
 from __future__ import annotations
 

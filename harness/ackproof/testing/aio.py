@@ -1,7 +1,8 @@
 """Audited clients of aiokafka: they record every attempt of an AIOKafkaProducer and every read of an AIOKafkaConsumer.
 
-Their serializers and deserializers work as before; the ledger records the bytes. aiokafka may send a record again for
-as long as it tries, so none of its errors is definite: a record with an error is indeterminate.
+Their serializers and deserializers work as before; the ledger records the bytes. A record that `send` refuses has
+failed: it was never sent. aiokafka may send any other record again for as long as it tries, so that an error of its
+future is not definite: the record is indeterminate.
 """
 
 from __future__ import annotations

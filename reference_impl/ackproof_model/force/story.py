@@ -1,4 +1,4 @@
-"""A counterexample to force: its steps, with the state of the model after each of them.
+"""A counterexample that `ackproof force` leads real brokers through: its steps, with the model's state after each.
 
 It is read from the output of `ackproof explore --json`, or searched for the prediction of a case.
 """

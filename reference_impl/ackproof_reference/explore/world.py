@@ -1,9 +1,10 @@
 """The model of a partition for the search: its cells, their first values, all steps and all invariants.
 
-`Retelling` turns a path of a reduced search into single steps of the plain model (`Scope.in_stories`). It walks that
-model along the reduced states. Between two of these it takes one step; or several, of which all but the last leave the
-reduced state unchanged; or none, if an answer in flight may as well have been taken. So every reported finding is one
-that the plain model reaches.
+The search merges states and steps that cannot change its answer (`scope.Reductions`), so the counterexample that it
+finds is a path of *reduced* states. `Retelling` turns it into single steps of the plain model (`Scope.in_stories`), for
+people to read. It walks the plain model along the reduced states. Between two of these it takes one step; or several,
+of which all but the last leave the reduced state unchanged; or none, if an answer in flight may as well have been
+taken. So every reported finding is one that the plain model reaches.
 """
 
 from __future__ import annotations
@@ -49,7 +50,8 @@ def world(scope: Scope) -> Model:
     )
     names = ["budget", "client", "controller"]
     first: list[Hashable] = [scope.budget, Client(), metadata]
-    # Brokers' memories differ most. Three brokers come to six digits of an integer (180 bits, 48 bytes).
+    # Bits for each cell at first, where a state is packed into one integer. Brokers' memories differ most: three
+    # brokers come to six digits of an integer (180 bits, 48 bytes).
     widths = [0, 8, 14]
     for number in scope.ids:
         begun = Broker(number, Log(), Process(up=True, epoch=0))

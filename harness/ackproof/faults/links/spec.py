@@ -1,4 +1,4 @@
-"""Fields and witnesses of link faults: the effect, the affected links, and which of these certainly exist."""
+"""Base class of link faults: which links a fault affects, what it does to them, and the probe that confirms it."""
 
 from __future__ import annotations
 
