@@ -67,7 +67,7 @@ class Run:
 
     @property
     def verdict(self) -> VerdictFile | None:
-        """The verdict, its reasons, and the judgement of each anomaly class."""
+        """The verdict, its reasons, and the judgement of each anomaly class; None if the run was not judged."""
         return _if_there(VerdictFile, self._files.verdict_json)
 
     @property

@@ -119,9 +119,12 @@ def predict(
 
 
 def _forced(console: Console, case: Case, anomaly: str, max_states: int | None, forcing: Forcing) -> int:
-    """Force the counterexample for a predicted anomaly on real brokers; return the exit code.
+    """Force the counterexample for an anomaly class in a case on real brokers, print what happens, and return the exit
+    code.
 
-    0: the anomaly is impossible. 2: no counterexample is known. Otherwise as for `ackproof force`.
+    0: the class is impossible. 2: no counterexample was found. Otherwise the code of `force.command.forced`.
+    `max_states`: limit of the search, None: the usual one. Raises `BadInput` as `forced` does, and without `--kafka` if
+    the case runs a build that is no release.
     """
     from ackproof.base.errors import BadInput
     from ackproof_model.force.story import IMPOSSIBLE, story_of
@@ -186,7 +189,8 @@ def _matrix(console: Console, told: Sequence[tuple[str, PredictionFile]]) -> Non
 
 
 def _groups(console: Console, told: Sequence[tuple[str, PredictionFile]]) -> None:
-    """Print which classes of each consumer group are possible or unknown, with the reason; the others are named."""
+    """Print for each consumer group its possible and unknown classes with their reasons, and the names of its
+    impossible classes."""
     for title, one in told:
         for group in dict.fromkeys(answer.group for answer in one.groups):
             answers = [answer for answer in one.groups if answer.group == group]

@@ -279,7 +279,8 @@ def rules_of(version: str, *, elr: bool | None = None) -> Rules:
 
 
 def _parsed(version: str) -> tuple[tuple[int, ...], bool]:
-    """Return a version's numbers, and True if it runs with ZooKeeper."""
+    """Parse a version such as `4.1` or `3.9-zk`: return its numbers, and True if it runs with ZooKeeper (`-zk`, or
+    below 2.8). Raises ValueError for text of another form."""
     number, _, mode = version.partition("-")
     try:
         parts = tuple(int(part) for part in number.split("."))

@@ -60,7 +60,8 @@ class Quorum:
         return self.active if self.active != NOBODY else self.standing_still
 
     def _hears_majority(self, node: int, voters: Sequence[int] | None = None) -> bool:
-        """Return True if a controller runs and reaches a majority of `voters` (default: the present voters)."""
+        """Return True if a controller takes part and exchanges messages with a majority of `voters`, itself included
+        (None: of the present voters)."""
         if not self._takes_part(node):
             return False
         among = self.voters if voters is None else voters
@@ -83,7 +84,7 @@ class Quorum:
         return not self._disks.metadata_still(node)
 
     def _commits(self, node: int) -> bool:
-        """Return True if a majority of voters can write what this node decides.
+        """Return True if a majority of voters can write what this node decides, or no disk is frozen.
 
         With Raft the node itself must be able to write too; ZooKeeper's leader waits for any majority.
         """
@@ -96,7 +97,11 @@ class Quorum:
         return node in self.voters and self._hears_majority(node) and self._commits(node)
 
     def look(self) -> None:
-        """Update the active controller after a change of a process, a link, a disk or the voters."""
+        """Update the active controller; call it after a change of a process, a link, a disk or the voters.
+
+        A controller that may not lead any more is deposed, and an election is called. A stalled controller that can
+        commit again is active again, unless an election is overdue: that one is held at once.
+        """
         if self.active != NOBODY:
             if not self._may_lead(self.active):
                 self._lose()
@@ -157,7 +162,8 @@ class Quorum:
         return self.active != NOBODY and self._hears_majority(self.active, voters)
 
     def may_join(self, node: int) -> bool:
-        """Return True if a controller can be added as a voter, which requires that it follows the active controller."""
+        """Return True if a controller can become a voter: there is an active controller, it can exchange messages with
+        it, and it runs and can write."""
         return (
             self.active != NOBODY
             and self._network.hosts[node].running

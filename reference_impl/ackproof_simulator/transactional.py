@@ -139,7 +139,8 @@ class TransactionalProducer(Producer):
     # -- filling ------------------------------------------------------------------------------------------------
 
     def _make(self) -> None:
-        """Add the due records to the open transaction; begin and end transactions when it is time."""
+        """Deal the records that are due into the open transaction, and send them. Begins a transaction if none is open,
+        and ends one that is full, must be aborted, or is to stop. Calls itself again later."""
         if self.closed or self.phase in (_Phase.JOINING, _Phase.OVER):
             return
         now = self.clock.now
@@ -167,13 +168,14 @@ class TransactionalProducer(Producer):
             batch.txn, batch.made = self.txns[-1].number, self.clock.now
 
     def sent_ns(self, seq: int) -> int:
-        """Return the present time in ns for any `seq`: records are created when they are passed to the library."""
+        """Return the present time in ns, whatever `seq` is: records are created when they are passed to the library."""
         return self.clock.now
 
     # -- sending ------------------------------------------------------------------------------------------------
 
     def _drain(self, line: Line) -> None:
-        """Add a partition to the transaction before the first record is sent to it."""
+        """Send the queued batches of a partition (`line`). If it is not in the transaction yet, ask the coordinator to
+        add it; the answer sends them. Does nothing once the producer is over."""
         if not line.queue or self.phase is _Phase.OVER:
             return
         if line.place in self.joined:
@@ -206,9 +208,9 @@ class TransactionalProducer(Producer):
             self._is_fenced()
 
     def _out_of_order(self, line: Line, batch: ClientBatch) -> None:
-        """Handle OUT_OF_ORDER_SEQUENCE_NUMBER: an earlier batch is still in flight; or the leader lost one, and the
-        transaction is aborted.
-        """
+        """Handle the answer OUT_OF_ORDER_SEQUENCE_NUMBER to a batch. If an earlier batch of its partition is queued or
+        in flight, the batch is sent again later. Otherwise the leader lost one: the batch fails, and the transaction is
+        aborted."""
         if any(other.number < batch.number for other in (*line.flying.values(), *line.queue)):
             line.queue.append(batch)
             self._sort(line)

@@ -281,8 +281,11 @@ def _lanes(
 
 
 def _bars(span: ShownTime, name: str, bound: Bound, told: Scraped | str) -> Iterator[Bar]:
-    """Yield a bar for each time span in which the metric met the bound, and one for each in which it is
-    unknown.
+    """Yield the bars that show one metric in the time `span`.
+
+    A bar `shown` lies between two successive scrapes: a counter rose between them, or a gauge met `bound` at the first.
+    A bar `unknown` lies where scrapes are missing. If `told` is a text (why there is no data), one bar `unknown` covers
+    all.
     """
     if isinstance(told, str):
         whole = span.bar(span.begin, span.end, "unknown", "unknown")

@@ -68,9 +68,8 @@ class ReadOrder:
 
 
 def follow_bucket_reads(place: TopicPartition, rows: BucketRows, findings: FindingsWriter) -> ReadOrder:
-    """Compare each read of a bucket with the previous one of its reader. Adds findings of class rewound to
-    `findings`. Raises OSError if they cannot be written.
-    """
+    """Compare each read of a bucket with the previous one of its reader. Adds the findings of class rewound to
+    `findings`. Raises OSError if they cannot be written."""
     reads: list[Stream] = [stream for stream in STREAMS if stream != "produced"]
     walks = {stream: follow_reads(rows[stream]) for stream in reads}
     add_rewound(place, walks, findings)
@@ -84,7 +83,7 @@ def follow_bucket_reads(place: TopicPartition, rows: BucketRows, findings: Findi
 
 def add_rewound(place: TopicPartition, walks: Mapping[Stream, ReadWalk], findings: FindingsWriter) -> None:
     """Add findings of class rewound: a live reader read an offset that is not above the offset of its previous read.
-    Raises OSError."""
+    Raises OSError if they cannot be written."""
     for stream in ("live", "live committed"):
         back = walks[stream].back
         findings.add(place, Anomaly.REWOUND, back, detail="not above the previous read")
@@ -168,7 +167,8 @@ def live_rows(rows: BucketRows) -> Rows:
 
 
 def sum_contents(contents: Iterable[tuple[int, int]]) -> tuple[int, int]:
-    """Add pairs of content sums of several ranges (at least one), modulo 2^64, as signed numbers."""
+    """Return the sums of the first and of the second content sums of several ranges (at least one), each modulo 2^64,
+    as signed numbers."""
     final, committed = zip(*contents, strict=True)
     return as_int64(sum(final) % (1 << 64)), as_int64(sum(committed) % (1 << 64))
 

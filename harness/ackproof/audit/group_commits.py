@@ -52,7 +52,8 @@ def audit_commits(
 
 
 def _report(of: GroupPartition, anomaly: Anomaly, rows: Rows, found: Sequence[tuple[int, str]]) -> None:
-    """Add findings about commits. `found`: index in `rows`, and the end of a sentence."""
+    """Add findings about commits. `found`: pairs of an index in `rows` and the end of the sentence that says what is
+    wrong. Raises OSError."""
     which = np.array([commit for commit, _ in found], np.int64)
     detail = [
         f"commit {rows['number'][at]} of member {rows['member'][at]} was accepted{end}" for at, end in found
@@ -73,7 +74,8 @@ def _find_lost(accepted: Rows, log: Rows) -> list[int]:
 def _find_zombies(
     of: GroupPartition, rows: Rows, events: Sequence[Event], log: GroupLog
 ) -> Iterator[tuple[int, str]]:
-    """Yield commits that the coordinator's rules refuse. `events`: events of all partitions.
+    """Yield (index in `rows`, end of a sentence) of each commit that the coordinator should have refused: its
+    generation or member epoch was over. `events`: membership events of all partitions.
 
     A plain commit has the newest generation that its member can have sent. If the generation fell during the call, the
     member had joined again, and its commit is not judged.
@@ -102,9 +104,11 @@ def _find_epochs_over(
     log: GroupLog,
     sent_commits: tuple[Ints, Ints, Ints],
 ) -> Iterator[tuple[int, str]]:
-    """Yield commits whose member epoch was over. A commit counts if its member had one member id during the call.
+    """Yield (index in `rows`, end of a sentence) of each commit whose member epoch was over. Commits of a member whose
+    member id changed during the call are not judged.
 
-    `sent_commits`: index in `rows`, epoch, and position in the log."""
+    `sent_commits`: index in `rows`, epoch, and position in the log of each commit.
+    """
     row, sent, position = sent_commits
     for member in np.unique(rows["member"][row]).tolist():
         named = [event for event in events if event.member == member and event.member_id]
@@ -133,10 +137,11 @@ def _find_epochs_over(
 def _may_commit(
     place: TopicPartition, name: str, log: GroupLog, number: int, position: int, sent: int
 ) -> bool:
-    """Return True if Kafka 4.3 accepts an older epoch: it is not older than the assignment of the partition.
+    """Return True if Kafka 4.3 accepts a commit with an older epoch (`sent`): it is not older than the member's
+    assignment of the partition.
 
-    The log does not show partitions that a member has yet to revoke: a partition that it does not have any more counts
-    as its own until another member has it. `number`: index of the member's last record before `position`.
+    The log does not show partitions that a member has yet to revoke. So a partition that it lost counts as its own
+    until another member has it. `number`: index of the member's last record before `position`.
     """
     epochs = log.members[name]
     last = next((epoch for epoch in epochs[number::-1] if place in epoch.assigned), None)
@@ -172,7 +177,8 @@ class _Observation(NamedTuple):
 
 
 def _find_regressions(of: GroupPartition, rows: Rows, accepted: Rows, log: GroupLog) -> list[Regression]:
-    """Return each time that the offset went back. `rows`: all commits of the partition."""
+    """Return each time that the committed offset of the partition went back. `rows`: all commits of the partition.
+    `accepted`: those that the coordinator accepted."""
     sources, place = of.sources, of.place
     resets = [(event.t_ns, event.position) for event in of.events if event.event == MembershipEvent.RESET]
     observed: list[_Observation] = []
@@ -191,7 +197,8 @@ def _find_regressions(of: GroupPartition, rows: Rows, accepted: Rows, log: Group
 
 
 def _list_observations(events: Sequence[Event]) -> Iterator[_Observation]:
-    """Yield the committed offsets that members were told. Each asked after its last assignment."""
+    """Yield the committed offsets that members were told after an assignment. The request counts as sent at the
+    member's last assignment or later."""
     assigned: dict[int, int] = {}
     for event in events:
         if event.event == MembershipEvent.ASSIGNED:
@@ -203,7 +210,8 @@ def _list_observations(events: Sequence[Event]) -> Iterator[_Observation]:
 def _find_by_log(
     accepted: Rows, log: Rows, observed: Sequence[_Observation], resets: Sequence[tuple[int, int]]
 ) -> list[Regression]:
-    """Return each time that the offset went back. `log`: records in force, in order."""
+    """Return each time that the committed offset went back, by the order of the log. `log`: records in force, in order.
+    `resets`: (time, new offset) of each reset."""
     commit, first, offset = _order_commits(accepted, log)
     if not first.any():
         return []
@@ -236,8 +244,8 @@ def _is_explained(resets: Sequence[tuple[int, int]], offset: int, since: int, un
 
 
 def _order_commits(accepted: Rows, log: Rows) -> tuple[Ints, Bools, Ints]:
-    """Return the records in the order of the log: index of the accepted commit (-1 for others); whether it is the first
-    record of that; offset.
+    """Return three arrays, a row for each record in the order of the log: the index of its accepted commit (-1: none),
+    True if it is that commit's first record, and its offset.
 
     An accepted commit that the log lacks stands behind the last commit that was answered before it began.
     """
@@ -259,7 +267,7 @@ def _order_commits(accepted: Rows, log: Rows) -> tuple[Ints, Bools, Ints]:
 
 
 def _last_before(done: Ints, position: Ints, times: Ints) -> Ints:
-    """Return for each time the greatest position of what was done before; -1 for none."""
+    """Return for each of `times` the greatest `position` of what was done before it (`done`); -1 if nothing was."""
     order = np.argsort(done, kind="stable")
     greatest = np.concatenate([[-1], np.maximum.accumulate(position[order])])
     last: Ints = greatest[np.searchsorted(done[order], times)]
@@ -272,9 +280,10 @@ def _find_by_time(
     resets: Sequence[tuple[int, int]],
     others: tuple[Ints, Ints],
 ) -> Iterator[Regression]:
-    """Yield each time that the offset went back, where the log is no whole history.
+    """Yield each time that the committed offset went back, by times, for a partition whose log is no whole history.
 
-    `others`: begin and offset of commits that may be in the log at any time from their begin on.
+    `resets`: (time, new offset) of each reset. `others`: begin and offset of commits that may be in the log at any time
+    from their begin on.
     """
     count = len(accepted)
     answers = np.array([answer[:3] for answer in observed], np.int64).reshape(-1, 3)

@@ -60,7 +60,7 @@ class GroupLog:
         return self.offsets.get(place, _NO_ROWS)
 
     def effective(self, place: TopicPartition) -> Rows:
-        """Return the offset commits and removals in force for a partition, by log offset; none if no log is a whole
+        """Return the offset commits and removals in force for a partition, by log offset; no rows if no log is a whole
         history."""
         rows = self.rows(place)
         kept = (rows["node"] == self.history) & (rows["decision"] == LogDecision.IN_FORCE)
@@ -69,7 +69,7 @@ class GroupLog:
 
 def read_log(sources: GroupSources, places: PlaceSet) -> GroupLog:
     """Read the group's offset commits for these partitions, and its generations and members, from `__consumer_offsets`.
-    Raises as `GroupSources.batches` does."""
+    Raises `UnreadablePart`, `UntrustedStatistics` and `Rejected`."""
     offsets: dict[TopicPartition, list[Rows]] = defaultdict(list)
     generations: list[tuple[int, int]] = []
     members: dict[str, dict[int, MemberEpoch]] = defaultdict(dict)

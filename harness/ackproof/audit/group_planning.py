@@ -85,8 +85,8 @@ class ExaminedGroup:
         )
 
     def examine(self, ledger: Ledger) -> None:
-        """Find the files of the group in `ledger`, and set the other fields. Raises `Rejected` for a part without a
-        column, and OSError."""
+        """Find the files of the group in `ledger`, and set the other fields. Files that cannot be read become reasons
+        in them. Raises `Rejected` for a part without a column, and OSError."""
         plan, sources = self.sources.plan, self.sources
         end = next((one for one in self.file.groups if one.group == plan.group), None)
         if end is None:
@@ -125,7 +125,8 @@ class ExaminedGroup:
             self.reasons.append(f"{', '.join(left)} not counted: {reason}")
 
     def _read_ledger(self, name: str, clients: Sequence[str]) -> tuple[GroupPart, ...]:
-        """Return the parts of the group's members in one ledger. Members of other groups are never read."""
+        """Return the parts of these members (`clients`) in the ledger `name`. Parts that are missing or cannot be read
+        become reasons. Members of other groups are never read."""
         found: list[GroupPart] = []
         flaws: list[str] = []
         for client in clients:
@@ -147,7 +148,8 @@ class ExaminedGroup:
         return tuple(found)
 
     def _read_file(self, path: Path, schema: pa.Schema) -> tuple[tuple[GroupPart, ...], str]:
-        """Return a file as a part; none if it is missing or cannot be read, and why. Raises `Rejected`."""
+        """Return (parts, reason) for a file: one part and ''; no part and the reason if it cannot be read; no part and
+        '' if it is missing. Raises `Rejected` if a column of `schema` is missing."""
         if not path.exists():
             return (), ""
         try:
@@ -164,8 +166,8 @@ class ExaminedGroup:
         ), ""
 
     def _choose_history(self, end: GroupEnd, log: tuple[GroupPart, ...]) -> int:
-        """Return the node whose log of `__consumer_offsets` is the group's history: the coordinator's, else the
-        longest; -1: none."""
+        """Return the node whose log of `__consumer_offsets` is the group's history: the coordinator's if it is whole,
+        else the longest whole one. -1: there is none; some classes cannot be counted then."""
         histories: dict[int, list[OffsetsHistory]] = defaultdict(list)
         for one in self.file.histories:
             if end.committed.partition in (-1, one.partition):
@@ -207,7 +209,8 @@ def examine_groups(
 
 
 def _row_group(number: int, footer: Footer, trusted: bool) -> RowGroup:
-    """Return the footer of a row group. Without trust in its statistics it may have any rows."""
+    """Return row group `number` with the spans and the topic of its footer; without them if the statistics are not
+    trusted, so that it may have any rows."""
     numbers = footer.numbers if trusted else {}
     spans = {
         key: (int(numbers[key][0]), int(numbers[key][1])) for key in ("partition", "seq") if key in numbers
@@ -229,8 +232,11 @@ def _find_finals(ledger: Ledger, plan: GroupPlan) -> Iterator[Piece]:
 
 
 def plan_group(group: ExaminedGroup, limits: Limits) -> list[GroupUnit]:
-    """Return the units of work for one group: a single unit for a small group; else several, for its deliveries and
-    commits, and for its output. A partition's deliveries and commits are in the same unit."""
+    """Return the units of work for one group; none if no class can be counted. A small group is a single unit.
+
+    For a large one, some units have its deliveries and commits, and others its output. A partition's deliveries and
+    commits are in the same unit.
+    """
     sources = group.sources
     if not sources.counted:
         return []

@@ -106,9 +106,11 @@ class _Ownership(NamedTuple):
 
 
 def _find_owners(events: Sequence[Event], commits: Rows) -> list[_Ownership]:
-    """Return the ownerships of a partition, by begin. `events`: events of the partition, and events that name no
-    partition, by time. A commit without a generation belongs to no member: the coordinator accepts it from anybody
-    while the group is empty, and in a transaction.
+    """Return the times in which members owned a partition, by begin. `events`: events of the partition, and events that
+    name no partition, by time.
+
+    A commit without a generation belongs to no member: the coordinator accepts it from anybody while the group is
+    empty, and in a transaction.
     """
     kept = (commits["result"] == CommitResult.ACCEPTED) & (commits["generation"] >= 0)
     accepted = commits.take(kept & (commits["generation_after"] >= 0))
@@ -153,7 +155,8 @@ def _find_two_owners(of: GroupPartition, rows: Rows, processed: Bools, owners: S
 
 
 def _find_overlapping(owners: Sequence[_Ownership]) -> Iterator[tuple[_Ownership, _Ownership]]:
-    """Yield each two ownerships of different members that overlap, the earlier first."""
+    """Yield each pair of ownerships of different members that overlap in time, the one with the earlier begin first.
+    `owners`: by begin."""
     for number, one in enumerate(owners):
         for two in owners[number + 1 :]:
             if two.begin > one.end:
@@ -193,7 +196,8 @@ def audit_output(
 
 
 def _number_identities(tables: Sequence[Rows]) -> tuple[list[Ints], int]:
-    """Return for each table a number of each row, the same for the same identity; and how many numbers there are."""
+    """Give each identity (producer, seq) a number from 0. Return the numbers of the rows of each table, and how many
+    numbers there may be."""
     count = sum(len(rows) for rows in tables)
     if not count:
         return [np.zeros(0, np.int64) for _ in tables], 0

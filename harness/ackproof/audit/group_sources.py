@@ -123,8 +123,8 @@ class GroupSources:
         return {place: _distinct_offsets(concat_rows(pieces, RECORD)) for place, pieces in found.items()}
 
     def output_rows(self, seqs: tuple[int, int]) -> Rows:
-        """Return the records of the group's output topic (schema `COPY`). `seqs`: least and greatest seq of the records
-        to return. Raises as `final_rows` does."""
+        """Return the records of the group's output topic (schema `COPY`) with seqs within `seqs` (least, greatest).
+        Raises `UnreadablePart` and `Rejected`."""
         found: list[Rows] = []
         for part in self.output:
             kept = tuple(group for group in part.groups if _overlaps(group, seqs))
@@ -164,7 +164,8 @@ class GroupSources:
                     yield pick(batch, mine)
 
     def read_events(self) -> list[Event]:
-        """Return the rows of the membership ledger, by time. Raises as `batches` does."""
+        """Return the rows of the membership ledger, by time. Raises `UnreadablePart`, `UntrustedStatistics` and
+        `Rejected`."""
         names = ("t_ns", "member", "event", "member_id", "topic", "partition", "from_offset", "offset")
         found = [
             Event(t_ns, member, event, member_id, TopicPartition(topic, partition), from_offset, offset)
@@ -215,8 +216,11 @@ class GroupPartition:
 def _read_part(
     part: GroupPart, names: Sequence[str], places: PlaceSet = ALL_PLACES
 ) -> Iterator[tuple[RowGroup, pa.RecordBatch]]:
-    """Yield row groups that may be of these partitions, each with its rows as one batch that is not empty. Texts are
-    dictionaries. Raises `UnreadablePart`, and `Rejected` for a null."""
+    """Yield the row groups of a file that may have rows of these partitions, each with its rows as one batch. Empty row
+    groups are left out. Columns of text are dictionaries.
+
+    Raises `UnreadablePart`, and `Rejected` for a null.
+    """
     wanted = [group for group in part.groups if group.rows and places.may_have(group)]
     if not wanted:
         return
@@ -251,7 +255,7 @@ def pick(batch: pa.RecordBatch, which: Bools) -> pa.RecordBatch:
 
 
 def are_text(column: pa.Array, wanted: str) -> Bools:
-    """Return True for each row whose text is `wanted`."""
+    """Return a mask: True for each row of the column whose text is `wanted`."""
     words, code = distinct_strings(column)
     same: Bools = code == (words.index(wanted) if wanted in words else -1)
     return same
@@ -259,7 +263,7 @@ def are_text(column: pa.Array, wanted: str) -> Bools:
 
 def find_values(ascending: Ints, wanted: Ints) -> tuple[Ints, Bools]:
     """Return for each wanted value its index in `ascending`, and a mask: True if `ascending` has the value.
-    `ascending`: distinct values. The index of a missing value has no meaning."""
+    `ascending`: distinct values in ascending order. The index of a missing value has no meaning."""
     length = len(ascending)
     if not length:
         return np.zeros(len(wanted), np.int64), np.zeros(len(wanted), np.bool_)
@@ -294,7 +298,7 @@ def _are_within(rows: Rows, seqs: tuple[int, int]) -> Bools:
 
 
 def _distinct_offsets(rows: Rows) -> Rows:
-    """Return one row per offset, ascending. A reader that starts again reads the same records."""
+    """Return one row per offset, ascending: a reader that starts again reads the same records twice."""
     rows = rows.sorted_by("offset")
     first = group_starts([rows["offset"]])
     return rows if len(first) == len(rows) else rows.take(first)

@@ -97,7 +97,7 @@ class _ProducedMatch:
     """
 
     def __init__(self, produced: Rows, reads: RangeReads) -> None:
-        """Raises `Rejected` if an identity was produced twice."""
+        """Match produced rows with the reads. Raises `Rejected` if an identity was produced twice."""
         self.produced = produced.sorted_by("producer", "seq")
         if (twice := find_repeated(self.produced["producer"], self.produced["seq"])) is not None:
             producer, number = (int(self.produced[name][twice]) for name in ("producer", "seq"))
@@ -174,9 +174,9 @@ def audit_identities(
 def _find_visible(
     match: _ProducedMatch, fates: TransactionFates, reads: RangeReads, commits: CommitAudit
 ) -> Bools:
-    """Return True for each produced record that the final read at read_committed got.
+    """Return a mask: True for each produced record that the final read at read_committed got.
 
-    Adds findings about all reads at read_committed.
+    Adds findings about reads at read_committed, final and live, to those of `commits`. Raises OSError.
     """
     visible = np.zeros(len(match.produced), dtype=np.bool_)
     for who, rows in (("final", distinct_copies(reads.committed)), ("live", reads.committed_live)):
@@ -191,7 +191,8 @@ def _find_visible(
 def _add_record_classes(
     add: Callable[..., None], match: _ProducedMatch, fates: TransactionFates | None, removed: RemovedRecords
 ) -> Rows:
-    """Add the findings about produced records. Return the lost records that were acknowledged with an offset."""
+    """Add the findings about produced records by `add`. Return the lost records that were acknowledged with an offset.
+    `fates`: outcomes of their transactions, None: there are none."""
     produced, present, of = match.produced, match.present, match.of
     outcome, acked_at = produced["outcome"], produced.ints("offset")
     acked = outcome == Outcome.ACKED
@@ -222,7 +223,7 @@ NOTHING_ABOVE = empty_rows(SPANS)
 def _add_reordered(
     place: TopicPartition, match: _ProducedMatch, above: Rows, findings: FindingsWriter
 ) -> None:
-    """Add the findings of class reordered: a higher seq of the same producer has a lower offset.
+    """Add the findings of class reordered: records for which a higher seq of the same producer has a lower offset.
 
     `match`: the produced rows of a range of seqs, with the offsets at which the final read has them. `above`: lowest
     and highest offsets of the records with higher seqs, by producer (`SPANS`).
@@ -299,9 +300,10 @@ def find_crossings(spans: Sequence[Rows]) -> Iterator[tuple[int, Rows]]:
 
 
 def _skipped(gaps: Rows, at: Ints, epoch: Ints) -> Rows:
-    """Return the offsets `at` of records that a reader skipped, because they lie in one of its gaps.
+    """Return those offsets `at` that a reader skipped, because they lie in one of its `gaps`. `epoch`: leader epoch of
+    each record, -1: unknown.
 
-    A gap counts if the leader epoch of the record after it is unknown, or not below the record's own `epoch`.
+    A gap counts if the leader epoch of the record after it is unknown, or not below the record's own.
     """
     if not len(gaps) or not len(at):
         return empty_rows(OFFSETS)

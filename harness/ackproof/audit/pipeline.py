@@ -324,7 +324,11 @@ def _transaction_gaps(files: TransactionFiles, totals: Totals) -> Iterator[str]:
 
 
 def _conclude(planned: _PlannedDirectory) -> None:
-    """Publish or reject the directory. If it has newly found broken files, leave it for another round."""
+    """Conclude the audit of a directory: publish its results and set `job.result`, or fail the job with the reason.
+
+    If files were newly found to be unreadable, or to have wrong statistics, do neither: the next round audits without
+    them.
+    """
     job = planned.job
     errors = [trouble.error for trouble in planned.troubles]
     if refused := [str(error) for error in errors if isinstance(error, Rejected)]:

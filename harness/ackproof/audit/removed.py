@@ -109,10 +109,10 @@ class RemovedRecords:
         return gone
 
     def _deleted(self) -> Bools:
-        """Return True for each acked record of a deleted topic.
+        """Return a mask: True for each acknowledged record that went with its deleted topic.
 
-        It was acked before the deletion was requested, or afterwards by a leader that did not know of the deletion.
-        Such a leader continues the old offsets; the offsets of a new topic begin at 0.
+        It was acknowledged before the deletion was requested, or afterwards by a leader that did not know of the
+        deletion. Such a leader continues the old offsets; the offsets of a new topic begin at 0.
         """
         removal = self.removal
         placed = self._acked & (self._offset >= 0)
@@ -124,7 +124,7 @@ class RemovedRecords:
         return gone
 
     def _replaced(self) -> Bools:
-        """Return True for each record at whose offset another record was acknowledged later."""
+        """Return a mask: True for each record at whose offset another record was acknowledged later."""
         placed = np.flatnonzero(self._acked & (self._offset >= 0) & ~self.deleted)
         order = placed[np.lexsort((self._done[placed], self._offset[placed]))]
         twice = np.zeros(len(self._produced), np.bool_)
@@ -150,10 +150,9 @@ class RemovedRecords:
         )
 
     def _expired(self, start: int, copies: Rows, live: Rows) -> Bools:
-        """Return True for each record that is below the log start and older than the retention time.
+        """Return a mask: True for each record that is below the log start (`start`) and older than the retention time.
 
-        The position of a record that was acknowledged without an offset follows from its neighbours
-        (`_by_position`).
+        The position of a record that was acknowledged without an offset follows from its neighbours (`_by_position`).
         """
         placed = (self._offset >= 0) & (self._offset < start)
         gone: Bools = placed & self._held & self._old_enough
@@ -215,10 +214,12 @@ class SupersededRecords:
 
 
 class _LastOfKey:
-    """The last record of each key of one producer.
+    """Bounds for the records of one producer, by key: compaction may have removed what lies below the last record of
+    its key.
 
-    A record acked without an offset is ordered by seq: its producer is idempotent and keeps its order, or
-    promises nothing (acks=0).
+    The last record is the last that was acknowledged or found in the log; it may itself be gone if it is a tombstone.
+    Records are compared by offset. Without offsets (-1) they are compared by seq: their producer is idempotent and
+    keeps its order, or promises nothing (acks=0).
     """
 
     def __init__(self, keys: Keys, producer: int, produced: Rows, copies: Rows) -> None:
@@ -233,14 +234,16 @@ class _LastOfKey:
         self._seq, self._unplaced = self._most("seq", there, acked), self._most("seq", unplaced)
 
     def _most(self, column: str, *several: Rows, sign: int = 1) -> Ints:
-        """Return the greatest value of a column for each key. With `sign` = -1 the values are negated first."""
+        """Return the greatest value of a column for each key, over all `several` rows; -1 for a key without rows. With
+        `sign` = -1 the values are negated first, and a key without rows has a number below all of them."""
         found = np.full(self._keys.count, _NONE if sign > 0 else -_FAR, dtype=np.int64)
         for rows in several:
             np.maximum.at(found, rows.ints("seq") % self._keys.count, sign * rows.ints(column))
         return found
 
     def is_superseded(self, seq: Ints, offset: Ints) -> Bools:
-        """Return True for each of this producer's records that compaction may have removed."""
+        """Return a mask: True for each of this producer's records that compaction may have removed. `offset` is -1
+        where the acknowledgement had none."""
         key = seq % self._keys.count
         gone = self._keys.deletes(seq) & (seq == self._seq[key]) & (self._oldest[key] == _FAR)
         placed = (offset <= self._offset[key]) | (seq < self._unplaced[key])

@@ -78,7 +78,7 @@ def build_audit_file(counted: Tally, reasons: tuple[str, ...], digests: Mapping[
 
 
 def publish(outputs: Outputs, counted: Tally, file: AuditFile) -> AuditFile:
-    """Write the series and then `audit.json`, and remove the older files that these replace and the temporary files of
+    """Write the series and `audit.json`, and then remove the older files that these replace and the temporary files of
     this audit. Return the content of `audit.json`: `file` with the names of the published files.
 
     Raises OSError; the results of an older audit are then complete, unless the error came while they were removed.
@@ -110,10 +110,10 @@ def publish(outputs: Outputs, counted: Tally, file: AuditFile) -> AuditFile:
 
 
 def _with_longest_gap(series: pa.RecordBatch, cut: Mapping[TopicPartition, float]) -> pa.RecordBatch:
-    """Return the series with the longest acknowledgement gap of each partition whose bucket was cut into
-    ranges.
+    """Return the series with the column `longest_gap_ms` set anew for the partitions in `cut`, whose buckets were cut
+    into ranges.
 
-    `cut`: that gap in ms; -1: fewer than two acknowledgements.
+    `cut`: longest time between acknowledgements in ms; -1: fewer than two acknowledgements.
     """
     at = series.schema.get_field_index("longest_gap_ms")
     gap, length = series[at], len(series)
@@ -126,7 +126,8 @@ def _with_longest_gap(series: pa.RecordBatch, cut: Mapping[TopicPartition, float
 
 
 def withdraw(directory: Path) -> None:
-    """Remove `audit.json`, the findings and the series of an older audit. Raises OSError."""
+    """Remove `audit.json`, the findings and the series of an older audit; missing files are no error. Raises
+    OSError."""
     case = CaseDir(directory)
     older = case.published
     case.audit_json.unlink(missing_ok=True)
@@ -139,8 +140,8 @@ _OUTCOMES: Final = ("produced", "acked", "failed", "indeterminate")
 
 
 def read_deleted_windows(case: CaseDir) -> tuple[WindowFile, ...]:
-    """Return all windows of a soak; empty if the run is no soak, or none of its windows was deleted. Raises
-    `BadInput`."""
+    """Return all windows of a soak; () if the run is no soak, or none of its windows was deleted. Raises `BadInput` for
+    a broken file."""
     found = tuple(read_windows(case))
     return found if any(window.deleted for window in found) else ()
 
@@ -218,10 +219,9 @@ def copy_window_findings(case: CaseDir, found: Sequence[WindowFile], into: Path)
 
 
 def add_unrecovered(outputs: Outputs, counted: Tally) -> None:
-    """Count the liveness classes from `observed/recovery.json`, add them to `counted`, and write their
-    findings.
+    """Count the liveness classes from `observed/recovery.json`, add them to `counted`, and write their findings.
 
-    Does nothing for a run that was not observed. Raises OSError and `BadInput`.
+    Does nothing for a run that was not observed. Raises OSError, and `BadInput` for a broken file.
     """
     path = outputs.case.recovery
     if not path.exists():

@@ -73,7 +73,7 @@ def build_series(
 
 
 def _rank(bins: Ints) -> tuple[Ints, Ints]:
-    """Return ascending bins that include all of `bins`, and the index of each of `bins` in them."""
+    """Return ascending, distinct bins that include all of `bins`, and for each of `bins` its index in them."""
     least, greatest = int(bins.min()), int(bins.max())
     if greatest - least < 4 * len(bins) + 1024:
         return np.arange(least, greatest + 1, dtype=np.int64), bins - least

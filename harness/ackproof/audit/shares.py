@@ -144,7 +144,7 @@ class IdentityRegister:
     `Rejected` if an identity was produced twice."""
 
     def __init__(self, given: Sequence[Share]) -> None:
-        """Raises `Rejected` if an identity was produced twice."""
+        """Join the identities of all contributions. Raises `Rejected` if an identity was produced twice."""
         self._produced: dict[tuple[int, int], Array] = {}
         self._present: dict[tuple[int, int], Array] = {}
         for share in given:
@@ -174,7 +174,8 @@ class IdentityRegister:
             self._produced[key], self._present[key] = produced, present
 
     def _add_to_blocks(self, sparse: Rows) -> Rows:
-        """Add those sparse identities whose block has a bitmap to this bitmap. Return the others."""
+        """Add each sparse identity whose block has a bitmap to this bitmap. Return the other rows. Raises `Rejected` if
+        an identity was produced twice."""
         producer, seq, present = sparse["producer"], sparse.ints("seq"), sparse.flags("present")
         block = seq >> _BLOCK_BITS
         starts = group_starts([producer, block])
@@ -280,7 +281,10 @@ class CommitAudit:
 
     def fates(self, produced: Rows) -> TransactionFates | None:
         """Return the outcome of each produced row's transaction; None if no row is in a transaction. Adds to
-        `transactional` and `unlisted`: call it once for each row. Raises `Rejected` and `UnreadablePart`."""
+        `transactional` and `unlisted`, so call it only once for a row.
+
+        Raises `Rejected` for a transaction table that cannot be right, `UnreadablePart` for one that cannot be read.
+        """
         fates, unlisted = self._table.fates(produced)
         self.unlisted += unlisted
         if fates is not None:
@@ -310,9 +314,9 @@ class CommitAudit:
     ) -> Iterator[Handover]:
         """Yield one `Handover` with the totals of each transaction in this range.
 
-        Yields nothing without transactions, or if the run had no final read at read_committed. Masks over `produced`:
-        `visible`, records in the final read at read_committed; `removed`, records removed on purpose, which do not tear
-        a transaction; `present`, records that are not lost.
+        Yields nothing if the range has no transaction, or the run no final read at read_committed. Masks over
+        `produced`: `visible`, records in the final read at read_committed; `removed`, records removed on purpose, which
+        do not tear a transaction; `present`, records that are not lost.
         """
         inside = np.flatnonzero(fates.txn >= 0)
         if not self._table.files.committed_read or not len(inside):
@@ -337,7 +341,8 @@ class CommitAudit:
 
 
 def _by_transaction(rows: Rows) -> tuple[Rows, Ints]:
-    """Return one row per transaction, and the index in `rows` of its first missing record of the lowest rank."""
+    """Sum up the rows of each transaction. Return one row per transaction, and for each the index in `rows` of its
+    first row, in order of rank and seq."""
     order = sort_order([rows["producer"], rows["txn"], rows["rank"], rows["seq"]])
     if order is None:
         order = np.arange(len(rows), dtype=np.int64)

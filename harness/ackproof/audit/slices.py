@@ -217,10 +217,10 @@ def do_walk(unit: WalkUnit) -> WalkResult | Trouble:
 def cut_bucket(
     bucket: BucketUnit, walked: Sequence[WalkResult], limits: Limits, places: int
 ) -> tuple[Tally, list[SliceUnit], list[PlaceUnit]]:
-    """Cut a hot bucket into slice units and place units, once all of its walk units are done. Raises OSError.
+    """Cut a hot bucket into slice units and place units, once all of its walk units are done. Return counts of findings
+    at the borders between walk units, and the units of both kinds. Raises OSError.
 
-    `walked`: the results of its walk units. `places`: number of its first offset range in the shuffle. The
-    tally counts findings at the borders between walk units.
+    `walked`: the results of its walk units. `places`: number of its first offset range in the shuffle.
     """
     walked = sorted(walked, key=lambda result: result.of.number)
     target, place, number = bucket.target, bucket.place, bucket.number
@@ -302,7 +302,8 @@ def do_slice(
 
 
 def _load_identities(unit: SliceUnit) -> tuple[Rows, RangeReads]:
-    """Return the produced rows of a range of seqs, and the reads of the same identities."""
+    """Return the produced rows of the unit's range of seqs, and the reads of the same identities; no rows if it has no
+    such range."""
     rows = BucketRows()
     kept: tuple[SpilledParts, SpilledParts] = ((), ())
     if unit.identity is not None:

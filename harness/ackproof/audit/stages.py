@@ -90,8 +90,10 @@ def split_row_groups(edges: Callable[[], Edge], units: Sequence[SplitUnit], limi
 def run_units(
     edge: Edge, what: str, units: Sequence[AnyUnit], limits: Limits, do: Callable[[AnyUnit], Message]
 ) -> list[Message]:
-    """Run a Spark job that calls `do` on each unit, and return its results in any order. Without units nothing runs.
-    `what`: name of the job in messages. Raises `AuditFailed` if Spark dies."""
+    """Run a Spark job that calls `do` on each unit, and return its results in any order; [] without units.
+
+    `edge` runs the job. `what`: name of the job in messages. Raises `AuditFailed` if Spark dies.
+    """
     if not units:
         return []
     return edge(Job(what, group_tasks(units, limits, edge.cores_elsewhere), partial(_do_each, do=do)))

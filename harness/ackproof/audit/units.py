@@ -188,7 +188,7 @@ class Tally:
     """By consumer group: findings by class, and numbers of `GroupCounts` by their names."""
 
     def add(self, other: Tally) -> None:
-        """Add the counts of another part of the same directory."""
+        """Add the counts and file names of another part of the same directory to this one."""
         self.counts.update(other.counts)
         self.totals.update(other.totals)
         self.unledgered += other.unledgered
@@ -264,7 +264,8 @@ def do_bucket(unit: BucketUnit) -> Iterator[tuple[int, Share] | tuple[None, Tall
 
 
 def do_whole(unit: DirectoryUnit) -> Iterator[Tally | Trouble]:
-    """Audit a small directory and its consumer groups in one task. Errors of files are yielded as `Trouble`."""
+    """Audit a small directory and its consumer groups in one task. Yield a result for the directory and for each group;
+    after an error of a file it is a `Trouble`."""
     yield do_directory(unit)
     if unit.groups:
         from ackproof.audit.group_units import (
@@ -276,7 +277,8 @@ def do_whole(unit: DirectoryUnit) -> Iterator[Tally | Trouble]:
 
 
 def do_directory(unit: DirectoryUnit) -> Tally | Trouble:
-    """Audit a small directory without its consumer groups. Errors of files are returned as `Trouble`."""
+    """Audit a small directory without its consumer groups, and return the counts; after an error of a file a
+    `Trouble`."""
     target = unit.target
     buckets: dict[TopicPartition, BucketRows] = defaultdict(BucketRows)
     found: dict[TopicPartition, tuple[BucketRows, BucketAudit]] = {}
@@ -324,7 +326,8 @@ def _tally(
     found: Mapping[TopicPartition, tuple[BucketRows, BucketAudit]],
     findings: FindingsWriter,
 ) -> Tally:
-    """Write the series and return the counts of these buckets. Raises OSError."""
+    """Write the series of these buckets to one file, and return their counts with the names of all files. `unit`: name
+    of the file. Raises OSError."""
     counted = Tally(target.number, counts=findings.counts, findings=findings.files)
     tables: list[pa.Table] = []
     for place, (rows, audited) in found.items():
@@ -353,7 +356,8 @@ def write_series(target: AuditTarget, unit: str, tables: Sequence[pa.Table]) -> 
 
 
 def find_unreadable_parts(parts: Sequence[Part]) -> dict[str, str]:
-    """Read every part to its end. Return path → reason of the unreadable parts."""
+    """Read every part to its end. Return path → reason of the parts that cannot be read. Parts with other flaws, which
+    the audit itself reports, are left out."""
     found: dict[str, str] = {}
     for part in parts:
         try:

@@ -31,8 +31,8 @@ HEAD: Final = 8
 def listen(obey: Callable[[bytes], None] = lambda _: None) -> threading.Event:
     """Watch the control pipe (`CONTROL_FD`) in a thread. Return an event that is set when the client must stop.
 
-    SIGTERM sets the event too; its handler is replaced. If the harness is gone, the process ends at once with
-    `EXIT_ORPHAN`. `obey` is called on that thread with each other command, one byte (`SEND`, `FREE`).
+    SIGTERM sets the event too; its handler is replaced. When the harness ends, the process ends at once with
+    `EXIT_ORPHAN`. `obey` is called on that thread with each other command, one byte: `SEND` or `FREE`.
     """
     stop = threading.Event()
     control_fd = int(os.environ[CONTROL_FD])

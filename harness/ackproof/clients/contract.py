@@ -86,7 +86,8 @@ class ClientAdapter(Protocol):
     def producer_config(
         self, spec: ProducerSpec, bootstrap: str, client: str, transactional_id: str = ""
     ) -> dict[str, ConfigValue]:
-        """Return the configuration of one producer, whose id is `client`. `transactional_id` "": no transactions.
+        """Return the configuration of one producer of the experiment. `client`: the producer's id. `transactional_id`
+        '': no transactions.
 
         Raises `BadInput` if the experiment gives a setting that only the harness may set.
         """
@@ -101,7 +102,7 @@ class ClientAdapter(Protocol):
         final: bool = False,
         group: str = "",
     ) -> dict[str, ConfigValue]:
-        """Return the configuration of one reader, whose id is `client`.
+        """Return the configuration of one reader. `client`: the reader's id.
 
         `extra`: the experiment's settings. `isolation`: its isolation.level. `final`: it does the final read. `group`:
         id of the client whose group it commits for; '': its own. Raises `BadInput` if the experiment gives a setting
@@ -115,7 +116,7 @@ class ClientAdapter(Protocol):
     def member_config(
         self, spec: GroupSpec, bootstrap: str, client: str, group: str, instance: str = ""
     ) -> dict[str, ConfigValue]:
-        """Return the configuration of the consumer of one member, whose id is `client`. `instance`: its
+        """Return the configuration of the consumer of one group member. `client`: the member's id. `instance`: its
         group.instance.id; '' for a dynamic member.
 
         Raises `BadInput` if the experiment gives a setting that only the harness may set.
@@ -124,8 +125,8 @@ class ClientAdapter(Protocol):
     def output_config(
         self, bootstrap: str, client: str, transactional_id: str = ""
     ) -> dict[str, ConfigValue]:
-        """Return the configuration of the producer with which a member writes the group's output. `transactional_id`
-        "": no transactions."""
+        """Return the configuration of the producer with which member `client` writes the group's output.
+        `transactional_id` '': no transactions."""
 
     def objection(
         self, kind: Literal["producer", "consumer"], config: Mapping[str, ConfigValue]
@@ -170,9 +171,8 @@ def allowed_settings(kind: Literal["producer", "consumer"], extra: Mapping[str, 
 
 
 def hide(settings: str) -> int:
-    """Write the text of settings with secrets into an unnamed file. Return its descriptor, for a child process to
-    inherit.
-    """
+    """Write the text of settings with secrets into an unnamed file in memory. Return its descriptor, which a child
+    process can inherit."""
     descriptor = os.memfd_create("ackproof-settings", os.MFD_CLOEXEC)
     os.write(descriptor, settings.encode())
     return descriptor
@@ -208,7 +208,8 @@ class ClientSettings:
 
     @classmethod
     def read(cls, path: Path) -> Self:
-        """Read a settings file and add the hidden settings. Raises OSError, ValueError, KeyError, TypeError."""
+        """Read a settings file, and add the hidden settings (from the descriptor in `HIDDEN_FD`) to the library's
+        settings. Raises OSError; ValueError, KeyError or TypeError for a file of another form."""
         raw = json.loads(path.read_text(encoding="utf-8"))
         places = tuple(TopicPartition(str(topic), int(partition)) for topic, partition in raw["places"])
         own = {field.name: raw[field.name] for field in fields(cls) if field.name in raw}

@@ -97,7 +97,8 @@ def _ledger(run: CaseDir, settings: Settings) -> Path:
 
 
 def _convert_full_chunks(run: CaseDir, settings: Settings) -> None:
-    """Turn the chunks before the newest, whose rows are all whole, into parts, and remove them."""
+    """Turn each full journal chunk of a running client into a part of its ledger, and remove it: a chunk before the
+    newest whose rows all have an outcome."""
     from ackproof.clients.reads import read_files, read_rows, write_reads
     from ackproof.rundir.ledger import write_produced
 

@@ -82,10 +82,10 @@ Ends = Callable[[Sequence[TopicPartition]], Mapping[TopicPartition, End]]
 
 
 def ends_of(cluster: Cluster) -> Ends:
-    """Return a function that reads the ends of the partitions that it gets: offsets from leaders, ISRs from the
+    """Return a function that reads the present ends of given partitions: offsets from their leaders, ISRs from the
     metadata.
 
-    Its result lacks a partition while no leader answers, or while leader and metadata disagree about the leader
+    Its result lacks a partition whose leader does not answer, or whose leader and metadata disagree about the leader
     epoch.
     """
 
@@ -209,7 +209,8 @@ def final_read(
 def _settle(
     order: FinalReadOrder, ends: Ends, watches: dict[TopicPartition, _Watch], stop: Event | None
 ) -> list[str]:
-    """Ask leaders until all partitions are at rest. Return the reason if some are not at rest in time."""
+    """Ask leaders until all partitions are at rest, except those known to have no leader. Return the reason in a list
+    if some are not at rest in time; [] otherwise. `watches` has the observations."""
 
     def look() -> bool:
         now = time.monotonic()
@@ -240,11 +241,11 @@ def _read_again(
     tag: RunTag,
     stop: Event | None,
 ) -> dict[TopicPartition, int]:
-    """Let a second reader read each partition in which the first one passed over offsets that must have a record.
+    """Let a second reader read each partition of which the first one got fewer records than there are offsets.
 
-    A reader that is served less than the logs hold cannot tell its own error from the broker's; two can. Returns the
-    number of records that the second one read, without the partitions that it did not read to the end. Transaction
-    markers and compaction leave offsets without a record: then nothing is read again.
+    A reader that is served less than the logs hold cannot tell its own error from the broker's; two can. Return the
+    number of records that the second one read, without partitions that it did not read to the end. With transactions,
+    and for compacted topics, nothing is read again: there, offsets may have no record.
     """
     short = [
         number
@@ -292,9 +293,11 @@ def _start(watch: _Watch) -> int:
 
 
 def _goal(watch: _Watch, *, past_stable: bool = False) -> int:
-    """Return the offset to read up to: the log end at rest, else the last stable offset.
+    """Return the offset before which the read of a partition ends: its last stable offset, which is the log end at
+    rest. 0 if its leader never answered.
 
-    `past_stable`: up to the high watermark, for read_uncommitted where the last stable offset stays behind.
+    `past_stable`: the high watermark instead, for a read_uncommitted read where a transaction holds the last stable
+    offset back.
     """
     if watch.end is None:
         return 0
@@ -304,7 +307,8 @@ def _goal(watch: _Watch, *, past_stable: bool = False) -> int:
 
 
 def _flaw(watch: _Watch, goal: int, position: int, after: End | None, problem: str) -> str:
-    """Return why the read of a partition is not complete, '' if it is."""
+    """Return why the read of a partition is not complete, '' if it is. `position`: offset that the reader reached, of
+    `goal`. `after`: the partition's end after the read. `problem`: the reader's own error, '' for none."""
     if not watch.settled or watch.end is None:
         return watch.unrest
     if position < goal:

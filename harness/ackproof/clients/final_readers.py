@@ -63,7 +63,8 @@ class FinalReadOrder:
     """True for a reader that reads again what another one has read. Its ledger is in `second-read` of the run."""
 
     def isr_size(self, place: TopicPartition) -> int:
-        """Return the ISR size to wait for before this partition is read."""
+        """Return the ISR size to wait for before this partition is read: its topic's, or less if its ISR is known to
+        stay short."""
         return min(self.isr_sizes[place.topic], self.short.get(place, self.isr_sizes[place.topic]))
 
     @property
@@ -119,9 +120,11 @@ def deal(sizes: Sequence[int], processes: int) -> tuple[tuple[int, ...], ...]:
 
 
 def _processes(sizes: Sequence[int], readers: int) -> int:
-    """Return the number of processes to start for each of `readers` concurrent readers.
+    """Return the number of processes for each of `readers` concurrent readers: at least 1. `sizes`: number of records
+    of each partition.
 
-    `sizes`: records of each partition.
+    It is at most the reader's share of the processors, and the number of partitions with records. Each process gets at
+    least `_WORTH_A_PROCESS` records.
     """
     cores = len(os.sched_getaffinity(0))
     return max(1, min(cores // readers, sum(sizes) // _WORTH_A_PROCESS, sum(size > 0 for size in sizes)))

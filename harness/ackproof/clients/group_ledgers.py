@@ -153,8 +153,10 @@ def _whole_lines(run: CaseDir, settings: GroupSettings) -> list[bytes]:
 def _write(
     ledger: Path, settings: GroupSettings, schema: pa.Schema, rows: _Row | list[_Row], *, whole: bool
 ) -> None:
-    """Write the part of a member, given as columns or as rows; with `_END` if it is `whole`. Deliveries and commits are
-    sorted by partition, so that the audit of some partitions need not decode the others."""
+    """Write the ledger part of a member, given as columns or as rows; and `_END` if it is `whole`. Raises OSError.
+
+    Deliveries and commits are sorted by partition, so that the audit of some partitions need not decode the others.
+    """
     schema = schema.with_metadata(settings.client_library.metadata())
     make = pa.Table.from_pydict if isinstance(rows, dict) else pa.Table.from_pylist
     folder = ledger / client_folder(settings.client)
@@ -242,7 +244,8 @@ def _deliver(
 def _commits(
     events: Iterable[_Event], transactions: Sequence[_Transaction], settings: MemberSettings
 ) -> Iterable[_Row]:
-    """Yield the rows of `COMMITS`."""
+    """Yield the rows of `COMMITS`, one for each partition of each commit. A commit without an answer has the result
+    unknown."""
     answered = (EventName.COMMITTED, EventName.ENDED)
     answers = {event["n"]: event for event in events if event["e"] in answered}
     states = {one.number: one.state for one in transactions}
@@ -272,7 +275,8 @@ def _commits(
 
 
 def _memberships(events: Iterable[_Event], settings: MemberSettings) -> Iterable[_Row]:
-    """Yield the rows of `MEMBERSHIP`."""
+    """Yield the rows of `MEMBERSHIP`: one for each partition of each event that assigns, revokes or positions
+    partitions."""
     member_id, generation = "", -1
     for event in events:
         if event["e"] not in _MEMBERSHIP:

@@ -99,7 +99,8 @@ class GroupProgress(_Progress):
             self.over_s = now
 
     def _behind(self) -> dict[TopicPartition, int]:
-        """Return the partitions with records that the group has not committed past, with their high watermarks."""
+        """Return the partitions with records that the group has not committed past, each with its high watermark; empty
+        if it caught up."""
         # A group that starts at the end has nothing to commit where nothing came after its start.
         latest = self.group.start == "latest"
         starts = {
@@ -158,7 +159,8 @@ class GroupProgress(_Progress):
         ]
 
     def end(self, run: CaseDir, run_id: str) -> GroupEnd:
-        """Ask for the group's last committed offsets and read its output back. Call it after all members have ended."""
+        """Read the group's output back, write it, and return the result with its last committed offsets. Call it after
+        all members have ended. Raises OSError."""
         reached: dict[TopicPartition, int] = {}
         problem = ""
         if (output := self.group.output) is not None:

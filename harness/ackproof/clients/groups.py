@@ -125,7 +125,7 @@ class Groups(Instances):
         self.find(client_id).stop()
 
     def group_of(self, client_id: str) -> str:
-        """Return the group of a member."""
+        """Return the name of a member's group. Raises KeyError for an unknown id."""
         return self._members[client_id].settings.group
 
     def tell(self, client_id: str, line: str) -> None:
@@ -333,7 +333,8 @@ class Groups(Instances):
         )
 
     def _settle(self, progress: Sequence[GroupProgress | ShareProgress]) -> None:
-        """Wait until each group has caught up or is at rest, has no members left, or has had its `settle`."""
+        """Wait for all groups: until each has caught up or is at rest, has no running member, or has had its `settle`
+        seconds."""
 
         def look() -> bool:
             for one in progress:

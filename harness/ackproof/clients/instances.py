@@ -150,7 +150,8 @@ class Instances:
         return instance
 
     def start_instance(self, after: Instance | None = None) -> Instance:
-        """Start one more process, which replaces `after` if given."""
+        """Start one more process, and return it. `after`: the process that it replaces; None: none. Subclasses
+        implement it."""
         raise NotImplementedError
 
     def dead(self) -> Iterator[Instance]:
@@ -173,7 +174,7 @@ class Instances:
     # -- for faults (`faults.context.Processes`) ---------------------------------------------------------------------
 
     def find(self, client_id: str) -> Instance:
-        """Return the process with this id."""
+        """Return the process with this id. Raises KeyError for an unknown id."""
         return {one.id: one for one in self.instances}[client_id]
 
     def running(self) -> dict[str, ClientProcess]:

@@ -134,7 +134,7 @@ class Journal:
         """Chunks with rows whose outcome may still change."""
 
     def extend(self) -> None:
-        """Add a chunk. Raises OSError if the disk is full."""
+        """Add a chunk, which takes the next rows. Raises OSError if the disk is full."""
         self.chunks[self._next] = self.current = Chunk(self.folder, self._next, self.rows)
         self._next += 1
 
@@ -247,7 +247,8 @@ def produced_rows(
 
 
 def salvage(run: CaseDir, client: str | None = None) -> tuple[list[Path], list[str]]:
-    """Turn the journals of killed clients (of all, or of one) into Parquet. The clients must not run any more.
+    """Turn the journals of killed clients into parts of their ledgers. `client`: only this one; None: all. They must
+    not run any more.
 
     Return the parts that were written, and a text for each file that could not be read: it stays where it is. The call
     can be repeated, also after it was itself killed: a part has the number of its chunk, so none is written twice.
@@ -297,7 +298,8 @@ def _salvage_journal(run: CaseDir, folder: Path, written: list[Path], refused: l
 
 
 def _salvage_reads(run: CaseDir, folder: Path, written: list[Path], refused: list[str]) -> None:
-    """Salvage the journal of a reader, if it has one (`reads`)."""
+    """Turn the journal of a reader in `folder` into parts of its ledger, if there is one. Adds the parts to `written`,
+    and a text for each file that cannot be read to `refused`."""
     from ackproof.clients.reads import read_files, read_rows, write_reads
 
     if not (chunks := read_files(folder)):
@@ -357,7 +359,7 @@ def read_chunk(path: Path, index: int) -> tuple[int, Matrix]:
 def write_transaction_table(run: CaseDir, settings: ProducerSettings) -> list[int] | None:
     """Write a producer's `transactions.log` as a table of the ledger.
 
-    Returns the first seq of each transaction, in order; None, and no table, if the producer began none.
+    Return the first seq of each transaction, in order. None, and no table, if the producer began none.
     """
     from ackproof.rundir.ledger import write_transactions
 
@@ -369,9 +371,8 @@ def write_transaction_table(run: CaseDir, settings: ProducerSettings) -> list[in
 
 
 def read_transactions(path: Path, producer: int) -> list[TxnRow]:
-    """Return the transactions of a producer's log, in order; none for a missing file. A torn last line is
-    left out.
-    """
+    """Return the transactions of a producer's `transactions.log`, in order; [] for a missing file. A torn last line is
+    left out."""
     from ackproof.rundir.ledger import TxnRow
 
     if not path.exists():

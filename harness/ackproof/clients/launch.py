@@ -99,8 +99,8 @@ class Handle:
     def copy_events(self, timeline: Timeline) -> None:
         """Copy new events of the client into the timeline: complete lines, each once.
 
-        Skips a torn line (the client was killed while writing it) and a line of unknown form. Sets `fenced` if the
-        client was fenced by its successor.
+        A torn line (the client was killed while writing it) and a line of unknown form are skipped. Sets `fenced` if an
+        event says that another producer fenced this one.
         """
         path = self.folder / "events.jsonl"
         if not path.exists():
@@ -133,7 +133,8 @@ class Handle:
         return output.read_text(errors="replace")[-_TAIL:].strip() if output.exists() else ""
 
     def ask_to_stop(self) -> None:
-        """Ask the client to close, and set `expected`. Raises OSError after `release`."""
+        """Ask the client to close, and set `expected`. Does nothing more if the client has ended. Raises OSError after
+        `release`."""
         self.expected = True
         with suppress(BrokenPipeError):
             os.write(self.control, STOP_LINE if self.translation is not None else STOP)

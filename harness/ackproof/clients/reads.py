@@ -89,7 +89,7 @@ def read_files(folder: Path) -> list[tuple[int, Path]]:
 
 def read_rows(path: Path, index: int) -> tuple[Rows, bool]:
     """Return the complete rows of a chunk as an array of type `ROW`, and True if the chunk is full. Raises
-    `TornJournal`."""
+    `TornJournal` for a file that is no chunk with this index."""
     try:
         raw = path.read_bytes()
     except OSError as error:

@@ -108,7 +108,8 @@ class Workload:
     def start(self, timeout_s: float = 30.0) -> None:
         """Start all clients and wait until each has its client library running.
 
-        Raises `BadInput` for settings that a library refuses, `ClientDied` with the client's output, `WaitTimeout`.
+        Raises `BadInput` for settings that a library refuses, `ClientDied` with the output of a client that ended,
+        `WaitTimeout` after `timeout_s` seconds.
         """
         producers, readers = self.spec.producers, self.spec.consumers
         verify_config(producers.library, "producer", self._maker.producer_config("p0"), self._hidden)
@@ -307,7 +308,8 @@ class Workload:
             return [handle for handle in self._by_id.values() if kind in (None, handle.client.kind)]
 
     def _journalling(self) -> list[ProducerSettings | ReaderSettings]:
-        """Return the settings of the running clients whose ledgers the harness writes."""
+        """Return the settings of the running clients that write no ledger themselves: the harness writes it from their
+        journals."""
         return [
             handle.settings
             for handle in self._handles()

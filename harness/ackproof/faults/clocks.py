@@ -122,7 +122,8 @@ class ClockJumpInjection(ProcessInjection[ClockJump]):
         clock_of(node).shift(seconds)
 
     def _read_unshifted(self, node: LocalNode) -> ClockReading:
-        """Return the clock's reading without the shifts of other faults."""
+        """Return the clock's reading without the shifts of other faults, as soon as it is sharp enough to see the jump.
+        Raises `FaultNotConfirmed`."""
 
         def sharp() -> ClockReading | None:
             off = self.holds.jumped(node.id)
@@ -136,7 +137,8 @@ class ClockJumpInjection(ProcessInjection[ClockJump]):
         return self.wait_for(sharp, f"the clock of node {node.id} before it jumps")
 
     def _await_shift(self, node: LocalNode) -> str:
-        """Wait until the node shows the sum of all its shifts."""
+        """Wait until the node's clock shows the sum of all its shifts; return what was seen, in words. Raises
+        `FaultNotConfirmed`."""
         moved: list[ClockReading] = []
 
         def there() -> bool:

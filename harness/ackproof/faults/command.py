@@ -86,9 +86,9 @@ class CommandFault(FaultSpec):
         return tuple(f"{name}: {' '.join(words)}" for name, words in self.commands.items())
 
     def check(self, spec: ExperimentSpec, say: Complaints) -> None:
-        """Report placeholders that will not be replaced: misspelt placeholders, such as `{node}` for `{nodes}`, and
-        `{nodes}` without a `target`. All other text in braces is accepted, because a shell or a template may need
-        it."""
+        """Report to `say` placeholders that will not be replaced: misspelt ones, such as `{node}` for `{nodes}`, and
+        `{nodes}` without a `target`. All other text in braces is accepted, because a shell or a template may need it.
+        """
         del spec
         for name, words in self.commands.items():
             for index, word in enumerate(words):
@@ -128,7 +128,8 @@ class _CommandResult:
 
 
 def require(faults: Iterable[FaultSpec]) -> None:
-    """Raise `BadInput` if a program of these faults does not exist. Called before anything is started."""
+    """Raise `BadInput` if a program of these faults' commands does not exist on this machine. Call it before anything
+    is started."""
     for fault in faults:
         if isinstance(fault, CommandFault):
             for argv in fault.commands.values():
@@ -194,7 +195,8 @@ class CommandInjection(Injection[CommandFault]):
         )
 
     def _run(self, name: str, argv: Sequence[str]) -> _CommandResult:
-        """Run a command. Raises `FaultNotConfirmed` if it cannot start, or exceeds its time limit and is killed."""
+        """Run a command, and return its words, exit status and output. `name`: its field in the file, for messages.
+        Raises `FaultNotConfirmed` if it cannot start, or exceeds its time limit and is killed."""
         words = list(argv)
         for field, value in self._replace.items():
             words = [word.replace(field, value) for word in words]
@@ -218,7 +220,7 @@ class CommandInjection(Injection[CommandFault]):
 
 
 def _end(child: Child) -> None:
-    """Kill the remaining processes of a command's process group, and wait for their end."""
+    """Kill the processes that are left of a command's process group, and wait for the command's end."""
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(child.pid, signal.SIGKILL)
         end_children(lambda found: _group_of(found.pid) == child.pid)

@@ -40,7 +40,7 @@ class Processes(Protocol):
         """Return all living processes under one id: the process that was started, and those that it started."""
 
     def kill(self, client_id: str) -> int | None:
-        """Send SIGKILL. Return the number of sends without an outcome; None for processes whose sends are not
+        """Send SIGKILL to a process. Return the number of its sends without an outcome; None if its sends are not
         counted."""
 
     def signal(self, client_id: str, number: int) -> None:
@@ -54,7 +54,7 @@ class Processes(Protocol):
         replaced."""
 
     def at_work(self, client_id: str) -> bool:
-        """Return True if the process has sent or read something, or is closing already."""
+        """Return True if the process has done some of its work (sent, read, printed), or is closing already."""
 
 
 class Clients(Processes, Protocol):
@@ -103,7 +103,8 @@ class Holds:
 
     @contextmanager
     def acting_on(self, node: int) -> Iterator[None]:
-        """Lock this node while one fault reads its state and acts on it."""
+        """Context manager that locks this node while one fault reads its state and acts on it. The same thread may lock
+        it again."""
         with self._lock:
             lock = self._nodes.setdefault(node, threading.RLock())
         with lock:
@@ -179,7 +180,8 @@ class Holds:
             return self._assigned.get(place)
 
     def await_free(self, node: int, fault: int, stop: Flag) -> None:
-        """Wait until no other fault holds this node. Raises `Interrupted` when `stop` is set."""
+        """Wait until no other fault than `fault` holds this node. Raises `Interrupted` when `stop` is set,
+        `WaitTimeout` after `FREE_WITHIN_S` seconds."""
         wait_until(
             lambda: not self.others(node, fault),
             what=f"the other faults on node {node} to heal",

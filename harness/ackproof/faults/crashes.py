@@ -76,8 +76,8 @@ class CrashLoopInjection(ProcessInjection[CrashLoop]):
         return f"{crashes if self._crashed else 0} crashes, then {self._start_dead_nodes()}"
 
     def _crash_again(self) -> bool:
-        """Crash all nodes once more; return True if it succeeded. A node that is down or held by another fault must
-        be crashed later."""
+        """Crash all nodes once more, as soon as no other fault holds them. Return False, without a crash, if a node is
+        down: try again later."""
         for node in self.nodes:
             self.holds.await_free(node.id, self.fault.number, self.context.stop)
             if node.state() is NodeState.GONE:
@@ -283,7 +283,7 @@ class StarveInjection(ProcessInjection[Starve]):
             self._let_go_on()
 
     def _let_go_on(self) -> None:
-        """Continue the nodes, except those that another fault keeps stopped."""
+        """Continue the nodes (SIGCONT), except those that another fault keeps stopped."""
         for node in self.nodes:
             with self.holds.acting_on(node.id):
                 if not self.holds.others(node.id, self.fault.number, Grip.STILL):
@@ -328,7 +328,8 @@ class StarveInjection(ProcessInjection[Starve]):
         return f"/proc: {self._name_nodes()} never stands still; {self._await_ready()}"
 
     def _look(self) -> tuple[dict[int, float], dict[int, float]]:
-        """Return, for each node, the share of samples in which it was stopped, and the CPU seconds that it used."""
+        """Sample the nodes for `LOOK_S` seconds. Return two mappings by node: the share of samples in which it was
+        stopped, and the CPU seconds that it used."""
         before = {node.id: _cpu_s(node.pid) for node in self.nodes}
         still = dict.fromkeys(before, 0)
         looks = 0

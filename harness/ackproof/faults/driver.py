@@ -123,8 +123,8 @@ class FaultDriver:
                 thread.start()
 
     def _tick(self) -> None:
-        """Start the threads of faults shortly before their time. A soak has thousands of faults, few of them at once,
-        and each waiting thread takes processor time."""
+        """Start the thread of each fault shortly before its time; return once all have one. A soak has thousands of
+        faults, few of them at once, and each waiting thread takes processor time."""
 
         def all_live() -> bool:
             self._begin(self._due)
@@ -138,8 +138,8 @@ class FaultDriver:
             self._begin(lambda _: True)
 
     def _no_trigger_is_open(self) -> bool:
-        """Return True once no fault that has a thread waits for its trigger. Until then a storm may still
-        begin, although the run is being stopped."""
+        """Return True if no fault that has a thread waits for its trigger. Until then a storm may still begin, although
+        the run is being stopped."""
         later = set(self._later)
         lives = list(self._lives.items())
         return all(life.stage is not Stage.WAITING for number, life in lives if number not in later)
@@ -174,8 +174,7 @@ class FaultDriver:
         return awaits_a_count(self._lives)
 
     def no_more_states(self) -> None:
-        """Stop waiting for the conditions of `when:` triggers, because the planned duration of the load is
-        over."""
+        """End the waits for conditions of `when:` triggers, because the planned duration of the load is over."""
         self._load = LoadPhase.ENDS
 
     def heal_all(self) -> None:
@@ -194,8 +193,8 @@ class FaultDriver:
         return [life.failure for life in self._lives.values() if life.stage is Stage.FAILED]
 
     def _go(self, step: Step) -> None:
-        """Write the events of a step to the timeline, then store the fault's next stage. In this order,
-        whoever sees the stage finds its events."""
+        """Write the events of a step to the timeline, then store the fault's next stage: who sees the stage finds its
+        events. If the timeline cannot be written, keep the error for `heal_all`."""
         try:
             for event in step.events:
                 self._timeline.add(event, fault=step.life.number)
@@ -299,7 +298,8 @@ class FaultDriver:
                 self._context.holds.drop(number)
 
     def _put_back(self, number: int, injection: Injection[Any]) -> None:
-        """Undo changes of metadata that must not outlive the fault. All other faults are over by then."""
+        """Undo what a fault whose healing failed left in the cluster's metadata, and note it on the timeline. All other
+        faults are over by then. An error is noted, not raised."""
         try:
             said = injection.put_back()
         except Exception as error:  # noqa: BLE001 — as above
@@ -308,7 +308,8 @@ class FaultDriver:
             self._timeline.add(Note(note=f"fault {fault_name(number)}: {said}"))
 
     def _storm(self, storm: Storm, trigger: str) -> None:
-        """Begin a storm. From now on the faults that it drew can begin."""
+        """Begin a storm, so that the faults that it drew can begin; return when it is over. `trigger`: its trigger in
+        words."""
         drawn = self._case.drawn[storm.number]
         now = self._timeline.clock.now()
         self._go(self._lives[storm.number].ask(now, trigger, [], left_out=drawn.left_out))

@@ -25,7 +25,7 @@ CREATED_WITHIN_S: Final = 30.0
 
 
 def find_holders(cluster: Cluster, role: Role, order: Sequence[int], stop: Flag) -> tuple[int, ...]:
-    """Return the nodes that hold this role now, ascending; none if no node holds it.
+    """Return the nodes that hold this role now, ascending; () if no node holds it.
 
     `order`: all brokers in a random order; a role such as `broker` takes the first that qualify. Raises `WaitTimeout`
     if no broker knows the holder of a partition, `Interrupted` when `stop` is set.
@@ -58,8 +58,8 @@ def _holders(cluster: Cluster, role: Role, order: Sequence[int], stop: Flag) -> 
 
 
 def _state_of(states: Mapping[TopicPartition, PartitionState], role: Role) -> PartitionState | None:
-    """Return the partition that a role of a partition names, or to which the group of a coordinator belongs; None if
-    it is not there (yet)."""
+    """Return the state of the partition that the role names or, for a group's coordinator, of the partition that keeps
+    the group. None if `states` lacks it."""
     if role.group is not None:
         partition = partition_of_group(role.group, len(states)) if states else -1
         return states.get(TopicPartition(OFFSETS_TOPIC, partition))
@@ -67,8 +67,8 @@ def _state_of(states: Mapping[TopicPartition, PartitionState], role: Role) -> Pa
 
 
 def _controller(cluster: Cluster, stop: Flag) -> int:
-    """Return the active controller, or -1. In ZooKeeper mode there is none for a moment after a controller was
-    lost."""
+    """Return the active controller, or -1. With ZooKeeper, wait up to `RESOLVE_WITHIN_S` seconds for one: there is none
+    just after a controller was lost."""
 
     def find_active() -> tuple[int] | None:
         found = cluster.controller()

@@ -67,7 +67,8 @@ class Injection(ABC, Generic[SpecT]):
         """Confirm by an independent observation that the fault is in effect; return the observation in words."""
 
     def check(self) -> None:
-        """Check that the fault still lasts; called often. Raises `FaultNotConfirmed` if it certainly does not last."""
+        """Check that the fault still lasts; called often while it is in force. Raises `FaultNotConfirmed` if it
+        certainly does not last. Here: nothing is checked."""
 
     def heal(self) -> str:
         return "nothing to undo"
@@ -156,11 +157,11 @@ class Injection(ABC, Generic[SpecT]):
         return last[0]
 
     def wait_until_accepted(self, ask: Callable[[], bool], what: str, within_s: float) -> None:
-        """Repeat a request until `ask` returns True: Kafka refuses it while another change is in progress.
+        """Repeat a request until `ask` returns True; Kafka refuses it while another change is in progress.
 
-        `ask` sends the request; it may raise `WireError` or `FaultNotConfirmed` for a refusal. `what` completes
-        "waited for …" in the error. Raises `FaultNotConfirmed` after `within_s` seconds, with the last refusal in
-        its message, and `Interrupted` if the run is stopped.
+        `ask` sends the request. It returns False, or raises `WireError` or `FaultNotConfirmed`, if it was refused.
+        `what` completes "waited for …" in the error. Raises `FaultNotConfirmed` after `within_s` seconds, with the last
+        refusal in its message, and `Interrupted` if the run is stopped.
         """
         said = "nothing"
 
@@ -202,8 +203,8 @@ InjectionFactory: TypeAlias = Callable[[SpecT, Aim, FaultContext], Injection[Any
 
 
 def injects(*kinds: type[SpecT]) -> Callable[[InjectionFactory[SpecT]], InjectionFactory[SpecT]]:
-    """Class decorator: the class injects faults of `kinds`, and of their subclasses without an injection of their
-    own."""
+    """Return a class decorator that registers the class as injection of faults of `kinds`, and of their subclasses
+    without an injection of their own."""
 
     def note(maker: InjectionFactory[SpecT]) -> InjectionFactory[SpecT]:
         _MAKERS.update(dict.fromkeys(kinds, maker))

@@ -183,8 +183,8 @@ class Life:
         return Step(replace(self, stage=Stage.HEALED), (FaultHealed(did=did, begun_ns=begun_ns),))
 
     def recover(self, witness: str) -> Step:
-        """Return the step for a fault that a witness saw undone (`witness`: in words). A fault that failed before stays
-        failed."""
+        """Return the step for a fault that a witness saw undone (`witness`: in words). It ends as recovered or, if it
+        had failed before, as failed."""
         life = self._end_failed() if self.reason else replace(self, stage=Stage.RECOVERED)
         return Step(life, (FaultRecovered(witness=witness),))
 
@@ -210,7 +210,8 @@ class Life:
     # -- what is to be done -------------------------------------------------------------------------------------
 
     def to_heal(self, moment: Moment) -> bool:
-        """Return True if the fault must be healed now: its time is over, it ends by itself, or the load is over."""
+        """Return True if the fault must be healed now: it was held for its time or ends by itself, or the load is
+        over."""
         if self.fault.HOLD_KEY is None or moment.load is LoadPhase.OVER:
             return True
         held = moment.now_ns - (self.confirmed_ns or 0)
@@ -230,8 +231,8 @@ Lives: TypeAlias = Mapping[int, Life]
 
 
 def due(life: Life, lives: Lives, moment: Moment, look: Look) -> str | None:
-    """Return the trigger in words if a waiting fault must begin now, else None. `lives`: states of all faults by
-    number.
+    """Return the trigger in words if a waiting fault (`life`) must begin now, else None. `lives`: states of all faults
+    by number.
 
     `look(condition)` returns the number that a condition compares. Raises `AckproofError` if the fault can never begin
     any more.
@@ -306,7 +307,7 @@ def state_came(trigger: StateTrigger, number: float | None, moment: Moment) -> s
 
 
 def _will_fire(life: Life, lives: Lives) -> bool:
-    """Return True if a waiting fault certainly begins."""
+    """Return True if the trigger of a waiting fault certainly fires, given the states of all faults (`lives`)."""
 
     def fate(number: int) -> bool | Trigger:
         first = lives[number]
@@ -316,10 +317,10 @@ def _will_fire(life: Life, lives: Lives) -> bool:
 
 
 def pending(lives: Lives) -> bool:
-    """Return True if a trigger will certainly fire, or a fault that ends by itself is still in force.
+    """Return True if a trigger will certainly fire, or a fault that ends by itself is not over yet.
 
-    A healed fault does not count while a fault that lasts as long as the load is in force: its confirmation
-    may have to wait for that fault.
+    A healed fault does not count while a fault that lasts as long as the load is in force: its confirmation may have to
+    wait for that fault.
     """
     lasting = any(life.bit and not life.over and not _ends_by_itself(life.fault) for life in lives.values())
     return any(

@@ -105,8 +105,8 @@ class ProcessInjection(Injection[SpecT]):
         node.terminate()
 
     def _await_shutdowns(self) -> None:
-        """Send SIGTERM again to nodes that are still shutting down, and wait. Without a controller that takes
-        long."""
+        """Send SIGTERM again to nodes that this fault shut down and that still run, and wait for their end. Without a
+        controller that takes long. Raises `FaultNotConfirmed`."""
         for node, pid in self._terminated.values():
             if _has_ended(node, pid):
                 continue  # whichever fault holds the node now
@@ -123,11 +123,10 @@ class ProcessInjection(Injection[SpecT]):
             self._when_free(node, end)
 
     def _strike(self, act: Callable[[LocalNode], None], word: str) -> str:
-        """Lock all target nodes, and call `act` on each; before that, record the fault's claim on the nodes (`Grip`),
-        if it has any.
+        """Lock all target nodes, claim them for the fault if it has a grip (`Grip`), and call `act` on each.
 
-        Return what was done: `word`, and the names of the nodes. Raises `FaultNotConfirmed` if a node cannot be broken,
-        before it acts on any of them.
+        Return what was done: `word`, and the names of the nodes. If a node cannot be broken, `FaultNotConfirmed` is
+        raised before `act` is called for any.
         """
         with self._lock_nodes():
             self._require_breakable()
@@ -145,7 +144,8 @@ class ProcessInjection(Injection[SpecT]):
             yield
 
     def _require_breakable(self) -> None:
-        """Raise `FaultNotConfirmed` if a node is in a state that the fault's `OVER` does not allow."""
+        """Raise `FaultNotConfirmed` if a node does not run. A stopped node is accepted if the fault can act on one
+        (`OVER`), or another fault starves it."""
         for node in self.nodes:
             state, number = node.state(), self.fault.number
             # A starved node is stopped from time to time.
@@ -174,8 +174,8 @@ class ProcessInjection(Injection[SpecT]):
         return f"kernel: {self._name_nodes()} {state.value}"
 
     def _when_free(self, node: LocalNode, see: Callable[[], object]) -> None:
-        """Call `see` while no other fault holds the node. If a fault held it when `see` raised `FaultNotConfirmed`,
-        call it again."""
+        """Wait until no other fault holds the node, and call `see`. If `see` raises `FaultNotConfirmed` and another
+        fault held the node meanwhile, do both again."""
         while True:
             self.holds.await_free(node.id, self.fault.number, self.context.stop)
             before = self.holds.changes(node.id)
@@ -191,8 +191,8 @@ class ProcessInjection(Injection[SpecT]):
             wait_until(lambda: False, what="its time", timeout_s=seconds, stop=self.context.stop)
 
     def _start_dead_nodes(self) -> str:
-        """Release the nodes. Start those that are down, unless another fault keeps them down. Return what was
-        done."""
+        """Release the nodes, and start those that are down and that no other fault keeps down. Return what was done, in
+        words."""
         did: list[str] = []
         if self.refused:
             return "nothing to undo"
@@ -209,7 +209,8 @@ class ProcessInjection(Injection[SpecT]):
         return ", ".join(did) or "started nothing"
 
     def _await_ready(self) -> str:
-        """Wait until each node answers. Time in which another fault holds the node does not count."""
+        """Wait until each node runs and answers; return that in words. Time in which another fault holds the node does
+        not count. Raises `FaultNotConfirmed`."""
         if self.refused:
             return f"nothing was done to {self._name_nodes()}"
 

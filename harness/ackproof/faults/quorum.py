@@ -53,7 +53,7 @@ class LoseQuorum(FaultSpec):
 
     @property
     def targets(self) -> tuple[Role, ...]:
-        """Return the role of all controllers. The active controller decides which of them are hit."""
+        """Return the role of all controllers. Which of them are hit depends on the active controller."""
         return (Role(RoleKind.CONTROLLERS),)
 
     @property
@@ -210,8 +210,8 @@ class _ControllerRemoval(Injection[RemoveController]):
         return f"asked broker {views(self.context).asked} to remove controller {self._name_nodes()} from the quorum"
 
     def _make_dynamic(self) -> bool:
-        """Return True if kraft.version is 1; else request that. Every voter must have stated what it supports
-        before."""
+        """Return True if kraft.version is 1 already. Otherwise request it and return False; Kafka refuses that until
+        every voter has stated what it supports."""
         link = views(self.context).asked_link
         if admin.features(link).finalised.get(KRAFT, 0) >= 1:
             return True

@@ -121,10 +121,11 @@ class _RolloutInjection(ProcessInjection[RolloutT]):
         self._begun = False
 
     def _prepare(self, node: LocalNode) -> None:
-        """Change the node between its shutdown and its start."""
+        """Change the node between its shutdown and its start; here: nothing. Subclasses override it."""
 
     def _restart_node(self, node: LocalNode) -> None:
-        """Restart one node. Start it again even after an error, unless another fault keeps it down."""
+        """Shut one node down and start it, once no other fault holds it. It is started even if the shutdown failed,
+        unless another fault keeps it down. Raises `FaultNotConfirmed`."""
         self.holds.await_free(node.id, self.fault.number, self.context.stop)
         try:
             self.holds.take(node.id, self.fault.number, Grip.DOWN)
@@ -151,7 +152,7 @@ class _RolloutInjection(ProcessInjection[RolloutT]):
                 node.start()
 
     def _confirm_node(self, node: LocalNode) -> None:
-        """Confirm what can be observed only just after the node became ready."""
+        """Confirm what can be observed only just after the node became ready; here: nothing. Subclasses override it."""
 
     def inject(self) -> str:
         self._require_breakable()
@@ -248,7 +249,8 @@ class _UpgradeInjection(_RolloutInjection[Upgrade]):
         return f"{witness}; ApiVersions at {views(self.context).name}: {self._text(self._levels)}"
 
     def _confirm_node(self, node: LocalNode) -> None:
-        """Read the release at once: a node logs much, and only the end of its log is read."""
+        """Confirm that the node has logged the new release. It is read at once, because a node logs much, and only the
+        end of its log is read. Raises `FaultNotConfirmed`."""
         logged: list[str] = []
 
         def says() -> bool:

@@ -310,7 +310,8 @@ def _choose_kinds(menu: dict[str, MenuEntry], swarm: bool, generator: random.Ran
 
 
 def _roles_of(storm: Storm, experiment: ExperimentSpec) -> list[str]:
-    """Return the roles, in the grammar of a file, that a storm's faults of nodes may be aimed at."""
+    """Return the roles at which a storm's faults of nodes may be aimed, in the grammar of a file: those of the storm,
+    or roles that fit the experiment."""
     if storm.roles is not None:
         return [str(role) for role in storm.roles]
     if storm.pairs is not None:  # by number, to know which faults meet on a node

@@ -96,8 +96,8 @@ class _ExpireSessionInjection(Injection[ExpireSession]):
         return "znodes: " + ", ".join(seen)
 
     def heal(self) -> str:
-        """Do nothing, because a broker opens a new session as soon as it learns that the old session has ended. Return
-        that explanation."""
+        """Do nothing, and return that in words: a broker opens a new session as soon as it learns that the old one has
+        ended."""
         return "left to the brokers"
 
     def confirm_healed(self) -> str:
@@ -139,7 +139,8 @@ class _ExpireSessionInjection(Injection[ExpireSession]):
         return f"broker {node.id} is registered by session {_hex(now)} and answers"
 
     def _find_session(self, node: LocalNode) -> Registration:
-        """Return a broker's session. A broker that has just started, or lost its session, gets time to open one."""
+        """Wait for a broker's session, and return its registration: one that has just started, or lost its session,
+        opens one soon. Raises `FaultNotConfirmed` if it has none in time."""
         said = ""
 
         def find_session() -> Registration | None:
@@ -161,5 +162,5 @@ class _ExpireSessionInjection(Injection[ExpireSession]):
 
 
 def _hex(registration: Registration) -> str:
-    """Return the session id as ZooKeeper logs it."""
+    """Return the session id as ZooKeeper logs it: unsigned, hexadecimal, with `0x`."""
     return f"0x{registration.session & (1 << 64) - 1:x}"

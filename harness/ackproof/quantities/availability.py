@@ -35,11 +35,11 @@ _SHORT: Final = f"gaps below {LEAST_GAP_S:g} s are not told apart"
 
 
 def _gaps(evidence: Evidence, ask: Ask, window: Window) -> list[tuple[Gap, str]]:
-    """Return the gaps that count in a window, each with the reason why its length is not exact. Raises
-    `Unknown`.
+    """Return the gaps that overlap the window, each with the reason why its length is not exact ('': it is exact).
 
-    Outside of faults, only the fault-free parts of a gap count: a gap that a fault caused began with the last
-    success before it. A gap that lasts to the end of the load has no known end.
+    With `outside faults` only the fault-free parts of a gap are returned: its begin is the last success, before the
+    fault. A part that reaches the end of the load ends where the gap ends. Raises `Unknown` if nothing was watched
+    then.
     """
     spans, found = evidence.spans(window), GAPS[ask.quantity.variant](evidence, ask.place)
     if not any(one.overlaps(*span) for one in found.values() for span in spans):

@@ -192,9 +192,11 @@ def publish(directory: BatchDir, batch: BatchFile, step: Step) -> None:
 
 
 def write_pairs(directory: BatchDir, batch: BatchFile) -> None:
-    """Write `pairs.json` for a batch with a storm of pairs: the pairs of fault kinds that were in force together.
+    """Write `pairs.json` for a batch with a storm of pairs: for each pair of fault kinds, whether both were in force at
+    once.
 
-    Does nothing for any other batch. The pairs come from the timelines, not from the plan.
+    A pair that was not has a reason: it was refused, not run, or did not take effect. Outcomes come from the timelines;
+    runs that cannot be read are left out. Does nothing for any other batch.
     """
     cells: dict[str, list[tuple[Case, CaseDir]]] = {}
     for entry in batch.cases:
@@ -240,7 +242,8 @@ def _table(runs: list[tuple[Case, CaseDir]]) -> PairTable:
 
 
 def _overlapping_pairs(lives: Mapping[int, FaultLife]) -> Iterator[Pair]:
-    """Yield the pairs of kinds that were in force at the same time."""
+    """Yield each pair of different fault kinds that were in force at the same time, in alphabetical order within the
+    pair. A pair may come twice."""
     spans = [(life.kind, span) for life in lives.values() if (span := _in_force(life)) is not None]
     for (one, mine), (other, its) in combinations(spans, 2):
         if one != other and max(mine[0], its[0]) < min(mine[1], its[1]):
@@ -248,7 +251,8 @@ def _overlapping_pairs(lives: Mapping[int, FaultLife]) -> Iterator[Pair]:
 
 
 def _in_force(life: FaultLife) -> tuple[int, int] | None:
-    """Return when a fault was in force: from its confirmation to its healing.
+    """Return (begin, end) of the time in ns in which a fault was in force: from its confirmation to its healing. None
+    if it was not confirmed or is not over, or its kind is unknown.
 
     A fault that ends by itself is in force from its injection to its end.
     """
@@ -261,7 +265,8 @@ def _in_force(life: FaultLife) -> tuple[int, int] | None:
 
 
 def _planned_pairs(case: Case, evidence: Evidence) -> Iterator[tuple[Pair, str]]:
-    """Yield the pairs that this run had planned, each with the reason if they were not in force together."""
+    """Yield the pairs of drawn faults that this run had planned, each with the reason why they may not have been in
+    force together. The reason is there for every pair, also for one that was."""
     drawn = {fault.number: fault for fault in case.faults if fault.is_drawn}
     reasons = {
         event.fault: event.what.reason

@@ -164,7 +164,6 @@ def broker_of(cell: int) -> int:
 
 
 def memory_row(broker: int) -> str:
-    """Return the `Group.row` for groups that read this broker, the controller and the client, but no other
-    broker.
-    """
+    """Return the name of a row (`Group.row`) for groups that read no other broker than this one. Groups with the same
+    row are looked up together."""
     return f"broker {broker}"

@@ -41,9 +41,8 @@ def writes_ledger() -> bool:
 
 
 def fill_in(command: Sequence[str], settings: Mapping[str, object]) -> list[str]:
-    """Return the command line with `{settings}` replaced by the settings as JSON, and `{name}` by a setting that is a
-    text.
-    """
+    """Return the command line with `{settings}` replaced by all settings as a JSON object. `{NAME}` is replaced by the
+    setting of that name if it is a text."""
     texts = {f"{{{name}}}": value for name, value in settings.items() if isinstance(value, str)}
     texts[PLACEHOLDER] = json.dumps(settings, separators=(",", ":"))
     return [_replaced(argument, texts) for argument in command]
@@ -85,7 +84,7 @@ def reader_command(settings: ReaderSettings, path: Path) -> list[str]:
 
 def member_command(settings: GroupSettings, path: Path) -> list[str]:
     """Return the program's command line as a group member, with the settings that docs/clients.md lists. `path` is not
-    used."""
+    used. Raises `BadInput` for a member of a share group."""
     if not isinstance(settings, MemberSettings):
         raise BadInput("a program of yours is no member of a share group")
     own = {
@@ -106,9 +105,8 @@ def member_command(settings: GroupSettings, path: Path) -> list[str]:
 
 
 def _common(settings: ClientSettings) -> dict[str, object]:
-    """Return the settings that all kinds of clients share. Settings of the library are under `config`, but for the two
-    that every client needs.
-    """
+    """Return the settings that programs of all roles get: client, bootstrap, group (if there is one) and, under
+    `config`, the library's other settings as text."""
     config = {name: str(value) for name, value in settings.config.items()}
     bootstrap, group = config.pop("bootstrap.servers"), config.pop("group.id", "")
     group_of = {"group": group} if group else {}
@@ -118,10 +116,10 @@ def _common(settings: ClientSettings) -> dict[str, object]:
 def producer_config(
     spec: ProducerSpec, bootstrap: str, client: str, transactional_id: str = ""
 ) -> dict[str, ConfigValue]:
-    """Return the configuration of one producer, whose id is `client`, for the program to use; it has the setting names
-    of Kafka's Java client.
+    """Return the configuration of one producer for the user's program, under the setting names of Kafka's Java client.
+    `client`: the producer's id.
 
-    Raises `BadInput` with a `transactional_id`, because a user's program writes no transactions, and for a setting
+    Raises `BadInput` with a `transactional_id`, because a user's program writes no transactions here, and for a setting
     that only the harness may set.
     """
     if transactional_id:
@@ -154,12 +152,12 @@ def reader_config(
     final: bool = False,
     group: str = "",
 ) -> dict[str, ConfigValue]:
-    """Return the configuration of one live reader, whose id is `client`; it has the setting names of Kafka's Java
-    client.
+    """Return the configuration of one live reader for the user's program, under the setting names of Kafka's Java
+    client. `client`: the reader's id.
 
-    `extra`: the experiment's settings. `isolation`: its isolation.level. `group`: id of the client whose group it
-    uses; '': its own. Raises `BadInput` for a `final` reader, which is librdkafka's, and for a setting that only the
-    harness may set.
+    `extra`: the experiment's settings. `isolation`: its isolation.level. `group`: id of the client whose group it uses;
+    '': its own. Raises `BadInput` for a `final` reader, which is librdkafka's, and for a setting that only the harness
+    may set.
     """
     if final:
         raise BadInput("the final read is always by librdkafka")
@@ -175,16 +173,17 @@ def reader_config(
 def member_config(
     spec: GroupSpec, bootstrap: str, client: str, group: str, instance: str = ""
 ) -> dict[str, ConfigValue]:
-    """Return the configuration of one group member, whose id is `client`: the same as the librdkafka adapter's. Raises
-    `BadInput` for a setting that only the harness may set."""
+    """Return the configuration of one group member, the same as the librdkafka adapter's. `client`: the member's id.
+    `instance`: its group.instance.id; '' for a dynamic member. Raises `BadInput` for a setting that only the harness
+    may set."""
     from ackproof.clients.librdkafka import adapter
 
     return adapter.member_config(spec, bootstrap, client, group, instance)
 
 
 def output_config(bootstrap: str, client: str, transactional_id: str = "") -> dict[str, ConfigValue]:
-    """Return the configuration of the producer that writes a member's output, with the setting names of Kafka's Java
-    client."""
+    """Return the configuration of the producer that writes a member's output, under the setting names of Kafka's Java
+    client. `client` is not used. `transactional_id` '': no transactions."""
     common: dict[str, ConfigValue] = {"bootstrap.servers": bootstrap, "enable.idempotence": "true"}
     return {**common, **({"transactional.id": transactional_id} if transactional_id else {})}
 

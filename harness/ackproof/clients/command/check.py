@@ -141,8 +141,12 @@ def events_of(role: Role) -> tuple[EventName, ...]:
 
 
 def examine(role: Role, instances: Sequence[CheckedProcess], truth: Truth) -> Report:
-    """Check the lines of a program's instances by themselves, and compare them with what brokers have (`truth`). If an
-    instance broke the contract in a line, nothing is compared with brokers. Raises OSError."""
+    """Check each instance's lines by themselves, and compare them with what brokers have (`truth`); return level,
+    counts and breaches.
+
+    If a line of any instance broke the contract, nothing is compared with brokers. Raises OSError if output cannot be
+    read.
+    """
     told: list[Sequence[ProgramEvent]] = []
     breaches: list[tuple[str, Breach]] = []
     every_line = True
@@ -198,7 +202,8 @@ def _against(
 
 
 def _sends(told: Sequence[Sequence[ProgramEvent]], written: Sequence[Row]) -> Iterator[Breach]:
-    """Yield a breach where more records are in a partition than attempts, or none at an acknowledged offset."""
+    """Yield a breach for each partition that has more records (`written`) than the instances told attempts, and for
+    acknowledged offsets without a record."""
     attempts = Counter[int]()
     acked: set[tuple[int, int]] = set()
     for own in told:
@@ -242,7 +247,8 @@ def _commits(events: Sequence[ProgramEvent], committed: Mapping[TopicPartition, 
 
 
 def _deliveries(role: Role, events: Sequence[ProgramEvent], truth: Truth) -> Iterator[Breach]:
-    """Yield a breach for records that the program must have got and did not tell as delivered."""
+    """Yield a breach for records that the program must have got and did not tell as delivered: for a reader all, for a
+    service those below its committed offset."""
     told = {
         (event.place.partition, event.offset)
         for event in events
@@ -262,7 +268,8 @@ def _deliveries(role: Role, events: Sequence[ProgramEvent], truth: Truth) -> Ite
 
 
 def check_client(command: Sequence[str], role: Role, folder: Path, kafka: KafkaBuild) -> Report:
-    """Run a program on a cluster of one broker in `folder`, and examine it. Raises `AckproofError`."""
+    """Run two instances of a program in this role on a cluster of one broker, with its files in `folder`; return what
+    `examine` found. Raises `AckproofError`."""
     run, run_id = CaseDir(folder), secrets.token_hex(8)
     tag = RunTag(run_id, folder, folder)
     topic = TopicSpec(partitions=_PARTITIONS, replication_factor=1)
@@ -300,7 +307,8 @@ def _service(command: Sequence[str]) -> ServiceSpec:
 def _run(
     load: Workload, service: Service | None, cluster: Cluster, role: Role, run: CaseDir
 ) -> list[CheckedProcess]:
-    """Let the program work, kill one of its instances, and stop the rest. Return its instances."""
+    """Start the program, let it work, kill one of its instances, and stop the rest. Return its instances. A program
+    that dies is no exception: `examine` finds why."""
     try:
         if service is not None:
             service.start()
@@ -328,7 +336,8 @@ def _run(
 
 
 def _work(load: Workload, service: Service | None, role: Role) -> None:
-    """Wait for the program's first events. Load it for `_LOAD_S`, kill the second instance, load it as long again."""
+    """Wait until the program prints events. Then load it for `_LOAD_S`, kill the second instance, and load it as long
+    again."""
 
     def await_s(seconds: float) -> None:
         until = time.monotonic() + seconds

@@ -170,7 +170,8 @@ def _text(name: str, default: str | None = None) -> Callable[[Fields], str]:
 
 
 def _result_offset(data: Fields) -> int:
-    """Return the offset of a result, which a failed one need not have."""
+    """Return the field `o` (offset) of a result; -1 if it is missing and the result has an error. Else `WrongField` is
+    raised."""
     return read_number(data, "o", -1 if read_text(data, "x", "") else None)
 
 
@@ -290,7 +291,7 @@ class ProgramLines:
         """Return the events in the complete lines since the last call; [] if there is no output yet.
 
         A line that breaks the contract is left out and added to `breaches`. Events that the contract does not have are
-        left out.
+        left out. Raises OSError.
         """
         if not self._path.exists():
             return []
@@ -331,7 +332,8 @@ class ProgramLines:
         self.breaches.append(Breach(kind, self._line if line is None else line, text))
 
     def _keeps(self, event: ProgramEvent, now_ns: int) -> bool:
-        """Note the breaches of one event. Return False if it must not be used."""
+        """Check an event against those before it, and add what is wrong to `breaches`. Return False if the event must
+        not be used. `now_ns`: latest time that it may have."""
         before = len(self.breaches)
         if not self._since_ns - _AHEAD_NS <= event.t_ns <= now_ns + _AHEAD_NS:
             text = (

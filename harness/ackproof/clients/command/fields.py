@@ -18,7 +18,7 @@ class WrongField(ValueError):
 
 
 def excerpt(raw: bytes) -> str:
-    """Return the beginning of a line, for a message."""
+    """Return the beginning of a line, quoted, for a message; the cut end is marked by `…`."""
     text = raw.decode(errors="replace").strip()
     return repr(text if len(text) <= _EXCERPT else text[:_EXCERPT] + "…")
 
@@ -50,24 +50,24 @@ def _quote(value: object) -> str:
 
 
 def read_place(data: Fields) -> TopicPartition:
-    """Return the partition of the record that a line describes. Raises `WrongField`."""
+    """Return the partition of the record that a line describes (fields `topic` and `p`). Raises `WrongField`."""
     return TopicPartition(read_text(data, "topic"), read_number(data, "p"))
 
 
 def read_places(data: Fields) -> tuple[TopicPartition, ...]:
-    """Return the partitions of an assignment. Raises `WrongField`."""
+    """Return the partitions of an assignment (field `ps`: a list of [topic, partition]). Raises `WrongField`."""
     rows = _rows(data.get("ps"), "ps", (str, int), "[topic, partition]")
     return tuple(TopicPartition(str(topic), int(str(partition))) for topic, partition in rows)
 
 
 def read_positions(data: Fields) -> tuple[Position, ...]:
-    """Return the committed positions in a line, as (partition, offset) each. Raises `WrongField`."""
+    """Return committed positions, (partition, offset) each, from the field `os`. Raises `WrongField`."""
     return tuple(_positions(data.get("os"), "os"))
 
 
 def read_origin(data: Fields) -> Position | None:
-    """Return (partition, offset) of the input record from which a record was made; None if the field is missing. Raises
-    `WrongField`."""
+    """Return (partition, offset) of the input record from which a record was made, from the field `of`; None if it is
+    missing. Raises `WrongField`."""
     return None if data.get("of") is None else next(_positions([data["of"]], "of"))
 
 
@@ -77,7 +77,8 @@ def _positions(rows: object, name: str) -> Iterator[Position]:
 
 
 def read_identity(data: Fields) -> tuple[int, int]:
-    """Return producer and seq of a record; (-1, -1) if they are missing. Raises `WrongField`."""
+    """Return producer and seq of a record, from the field `id`: [producer, seq]; (-1, -1) if it is missing. Raises
+    `WrongField`."""
     if data.get("id") is None:
         return -1, -1
     ((first, second),) = _rows([data["id"]], "id", (int, int), "[producer, seq]")

@@ -38,7 +38,7 @@ _NOBODY: Final[Identity] = (-1, -1)
 
 
 def ends(cluster: Cluster, topic: str) -> dict[TopicPartition, int]:
-    """Return the high watermark of each partition of a topic. Partitions whose leader does not answer are missing."""
+    """Return the high watermark of each partition of a topic. A partition whose leader does not answer is missing."""
     return {place: end.high_watermark for place, end in cluster.partition_ends([topic]).items()}
 
 
@@ -81,12 +81,11 @@ def read_output(
     hidden: Mapping[str, str] | None = None,
     idle_s: float = _READ_IDLE_S,
 ) -> tuple[list[OutputRow], str]:
-    """Read each partition from its beginning, or from `starts`, to just before the given offset (`places`: partition →
-    end).
+    """Read each partition of `places` from its beginning, or from `starts`, to just before the offset given there.
 
     `identify` returns producer and seq of a record. `hidden`: settings with secrets. `idle_s`: give up after so many
     seconds without a record. Return the rows (producer, seq, partition, offset), and why the read is incomplete ('' if
-    it is complete).
+    it is complete). Raises KafkaException.
     """
     config = {
         **(hidden or {}),
@@ -168,7 +167,8 @@ def ask_sink(command: Sequence[str]) -> list[OutputRow]:
 def identity_of(message: Message, *, where: str, run_id: str) -> Identity:
     """Return producer and seq of a record in the output; (-1, -1) if they cannot be read.
 
-    `where`: `value`, `header`, `key`, or a JSON pointer (`experiment.service.ServiceSpec.identity`).
+    `where` says which part of the record has them: `value`, `header`, `key`, or a JSON pointer into the value
+    (`experiment.service.ServiceSpec.identity`). `run_id`: the run whose values `value` accepts.
     """
     value = message.value()
     if where == "value":
@@ -188,7 +188,7 @@ def identity_of(message: Message, *, where: str, run_id: str) -> Identity:
 
 
 def _parse(text: object) -> Identity:
-    """Parse `rundir.payload.identity_text`."""
+    """Parse `PRODUCER-SEQ` (`rundir.payload.identity_text`), as text or bytes; (-1, -1) for anything else."""
     if isinstance(text, bytes):
         text = text.decode(errors="replace")
     producer, _, seq = text.partition("-") if isinstance(text, str) else ("", "", "")

@@ -103,9 +103,8 @@ class Service(Instances):
         return tuple(InstanceEnd(id=one.id, **one.outcome()) for one in self.instances)
 
     def finish(self, cluster: Cluster, timeline: Timeline, run_id: str) -> None:
-        """Let the service catch up, stop it, read its output back, and write the files of `rundir.service`. An output
-        that cannot be read is noted in them.
-        """
+        """Let the service catch up, stop it, read its output back, and write the files of `rundir.service`. If the
+        output cannot be read, these say why. Raises OSError."""
         timeline.add(Note(note="waiting until the service has caught up"))
         goal = self.await_rest(cluster)
         ended = self.stop()

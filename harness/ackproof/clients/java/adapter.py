@@ -162,7 +162,8 @@ def _write(path: Path, own: Mapping[str, ConfigValue], config: Mapping[str, Conf
 
 
 def _properties(settings: Mapping[str, ConfigValue]) -> str:
-    """Return settings as `java.util.Properties` reads them."""
+    """Return settings as text of a file that `java.util.Properties` reads: a line `name=value` each, with the value
+    escaped."""
     return "".join(f"{name}={_escape(str(value))}\n" for name, value in settings.items())
 
 
@@ -175,9 +176,8 @@ def security_text(settings: Mapping[str, str]) -> str:
 
 
 def _escape(value: str) -> str:
-    """Return a value as `java.util.Properties` reads it: without these, a leading space, a backslash and the lines of
-    a PEM are lost.
-    """
+    """Return a value as a file for `java.util.Properties` must have it: backslashes, line ends and a leading space are
+    escaped. Unescaped, Java would not read them as they are."""
     escaped = value.replace("\\", "\\\\").replace("\n", "\\n")
     return f"\\{escaped}" if escaped.startswith(" ") else escaped
 
@@ -189,8 +189,8 @@ def _connection(bootstrap: str, client: str) -> dict[str, ConfigValue]:
 def producer_config(
     spec: ProducerSpec, bootstrap: str, client: str, transactional_id: str = ""
 ) -> dict[str, ConfigValue]:
-    """Return the Java client's configuration of one producer, whose id is `client`. `transactional_id` '': no
-    transactions.
+    """Return the Java client's configuration of one producer of the experiment. `client`: the producer's id.
+    `transactional_id` '': no transactions.
 
     Raises `BadInput` if the experiment gives a setting that only the harness may set.
     """
@@ -237,7 +237,7 @@ def reader_config(
     final: bool = False,
     group: str = "",
 ) -> dict[str, ConfigValue]:
-    """Return the Java client's configuration of one live reader, whose id is `client`.
+    """Return the Java client's configuration of one live reader. `client`: the reader's id.
 
     `extra`: the experiment's settings. `isolation`: its isolation.level. `group`: id of the client whose group it
     commits for; '': its own. Raises `BadInput` for a setting that only the harness may set, and for a `final` reader:
@@ -260,7 +260,8 @@ def reader_config(
 def member_config(
     spec: GroupSpec, bootstrap: str, client: str, group: str, instance: str = ""
 ) -> dict[str, ConfigValue]:
-    """Return the Java client's configuration of the consumer of a group member, whose id is `client`.
+    """Return the Java client's configuration of the consumer of one group member. `client`: the member's id.
+    `instance`: its group.instance.id; '' for a dynamic member.
 
     With group.protocol=consumer, session timeout and heartbeat interval are left out: brokers set them, and the client
     refuses them. Raises `BadInput` for a setting that only the harness may set.
@@ -292,7 +293,7 @@ def member_config(
 
 
 def share_config(spec: ShareGroupSpec, bootstrap: str, client: str, group: str) -> dict[str, ConfigValue]:
-    """Return the Java client's configuration of a share group member, whose id is `client`.
+    """Return the Java client's configuration of one share group member. `client`: the member's id.
 
     Raises `BadInput` for a setting that only the harness may set.
     """
@@ -311,7 +312,8 @@ def share_config(spec: ShareGroupSpec, bootstrap: str, client: str, group: str) 
 
 
 def output_config(bootstrap: str, client: str, transactional_id: str = "") -> dict[str, ConfigValue]:
-    """Return the Java client's configuration of the producer of a member's output: acks=all, idempotent."""
+    """Return the Java client's configuration of the producer with which member `client` writes its output: acks=all,
+    idempotent. `transactional_id` '': no transactions."""
     config: dict[str, ConfigValue] = {
         **_connection(bootstrap, f"{client}-output"),
         "acks": "all",

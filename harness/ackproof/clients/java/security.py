@@ -71,7 +71,8 @@ def _sasl(settings: Mapping[str, str]) -> Iterator[tuple[str, str]]:
 
 
 def _pem(settings: Mapping[str, str], part: str) -> str:
-    """Return certificates or a key as text; '' if no setting names any."""
+    """Return the certificates or the key of `part` (ca, certificate, key) as text, from its setting or its file; '' if
+    no setting names any. Raises `BadInput` for a file that cannot be read."""
     if text := settings.get(f"ssl.{part}.pem"):
         return text
     location = settings.get(f"ssl.{part}.location")

@@ -86,7 +86,8 @@ def _command(module: str, settings: Path) -> list[str]:
 def producer_config(
     spec: ProducerSpec, bootstrap: str, client: str, transactional_id: str = ""
 ) -> dict[str, ConfigValue]:
-    """Return librdkafka's configuration of one producer, whose id is `client`. `transactional_id` "": no transactions.
+    """Return librdkafka's configuration of one producer of the experiment. `client`: the producer's id.
+    `transactional_id` '': no transactions.
 
     Raises `BadInput` if the experiment gives a setting that only the harness may set.
     """
@@ -133,7 +134,7 @@ def reader_config(
     final: bool = False,
     group: str = "",
 ) -> dict[str, ConfigValue]:
-    """Return librdkafka's configuration of one reader, whose id is `client`.
+    """Return librdkafka's configuration of one reader. `client`: the reader's id.
 
     `extra`: the experiment's settings. `isolation`: its isolation.level. `final`: it does the final read. `group`: id
     of the client whose group it commits for; '': its own. Raises `BadInput` if the experiment gives a setting that only
@@ -158,7 +159,8 @@ def reader_config(
 def member_config(
     spec: GroupSpec, bootstrap: str, client: str, group: str, instance: str = ""
 ) -> dict[str, ConfigValue]:
-    """Return librdkafka's configuration of the consumer of a group member, whose id is `client`.
+    """Return librdkafka's configuration of the consumer of one group member. `client`: the member's id. `instance`: its
+    group.instance.id; '' for a dynamic member.
 
     With group.protocol=consumer, session timeout and heartbeat interval are left out: brokers set them, and librdkafka
     refuses them. Raises `BadInput` if the experiment gives a setting that only the harness may set.
@@ -189,8 +191,8 @@ def member_config(
 
 
 def output_config(bootstrap: str, client: str, transactional_id: str = "") -> dict[str, ConfigValue]:
-    """Return librdkafka's configuration for the producer with which a member writes the group's output: acks=all,
-    idempotent."""
+    """Return librdkafka's configuration of the producer with which member `client` writes the group's output:
+    idempotent, so acks=all. `transactional_id` '': no transactions."""
     config: dict[str, ConfigValue] = {
         **_FAIL_OVER,
         "bootstrap.servers": bootstrap,

@@ -111,7 +111,8 @@ class MemberProcess:
         return Membership(self.settings, self.stop, self.lines, self._on_revoking)
 
     def _join_again(self) -> None:
-        """Join as a new consumer: the library stops for good at a fatal error."""
+        """Close the consumer and join the group with a new one, after `_AGAIN_S`. After a fatal error the library's
+        consumer cannot go on."""
         self.group.client.close()
         self.stop.wait(_AGAIN_S)
         self.group = self._join()
@@ -119,7 +120,7 @@ class MemberProcess:
     # -- records ----------------------------------------------------------------------------------------------------
 
     def _take(self, records: Sequence[Message]) -> None:
-        """Print all records of a poll, then process and commit them."""
+        """Print all records of a poll as delivered; then process and commit them as the settings say."""
         self.group.look()
         self.batch += 1
         found = identities(records, self.decode)
@@ -154,7 +155,8 @@ class MemberProcess:
             self.group.seek(place, offset)
 
     def _process(self, records: Sequence[Message]) -> None:
-        """Process records; a copy counts as processed when its broker has acknowledged it."""
+        """Process records: print each as processed or, with an output, copy it there. A copy is processed once its
+        broker has acknowledged it."""
         for record in records:
             self._work()
             if self.producer is None:
@@ -193,7 +195,8 @@ class MemberProcess:
     def _copy(
         self, producer: Producer, record: Message, told: Callable[[KafkaError | None, Message], None]
     ) -> None:
-        """Copy a record to the same partition of the output."""
+        """Copy a record to the same partition of the output; `told` gets the delivery report. Waits while the library's
+        queue is full."""
         while True:
             try:
                 producer.produce(
@@ -211,7 +214,8 @@ class MemberProcess:
     # -- commits ----------------------------------------------------------------------------------------------------
 
     def _tell_commit(self, number: int, ends: Mapping[Place, int], generation: int) -> list[ClientPartition]:
-        """Print a commit, and return its offsets for the library."""
+        """Print the event of a commit with this number, and return its offsets in the library's form. `ends`: partition
+        → offset to commit."""
         self.lines.add(
             "commit", n=number, g=generation, os=[[*place, offset] for place, offset in ends.items()]
         )
@@ -220,7 +224,8 @@ class MemberProcess:
         return [ClientPartition(*place, offset, metadata=metadata) for place, offset in ends.items()]
 
     def _commit(self, ends: Mapping[Place, int]) -> bool:
-        """Commit offsets and wait for the answer. Return True if they were accepted."""
+        """Commit these offsets (partition → offset), wait for the answer and print it. Return True if all were
+        accepted."""
         self.number += 1
         number, group = self.number, self.group
         group.look()
@@ -264,7 +269,8 @@ class MemberProcess:
     def _transact(
         self, records: Sequence[Message], begins: Mapping[Place, int], ends: Mapping[Place, int]
     ) -> None:
-        """Copy records and send their offsets in one transaction. Go back to the committed offsets if that fails."""
+        """Copy records and commit their offsets in one transaction. If that fails, abort it and go back to the
+        committed offsets. `begins`, `ends`: first offset, and offset after the last, of each partition."""
         producer, group, named = self.producer, self.group, self.settings.group_metadata
         if producer is None:
             raise MemberFailed("a transaction needs an output")
@@ -326,11 +332,12 @@ def _bounds(records: Iterable[Message]) -> tuple[dict[Place, int], dict[Place, i
 
 
 def _ignore(error: KafkaError | None, record: Message) -> None:
-    """Do nothing: the transaction decides about a copy."""
+    """Ignore a delivery report: whether a copy counts is decided by its transaction."""
 
 
 def _insist(call: Callable[[], None]) -> None:
-    """Call until the library does not say that the call can be repeated. Raises KafkaException."""
+    """Call until it succeeds or fails with an error that is not retriable, for `_INSIST_S` at most. Raises that
+    KafkaException."""
     until = time.monotonic() + _INSIST_S
     while True:
         try:
@@ -356,7 +363,8 @@ def _listen(stop: threading.Event, pace: Pace) -> None:
 
 
 def main(arguments: list[str]) -> int:
-    """Run a member; the one argument is its settings file."""
+    """Run a member; the one argument is its settings file. Return the exit status: `EXIT_FAILED` if the member could
+    not go on, with the reason on standard error."""
     settings = MemberSettings.read(Path(arguments[0]))
     stop, pace = threading.Event(), Pace(settings.record_s)
     threading.Thread(target=_listen, args=(stop, pace), daemon=True).start()

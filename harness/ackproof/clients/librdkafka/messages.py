@@ -50,8 +50,11 @@ class PartitionIndex:
 
 
 def identities(messages: Sequence[Message], decode: BulkDecoder) -> dict[str, Column]:
-    """Return the ledger columns that are decoded from the values: producer, seq, origin, origin_partition,
+    """Return the ledger columns that are decoded from the records' values: producer, seq, origin, origin_partition,
     intact.
+
+    If a value holds no identity, the header `HEADER` of tombstones is decoded too. `decode` decodes many values at
+    once.
     """
     decoded = decode(list(map(Message.value, messages)))
     if (decoded.producer < 0).any():
@@ -66,7 +69,8 @@ def identities(messages: Sequence[Message], decode: BulkDecoder) -> dict[str, Co
 
 
 def _payload(message: Message) -> bytes | None:
-    """Return the bytes with a record's identity: its value, or for a tombstone a header."""
+    """Return the bytes that hold a record's identity: its value or, for a tombstone, the header `HEADER`; None if there
+    are none."""
     value = message.value()
     payload = value if value is not None else dict(message.headers() or ()).get(HEADER)
     return payload if isinstance(payload, bytes) else None

@@ -237,7 +237,8 @@ class ProducerProcess:
         return at
 
     def _serve(self, timeout_s: float, serve: Callable[[float], object] | None = None) -> None:
-        """Serve delivery reports with `serve` or `poll`. librdkafka raises a fatal error here once: note it."""
+        """Serve delivery reports for at most `timeout_s`, by `serve` or the client's `poll`, and write them down. A
+        fatal error, which librdkafka raises here once, is noted and not raised."""
         try:
             (serve or self.client.poll)(timeout_s)
         except (KafkaException, SystemError) as error:
@@ -301,12 +302,12 @@ _MAPPED: Final = "0000000000000000FFFF0000"
 def unread_bytes(net: Path = Path("/proc/net"), own: frozenset[int] | None = None) -> int:
     """Return the bytes in this process's TCP connections that the other end has not read yet.
 
-    Bytes that the other machine has not acknowledged and, where the other end is on this machine (`/proc/net` shows
-    both), bytes that its process has not read. `own`: inodes of the sockets that count, by default this process's.
+    They are bytes that the other machine has not acknowledged. If the other end is on this machine (`/proc/net` shows
+    both), bytes that its process has not read are added. `own`: inodes of the sockets to look at; None: this process's.
 
     With acks=0 a record counts as acknowledged once it is in a socket. A client that closes while a broker is behind
-    and owes it another answer (to a metadata request) resets the connection when that answer comes, and what lay in the
-    socket is gone, although nothing was broken. Applications that just exit lose it too; the harness must not, or
+    and owes it another answer (to a metadata request) resets the connection when that answer comes. What lay in the
+    socket is then gone, although nothing was broken. Applications that just exit lose it too; the harness must not, or
     losses at acks=0 would partly be its own.
     """
     mine = read_socket_inodes(os.getpid()) if own is None else own
@@ -320,7 +321,8 @@ def unread_bytes(net: Path = Path("/proc/net"), own: frozenset[int] | None = Non
 
 
 def _sockets(table: Path) -> Iterator[tuple[tuple[str, str], tuple[int, int, int]]]:
-    """Yield each TCP connection: its local and remote address; its bytes not sent and not read, and its inode."""
+    """Yield each established TCP connection in a table of `/proc/net`: (local, remote address), (bytes not sent, bytes
+    not read, inode). Nothing for a missing table."""
     try:
         lines = table.read_text(encoding="ascii").splitlines()[1:]
     except OSError:
@@ -334,7 +336,7 @@ def _sockets(table: Path) -> Iterator[tuple[tuple[str, str], tuple[int, int, int
 
 
 def main(arguments: list[str]) -> int:
-    """Run a producer; the one argument is its settings file."""
+    """Run a producer; the one argument is its settings file. Return the exit status."""
     path = Path(arguments[0])
     # reports make no reference cycles; a search for cycles among 100,000 messages would delay acknowledgements
     gc.disable()

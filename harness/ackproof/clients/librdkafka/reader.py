@@ -152,10 +152,8 @@ class ReaderProcess:
                 quiet_since = time.monotonic()
 
     def _bounds(self) -> npt.NDArray[np.int64] | None:
-        """Return low and high watermark of each partition, as an array (2, partitions).
-
-        None: a leader did not answer.
-        """
+        """Return low and high watermark of each partition, as an array (2, partitions); None if a leader did not
+        answer."""
         try:
             offsets = [
                 self.client.get_watermark_offsets(ClientPartition(*place), timeout=_ASK_S)
@@ -224,11 +222,10 @@ class ReaderProcess:
         self.counts += np.bincount(place, minlength=len(self.counts))
 
     def _commit(self) -> None:
-        """Commit the positions up to the last row in the ledger. `_on_commit` gets the answer.
+        """Commit the positions whose records are in the ledger. `_on_commit` gets the answer.
 
-        A step that finds rows on their way to the ledger leaves the commit to a later one: a reader that is killed
-        between the two would have committed records that no ledger shows. A commit without an answer is repeated after
-        `_ANSWER_S`.
+        If rows are still on their way to the ledger, a later step commits. Otherwise a reader killed in between would
+        have committed records that no ledger shows. A commit without an answer is repeated after `_ANSWER_S`.
         """
         now = time.monotonic()
         if self.commit is not None and now < self.give_up_at:
@@ -253,7 +250,8 @@ class ReaderProcess:
             self._on_commit(error.args[0], [])
 
     def _on_commit(self, error: KafkaError | None, answers: list[ClientPartition]) -> None:
-        """Write an event with the result of a commit: its first error, '' if every partition was committed."""
+        """Write a line with the result of a commit: its first error, '' if every partition was committed. An answer to
+        a commit that was given up is ignored."""
         if self.commit is None:
             return  # this commit was given up
         begun_ns, committed = self.commit
@@ -271,7 +269,7 @@ class ReaderProcess:
         return time.monotonic_ns() - self.settings.origin_ns
 
     def _write_commit(self, **line: object) -> None:
-        """Write a line of `rundir.observed.OffsetCommit`."""
+        """Write a line of `rundir.observed.OffsetCommit` with these fields, and the reader's group."""
         self._write_line("commits", group=self.settings.config["group.id"], **line)
 
     def _write_line(self, file_name: str, **line: object) -> None:
@@ -309,7 +307,8 @@ class ReaderProcess:
                 self._event("problem", number, code=error.code(), reason=error.str())
 
     def _resume(self) -> None:
-        """Resume the partitions whose position left the log, once all their leaders answer."""
+        """Resume all partitions whose position left the log, and write an event for each. If a leader does not answer,
+        a later call resumes the rest."""
         for number, cut in list(self.resets.items()):
             place = self.settings.places[number]
             try:
@@ -369,7 +368,7 @@ class ReaderProcess:
 
 
 def main(arguments: list[str]) -> int:
-    """Run a reader; the one argument is its settings file."""
+    """Run a reader; the one argument is its settings file. Return the exit status."""
     path = Path(arguments[0])
     # messages make no reference cycles; a search for cycles among so many takes time
     gc.disable()

@@ -271,7 +271,8 @@ class DeliveryReports:
         return [int(number) for number in late]
 
     def note_fatal(self, error: KafkaError) -> None:
-        """Keep the text of the error in `fatal` if the client cannot be used after it."""
+        """Keep the error's text in `fatal` if it is fatal: the client cannot be used after it. The first such text
+        stays."""
         if error.fatal() or error.code() == KafkaError._FATAL:
             self.fatal = self.fatal or error.str()
 

@@ -118,7 +118,8 @@ class Sender:
         return 0 if self._stamps_from_ns is None else (self._stamps_from_ns + sent_ns) // 1_000_000
 
     def _produce_keyed(self, topic: str, value: bytes, _: None, partition: int, *, timestamp: int) -> None:
-        """Produce as the library does, with the record's key. A tombstone has its identity in a header."""
+        """Produce one record with its key; parameters as of the library's `produce`. A tombstone gets no value, and its
+        identity in a header."""
         assert self._keys is not None
         seq = int.from_bytes(value[SEQ], "big")
         key = self._keys.record_key(self._producer, seq)
@@ -138,7 +139,8 @@ class Sender:
     def _produce_identified(
         self, topic: str, value: bytes, _: None, partition: int, *, timestamp: int
     ) -> None:
-        """Produce as the library does, with the record's identity where a service under test keeps it."""
+        """Produce one record with its identity where the service under test keeps it: in a header, the key or the
+        value. Parameters as of the library's `produce`."""
         seq = int.from_bytes(value[SEQ], "big")
         text = identity_text(self._producer, seq)
         key = None if self._keys is None else self._keys.record_key(self._producer, seq)

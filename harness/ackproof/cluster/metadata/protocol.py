@@ -96,8 +96,9 @@ class Metadata(Protocol):
     def settings(
         self, layout: Layout, node_id: int, data: str, wanted: Mapping[str, str]
     ) -> Mapping[str, str]:
-        """Return all settings of a node: the `wanted` settings, and those that the harness adds. `data`: the node's
-        data folder."""
+        """Return all settings of a node by name. A broker or controller has the `wanted` settings and those of the
+        harness, which override `wanted`. A ZooKeeper server has the harness's settings only. `data`: the node's data
+        folder."""
 
     def lay_data(self, layout: Layout, node_id: int, data: Path, checkpoint: Path, cluster_id: str) -> None:
         """Format a node's empty data folders for this cluster. `checkpoint`: the metadata snapshot that a new

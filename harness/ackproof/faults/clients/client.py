@@ -69,8 +69,8 @@ class ClientSelector:
 
     @classmethod
     def parse(cls, text: str) -> ClientSelector:
-        """Parse `producer(0)`, `readers`, `members(billing)` or `owner(orders/0)`. Raises ValueError with the accepted
-        forms."""
+        """Parse KIND (one, random), KINDs (all) or KIND(NUMBER); KIND: producer, reader, member, service. Also
+        member(GROUP), members(GROUP), owner(PLACE), owner(GROUP, PLACE). Raises ValueError."""
         if owner := _OWNER.match(text.strip()):
             return cls("member", group=owner[1] or "", place=TopicPartition.parse(owner[2]))
         match = _CLIENT.match(text.strip())
@@ -225,7 +225,7 @@ class ClientInjection(Injection[ClientT]):
         return found
 
     def choose(self) -> list[ClientProcess]:
-        """Return the clients to hit. Raises `FaultNotConfirmed` if no selected client runs."""
+        """Return the clients to hit. Raises `FaultNotConfirmed` if none runs, or no coordinator names the owner."""
         group = self.fault.client.group
         running = {
             name: client
@@ -248,7 +248,7 @@ class ClientInjection(Injection[ClientT]):
         return [running[name] for name in names]
 
     def _owned(self, member: str) -> frozenset[TopicPartition]:
-        """Return the partitions of a member, as its coordinator says now."""
+        """Return the partitions that the coordinator now assigns to a member; none if it does not answer or list it."""
         described = describe(self.context, self.groups.group_of(member))
         own = (
             (one.partitions for one in described.members if client_of(one, self.groups) == member)

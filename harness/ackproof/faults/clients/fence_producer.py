@@ -114,8 +114,8 @@ class _FenceProducerInjection(ClientInjection[FenceProducer]):
         return None if now is not None and _epoch(now) == _epoch(before) else now
 
     def _ask(self, name: str) -> TransactionState | None:
-        """Return the coordinator's state of a transactional id. Every broker is asked, because one of them
-        coordinates it."""
+        """Return the state of a transactional id as its coordinator tells it; None if no broker tells it. Every running
+        broker is asked, because one of them is the coordinator."""
         for connection in self.context.cluster.running_links().values():
             with suppress(WireError):  # a dead broker coordinates nothing
                 if (found := admin.transaction(connection, name)) is not None:

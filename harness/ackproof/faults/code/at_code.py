@@ -126,7 +126,8 @@ class AtCode(NodeFault):
         return self.observed(nodes) if self.does in ("halt", "throw") else exposure.noticed(self.hold, nodes)
 
     def check(self, spec: ExperimentSpec, say: Complaints) -> None:
-        """Report a point that does not exist in the experiment's release, and fields that the action does not take."""
+        """Report to `say` a point that does not exist in the experiment's release, and fields that the action does not
+        take."""
         if isinstance(self.point, str):
             self._check_name(self.point, spec, say)
         else:
@@ -272,7 +273,8 @@ class AtCodeInjection(ProcessInjection[AtCode]):
         return witness
 
     def _load_again(self) -> None:
-        """Load the rule into nodes that run another process by now: a rule ends with its JVM."""
+        """Load the rule again into each node that runs another process by now: a rule ends with its JVM. A node that
+        the rule itself halted is left alone."""
         for node in self.nodes:
             with self.holds.acting_on(node.id):
                 old = self._loaded[node.id]
@@ -281,7 +283,8 @@ class AtCodeInjection(ProcessInjection[AtCode]):
                     self._load(node)
 
     def _look(self, node: LocalNode) -> str | None:
-        """Return what shows that the rule acted on this node; None if nothing does."""
+        """Return in words what shows that the rule acted on this node; None if nothing does. A halted node is claimed
+        for this fault."""
         rule = self._loaded[node.id]
         if self.fault.does == "halt":
             if node.state() is not NodeState.GONE or node.exit_status != HALTED:
@@ -299,7 +302,8 @@ class AtCodeInjection(ProcessInjection[AtCode]):
         return f"thread dump of node {node.id}: {thread} stands in {rule.place.method.partition('(')[0]}"
 
     def _describe_rules(self) -> str:
-        """Return what the agents say of the rules, for a fault that did not take effect."""
+        """Return in words, for each node, its state and whether its rule acted, never fired or did not fit. It explains
+        why the fault did not take effect."""
         said = []
         for node in self.nodes:
             rule, state = self._loaded[node.id], node.state()
@@ -318,7 +322,8 @@ class AtCodeInjection(ProcessInjection[AtCode]):
         return f"rule removed from {self._name_nodes()}" + (f"; {started}" if started else "")
 
     def _unload(self, nodes: Iterator[LocalNode] | tuple[LocalNode, ...]) -> None:
-        """Remove the rule from these nodes, and wake what waits. A process that has ended took its rule along."""
+        """Remove the rule from these nodes and wake the threads that it holds, as soon as no other fault holds the
+        node. A process that has ended took its rule along."""
         for node in nodes:
             rule = self._loaded.get(node.id)
             if rule is not None:

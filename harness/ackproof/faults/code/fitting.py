@@ -35,7 +35,8 @@ def require_points(cases: Iterable[Case], ready: Mapping[KafkaBuild, Installatio
 
 
 def _find_lack(fault: AtCode, build: KafkaBuild, mode: str, installed: Installation) -> str:
-    """Return why the fault's point does not fit these jars; '' if it does."""
+    """Return why the fault's point does not fit these jars; '' if it does. A named point of a known release fits: a
+    test checks that."""
     free, jars = isinstance(fault.point, FreePoint), installed.jars
     if build.is_known and not free:
         return ""

@@ -57,7 +57,7 @@ class CodePoint:
 
     @property
     def since(self) -> str:
-        """Return the first line of releases that has the point."""
+        """Return the first line of releases that has the point, such as `3.9`."""
         return min(self.places, key=numbers)
 
 
@@ -69,7 +69,8 @@ _IN_FOLDER: Final = "{}.getParentFile().getName()"
 
 
 def _in_log(method: str, at: str, when: str = "TRUE", *, newer: str = "") -> dict[str, CodePlace]:
-    """Return the places of a method of UnifiedLog, which moved in 4.1. `newer`: the method from there on."""
+    """Return the places of a method of UnifiedLog, which is in another package from 4.1 on. `at`, `when`: as in
+    `CodePlace`. `newer`: the method's name from 4.1 on; '': the same."""
     return {
         "3.9": CodePlace("kafka.log.UnifiedLog", method, at, when, _OWN),
         "4.1": CodePlace(f"{_STORAGE}.UnifiedLog", newer or method, at, when, _OWN),

@@ -44,7 +44,8 @@ class DiskFault(NodeFault):
     IN_FORCE_S = 5.0
 
     def misfits(self, experiment: ExperimentSpec) -> Iterable[tuple[str, str]]:
-        """Return conflicts of this fault with the rest of the experiment, each as (name of a field, sentence)."""
+        """Return conflicts of this fault with the rest of the experiment, each as (name of a field, sentence). Here:
+        none."""
         return ()
 
     def check(self, spec: ExperimentSpec, say: Complaints) -> None:
@@ -72,7 +73,7 @@ class DiskInjection(ProcessInjection[SpecT]):
         return f"{mended}; {started}" if mended else started
 
     def _mend(self, node: LocalNode) -> str:
-        """Repair the disk of one node before the node starts; return what was done, in words."""
+        """Repair the disk of one node before the node starts; return what was done, in words. Here: nothing, ''."""
         return ""
 
     def confirm_healed(self) -> str:
@@ -230,8 +231,8 @@ class EmptyDiskInjection(DiskInjection[EmptyDisk]):
         return f"{witness}; its folders are empty ({counts})"
 
     def _of_the_copy(self, node: LocalNode) -> str:
-        """Return the content of the restored copy in words. Raises `FaultNotConfirmed` if the copy has no
-        log, or was changed."""
+        """Return in words what the restored copy holds, as the end of a sentence; '' if no copy is restored. Raises
+        `FaultNotConfirmed` if the copy has no segment, or was changed."""
         if self.fault.restore == "nothing":
             return ""
         there = _count_contents(node.disk.copies.values())
@@ -272,8 +273,8 @@ def _count_contents(folders: Iterable[Path]) -> _FolderContents:
 
 
 def copy_folder(source: Path, target: Path) -> None:
-    """Copy all files below a folder with their owners. Files of a running broker that vanish during the copy are
-    skipped. Raises `AckproofError`."""
+    """Copy everything below a folder to `target`, with owners and times. Files of a running broker that vanish during
+    the copy are skipped. Raises `AckproofError` if a file cannot be copied."""
     try:
         for path in sorted(source.rglob("*")):
             copy = target / path.relative_to(source)
@@ -290,7 +291,8 @@ def copy_folder(source: Path, target: Path) -> None:
 
 
 def empty_folder(folder: Path) -> None:
-    """Remove everything in a folder except mounted file systems and what is in them. Raises `AckproofError`."""
+    """Remove everything in a folder except mounted file systems and what is in them. Raises `AckproofError` if
+    something cannot be removed."""
     try:
         for path in folder.iterdir():
             if path.is_dir() and not os.path.ismount(path):

@@ -150,7 +150,8 @@ class _FlipBitsInjection(PartitionInjection[FlipBits]):
         return f"{witness}; the checksum holds again"
 
     def _put_bit_back(self, node: LocalNode) -> bool:
-        """Flip the bit back. Return False if the batch no longer exists."""
+        """Flip the bit of this node's replica back. Return False if the batch no longer exists, is intact, or cannot be
+        read or written."""
         segment, batch, at = self._flipped[node.id]
         try:
             now = next((found for found in segment.batches() if found.position == batch.position), None)
@@ -162,8 +163,8 @@ class _FlipBitsInjection(PartitionInjection[FlipBits]):
         return True
 
     def _others_in_sync(self) -> bool:
-        """Return True if all other replicas are in sync and running, so that the next fault does not hit the only one
-        left."""
+        """Return True if there are other replicas, and all of them are in sync, running, and held by no other fault.
+        Only then may this one be removed."""
         state = self.context.cluster.topic_state([self.place.topic]).get(self.place)
         if state is None:
             return False
@@ -180,7 +181,8 @@ class _FlipBitsInjection(PartitionInjection[FlipBits]):
         )
 
     def _removed(self, node: LocalNode) -> bool:
-        """Remove the replica. Return False while another fault has broken its disk."""
+        """Remove the partition's replica from this node. Return False if that fails while another fault holds the node.
+        Raises `AckproofError` if it fails otherwise."""
         broken = bool(self.holds.others(node.id, self.fault.number))
         try:
             with self.holds.acting_on(node.id):

@@ -57,7 +57,7 @@ class LogDirFault(DiskFault):
 
     @property
     def spoils(self) -> bool:
-        """Return True if the log dir cannot be written to any more."""
+        """Return True if the fault makes the log dir unusable for writes."""
         return True
 
     def keeps(self, spec: ExperimentSpec) -> Grip | None:
@@ -150,7 +150,8 @@ class LogDirInjection(DiskInjection[LogDirT]):
         """Lines that each node had logged before the fault."""
 
     def _choose(self) -> Mapping[int, Path]:
-        """Choose the log dir of each node, and start to watch its log. From now on the node may end."""
+        """Choose the log dir of each node, and note its present log lines, to see new ones. From now on the node may
+        end. Return the dirs by node. Raises `FaultNotConfirmed` if a node cannot be broken."""
         self._require_breakable()
         for node in self.nodes:
             self._dirs[node.id] = self._dir_of(node)
@@ -177,7 +178,8 @@ class LogDirInjection(DiskInjection[LogDirT]):
         return replica.parent
 
     def _reaction(self, node: LocalNode) -> str:
-        """Return the broker's reaction, in words. Raises `FaultNotConfirmed` if the broker did not react."""
+        """Wait until the broker's process ends, or its log says that the log dir failed; return that in words. Raises
+        `FaultNotConfirmed` if the broker did not react."""
 
         def find_reaction() -> str | None:
             if node.state() is NodeState.GONE:

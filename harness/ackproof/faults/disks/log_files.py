@@ -111,11 +111,11 @@ class DeleteCheckpoint(PartitionFault):
         return self.file == "leader-epoch"
 
     def rots(self, place: TopicPartition) -> bool:
-        """Return True if the deleted file is the leader-epoch checkpoint of this partition, by which replicas
-        truncate their logs.
+        """Return True if the fault may damage this partition's log: only if it deletes the partition's leader-epoch
+        checkpoint, by which replicas truncate their logs.
 
-        Without another checkpoint file the protocol still holds. A broker then scans more of its log, starts
-        with a lower high watermark, or shows deleted records again.
+        Without another checkpoint file the protocol still holds. A broker then scans more of its log, starts with a
+        lower high watermark, or shows deleted records again.
         """
         return self._needs_partition and super().rots(place)
 

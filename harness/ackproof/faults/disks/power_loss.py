@@ -71,8 +71,8 @@ class PowerLoss(DiskFault):
         """Yield a conflict (name of a field, sentence) for `how: cut` without `keep`, if settings make Kafka fsync its
         logs.
 
-        A cut removes everything after the recovery point on disk. The recovery point may be older than the last fsync,
-        so the cut would remove records that a real power loss leaves.
+        A cut removes everything after the recovery point on disk. That point may be older than the last fsync. The cut
+        would then remove records that a real power loss leaves.
         """
         flushed = flush_settings(experiment)
         if self.how == "cut" and self.keep is None and flushed:
@@ -105,8 +105,8 @@ class Canary:
 
     @classmethod
     def write(cls, name: str, system: FileSystem) -> Self:
-        """Write a canary into a file system of the node `name`. Raises `FaultNotConfirmed` if it accepts no
-        file."""
+        """Write a canary into a file system of the node `name`, and return it. Raises `FaultNotConfirmed` if the file
+        cannot be written."""
         made = cls(name, system.at / CANARY, os.urandom(_CANARY_BYTES))
         try:
             made.path.write_bytes(made.content)
@@ -226,7 +226,7 @@ class PowerLossInjection(DiskInjection[PowerLoss]):
         )
 
     def _shrunk(self) -> tuple[int, str]:
-        """Return the number of offsets that are missing from the disks, and the log ends before and after, in
+        """Return the number of offsets that are missing from the disks in all, and the log ends before and after in
         words."""
         gone = 0
         lines = []

@@ -129,7 +129,7 @@ class FreezeLoop:
         self._thread.start()
 
     def end(self) -> None:
-        """Stop the loop and thaw all file systems. May be called again."""
+        """Stop the loop and thaw all file systems. A second call does no harm."""
         self._stop.set()
         if self._thread.is_alive():
             self._thread.join()
@@ -184,7 +184,8 @@ class _SlowDiskInjection(LogDirInjection[SlowDisk]):
         )
 
     def confirm(self) -> str:
-        """Confirm that writes and fsyncs on the slowed file system wait; return the measured seconds, in words.
+        """Confirm that writes and fsyncs on the slowed file system wait; return the measured seconds, in words. Raises
+        `FaultNotConfirmed` if too few wait.
 
         On a busy machine every disk is slow, and single writes are slower than others. So two of four consecutive
         writes must be slow. Each write begins while the file system is frozen: how many writes pass between two freezes
@@ -255,7 +256,7 @@ class _SlowDiskInjection(LogDirInjection[SlowDisk]):
 
 
 def timed_fsync(folder: Path) -> float:
-    """Write a probe file and fsync it, and return the seconds that this took.
+    """Write a probe file into the folder, fsync and remove it; return the seconds until the fsync was done.
 
     Raises `FaultNotConfirmed` if the folder cannot be written to.
     """

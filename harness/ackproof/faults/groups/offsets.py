@@ -98,7 +98,8 @@ class _ResetInjection(GroupInjection[ResetOffsets]):
         return f"committed at broker {broker} for {self.fault.group}: {text}"
 
     def _find_targets(self, topics: tuple[str, ...]) -> dict[TopicPartition, int]:
-        """Return the offset for each partition of the topics. Raises `FaultNotConfirmed` if no leader answers."""
+        """Return the offset to commit for each partition of the topics: the fault's `to`, within the partition's log.
+        Raises `FaultNotConfirmed` if a leader does not answer."""
         count = len(self.context.cluster.topic_state(topics))
         ends = self.wait_for(
             lambda: ends if len(ends := self.context.cluster.partition_ends(topics)) >= count > 0 else None,
@@ -109,8 +110,8 @@ class _ResetInjection(GroupInjection[ResetOffsets]):
         return {place: min(max(offset, end.start), end.high_watermark) for place, end in ends.items()}
 
     def _commit(self) -> int | None:
-        """Return the broker that took the offsets; None if none could be asked now. Raises `Refused` by a
-        coordinator."""
+        """Commit the offsets; return the broker that took them. None: no broker takes them now, try again. Raises
+        `Refused` if the group still has members."""
         try:
             return commit_as_operator(self.context.cluster.running_links(), self.fault.group, self._offsets)
         except Refused as error:

@@ -91,12 +91,12 @@ class _Pace:
         self.seen.extend([time.monotonic()] * data.count(_LINE))
 
     def processes(self, within_s: float) -> bool:
-        """Return True if the last two records were seen less than `within_s` seconds apart."""
+        """Return True if the last two records that were processed were seen less than `within_s` seconds apart."""
         self.look()
         return len(self.seen) == 2 and self.seen[1] - self.seen[0] < within_s
 
     def is_slow(self, for_s: float) -> bool:
-        """Return True if the running process has processed no record for `for_s` seconds."""
+        """Return True if the process has processed no record for `for_s` seconds, all of which it was running."""
         self.look()
         runs = process_state(self.client.pid, self.client.started) == "running"
         self._since = self._since if runs else time.monotonic()
@@ -112,7 +112,8 @@ class _SlowMemberInjection(ClientInjection[SlowMember]):
         return OF_TIME * self.fault.record_time
 
     def _watch(self, client: ClientProcess) -> _Pace:
-        """Return the pace of a member once it processes records at its usual pace, or has ended."""
+        """Return the watch on a member's pace, as soon as the member processes records at its usual pace, or has ended.
+        Raises `FaultNotConfirmed` if it does neither."""
         pace = _Pace(self.groups, client)
         self.wait_for(
             lambda: has_ended(client) or pace.processes(self._still_s),

@@ -46,7 +46,7 @@ def whole_or(*words: str, least: int) -> BeforeValidator:
 
 
 def describe(context: FaultContext, group: str) -> GroupDescription | None:
-    """Return a group as its coordinator describes it now; None if no broker answers for it."""
+    """Return the description of a group by its coordinator; None if no running broker answers for it."""
     release = numbers(context.cluster.spec.kafka.version)[:2]
     return describe_group(context.cluster.running_links(), group, consumer=release >= CONSUMER_SINCE)
 
@@ -122,7 +122,8 @@ class GroupInjection(Injection[GroupT]):
         raise self.not_confirmed(f"no member of {self.fault.group} runs")
 
     def stop(self, members: Mapping[str, ClientProcess]) -> None:
-        """Ask these members to leave, and wait until their processes have ended."""
+        """Ask these members to leave, and wait until their processes have ended. Raises `FaultNotConfirmed` if one does
+        not end within `LEFT_WITHIN_S` seconds."""
         self.stopped += members
         for name in members:
             self.groups.stop_member(name)

@@ -28,8 +28,8 @@ _FROM: Final = list(get_args(From))
 
 
 def links_between(nodes: Iterable[int], away: From, spec: ClusterSpec) -> Iterator[Link]:
-    """Yield all links between these nodes and others, in both directions (for clients, only from the clients to the
-    nodes).
+    """Yield all links between these nodes and others, in both directions; with clients only those from the clients to
+    the nodes.
 
     `away`: the others, which are `clients`, `brokers`, `controllers`, `peers` (nodes of the same kind), or `all` of
     these.

@@ -61,9 +61,10 @@ class LinksInjection(Injection[LinksT]):
         return f"{self.effect} on {names(self.links)}"
 
     def confirm(self) -> str:
-        """Confirm the effect on every link whose ends run; return what the probes saw, in words.
+        """Confirm the effect on every link that worked before; return what the probes saw, in words.
 
-        A link that another fault had silenced must stay silent.
+        A link that another fault had silenced must stay silent if its ends run. Raises `FaultNotConfirmed` for a link
+        without the effect.
         """
         seen = on_each(tuple(self._before), self._await_effect) | self._look_at_silent()
         if isinstance(self.effect, SILENT):
@@ -74,8 +75,11 @@ class LinksInjection(Injection[LinksT]):
         return self._describe(seen)
 
     def heal(self) -> str:
-        """Confirm that the effect lasted, probe links whose ends have come back, and lift the effect from all links.
-        Return what was done and the last observations, in words."""
+        """Lift the effect from all links, and return what was done and seen, in words.
+
+        Before that, confirm that the effect lasted, and probe links whose ends have come back: they must be silent.
+        Raises `FaultNotConfirmed`, after lifting, if they are not.
+        """
         try:
             lasted = self._confirm_lasting()
             there = [link for link in self._vouched if not self._is_away(link)]
@@ -85,9 +89,10 @@ class LinksInjection(Injection[LinksT]):
         return f"mended {names(self.links)}{lasted}{describe_looks(back)}"
 
     def confirm_healed(self) -> str:
-        """Confirm that broken links work again, and that nodes whose links all work take part in the cluster.
+        """Confirm that the broken links work again, and that the nodes at their ends take part in the cluster.
 
-        Return what the probes saw, in words.
+        Links and nodes that another fault still affects are left out. Return what the probes saw, in words. Raises
+        `FaultNotConfirmed`.
         """
         links = self._await_a_look()
         seen = on_each(links, self._await_mending)
@@ -106,8 +111,11 @@ class LinksInjection(Injection[LinksT]):
         return on_each(ends_run, self._await_silence)
 
     def _confirm_lasting(self) -> str:
-        """Confirm by the kernel's counters that silent links have carried nothing until now; probe the other links
-        again."""
+        """Confirm that the effect lasted until now; return what was seen, as the end of a sentence.
+
+        Silent links must have carried no byte by the kernel's counters, else `FaultNotConfirmed` is raised. Without
+        silent links, links that no other fault affects are probed again.
+        """
         came = on_each(tuple(self._silent), self._count_bytes)
         for link, bytes_ in came.items():
             if bytes_:
@@ -128,8 +136,8 @@ class LinksInjection(Injection[LinksT]):
         return describe_looks(on_each(comparable, self._await_effect))
 
     def _count_bytes(self, link: Link) -> int | None:
-        """Return the bytes that arrived over a silent link since its confirmation; None if its source, with the
-        counters, no longer exists."""
+        """Return the bytes that arrived over a silent link since its confirmation; None if its source, and the counters
+        with it, no longer exist. Raises `LinkError` if they cannot be read."""
         try:
             return self.mesh.traffic(link).received_since(self._silent[link])
         except LinkError:
@@ -138,10 +146,11 @@ class LinksInjection(Injection[LinksT]):
             raise
 
     def _await_a_look(self) -> tuple[Link, ...]:
-        """Wait until at least one of the links that this fault broke can be probed, and return all that can.
+        """Wait until at least one of the links that this fault broke can be probed, and return all that can; () if the
+        fault never began.
 
-        The wait lasts as long as another fault prevents probes. After that, `FaultNotConfirmed` is raised.
-        The result is empty if the fault never began.
+        The wait lasts as long as another fault prevents probes, and `BITES_WITHIN_S` more. Raises `FaultNotConfirmed`
+        after that.
         """
         if not self._broken:
             return ()  # the fault never began
@@ -165,7 +174,8 @@ class LinksInjection(Injection[LinksT]):
         )
 
     def _is_hindered(self, link: Link) -> bool:
-        """Return True if another fault in force prevents a probe of the link, or one of its ends is coming back."""
+        """Return True if the link cannot be judged for now: another fault holds an end or affects the link, or an end
+        is coming back."""
         if self._holding_faults(link) or any(self.holds.returns(end) for end in link if end != CLIENTS):
             return True
         others = map(_OWNER.match, self._others(link))
@@ -175,7 +185,8 @@ class LinksInjection(Injection[LinksT]):
         return "; ".join(f"{link} {self._excuse(link)}" for link in links)
 
     def _look_before(self) -> None:
-        """Probe each link before the fault. Its confirmation and its healing are compared with these results."""
+        """Probe each link before the fault, for comparison at its confirmation and healing. Raises `FaultNotConfirmed`
+        if a link is broken and no other fault is the cause, or if there is no link to break."""
         self._below = {link: frozenset(self.mesh.imposed(link)) for link in self.links}
         looks = on_each(self.links, self._first_look)
         self._before = {link: look for link, look in looks.items() if look.passes}
@@ -203,8 +214,9 @@ class LinksInjection(Injection[LinksT]):
         raise self.not_confirmed(f"{link} was broken before the fault: {answer}")
 
     def _look(self, link: Link, *, first: bool = False) -> LinkObservation:
-        """Probe a link. If the link already had another effect, the probe cannot show which of the two stops the
-        traffic."""
+        """Probe a link and return what was seen; a link with an end that does not run does not pass. `first`: use the
+        fault's probe for the time before it. If the link had another effect and this fault silences it, the probe looks
+        for silence only."""
         stacked = self._below.get(link) and isinstance(self.effect, SILENT)
         try:
             if stacked:
@@ -216,13 +228,14 @@ class LinksInjection(Injection[LinksT]):
             raise
 
     def _is_vouched_for(self, link: Link) -> bool:
-        """Return True if nothing passes the link, as this fault demands, but another fault is known to be the
-        cause."""
+        """Return True if this fault silences its links, and another fault is known to silence this link already: it
+        holds an end that does not run, or has an effect on the link."""
         cause = self._holding_faults(link) if self._not_running(link) else self._below[link]
         return isinstance(self.effect, SILENT) and bool(cause)
 
     def _not_running(self, link: Link) -> str:
-        """Return which ends of a link do not run, and which faults hold them; empty if both run."""
+        """Return, in words, the first end of a link that does not run, with its state and the other faults that hold
+        it; '' if both run."""
         for end in link:
             if end != CLIENTS and (state := self.context.cluster.node(end).state()) is not NodeState.RUNNING:
                 others = self.holds.others(end, self.fault.number)
@@ -236,8 +249,9 @@ class LinksInjection(Injection[LinksT]):
         )
 
     def _excuse(self, link: Link) -> str:
-        """Return why a link cannot be judged now: an end does not run or is coming back, or the link has other
-        effects than before this fault. For a link that was silent before, any other effect counts."""
+        """Return in words why a link cannot be judged now, '' if it can. An end does not run or is coming back, or the
+        link has other effects than before this fault. For a link that was silent before, any other effect is an excuse.
+        """
         below = frozenset[str]() if link in self._vouched else self._below.get(link, frozenset())
         return self._is_away(link) or _broken_by(self._others(link) - below)
 
@@ -316,7 +330,7 @@ class LinksInjection(Injection[LinksT]):
                         raise
 
     def _is_elsewhere_held(self, end: int) -> bool:
-        """Return True if a node need not answer: it does not run, or another fault affects one of its links."""
+        """Return True if a node need not answer: it does not run, or some link of it has an effect of any fault."""
         touching = [link for link in self.mesh.links() if end in link]
         running = self.context.cluster.node(end).state() is NodeState.RUNNING
         return not running or any(map(self.mesh.imposed, touching))

@@ -139,10 +139,10 @@ class FlapFault(NamedLinkFault):
 
 @injects(FlapFault)
 class _FlapInjection(LinksInjection[FlapFault]):
-    """Cut and mend the link in turn, on a separate thread.
+    """Cut and mend every link of the fault in turn, on a separate thread.
 
-    The fault is confirmed when a link was seen down and then up. A link that another fault had silenced
-    counts once that fault has healed.
+    The fault is confirmed when every link that worked before it was seen down and then up. A link that another fault
+    had silenced need not flap then. Once that fault has healed, `heal` waits for its flap.
     """
 
     def __init__(self, fault: FlapFault, aim: Aim, context: FaultContext) -> None:
@@ -162,8 +162,11 @@ class _FlapInjection(LinksInjection[FlapFault]):
         return self._describe(seen)
 
     def heal(self) -> str:
-        """End the flapping, after a probe of the links that no other fault silences any more; return what was done, in
-        words. Raises `FaultNotConfirmed` if the thread that cuts and mends the link had failed."""
+        """End the flapping and mend the links; return what was done, in words.
+
+        First, each link that was silent before the fault and that no other fault silences any more must be seen down
+        and up. Raises `FaultNotConfirmed` if it is not, or if the thread that cuts and mends had failed.
+        """
         flaps = self._thread.ident is not None
         try:
             free = [link for link in self._vouched if flaps and not self._excuse(link)]
@@ -204,8 +207,8 @@ class _FlapInjection(LinksInjection[FlapFault]):
         return LinkObservation(True, 0.0, ", ".join(told))
 
     def _see_link(self, link: Link, passes: bool, word: str) -> str:
-        """Probe a link, and return in words what was seen if the link passes as expected, or why another
-        fault hides that it is up; '' otherwise."""
+        """Probe a link. Return `seen WORD` if the probe passes, or fails, as `passes` demands. If it should pass, and
+        another fault hinders it, return `not seen WORD` and the reason. Return '' otherwise."""
         if self.mesh.probe(link, timeout_s=ANSWERS_WITHIN_S).passed is passes:
             return f"seen {word}"
         why = self._excuse(link) if passes and self._is_hindered(link) else ""

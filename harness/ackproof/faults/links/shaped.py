@@ -55,14 +55,14 @@ class ThrottleFault(NamedLinkFault):
 
     @property
     def _least_s(self) -> float:
-        """Return the fewest seconds in which a throttled link carries the probe. A first burst is not
-        throttled."""
+        """Return the seconds below which a probe shows that the link is not throttled. A first burst passes
+        unthrottled, so it is less than the time at `rate`."""
         size, asks = self.volume()
         return 0.6 * min(VOLUME_S, size * asks / self.rate)
 
     def look(self, mesh: Mesh, link: Link) -> LinkObservation:
-        """Return the fastest of a few probes (`value`: seconds): a busy machine may be slow once, but a throttled
-        link is never fast."""
+        """Probe the link up to `THIN_LOOKS` times; return the fastest (`value`: seconds). A busy machine may be slow
+        once, but a throttled link is never fast."""
         size, asks = self.volume()
         best = math.inf
         for _ in range(THIN_LOOKS):
@@ -102,17 +102,18 @@ class DelayFault(NamedLinkFault):
 
     @classmethod
     def draw_fields(cls, draw: Draw) -> Mapping[str, Data] | None:
-        """Draw the fault's fields: a link, and a `latency` that is too long to be explained by a busy machine."""
+        """Draw the fields of a random fault: `link`, and `latency` from 50 to 150 ms, longer than a busy machine
+        delays."""
         return {"link": draw.link(), "latency": f"{draw.between(50, 150)}ms"}
 
     def effect(self) -> Effect:
         return Delay(self.latency, self.jitter)
 
     def look(self, mesh: Mesh, link: Link) -> LinkObservation:
-        """Return the shortest of a few round trips (`value`: seconds), as a busy machine and lost packets only
-        add to them.
+        """Probe the link several times; return the shortest round trip (`value`: seconds; infinite if none was
+        answered). A busy machine and lost packets only add to it.
 
-        If the jitter may cancel the whole delay, return the median. `value` is infinite if none was answered.
+        If the jitter may cancel the whole delay, the median is returned instead.
         """
         rounds = [mesh.probe(link, timeout_s=ANSWERS_WITHIN_S + 6 * self.latency) for _ in range(ROUNDS)]
         took = [answer.seconds for answer in rounds if answer.passed]
@@ -121,8 +122,8 @@ class DelayFault(NamedLinkFault):
         return LinkObservation(bool(took), value, f"a round trip takes {value * 1000:.1f} ms")
 
     def first_look(self, mesh: Mesh, link: Link) -> LinkObservation:
-        """Return the fastest of several probes (`value`: seconds): a slow link would hide the delay, and a machine may
-        be busy for a moment."""
+        """Probe the link before the fault; return the fastest of several looks (`value`: seconds), because a machine
+        may be busy for a moment. A slow first look would hide the delay."""
         best = self.look(mesh, link)
         for _ in range(FIRST_LOOKS - 1):
             if best.value < self.latency / 2:
@@ -148,14 +149,16 @@ class LossFault(NamedLinkFault):
 
     @classmethod
     def draw_fields(cls, draw: Draw) -> Mapping[str, Data] | None:
-        """Draw the fault's fields: a link, and a `share` of losses that is small enough for connections to survive."""
+        """Draw the fields of a random fault: `link`, and a `share` of 5 to 25 % of packets, with which connections
+        survive."""
         return {"link": draw.link(), "share": f"{draw.between(5, 25)}%"}
 
     def effect(self) -> Effect:
         return Loss(self.share)
 
     def look(self, mesh: Mesh, link: Link) -> LinkObservation:
-        """Probe the link. `value` of the result: retransmitted packets per answer.
+        """Probe the link with many requests. `value` of the result: retransmitted packets per answer; `passes`: any was
+        answered.
 
         Late answers prove nothing: another delay or a busy machine has the same effect.
         """
@@ -204,8 +207,8 @@ class DropLargeFault(NamedLinkFault):
 
     @classmethod
     def draw_fields(cls, draw: Draw) -> Mapping[str, Data] | None:
-        """Draw the fault's fields: a link, and `above` between 576 B (the smallest packet that every network must
-        pass) and 1500 B (the MTU of Ethernet)."""
+        """Draw the fields of a random fault: `link`, and `above` between 576 B (the smallest packet that every network
+        must pass) and 1500 B (the MTU of Ethernet)."""
         return {"link": draw.link(), "above": f"{draw.between(576, 1500)}B"}
 
     def effect(self) -> Effect:
@@ -232,7 +235,8 @@ class SlowCloseFault(NamedLinkFault):
 
     @classmethod
     def draw_fields(cls, draw: Draw) -> Mapping[str, Data] | None:
-        """Draw the fault's fields: a link, and a `delay` that is too long to be explained by a busy machine."""
+        """Draw the fields of a random fault: `link`, and `delay` from 200 to 1000 ms, longer than a busy machine delays
+        a close."""
         return {"link": draw.link(), "delay": f"{draw.between(200, 1000)}ms"}
 
     def effect(self) -> Effect:

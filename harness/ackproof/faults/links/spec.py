@@ -111,12 +111,13 @@ class LinkFault(FaultSpec):
     # -- witness: it never asks what was imposed; a look raises `LinkError` if it is not possible -----------------
 
     def look(self, mesh: Mesh, link: Link) -> LinkObservation:
-        """Probe the link now, which may take seconds. Raises `LinkError` if it cannot be probed."""
+        """Probe the link now, for the effect of this kind, which may take seconds. Raises `LinkError` if it cannot be
+        probed."""
         return look_for_silence(mesh, link, _WAYS[type(self.effect())])
 
     def first_look(self, mesh: Mesh, link: Link) -> LinkObservation:
-        """Probe the link before the fault, several times if a busy machine could hide the effect. Raises
-        `LinkError`."""
+        """Probe the link before the fault; a kind whose effect a busy machine could hide probes several times. Raises
+        `LinkError` if it cannot be probed."""
         return self.look(mesh, link)
 
     def shows(self, before: LinkObservation, now: LinkObservation) -> bool:
@@ -131,7 +132,8 @@ class LinkFault(FaultSpec):
 
 
 def existing_links(fault: FaultSpec, links: Iterable[Link], spec: ClusterSpec) -> tuple[Link, ...]:
-    """Return the links that exist, sorted. Raises `FaultNotConfirmed` if none of them exists."""
+    """Return those of `links` that exist in the cluster, sorted, each once. Raises `FaultNotConfirmed` if none of them
+    exists."""
     found = tuple(sorted(link for link in set(links) if exists(spec, link)))
     if not found:
         raise FaultNotConfirmed(f"aimed at nothing: {fault} names no link that there is")

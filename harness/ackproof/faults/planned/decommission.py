@@ -131,7 +131,8 @@ class _DecommissionInjection(ProcessInjection[Decommission]):
         self._await_moved()
 
     def _await_moved(self) -> str:
-        """Wait until no running broker shows a replica on the leaving brokers, and every ISR is full."""
+        """Wait until a remaining broker shows no replica on the leaving brokers, and every ISR full; return what was
+        seen, in words. Raises `FaultNotConfirmed`."""
 
         def find_unmoved() -> list[str]:
             return [
@@ -149,7 +150,8 @@ class _DecommissionInjection(ProcessInjection[Decommission]):
         return f"metadata of another broker: no replica on {sorted(self.leaving)}, all ISRs full"
 
     def _states(self) -> dict[TopicPartition, PartitionState]:
-        """Return the state of all partitions, as shown by the remaining broker with the highest id that answers."""
+        """Return the state of all partitions, as shown by the remaining broker with the highest id that answers. Raises
+        `FaultNotConfirmed` if none does."""
 
         def look() -> dict[TopicPartition, PartitionState] | None:
             links = self.context.cluster.running_links()

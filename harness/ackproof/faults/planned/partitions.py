@@ -70,13 +70,14 @@ class PartitionOperationInjection(Injection[PlannedT]):
         return self._before
 
     def _look(self) -> None:
-        """Record the partition's state, as soon as two brokers can be asked."""
+        """Record the partition's state before the change, as soon as two brokers can be asked. Raises
+        `FaultNotConfirmed`."""
         self._before = state_of(self.context, self.place)
         views(self.context)
 
     def _witness(self) -> PartitionState | None:
-        """Return the partition as another broker shows it. Brokers are chosen at each call, because they may
-        restart."""
+        """Return the partition as the witness broker shows it now; None if no broker can be asked. Brokers are chosen
+        at each call, because they may restart."""
         look = find_views(self.context)
         return None if look is None else state_at(look.witness_link, self.place)
 

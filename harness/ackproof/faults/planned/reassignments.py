@@ -80,8 +80,7 @@ class Reassign(Move):
 
     @classmethod
     def draw_fields(cls, draw: Draw) -> Mapping[str, Data] | None:
-        """Draw the fault's fields: a partition, and as many replicas as it had, on other brokers or in another
-        order.
+        """Draw the fields of a random fault: `partition`, and `to`, as many random brokers as it has replicas.
 
         Return None for a cluster of one broker.
         """
@@ -189,8 +188,8 @@ class MoveInjection(PartitionOperationInjection[MoveT]):
         return self._lift_throttle()
 
     def _goes_on(self) -> bool:
-        """Return True if the active controller lists the reassignment, or no broker answers. Brokers are chosen at
-        each call."""
+        """Return True if the reassignment is still in progress: the broker that gets requests lists it. True also if no
+        broker answers."""
         look = find_views(self.context)
         try:
             return look is None or self.place in admin.reassignments(look.asked_link)
@@ -199,9 +198,10 @@ class MoveInjection(PartitionOperationInjection[MoveT]):
 
     def _await_replicas(self, *, any_order: bool = False) -> str:
         """Wait until another broker shows exactly the replicas that were requested last, all in sync, and no
-        reassignment is in progress.
+        reassignment is in progress. Return that in words. Raises `FaultNotConfirmed`.
 
-        `any_order`: Kafka does not restore the order of replicas when a reassignment is cancelled.
+        `any_order`: accept these replicas in any order, because Kafka does not restore it when a reassignment is
+        cancelled.
         """
 
         def there() -> bool:
@@ -251,10 +251,11 @@ class Reassignment(MoveInjection[Reassign]):
     """Reassign the partition. Healing waits until all new replicas are in sync."""
 
     def _end_move(self) -> str:
-        """Wait for the end: the new replicas have all data and are in sync.
+        """Wait until the reassignment is through (the new replicas have all data and are in sync); return that in
+        words.
 
-        If producers write more than a throttle allows, the end never comes. Then the throttle is lifted after
-        `MOVED_WITHIN_S`, and `confirm_healed` waits for the rest.
+        If producers write more than a throttle allows, that never comes. Then the wait ends after `MOVED_WITHIN_S`, and
+        `confirm_healed` waits for the rest. Without a throttle `FaultNotConfirmed` is raised.
         """
         try:
             self.wait_for(
@@ -299,7 +300,8 @@ class CancelledReassignment(MoveInjection[CancelReassign]):
         return f"asked broker {asked} to cancel it"
 
     def _cancel(self) -> int | None:
-        """Return the broker that was asked; None if no controller had a reassignment to cancel any more."""
+        """Cancel the reassignment. Return the broker that was asked; None if there was no reassignment to cancel any
+        more. Raises `Refused` for other errors of Kafka."""
         try:
             asked, _ = put_back(self.context, lambda link: admin.reassign(link, {self.place: None}))
         except Refused as error:

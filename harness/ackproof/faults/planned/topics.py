@@ -122,7 +122,8 @@ class SetConfig(FaultSpec):
 
     @classmethod
     def draw_fields(cls, draw: Draw) -> Mapping[str, Data] | None:
-        """Draw the fault's fields: a topic, and a value of flush.messages, which weakens no promise."""
+        """Draw the fields of a random fault: `topic`, and a value from 1 to 1000 of flush.messages, which weakens no
+        promise."""
         topic = draw.other_place().rpartition("/")[0]
         return {"topic": topic, "config": {"flush.messages": str(draw.between(1, 1000))}}
 
@@ -148,7 +149,8 @@ class ConfigChange(Injection[SetConfig]):
         return Owner(ResourceType.BROKER, "" if self.fault.broker is None else str(self.fault.broker))
 
     def _ask(self, do: Callable[[Connection], T], within_s: float = SEEN_WITHIN_S) -> tuple[int, T]:
-        """Ask the broker itself if its own settings change, else any live broker."""
+        """Send the request `do` to the broker whose settings change or, for other settings, to any live broker; return
+        its id and the result. Raises `FaultNotConfirmed` if it does not run or answer."""
         if self.fault.broker is None:
             return ask(self.context, do, within_s)
         link = self.context.cluster.running_links().get(self.fault.broker)
@@ -216,7 +218,8 @@ class ConfigChange(Injection[SetConfig]):
         )
 
     def _in_force(self) -> dict[int, dict[str, str]]:
-        """Return the values in force of the topic or of the broker itself, by broker."""
+        """Return the changed settings with their values in force (of the topic, or of the broker itself), by broker.
+        Brokers that do not answer are missing."""
         found: dict[int, dict[str, str]] = {}
         for broker, link in self.context.cluster.running_links().items():
             if self.fault.broker not in (None, broker):
@@ -309,7 +312,8 @@ class _Recreation(Injection[Recreate]):
         return f"metadata of {views(self.context).name}: no topic {self.fault.topic}"
 
     def heal(self) -> str:
-        """Create the topic again; return what was done, in words. Metadata requests of clients cannot create it."""
+        """Create the topic again; return what was done, in words. Clients' metadata requests do not create it. Raises
+        `FaultNotConfirmed` if it is not there in time."""
         if not self._deleted:
             return "nothing to undo"
         try:

@@ -154,7 +154,7 @@ def put_back(context: FaultContext, do: Callable[[Connection], T]) -> tuple[int,
     """Send a request that undoes a fault to a live broker; return the id of the broker that answered, and the result of
     `do`.
 
-    `do` sends the request over the connection that it gets. It is repeated for `BACK_WITHIN_S` seconds, and for
+    `do` sends the request over the connection that it gets. Brokers are tried for `BACK_WITHIN_S` seconds, and for
     `STOPPED_S` more if the run is stopped. Raises `FaultNotConfirmed` if no broker answers by then, `Refused` for
     Kafka's errors.
     """
@@ -201,8 +201,8 @@ def wait_for(
 
 
 def all_topics(context: FaultContext) -> tuple[str, ...]:
-    """Return the topic names for a request that covers all topics of the case. Empty if brokers take an empty list as
-    all topics (DescribeTopicPartitions)."""
+    """Return the topic names for a request about all topics of the case; () if brokers of this cluster take an empty
+    list as all topics (DescribeTopicPartitions)."""
     if context.cluster.access.describes_partitions or context.case is None:
         return ()
     return tuple(context.case.experiment.topics)

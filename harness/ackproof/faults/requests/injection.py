@@ -141,8 +141,8 @@ class _RequestsInjection(Injection[SpecT]):
             raise self.not_confirmed(error) from error
 
     def heal(self) -> str:
-        """Confirm that the rule lasted, and lift it; return the last observations and the number of frames hit, in
-        words."""
+        """Confirm that the rule still works, and lift it; return the last observations and the number of frames hit, in
+        words. Raises `FaultNotConfirmed` if it does not."""
         lasted: Mapping[Link, RequestObservation] = {}
         try:
             if self._bit:
@@ -160,7 +160,7 @@ class _RequestsInjection(Injection[SpecT]):
 
     def confirm_healed(self) -> str:
         """Confirm that probes pass again, that the links' nodes take part, and that the rule hit other requests than
-        probes. Return the observation in words."""
+        probes. Return the observation in words. Raises `FaultNotConfirmed`."""
         if not self._before:
             return "no rule was laid"
         links = self.wait_for(
@@ -230,7 +230,8 @@ class _RequestsInjection(Injection[SpecT]):
             raise self.not_confirmed(error) from error
 
     def _links_in_reach(self) -> list[Link]:
-        """Return links whose target runs. A node that is starved of processor time runs from time to time."""
+        """Return the links whose target runs, as soon as there is one; [] if none runs within `RUNS_WITHIN_S`. A node
+        that is starved of processor time runs from time to time."""
         try:
             return self.wait_for(
                 lambda: [link for link in self.links if not self._why_away(link)],
@@ -253,7 +254,8 @@ class _RequestsInjection(Injection[SpecT]):
                 self.await_ready(node)
 
     def _is_held_elsewhere(self, end: int) -> bool:
-        """Return True if another fault keeps a node from taking part."""
+        """Return True if another fault may keep a node from taking part: it holds the node, or a link of the node has
+        an effect."""
         holds, mesh = self.context.holds, self.context.cluster.mesh
         touching = [link for link in mesh.links() if end in link] if mesh is not None else []
         held = holds is not None and holds.others(end, self.fault.number)

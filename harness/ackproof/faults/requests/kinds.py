@@ -203,9 +203,10 @@ class AnswerRequest(RequestFault):
 
     @classmethod
     def draw_fields(cls, draw: Draw) -> Mapping[str, Data] | None:
-        """Draw the fault's fields: a link, an API, and an error after which the client sends the request again.
+        """Draw the fields of a random fault: `link`, `api`, and an `error` after which the client sends the request
+        again.
 
-        Return None if no link carries requests of such an API.
+        Return None if the drawn link carries no requests of such an API.
         """
         errors = {"Fetch": "FETCH_SESSION_ID_NOT_FOUND", "BrokerHeartbeat": "NOT_CONTROLLER"}
         link, api = draw.request(*errors)

@@ -145,8 +145,8 @@ class RequestFault(FaultSpec):
         return None if self.topic is None else (self.topic, -1)
 
     def rule(self, ways: tuple[str, ...]) -> Rule:
-        """Return the request proxy's rule for these routes (`ways`: their names). The caller adds the partitions that
-        `place` requires."""
+        """Return the request proxy's rule for these routes (`ways`: their names). The caller adds the partitions of
+        `place`."""
         raise NotImplementedError
 
     @property
@@ -188,7 +188,8 @@ class RequestFault(FaultSpec):
 
     @classmethod
     def draw_fields(cls, draw: Draw) -> Mapping[str, Data] | None:
-        """Draw the fault's fields: a link and an API that it carries continuously; requests or responses (`side`)."""
+        """Draw the fields of a random fault: `link`, an `api` that it carries continuously, and `side` (request or
+        response)."""
         link, api = draw.request()
         return {"link": link, "api": api, "side": draw.more.choice(("request", "response"))}
 

@@ -71,10 +71,11 @@ class ScriptActions:
         return self._through(Gate.PROPOSALS, step, "proposal")
 
     def _through(self, gate: Gate, step: StepSpec, what: str) -> str:
-        """Let a request, its response, or both through the gate; return what was done.
+        """Let a request (`step.side` request), its response, or both through the gate; return what was done. `what`:
+        the request in words.
 
-        A request is through when its response waits. A response is through when the next request waits or nothing
-        more comes.
+        A request is through when its response waits. A response is through when the next request waits or nothing more
+        comes. Raises `FaultNotConfirmed`.
         """
         broker, gates, until = step.broker or 0, self.gates, self.until
         name = f"the {what} of broker {broker}"

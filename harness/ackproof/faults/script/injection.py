@@ -94,7 +94,7 @@ class _ScriptInjection(Injection[Script]):
         return f"took {len(self.fault.steps)} steps"
 
     def confirm(self) -> str:
-        """Return the last observed state in words. Each step was confirmed when it was run."""
+        """Return the last observed state in words. Nothing more is confirmed: each step was, when it was run."""
         return f"each was seen on the disks of the controller and of the brokers, at last: {self._seen}"
 
     def heal(self) -> str:
@@ -124,7 +124,8 @@ class _ScriptInjection(Injection[Script]):
     # -- within -------------------------------------------------------------------------------------------------
 
     def _begin(self) -> None:
-        """Wait until all replicas are equal and each gate holds the requests that it must hold."""
+        """Shut the gates, and wait until all replicas are equal and each gate holds the requests that it must hold.
+        That state is the base from which the script counts. Raises `FaultNotConfirmed`."""
         place, brokers = self._looks.place, [node.id for node in self._brokers]
 
         def same() -> ScriptState | None:
@@ -180,7 +181,8 @@ class _ScriptInjection(Injection[Script]):
             raise FaultNotConfirmed(f"it was to come to {'; '.join(last)}") from error
 
     def _also(self, step: StepSpec, before: ScriptState, after: ScriptState) -> list[str]:
-        """Return unexpected changes during a step, in words."""
+        """Return in words each change between the states `before` and `after` a step that the step does not account
+        for; [] if there is none."""
         records = self._looks.read_decisions().records
         new, self._records = records[self._records :], len(records)
         found = list(self._decided_also(step, new, before.fenced))

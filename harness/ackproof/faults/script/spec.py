@@ -92,8 +92,7 @@ class StateSpec(Spec):
     acked: Whole | None = Field(None, ge=0, description="Records acknowledged since the script began.")
 
     def unmet(self, seen: ScriptState) -> list[str]:
-        """Return the differences between the observed state and this expectation, in words; none if the state
-        meets it."""
+        """Return in words each difference between the observed state and this expectation; [] if the state meets it."""
         found = []
         for name in ("leader", "epoch", "acked"):
             wanted, now = getattr(self, name), getattr(seen, name)
@@ -223,7 +222,7 @@ class StepSpec(Spec):
 
     @property
     def gates(self) -> tuple[Gate, ...]:
-        """Return the gates that must be shut for the step."""
+        """Return the gates that must be shut for the step; () if it needs none."""
         gate = Gate.FETCHES if self.action == "set_aside" else _OPENS.get(self.action)
         return (self.shut or ()) if gate is None else (gate,)
 
@@ -357,7 +356,8 @@ class Script(FaultSpec):
         return found
 
     def check(self, spec: ExperimentSpec, say: Complaints) -> None:
-        """Report topics, controllers, brokers and producers in the experiment that a script cannot use."""
+        """Report to `say` topics, controllers, brokers and producers of the experiment with which the script cannot
+        work."""
         if len(spec.topics) != 1 or any(topic.partitions != 1 for topic in spec.topics.values()):
             say.report((), "a script goes on one partition: give one topic with one partition", key=True)
         if spec.cluster.combined or len(spec.cluster.controller_ids) != 1:

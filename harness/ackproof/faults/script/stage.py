@@ -146,7 +146,8 @@ class PartitionObserver:
         )
 
     def knows(self, broker: int, decided: ControllerState) -> bool:
-        """Return True if a broker has applied these decisions, and its replica has the partition's leader epoch."""
+        """Return True if a broker has applied these decisions, and its replica has the partition's leader epoch. False
+        also if it does not answer."""
         partition, link = decided.partition, self._cluster.running_links().get(broker)
         if partition is None or link is None:
             return False
@@ -165,7 +166,8 @@ class PartitionObserver:
         )
 
     def _read_epoch(self, link: Connection, newest: int, oldest: int) -> tuple[int | None, int | None]:
-        """Return the leader epoch of the broker's own replica, and its high watermark."""
+        """Return the leader epoch of the broker's own replica, between `newest` and `oldest`, and its high watermark;
+        None for each that is not known. Raises `WireError`."""
         epochs = range(newest, max(oldest, 0) - 1, -1)
         questions = [
             Question(
@@ -251,7 +253,7 @@ class Gates:
         self._shut[gate, broker, side] = rule
 
     def open(self, gate: Gate, broker: int) -> None:
-        """Let all frames pass a broker's gate again, first those that are held there."""
+        """Let all frames pass a broker's gate again, first those that are held there. Does nothing for an open gate."""
         for side in FrameSide:
             if (rule := self._shut.pop((gate, broker, side), None)) is not None:
                 self._laid.lift(rule.name)

@@ -133,8 +133,11 @@ def _script(facts: Facts, fault: Script) -> Iterator[str]:
 
 
 def check_targets(facts: Facts) -> Iterator[Opinion]:
-    """Yield a `contradicts` opinion (files disagree) for each fault that hit nodes which cannot have held its roles, or
-    whose events lack their trigger, role, nodes or witness. Nothing is yielded for an attached cluster."""
+    """Yield a `contradicts` opinion (files disagree) for each event of a fault that cannot be right.
+
+    The fault was aimed at nodes that cannot have held its roles, or the event lacks its trigger, role, nodes or
+    witness. Nothing is yielded for an attached cluster, whose nodes have ids of their own.
+    """
     if BACKENDS[facts.backend].foreign:
         return  # its nodes have ids of their own
     for fault in facts.case.faults:
