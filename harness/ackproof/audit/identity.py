@@ -330,7 +330,8 @@ def _least_behind(offset: Ints, starts: Ints, last: Ints) -> Ints:
 
 
 def _is_restamped(match: _ProducedMatch, stamps: TimestampRule) -> Bools:
-    """Return True for each intact copy of a produced record whose timestamp is none that it may have."""
+    """Return a mask over the intact copies of produced records (`match.own`): True if the copy has a timestamp that
+    `stamps` does not allow."""
     stamp = match.copies.ints("timestamp_ms")[match.own]
     wrong: Bools = stamp >= 0  # the oldest format of records has no timestamps
     if stamps.sent_from_ns is not None:

@@ -40,7 +40,8 @@ class ReadWalk:
 
 
 def follow_reads(reads: Rows) -> ReadWalk:
-    """Compare each read with the previous read of the same reader and assignment."""
+    """Compare each read with the previous read of the same reader and assignment, in the order of reading. Return the
+    gaps, the reads that went back, and the ends of each walk."""
     ordered = reads.sorted_by(*_KEYS)
     starts = group_starts([ordered["reader"], ordered["assignment"]])
     ends = distinct_values(np.concatenate([starts, np.append(starts, len(ordered))[1:] - 1]))
@@ -60,9 +61,8 @@ def join_ranges(ends: Sequence[Rows], schema: Schema) -> ReadWalk:
 
 
 def _steps(ordered: Rows, asked: Bools, ends: Rows) -> ReadWalk:
-    """Compare consecutive rows of one reader and assignment. `asked[i]`: True to compare row i with row i +
-    1.
-    """
+    """Compare consecutive rows of one reader and assignment, and return the gaps and the reads that went back, with
+    `ends`. `asked[i]`: True to compare row i with row i + 1."""
     offset, epoch = ordered.ints("offset"), ordered.ints("leader_epoch")
     same = asked
     for key in ("reader", "assignment"):
@@ -142,11 +142,10 @@ def audit_offsets(
 
 
 def _other_than_first(reads: Rows, copies: Rows, starts: Ints, at: Ints) -> Ints:
-    """Return the indices of live reads that show another record than the first final row at their offset, or
-    have none.
+    """Return the indices of live reads whose record is not the first final row at their offset: it is another one, or
+    there is no final row.
 
-    `starts`: index of the first copy of each occupied offset. `at`: index into `starts` for each read; -1: no
-    copy.
+    `starts`: index of the first copy of each occupied offset. `at`: index into `starts` for each read; -1: no copy.
     """
     if not len(copies):
         return np.arange(len(reads), dtype=np.int64)
@@ -173,10 +172,11 @@ def _vanished(reads: Rows, other: Ints, copies: Rows, starts: Ints, at: Ints) ->
 
 
 def _passed_over(reads: Rows, gaps: Rows) -> Ints:
-    """Return the offsets of these reads that lie in a gap of the final read: it skipped them.
+    """Return the offsets of those reads that the final read skipped: they lie in one of its gaps. Each offset comes
+    once.
 
-    Epochs rise with offsets in a log: a record of an older epoch than the record before the gap was
-    truncated, and another record took its offset.
+    Epochs rise with offsets in a log: a record of an older epoch than the record before the gap was truncated, and
+    another record took its offset. Such reads are left out.
     """
     reads = reads.sorted_by("offset")
     offset, epoch = reads.ints("offset"), reads.ints("leader_epoch")
@@ -198,7 +198,7 @@ def _several_records(rows: Rows) -> Ints:
 
 
 def _among(reads: Rows, copies: Rows) -> Bools:
-    """Return True for each read whose (offset, producer, seq) is also among the copies."""
+    """Return a mask: True for each read whose (offset, producer, seq) is also among the copies."""
     both = concat_rows([copies.select(_RECORDS), reads.select(_RECORDS)], _RECORDS)
     keys = [both[name] for name in _RECORDS]
     order = np.lexsort(tuple(reversed(keys)))

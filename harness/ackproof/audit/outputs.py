@@ -70,7 +70,7 @@ class Outputs:
         return self.case.path / f"{_SERIES}{self.audit}.parquet"
 
     def begin(self) -> None:
-        """Create the folders, and remove files of audits that were killed on this machine. Raises OSError.
+        """Remove files of audits that were killed on this machine, and create the folders for this one. Raises OSError.
 
         Published files stay. Tasks never create a folder, so that a deleted directory stays deleted.
         """
@@ -236,7 +236,7 @@ class FindingsWriter:
         return [] if self._writer is None else [self.path.name]
 
     def close(self) -> None:
-        """Write pending rows and close the file. Raises OSError."""
+        """Write pending rows and close the file; there is no file if no row was added. Raises OSError."""
         self._flush()
         if self._writer is not None:
             self._writer.close()

@@ -91,8 +91,8 @@ class _DirectoryJob:
     """True if the results of an older audit must be removed: readers could take them for results of this audit."""
 
     def fail(self, code: int, reason: str, *, withdraws: bool = True) -> None:
-        """Set a result without counts. `code`: exit code of the audit. `withdraws`: remove the results of an older
-        audit."""
+        """End the job without counts, for `reason`. `code`: exit code of the audit. `withdraws`: the results of an
+        older audit are to be removed."""
         self.result = AuditResult(self.directory, None, code, (reason,))
         self.withdraws = withdraws and self.existed
 
@@ -140,9 +140,8 @@ def audit_all(
 
 
 def _round(jobs: Sequence[_DirectoryJob], edges: Edges, progress: Progress, limits: Limits) -> None:
-    """Run one round. A directory with newly found broken files gets no result; the next round leaves these
-    files out.
-    """
+    """Run one round of the audit, and set the results of jobs. A job with newly found broken files gets none; the next
+    round leaves these files out. Raises `AuditFailed` if Spark dies."""
     progress(f"reading the footers of {_directory_count(len(jobs))}")
     ready = {job.number: planned for job in jobs if (planned := _examine(job, limits)) is not None}
     spark: list[_PlannedDirectory] = []
@@ -225,7 +224,8 @@ def _target(
 def _count(
     edges: Edges, spark: Sequence[_PlannedDirectory], ready: Mapping[int, _PlannedDirectory], limits: Limits
 ) -> None:
-    """Run steps 2 to 4 in Spark; collect counts and troubles by directory. Raises `AuditFailed` if Spark dies."""
+    """Split mixed row groups, count all units and compare ranges again (steps 2 to 4), in Spark. Adds counts and
+    troubles to their directories in `ready`. Raises `AuditFailed` if Spark dies."""
     splits: dict[int, list[SplitResult]] = {planned.job.number: [] for planned in spark}
     for answer in _collect(
         ready,
@@ -271,7 +271,8 @@ def _cut_hot_buckets(
     places: dict[Key, PlaceUnit],
     limits: Limits,
 ) -> list[SliceUnit]:
-    """Run the walk units of hot buckets. Return their slice units, and add their place units to `places`."""
+    """Run the walk units of hot buckets, then cut these. Return their slice units, and add their place units to
+    `places`. Buckets of a directory with troubles are left out."""
     walked: dict[Key, list[WalkResult]] = defaultdict(list)
     walks = [unit for bucket in hot for unit in cut_walks(bucket, limits)]
     for answer in _collect(ready, stages.run_units(edge, "following readers", walks, limits, do_walk)):
@@ -300,7 +301,7 @@ def _cut_hot_buckets(
 def _collect(
     ready: Mapping[int, _PlannedDirectory], answers: Sequence[stages.Message]
 ) -> Sequence[stages.Message]:
-    """Add counts and troubles to their directories. Return all answers."""
+    """Add the counts and troubles among these answers to their directories in `ready`. Return all answers."""
     for answer in answers:
         if isinstance(answer, Tally):
             ready[answer.number].counted.add(answer)

@@ -53,8 +53,8 @@ class Plan:
 
 
 def plan_units(ledger: Ledger, target: AuditTarget, limits: Limits, doubted: frozenset[str]) -> Plan:
-    """Plan the units of a directory from the footers of its ledger's parts. `doubted`: paths of files whose
-    statistics are not trusted."""
+    """Plan the units of a directory from the footers of its ledger's parts: one unit if it is small, else units by
+    bucket. `doubted`: paths of files whose statistics are not trusted."""
     parts = [
         part
         if part.path not in doubted
@@ -203,8 +203,11 @@ class RowSource:
 
     def read(self, place: TopicPartition, axis: CutAxis) -> Iterator[tuple[Stream, Rows]]:
         """Yield (stream, rows) of partition `place` with the columns that `axis` needs. Streams without a key in `axis`
-        are left out. Raises OSError, `UnreadablePart`, `UntrustedStatistics` if a row contradicts its footer, and
-        `Rejected`."""
+        are left out.
+
+        Raises OSError, `UnreadablePart`, `UntrustedStatistics` if a row contradicts its footer, and `Rejected` for
+        invalid rows.
+        """
         if not isinstance(self.held, Piece):
             yield self.held[0], self.held[1].load()
             return
@@ -244,7 +247,7 @@ class KeyRange:
 
 
 def count_ranges(sources: Sequence[RowSource], axis: CutAxis, most: int) -> int:
-    """Return the number of ranges of about `most` rows each into which a bucket is cut; 0 if the axis reads none of
+    """Return the number of ranges of about `most` rows each into which a bucket is cut. 0: `axis` has no key for any of
     its rows. A row of a light stream counts a third. `sources`: the bucket's rows."""
     return math.ceil(sum(source.cost(axis) for source in sources if source.keys(axis)) / most)
 

@@ -242,7 +242,7 @@ class Groups(Instances):
             )
 
     def _note_ends(self) -> None:
-        """Add an event to the timeline for each member that has ended since the last call."""
+        """Add an event to the timeline for each member that ended since the last call: died, or ended as asked."""
         with self._lock:
             for one in self.instances:
                 status, member = one.child.poll(), self._members[one.id]

@@ -35,7 +35,8 @@ class Demands:
 
 
 def demands(cases: Iterable[Case], *, within_s: float = WITHIN_S) -> Demands:
-    """Find expectations that demand a finding which is predicted impossible. Unknown predictions are not reported.
+    """Find expectations that demand a finding which is predicted impossible, by a prediction of each case before it
+    runs. Unknown predictions are not reported.
 
     No further case is examined after `within_s` seconds. Of several repeats of a case, only the first is examined.
     """

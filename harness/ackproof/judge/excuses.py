@@ -101,14 +101,17 @@ def excused(facts: Facts) -> Mapping[str, Mapping[Excuse, int]]:
 
 
 def find_places(facts: Facts, anomaly: str) -> Set[TopicPartition]:
-    """Return the partitions that have findings of a class. Raises as `count_torn_by_loss`."""
+    """Return the partitions that have findings of a class. Raises OSError and ArrowException for a broken file."""
     return _findings(facts, anomaly).keys()
 
 
 def count_torn_by_loss(facts: Facts) -> int:
-    """Count torn transactions that lack only records that count as lost: the loss counts, and not the torn transaction.
+    """Return the number of torn transactions that lack only records that count as lost: the loss counts, and not the
+    torn transaction.
+
     The audit names a missing record that is not lost if there is one, so a named lost record is enough. Raises OSError
-    and ArrowException for a broken file."""
+    and ArrowException for a broken file.
+    """
     lost = _findings(facts, Anomaly.LOST)
     torn = _findings(facts, Anomaly.TORN_TRANSACTION)
     return sum((found & lost[place]).total() for place, found in torn.items())
@@ -140,7 +143,7 @@ def count_new_producer_epochs(facts: Facts) -> int:
 
 
 def _in_flight_when_given_up(facts: Facts, keys: Collection[Key]) -> frozenset[Key]:
-    """Return the given records that were in flight when their producer gave up on some record."""
+    """Return those of the given records (`keys`) that were in flight when their producer gave up on some record."""
     names = ["producer", "seq", "sent_ns", "done_ns", "outcome"]
     unknown = pc.field("outcome") == int(Outcome.INDETERMINATE)
     wanted = pc.field("seq").isin(sorted({seq for _, seq in keys})) | unknown
@@ -163,9 +166,8 @@ def _has_between(times: Sequence[int], begin: int, end: float) -> bool:
 
 
 def _by_a_new_leader(facts: Facts) -> int:
-    """Count copies of one record in different leader epochs, if it was in flight long enough to be sent
-    again.
-    """
+    """Return the number of duplicates whose copies are in different leader epochs, and that were in flight long enough
+    to be sent again."""
     least_s, count = _resend_after_s(facts.case), 0
     every = _findings(facts, Anomaly.DUPLICATE)
     attempts_of = _attempts(facts, every)
@@ -179,9 +181,9 @@ def _by_a_new_leader(facts: Facts) -> int:
 
 
 def _sent_again(facts: Facts, anomaly: Anomaly) -> int:
-    """Count findings of records that the client may have sent again.
+    """Return the number of findings of a class about records that the client may have sent again.
 
-    That needs a long enough time in flight, and a new leader or a request that can have waited in the client.
+    The record was in flight long enough, and there was a new leader, or its request can have waited in the client.
     """
     least_s = _resend_after_s(facts.case)
     producers = facts.case.experiment.workload.producers
@@ -208,9 +210,8 @@ def _sent_again(facts: Facts, anomaly: Anomaly) -> int:
 
 
 def _forgotten(facts: Facts) -> int:
-    """Count copies that came after leaders had forgotten their producer id, which had appended nothing for
-    long.
-    """
+    """Return the number of duplicates that came after leaders had forgotten their producer id, because it had appended
+    nothing for longer than the id's expiry."""
     spec, count = facts.case.experiment, 0
     every = _findings(facts, Anomaly.DUPLICATE)
     attempts_of = _attempts(facts, every)
@@ -239,9 +240,8 @@ def _forgotten(facts: Facts) -> int:
 
 
 def _clock_lead_ms(facts: Facts, place: TopicPartition, epoch: int, since_ns: int, until_ns: int) -> float:
-    """Return by how many ms the clock of an epoch's leader was set ahead, at most, between these times. Jumps
-    add up.
-    """
+    """Return by how many ms, at most, faults had set the clock of an epoch's leader ahead between these times. Jumps
+    add up."""
     leaders = {
         sample.leader for sample in facts.samples_of.get(place, ()) if sample.leader_epoch == epoch
     } - {-1}
@@ -282,7 +282,8 @@ class _Log:
         return self._batches[index] if index >= 0 else None
 
     def batch_before(self, offset: int) -> _Batch | None:
-        """Return the last batch before this offset with the same producer id and epoch."""
+        """Return the last batch before the one at this offset with the same producer id and epoch; None if there is
+        none."""
         index = self._index(offset)
         if index < 0 or self._batches[index].producer_id < 0:
             return None
@@ -291,9 +292,8 @@ class _Log:
 
 
 def _findings(facts: Facts, anomaly: str) -> Mapping[TopicPartition, Counter[Key]]:
-    """Count the findings of a class by partition and record; of `reordered` only inversions of two acked
-    records.
-    """
+    """Return how often a class has findings of each record, by partition. Of `reordered`, only inversions of two
+    acknowledged records count."""
     names = ["topic", "partition", "producer", "seq", "detail"]
     table = storage.read_rows(facts.run.finding_parts, names, pc.field("class") == anomaly, FINDINGS)
     found: dict[TopicPartition, Counter[Key]] = defaultdict(Counter)
@@ -306,7 +306,8 @@ def _findings(facts: Facts, anomaly: str) -> Mapping[TopicPartition, Counter[Key
 def _attempts(
     facts: Facts, keys: Mapping[TopicPartition, Mapping[Key, int]]
 ) -> Mapping[TopicPartition, Mapping[Key, _Attempt]]:
-    """Return the attempts of these records, by partition, from one pass over the ledger."""
+    """Return the send and report times of these records, by partition and record, from one pass over the ledger.
+    Records that it lacks are missing."""
     found: dict[TopicPartition, dict[Key, _Attempt]] = {place: {} for place in keys}
     if not keys:
         return found
@@ -320,7 +321,8 @@ def _attempts(
 
 
 def _offsets(facts: Facts, place: TopicPartition, keys: Mapping[Key, int]) -> Mapping[Key, Sequence[int]]:
-    """Return the offsets at which the final read has these records, ascending."""
+    """Return the offsets at which the final read has each of these records, ascending. Records that it lacks are
+    missing."""
     found: dict[Key, list[int]] = defaultdict(list)
     rows = facts.final_rows.read_partition(place)
     rows = rows.filter(pc.is_in(rows["seq"], pa.array(sorted({seq for _, seq in keys}), pa.int64())))

@@ -98,7 +98,7 @@ class Facts(Evidence):
 
     @cached_property
     def committed(self) -> CommittedFile | None:
-        """Committed offsets at the end of the run; None if none were requested. Raises `BadInput`."""
+        """Committed offsets at the end of the run; None if none were requested. Raises `BadInput` for a broken file."""
         return CommittedFile.load(self.run.committed) if self.run.committed.exists() else None
 
     @property
@@ -110,7 +110,7 @@ class Facts(Evidence):
 
     @cached_property
     def windows(self) -> Sequence[WindowFile]:
-        """Windows of a soak in order; empty for other runs. Raises `BadInput`."""
+        """Windows of a soak in order; () for other runs. Raises `BadInput` for a broken file."""
         return tuple(read_windows(self.run))
 
     @cached_property

@@ -108,18 +108,18 @@ class GroupFacts:
         return {**self.conditions, **more}
 
     def find_samples(self, anomaly: str) -> pa.Table:
-        """Return the findings of an anomaly class in this group (schema `GROUP_FINDINGS`). Raises OSError,
-        ArrowException."""
+        """Return the findings of an anomaly class in this group (schema `GROUP_FINDINGS`). Raises OSError or
+        ArrowException for a broken file."""
         return self._read(self.facts.run.finding_parts, GROUP_FINDINGS, pc.field("class") == anomaly)
 
     def events(self, event: MembershipEvent) -> pa.Table:
         """Return the membership events of one kind in this group (schema `MEMBERSHIP`). Raises OSError or
-        ArrowException."""
+        ArrowException for a broken ledger."""
         return self._read(parts(self.facts.run.membership), MEMBERSHIP, pc.field("event") == event.value)
 
     @cached_property
     def commits(self) -> pa.Table:
-        """Commits of the group's members (schema `COMMITS`). Raises OSError or ArrowException."""
+        """Commits of the group's members (schema `COMMITS`). Raises OSError or ArrowException for a broken ledger."""
         return self._read(parts(self.facts.run.commits_ledger), COMMITS)
 
     def read_log(self, wanted: pc.Expression = _EVERY) -> pa.Table:
@@ -167,7 +167,8 @@ class GroupFacts:
         return ""
 
     def _durability(self) -> tuple[str, str]:
-        """Return why the offsets topic may lose commits, and why it is not known whether it may."""
+        """Return (why the offsets topic may lose commits, why it is not known whether it may); '' for what does not
+        hold. At most one of them is set."""
         case, partition = self.facts.case, self.end.committed.partition
         run_ns = max((event.t_ns for event in self.facts.events), default=0)
         if why := why_losable_by_settings(self.facts, partition) or why_expired(case, run_ns):
@@ -189,9 +190,10 @@ class GroupFacts:
         )
 
     def _explained_regressions(self) -> dict[Condition, str]:
-        """Return conditions that explain offsets which went back on every partition with a finding.
+        """Return the conditions that explain why offsets went back, on every partition with such a finding; {} if one
+        of them is not explained.
 
-        A client library repeats a commit whose answer it did not get, and OffsetCommit has no sequence number: the
+        A client library repeats a commit whose answer it did not get, and OffsetCommit has no sequence number. So the
         first copy, or a commit without an answer, may be applied after later ones (shown: coordinator paused 3 s).
         """
         found = self.find_samples(Anomaly.REGRESSED_COMMIT).group_by(["topic", "partition"]).aggregate([])
@@ -211,7 +213,8 @@ class GroupFacts:
         return {Condition.STALE: moved} if places else {}
 
     def _find_forgotten(self, partition: int) -> Set[TopicPartition]:
-        """Return the partitions for which a member was told less than a deposed coordinator may tell it."""
+        """Return the partitions for which a member was told a lower offset than even a deposed coordinator has
+        (`find_forgotten`). `partition`: of `__consumer_offsets`."""
         if self.spec.isolation == "read_uncommitted":
             return set()  # a transaction may be complete before its offsets are in force
         membership = self._read(parts(self.facts.run.membership), MEMBERSHIP)
@@ -219,8 +222,8 @@ class GroupFacts:
         return find_forgotten(self.commits, membership, self.end.committed, until)
 
     def _find_lowered(self) -> tuple[dict[TopicPartition, int], set[TopicPartition]]:
-        """Return the partitions where a commit that nothing fences lowered the offset in the log, with that offset,
-        and those where anything did."""
+        """Return two things: the partitions where a commit that nothing fences lowered the offset in the log, each with
+        that offset; and all partitions where any commit did."""
         late: dict[TopicPartition, int] = {}
         lowered: set[TopicPartition] = set()
         unfenced = self._outsiders | _committers(
@@ -241,7 +244,8 @@ class GroupFacts:
 
 
 def read_groups(facts: Facts) -> list[GroupFacts]:
-    """Return the groups of a case that `observed/groups.json` describes. Raises `BadInput`."""
+    """Return the groups of a case that `observed/groups.json` describes; [] without that file. Raises `BadInput` for a
+    broken file."""
     if facts.groups is None:
         return []
     ends = {end.group: end for end in facts.groups.groups}
@@ -319,8 +323,11 @@ def judge_class(facts: Facts, anomaly: str) -> list[GroupJudgement]:
 
 
 def combine(anomaly: str, count: int, judged: Sequence[GroupJudgement]) -> ClassJudgement:
-    """Judge an anomaly class over all groups: forbidden if any group with findings forbids it. `count`: number of
-    findings in the audit. Findings that belong to no group leave the class undecided."""
+    """Return the judgement of an anomaly class over all groups: forbidden if a group with findings forbids it. `count`:
+    number of findings in the audit.
+
+    Findings that belong to no group leave the class undecided, unless it is forbidden.
+    """
     mine = [one for one in judged if one.count] or list(judged)
     if not mine:
         why = "the audit counted it for no group"
@@ -349,7 +356,7 @@ def opinions_on_groups(judged: Iterable[GroupJudgement]) -> Iterator[Opinion]:
 
 
 def _committers(rows: pa.Table) -> set[tuple[int, int]]:
-    """Return (member, number) of commits, as `COMMITS`."""
+    """Return (member, number) of each commit in these rows (schema `COMMITS`)."""
     return set(zip(rows["member"].to_pylist(), rows["number"].to_pylist(), strict=True))
 
 

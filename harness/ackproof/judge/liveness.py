@@ -39,8 +39,8 @@ _FOUND_UNDER_LOAD: Final = frozenset({Anomaly.STUCK_PRODUCER, Anomaly.STUCK_READ
 
 
 def judge_liveness(facts: Facts, anomaly: str, count: int) -> ClassJudgement:
-    """Return the ruling on one liveness class with `count` findings. On a starved machine (too busy to blame Kafka) the
-    result is unknown."""
+    """Return the judgement of one liveness class with `count` findings: forbidden unless each finding has an excuse. On
+    a starved machine (too busy to blame Kafka) it is undecided."""
     promise = _PROMISES[Anomaly(anomaly)]
     found = facts.recovery.of_class(anomaly) if facts.recovery is not None else ()
     if not count or facts.recovery is None:
@@ -166,9 +166,12 @@ def _of_stalled(facts: Facts, one: Unrecovered) -> str:
 def _list_needed(
     facts: Facts, spec: GroupSpec, end: GroupEnd, place: TopicPartition
 ) -> Iterator[tuple[TopicPartition, int]]:
-    """Yield the partitions without which a group cannot process `place`, each with its least number of in-sync
-    replicas: that of its offsets, the input, and those of its output and of `__transaction_state`, which every
-    transaction may need."""
+    """Yield (partition, least number of in-sync replicas) of each partition without which a group cannot process
+    `place`.
+
+    They are those of its offsets, the input, its output and, with transactions, all of `__transaction_state`, any of
+    which may be used.
+    """
     configs = list(_broker_configs(facts))
     least = max((int(config.get("min.insync.replicas", "1")) for config in configs), default=1)
     yield TopicPartition(OFFSETS_TOPIC, end.committed.partition), least
@@ -191,9 +194,8 @@ def _broker_configs(facts: Facts) -> Iterator[Mapping[str, str]]:
 
 
 def _without_eligible(facts: Facts, place: TopicPartition) -> tuple[int, ...]:
-    """Return the last members of the ISR or ELR if each was killed, so that the controller emptied both; else
-    ().
-    """
+    """Return the last members of the ISR or ELR of a partition, if each of them was killed, so that the controller
+    emptied both; else ()."""
     lives = facts.metadata_log.states.get(place)
     if not lives or lives[-1][-1].isr or lives[-1][-1].elr:
         return ()

@@ -142,8 +142,10 @@ class _Topic:
             yield begin, self._last
 
     def _clocks(self) -> Iterator[_Clock]:
-        """Yield the clock offsets of every broker: each may lead and delete, and followers take over its log start. If
-        the machine's clock was set during the run, it may have been ahead.
+        """Yield the clock offsets of every broker, during the run and each clock fault. Each broker may lead and
+        delete, and followers take over its log start.
+
+        If the machine's clock was set during the run, it may have been ahead.
         """
         moved = self._evidence.wall.moved_ns
         ahead = moved if STEP_NS < moved < math.inf else 0.0
@@ -158,9 +160,8 @@ class _Topic:
                 )
 
     def _by_age(self) -> tuple[float, str]:
-        """Return the latest send time of a record that some broker could take for older than `retention.ms`,
-        and why.
-        """
+        """Return the latest send time, in ns, of a record that some broker could take for older than `retention.ms`,
+        and the reason in words. ('' and a time before all: none.)"""
         clocks = list(self._clocks())
         behind = max((-one.ahead_ns for one in clocks), default=0.0)
         best: tuple[float, str] = (NEVER, "")
@@ -180,7 +181,8 @@ class _Topic:
         return best
 
     def _by_size(self, place: TopicPartition) -> tuple[float, str]:
-        """Return the latest send time of a record that `retention.bytes` may have deleted, and why.
+        """Return the latest send time, in ns, of a record that `retention.bytes` may have deleted, and the reason in
+        words. ('' and a time before all: none.)
 
         It deletes a segment only if at least that many bytes are left.
         """
@@ -203,9 +205,8 @@ class _Topic:
         return min(sums["bytes_sum"].to_pylist(), default=None)
 
     def _with_the_compaction(self, removal: Removal) -> Removal:
-        """Return the removal with the time until which compaction was in force, and the offset from which
-        none has cleaned.
-        """
+        """Return the removal, completed with the time until which compaction was in force, and the offset above which
+        no replica was cleaned. Unchanged without compaction."""
         compacted = [one for one in self._periods if "compact" in one.settings.policies]
         if not compacted:
             return removal
@@ -264,9 +265,8 @@ def count_expired_apart(facts: Facts) -> Facts:
 
 
 def _older_expired(facts: Facts) -> Sequence[Removal]:
-    """Return the partitions whose acknowledged records below the log start are all old enough to have
-    expired.
-    """
+    """Return the removals of partitions whose acknowledged records below the log start are all old enough to have
+    expired. Partitions without such records are left out."""
     found = []
     for one in (one for one in facts.removals.values() if one.log_start):
         wanted = _below(one) & (pc.field("outcome") == int(Outcome.ACKED))

@@ -135,7 +135,8 @@ def _repeat_value(entry: BatchCase, value: Value) -> RepeatValue:
 def _lacking(
     expected: OverRepeats, values: Sequence[Sequence[RepeatValue]], *, measure: bool
 ) -> Iterator[str]:
-    """Yield reasons that make the result unknown, whatever the other repeats show.
+    """Yield, in words, each reason why the result is unknown: repeats that are missing or have no number. `values`: of
+    each cell.
 
     `measure`: the quantity is measured, not counted, so a number from a starved machine does not count.
     """

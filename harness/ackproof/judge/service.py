@@ -86,12 +86,14 @@ class ServiceCounts:
 
 
 def read_service(run: CaseDir) -> ServiceFile | None:
-    """Return the content of `observed/service.json`; None in a run without a service. Raises `BadInput`."""
+    """Return the content of `observed/service.json`; None in a run without a service. Raises `BadInput` for a broken
+    file."""
     return ServiceFile.load(run.service) if run.service.exists() else None
 
 
 def count_copies(run: CaseDir, file: ServiceFile, places: Sequence[TopicPartition]) -> ServiceCounts:
-    """Compare the final read of the input partitions with the output. Raises OSError or ArrowException."""
+    """Compare the final read of the input partitions with the output, and return what became of each input record.
+    Raises OSError or ArrowException for a broken file."""
     rows = FinalRows(run)
     keys, partitions, offsets = [], [], []
     for index, place in enumerate(places):
@@ -132,7 +134,8 @@ def _keys(producer: npt.NDArray[np.signedinteger], seq: npt.NDArray[np.signedint
 
 
 def _look_up(known: Numbers, counts: Numbers, wanted: Numbers) -> Numbers:
-    """Return the count of each wanted key, 0 for those that are not known. `known` is sorted."""
+    """Return the count of each wanted key, 0 for keys that are not in `known`. `known`: keys, ascending, each with its
+    number in `counts`."""
     if not len(known):
         return np.zeros(len(wanted), np.int64)
     at = np.minimum(np.searchsorted(known, wanted), len(known) - 1)

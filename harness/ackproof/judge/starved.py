@@ -114,9 +114,8 @@ def calm(facts: Facts) -> QuietSeconds | None:
 
 
 def _is_modest(facts: Facts) -> bool:
-    """Return True if only Kafka, or a machine without room, can make acknowledgements late: the brokers run on this
-    machine, the clients are no program of the user, and any machine carries the load.
-    """
+    """Return True if any machine carries this load, the brokers run on this machine, and the clients are no program of
+    the user. Then only Kafka, or a machine without room, makes acknowledgements late."""
     producers = facts.case.experiment.workload.producers
     rate = math.inf if producers.rate is None else producers.rate
     return (
@@ -128,8 +127,8 @@ def _is_modest(facts: Facts) -> bool:
 
 
 def had_room_in(seconds: Sequence[Pulse]) -> bool:
-    """Return True if processors, disks and memory were not exhausted in most of these seconds. Also False if the kernel
-    does not measure each of the three."""
+    """Return True if processors, disks and memory were not exhausted in most of these seconds. False also if there are
+    few, or the kernel does not measure each of the three."""
     roomy = [
         one.late_ms < _ON_TIME_MS
         and all(0 <= getattr(one, name) < bound for name, bound in _HAD_ROOM.items())
@@ -139,9 +138,8 @@ def had_room_in(seconds: Sequence[Pulse]) -> bool:
 
 
 def _is_dead_producer(event: Event, spans: Spans) -> bool:
-    """Return True if the event is a producer's fatal error without a fault at work, for which a successor was started.
-    Readers have a position, and go on.
-    """
+    """Return True if the event is a producer's fatal error within `spans` (times without a fault), for which a
+    successor was started. The same event of a reader has a position: the reader goes on."""
     what = event.what
     return (
         isinstance(what, ClientReset)
@@ -151,9 +149,11 @@ def _is_dead_producer(event: Event, spans: Spans) -> bool:
 
 
 def _starved(seen: QuietSeconds, *, had_room: bool, died: bool) -> tuple[str, ...]:
-    """Return why times say nothing about Kafka. `had_room`: the load was modest and the brokers' machine not exhausted,
-    so that late acknowledgements, and what producers could not send meanwhile, are Kafka's doing. `died`: a producer
-    ended by a fatal error, so that its successor had to be started.
+    """Return the reasons why times of this run say nothing about Kafka; () if they do.
+
+    `had_room`: the load was modest and the brokers' machine not exhausted. Late acknowledgements, and what producers
+    could not send meanwhile, are then Kafka's doing. `died`: a producer ended by a fatal error, so that its successor
+    had to be started.
     """
     said = []
     none_acked = seen.median_ms < 0 and seen.seconds * 1e9 >= _LEAST_NS

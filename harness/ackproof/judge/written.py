@@ -50,7 +50,8 @@ def not_as_written(run: CaseDir) -> tuple[str, ...]:
 
 
 def _unreadable(run: CaseDir) -> Iterator[str]:
-    """Name files that exist and cannot be parsed, so that no check has to handle them."""
+    """Yield the name of each file that exists and cannot be parsed, with the reason. So no check has to handle such
+    files."""
     readers: tuple[tuple[Path, Callable[[Path], object]], ...] = (
         (run.case_json, _read_case),
         (run.final_read, FinalReadFile.load),
@@ -167,7 +168,7 @@ def _beside_findings(run: CaseDir, audit: AuditFile) -> Iterator[str]:
 
 
 def _beside_series(run: CaseDir, audit: AuditFile) -> Iterator[str]:
-    """Check that the series counts as many attempts and live reads as the audit."""
+    """Yield a sentence for each number of attempts or live reads in which the audit and the series differ."""
     if not run.series.exists():
         return
     table = storage.read_table(run.series, columns=["acked", "failed", "indeterminate", "read"])

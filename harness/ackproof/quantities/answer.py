@@ -107,7 +107,8 @@ def rows(evidence: Evidence, *, partitions: bool = True) -> Iterator[Row]:
 
 
 def _looked_for(quantity: Quantity, evidence: Evidence) -> bool:
-    """Return True if the run has the evidence of a quantity that only some experiments ask for."""
+    """Return True if the run has the evidence for this quantity. False only if it needs evidence that runs collect on
+    request, and this run has none of it."""
     made_of: dict[Witness | None, Sized] = {
         Witness.METRICS: evidence.scrapes,
         Witness.BROKERS: evidence.rounds,

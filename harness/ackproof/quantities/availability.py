@@ -62,7 +62,8 @@ def _longest(evidence: Evidence, ask: Ask, window: Window) -> Value:
 
 
 def _added(evidence: Evidence, ask: Ask, window: Window, *, lengths: bool) -> Value:
-    """Return the number of gaps above D, or (with `lengths`) their total length."""
+    """Return the number of gaps longer than `above_s` of `ask` or, with `lengths`, the total of their lengths in
+    seconds."""
     assert ask.above_s is not None
     values = [Value.exactly(0)]
     for gap, why in _gaps(evidence, ask, window):
@@ -279,7 +280,7 @@ def unread(evidence: Evidence, place: TopicPartition | None) -> Found:
 
 
 def _between(one: PartitionOperations) -> list[Gap]:
-    """Return the gaps longer than `LEAST_GAP_S`."""
+    """Return the gaps longer than `LEAST_GAP_S` between two successive operations."""
     first, last = one.done.bins
     return [
         Gap(int(end), int(begin))
@@ -328,7 +329,7 @@ def _not_handed(
 def uncommitted(evidence: Evidence, place: TopicPartition | None) -> Found:
     """Return the gaps between offset commits that the group coordinator accepted, by the reader's client id.
 
-    With a `place`, only commits that contain this partition count. Raises `Unknown` if no reader tried one.
+    With a `place`, only commits that contain this partition count. Raises `Unknown` if no reader tried such a commit.
     """
     found = {
         reader: Watched(

@@ -110,14 +110,14 @@ class Evidence:
 
     @cached_property
     def samples(self) -> Sequence[Sample]:
-        """Samples of all partitions, taken through Kafka's protocol, in order of time. Raises OSError."""
+        """Samples of all partitions, taken through Kafka's protocol, in order of time. Raises OSError if they cannot be
+        read."""
         return read_samples(self.run.samples)
 
     @cached_property
     def samples_of(self) -> Mapping[TopicPartition, Sequence[Sample]]:
-        """Samples of each partition, in order; only of the last incarnation of a topic that was deleted and
-        created again. A planned partition without samples has an empty list. Raises OSError, `BadInput`.
-        """
+        """Samples of each partition, in order. For a topic that was deleted and created again, only those since then. A
+        planned partition without samples has an empty list. Raises OSError, and `BadInput` for a broken file."""
         found: dict[TopicPartition, list[Sample]] = defaultdict(list, {place: [] for place in self.planned})
         for sample in self.samples:
             mine = found[TopicPartition(sample.topic, sample.partition)]
@@ -140,8 +140,8 @@ class Evidence:
 
     @cached_property
     def racks(self) -> Mapping[int, str]:
-        """Rack of each broker that ever registered: as registered, else as in the case; '' for none. Raises
-        `BadInput`."""
+        """Rack of each broker that ever registered: as registered, else as in the case; '' for none. Raises `BadInput`
+        for a broken file."""
         dealt = {
             node: rack for rack, nodes in CaseFile.load(self.run.case_json).racks.items() for node in nodes
         }
@@ -150,7 +150,7 @@ class Evidence:
 
     @cached_property
     def replicas(self) -> ReplicasFile | None:
-        """The replicas' logs on disk; None if the run did not read them. Raises `BadInput`."""
+        """The replicas' logs on disk; None if the run did not read them. Raises `BadInput` for a broken file."""
         from ackproof.rundir.replicas import ReplicasFile
 
         return ReplicasFile.load(self.run.replicas) if self.run.replicas.exists() else None
@@ -213,14 +213,15 @@ class Evidence:
 
     @cached_property
     def starts(self) -> Mapping[str, CommittedStart]:
-        """Start of each live reader that started at committed offsets; other readers are left out. Raises
-        `BadInput`."""
+        """Start of each live reader that started at committed offsets, by reader; others are left out. Raises
+        `BadInput` for a broken file."""
         told = {reader: read_starts(self.run.starts(reader)) for reader in self._readers}
         return {reader: lines[0] for reader, lines in told.items() if lines}
 
     @cached_property
     def groups(self) -> GroupsFile | None:
-        """State of consumer groups and of their members at the end; None in a run without groups. Raises `BadInput`."""
+        """State of consumer groups and of their members at the end; None in a run without groups. Raises `BadInput` for
+        a broken file."""
         from ackproof.rundir.groups import GroupsFile
 
         return GroupsFile.load(self.run.groups) if self.run.groups.exists() else None

@@ -30,7 +30,8 @@ _OVER: Final = ("revoked", "lost", "closed")
 
 
 def _rows(folder: Path, columns: list[str], wanted: pc.Expression) -> pa.Table:
-    """Return rows of a ledger. Raises `Unknown` if it has no parts, OSError or ArrowException if one is unreadable."""
+    """Return the rows of a members' ledger that `wanted` selects. Raises `Unknown` if it has no parts, OSError or
+    ArrowException if one is unreadable."""
     from ackproof.rundir.ledger import ledger_rows, parts
 
     if not parts(folder):
@@ -44,7 +45,8 @@ def _ends(evidence: Evidence, ask: Ask) -> list[GroupEnd]:
 
 
 def _first_processed(evidence: Evidence, ask: Ask) -> pa.Table:
-    """Return (producer, seq, processed_ns_min): when each record's processing first had an effect."""
+    """Return a table (producer, seq, processed_ns_min): the first time in ns at which the processing of each record had
+    an effect. Raises `Unknown` without deliveries."""
     import pyarrow.compute as pc
 
     from ackproof.rundir.groups import ProcessingState
@@ -55,8 +57,9 @@ def _first_processed(evidence: Evidence, ask: Ask) -> pa.Table:
 
 
 def _waits(evidence: Evidence, ask: Ask) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-    """Return when each acknowledged record of the group's input was acknowledged, and first processed: at the end of
-    the load, if it was not before. Only records that were acknowledged before then."""
+    """Return two arrays of times in ns, a row for each record of the group's input that was acknowledged under load:
+    its acknowledgement, and its first processing. The end of the load stands for a later processing or none. Raises
+    `Unknown` without such a record."""
     import numpy as np
     import pyarrow.compute as pc
 
@@ -131,8 +134,8 @@ def _commit_rate(evidence: Evidence, ask: Ask, window: Window) -> Value:
 
 
 def _membership(evidence: Evidence, ask: Ask) -> dict[TopicPartition, list[tuple[int, str, int]]]:
-    """Return (time, event, member) of each partition, in order of time. An event without partitions is of all that its
-    member has."""
+    """Return, for each partition, rows (time in ns, event, member), by time, of members that got it or gave it up. An
+    event that names no partition is about all partitions that its member has."""
     import pyarrow.compute as pc
 
     columns = ["member", "event", "topic", "partition", "t_ns"]
@@ -153,8 +156,9 @@ def _membership(evidence: Evidence, ask: Ask) -> dict[TopicPartition, list[tuple
 
 
 def _interruptions(evidence: Evidence, ask: Ask) -> Iterator[tuple[int, float]]:
-    """Yield when each partition that changed hands under load was given up, and when its new owner processed a record
-    there; inf: it never did, and the group did not commit the end of its input."""
+    """Yield (begin, end) in ns for each change of a partition's owner under load: when the old owner gave it up, and
+    when the new one processed a record of it. The end is inf if none did, and the group did not reach the end of its
+    input."""
     import numpy as np
     import pyarrow.compute as pc
 

@@ -183,7 +183,7 @@ class Ledgers:
         return dict(found)
 
     def _committed(self, rows: dict[str, Ints]) -> Bools:
-        """Return True for each row that belongs to no transaction, or to a committed one."""
+        """Return a mask: True for each row that belongs to no transaction, or to a committed one."""
         own: Bools = rows["txn"] < 0
         if not own.all():
             own |= np.isin(_transaction(rows["producer"], rows["txn"]), self._commits)
@@ -227,10 +227,8 @@ class Ledgers:
         return self._since[t_ns]
 
     def tally(self, spans: Spans) -> dict[TopicPartition, Tally]:
-        """Count the attempts of each partition whose report lies within `spans` (begin, end in ns).
-
-        An attempt without a report counts at its send time.
-        """
+        """Count the attempts of each partition whose delivery report lies within `spans` (begin, end in ns). An attempt
+        without a report counts at its send time. Partitions without any are missing."""
         if spans not in self._tallies:
             found: dict[TopicPartition, Tally] = defaultdict(Tally)
             columns = ["topic", "partition", "outcome", "error", "sent_ns", "done_ns"]
@@ -304,7 +302,7 @@ def _inside(times: Ints, spans: Spans) -> Bools:
 
 
 def _by_place(folder: Path, columns: Sequence[str]) -> Iterator[tuple[TopicPartition, dict[str, Ints]]]:
-    """Yield (partition, columns) for parts of a ledger; a partition comes many times."""
+    """Yield (partition, columns by name) for batches of rows of a ledger; a partition comes many times."""
     for path in parts(folder):
         with storage.open_parquet(path) as file:
             for batch in file.iter_batches(_ROWS, columns=list(columns)):

@@ -28,7 +28,8 @@ def _replicas(evidence: Evidence, ask: Ask) -> Sequence[Replica]:
 
 
 def _hole(evidence: Evidence, replicas: Iterable[Replica] = ()) -> str:
-    """Return what is missing from these logs, in words; '' if nothing is."""
+    """Return in words the first thing that is missing from the logs that were read, or from these replicas' logs; '' if
+    nothing is."""
     reasons = [*(evidence.replicas.reasons if evidence.replicas else (_UNSEEN,))]
     reasons += [f"the log of {one.place} on node {one.node}: {one.reason}" for one in replicas if one.reason]
     return next(iter(reasons), "")
@@ -47,7 +48,8 @@ def _bytes(evidence: Evidence, replica: Replica) -> float:
 
 
 def _in_log_dirs(pick: Callable[[Iterable[int]], int], evidence: Evidence, ask: Ask, _: Window) -> Value:
-    """Return `pick` of the numbers of replicas in the log dirs, of which some may be empty. Raises `Unknown`."""
+    """Return `pick` (such as `max`) of the numbers of replicas in each log dir; empty log dirs count too. Raises
+    `Unknown` if the logs were not read completely."""
     hole = _hole(evidence)
     if evidence.replicas is None or hole:
         raise Unknown(hole)

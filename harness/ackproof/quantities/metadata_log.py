@@ -25,9 +25,8 @@ class MetadataLog:
 
     @classmethod
     def from_records(cls, records: Sequence[MetadataRecord], *, simulated: bool, kraft: bool) -> MetadataLog:
-        """Index the records of `observed/metadata.jsonl`. `simulated`: the model wrote them, without a `LogEnded`.
-        `kraft`: False in ZooKeeper mode.
-        """
+        """Build the log from the records of `observed/metadata.jsonl`, in order. `simulated`: the model wrote them,
+        without a `LogEnded`. `kraft`: False in ZooKeeper mode."""
         lives: dict[TopicPartition, list[list[PartitionChanged]]] = defaultdict(list)
         gone: set[TopicPartition] = set()
         for record in records:

@@ -42,9 +42,10 @@ def _scraped(metric: Metric, evidence: Evidence, ask: Ask) -> Scraped:
 
 
 def _time_to(metric: Metric, evidence: Evidence, ask: Ask, _: Window) -> Value:
-    """Measure the time from a fault to the first round of scrapes whose number meets the comparison.
+    """Measure the time from a fault to the first round of scrapes whose number meets the comparison of the question.
 
-    The event lies between that round and the one before, or a hole before it.
+    The event lies between that round and the one before, or a hole before it. Raises `Unknown` if the fault was not
+    confirmed, or if the number before it is unknown or met the comparison already.
     """
     (life, _confirmed), found = evidence.confirmed_fault(ask.fault), _scraped(metric, evidence, ask)
     assert ask.shows is not None
@@ -103,9 +104,10 @@ def _last(metric: Metric, evidence: Evidence, ask: Ask, window: Window) -> Value
 
 
 def _increase(metric: Metric, evidence: Evidence, ask: Ask, window: Window) -> Value:
-    """Measure how much a counter increased in a window, under load.
+    """Measure how much a counter increased in a window, under load. Raises `Unknown` if no scrape has the counter.
 
-    The least is what rounds inside the window show, the greatest what the rounds around it show.
+    The lower bound is the increase between rounds inside the window; the upper bound is that between the rounds around
+    it.
     """
     found, spans = _scraped(metric, evidence, ask), evidence.under_load(window)
     told = found.inside(-math.inf, math.inf)

@@ -38,9 +38,8 @@ class Observations:
 
     @classmethod
     def from_pairs(cls, known: Iterable[tuple[int, float | None]]) -> Observations:
-        """Build observations from (time in ns, number) pairs in order of time. Pairs without a number (None)
-        are left out.
-        """
+        """Build observations from (time in ns, number) pairs in order of time. Pairs whose number is None are left
+        out."""
         told = [(time, number) for time, number in known if number is not None]
         return cls([time for time, _ in told], [number for _, number in told])
 
@@ -141,9 +140,8 @@ def _without_holes(
     spans: Sequence[tuple[float, float]],
     decided: Sequence[float],
 ) -> Answer:
-    """Answer `always` and `never`. `decided`: all numbers of the state in the metadata log; empty if it has
-    none.
-    """
+    """Answer `always` and `never`, which need observations without holes in all `spans`. `name`: the state in words.
+    `decided`: all numbers of the state in the metadata log; empty if it has none."""
     numbers = list(decided)
     for begin, end in spans:
         for at, number in observed.inside(begin, end):
@@ -162,9 +160,8 @@ def _without_holes(
 
 
 def _eventually(evidence: Evidence, bound: Bound, observed: Observations, name: str, spans: Spans) -> Answer:
-    """Answer `eventually`: the state must hold in some span of the window. Times between two spans do not
-    count.
-    """
+    """Answer `eventually`: the state must hold at some time in one of the window's spans. The time between two spans is
+    left out."""
     each = [
         _eventually_between(
             evidence, bound, observed, name, evidence.load_begins if bound.window == WHOLE else begin, end
@@ -199,11 +196,10 @@ def _eventually_between(
 
 
 def _came_about(evidence: Evidence, bound: Bound, observed: Observations) -> bool:
-    """Return True if a state that holds at the first observation of a window counts as reached within the
-    window.
+    """Return True if a state that holds at the first observation of a window counts as reached within the window.
 
-    Without a time bound it counts, except after a fault: there the state must not have held when the fault
-    was requested.
+    Without a time bound it counts, except after a fault. There, and with a bound, the state must not have held when the
+    fault was requested.
     """
     if bound.by_s is None and bound.window.span is not Span.AFTER:
         return True
@@ -214,7 +210,8 @@ def _came_about(evidence: Evidence, bound: Bound, observed: Observations) -> boo
 
 
 def _settles(evidence: Evidence, bound: Bound, observed: Observations, name: str, begin: float) -> Answer:
-    """Answer `settles`: the state holds from some moment within the bound until the load ends."""
+    """Answer `settles`: from some moment, at the latest the bound, until the load ends, the state must hold. `begin`:
+    of the window, in ns."""
     begin, end = max(begin, evidence.load_begins), evidence.load_ends
     by = end if bound.by_s is None else begin + bound.by_s * 1e9
     inside = list(observed.inside(begin, end))

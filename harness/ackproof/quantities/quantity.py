@@ -179,7 +179,7 @@ class Ask:
 
 
 def quantile_share(word: str) -> float | None:
-    """Return the share 0 … 1 of a quantile (0.999 for `p99.9`); None for a word that is no quantile."""
+    """Return the share 0 … 1 of a quantile such as `p99.9` (0.999); None for a word that is no quantile."""
     match = _QUANTILE.match(word)
     return round(float(match[1]) / 100, 6) if match else None
 

@@ -77,8 +77,8 @@ class Scraped:
         return _first_overlap(self.holes, begin, end)
 
     def lost(self, begin: float, end: float) -> Hole | None:
-        """Return the first time in `gone` that overlaps the time from `begin` to `end` (ns since the run began); None
-        if none does."""
+        """Return the first time in `gone` (counts that ended with a process) that overlaps the time from `begin` to
+        `end` (ns since the run began); None if none does."""
         return _first_overlap(self.gone, begin, end)
 
     def inside(self, begin: float, end: float) -> list[Round]:
@@ -184,7 +184,8 @@ class _Table:
         ]
 
     def _round(self, t_ns: int) -> Round | list[int]:
-        """Return the metric over all nodes; if live nodes did not answer, return their ids."""
+        """Return the metric over all nodes in the round of scrapes at `t_ns`. If live nodes did not answer, return
+        their ids instead."""
         silent, numbers, done = [], [], t_ns
         for node, spans in self._lives.items():
             scrape = self._at.get((node, t_ns))

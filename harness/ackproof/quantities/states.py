@@ -48,7 +48,8 @@ def _places(evidence: Evidence, ask: Ask) -> list[TopicPartition]:
 
 
 def _uncommitted(evidence: Evidence, ask: Ask) -> Mapping[str, Observations]:
-    """Return for each partition of the question the samples at a node's log end minus high watermark."""
+    """Return, for each partition of the question, how far the log end of the question's node is above the high
+    watermark, at each sample. Raises `Unknown` without samples."""
     state = State(partial(_lag, ask.node or 0))
     return {
         str(replace(ask, place=place)): Observations.read(evidence, state, place)
@@ -158,7 +159,8 @@ def _controllers(evidence: Evidence, _: Ask, __: Window) -> Value:
 
 
 def _befell(record: MetadataRecord, *, zookeeper: bool) -> tuple[str, int] | None:
-    """Return the effect of a record on a broker's registration, and the broker; None if it has none.
+    """Return what a metadata record did to a broker's registration, and the broker: `made`, `fenced` or `gone`. None:
+    nothing.
 
     With ZooKeeper the registration is a znode; its end is recorded as a fencing.
     """
@@ -250,9 +252,8 @@ Assigned: TypeAlias = Callable[[Evidence, Collection[Assignment]], Mapping[str, 
 
 
 def _racks(evidence: Evidence, ask: Ask) -> Mapping[str, Observations]:
-    """Return for each partition the number of racks of its replicas, at samples where all these racks are
-    known.
-    """
+    """Return, for each partition, the number of racks of its replicas at each sample at which all these racks are
+    known. Raises `Unknown` without samples."""
     found = {}
     for place in _places(evidence, ask):
         samples = evidence.samples_of[place]
@@ -285,7 +286,8 @@ def _in_racks(evidence: Evidence, assigned: Collection[Assignment]) -> Mapping[s
 
 
 def _of_all(numbers: Assigned, evidence: Evidence, ask: Ask) -> Mapping[str, Observations]:
-    """Return numbers over all partitions, at each sample that knows the replicas of all of them."""
+    """Return what `numbers` computes over all partitions, by name, at each sample that knows the replicas of all of
+    them. Raises `Unknown` if there is none, also of the node of the question."""
     found: dict[str, list[tuple[int, float]]] = {}
     for t_ns, assigned in _whole_samples(evidence):
         for name, number in numbers(evidence, assigned).items():
@@ -301,7 +303,8 @@ def _of_all(numbers: Assigned, evidence: Evidence, ask: Ask) -> Mapping[str, Obs
 
 
 def _whole_samples(evidence: Evidence) -> Iterator[tuple[int, Collection[Assignment]]]:
-    """Yield (time in ns, assignments) for each sample at which the replicas of every partition were known."""
+    """Yield (time in ns, assignments) for each sample at which the replicas of every partition were observed at most
+    `HOLE_NS` ago."""
     newest: dict[TopicPartition, tuple[int, Assignment]] = {}
     count = len(evidence.samples_of)
     samples = sorted(

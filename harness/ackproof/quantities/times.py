@@ -89,10 +89,8 @@ def _request(
 def _looked_at(
     evidence: Evidence, life: FaultLife, ask: Ask
 ) -> tuple[Mapping[TopicPartition, Sequence[Sample]], Sequence[Value]]:
-    """Return the samples of each partition of the question, from the last one before the fault on.
-
-    The second list has an unknown value for each partition whose state before the fault is unknown.
-    """
+    """Return the samples of each partition of the question, from the last one before the fault on; and an unknown value
+    for each partition whose state before the fault is unknown."""
     looked, unseen = {}, []
     for place in sorted(evidence.samples_of):
         if ask.place not in (None, place):
@@ -108,7 +106,8 @@ def _looked_at(
 
 
 def _first(life: FaultLife, looks: Sequence[Sample], is_it: Callable[[Sample], bool], what: str) -> Value:
-    """Return the time of the first sample at which `is_it` holds: between that sample and the one before."""
+    """Return the time until the first sample at which `is_it` holds: it lies between that sample and the one before. If
+    there is none, the value has no upper bound; `what` says in words what did not come."""
     for one, two in pairwise(looks):
         if is_it(two):
             return between(life, max(one.t_ns, life.asked), two.t_ns)
@@ -129,7 +128,8 @@ def _new_leader(evidence: Evidence, life: FaultLife, ask: Ask) -> Value:
 def _together(
     of_all: Callable[[list[Value]], Value], values: Sequence[Value], unseen: Sequence[Value], none: str
 ) -> Value:
-    """Combine the times of all partitions, including unknown times. Raises `Unknown` without any known time."""
+    """Combine the times of all partitions by `of_all`, with an unknown time for each in `unseen`. Raises `Unknown` if
+    no time is known; `none`: the reason if there is no partition."""
     if not values:
         raise Unknown(unseen[0].why if unseen else none)
     return of_all([*values, *unseen])

@@ -93,9 +93,11 @@ def _views(evidence: Evidence, _: Ask, place: TopicPartition) -> Observations:
 
 
 def _disagreement(evidence: Evidence, ask: Ask, _: Window) -> Value:
-    """Measure the longest time for which viewers described a partition differently.
+    """Measure the longest time under load for which brokers described a partition differently. Raises `Unknown` if none
+    described one.
 
-    A longer disagreement than any that was seen may lie between rounds that show agreement.
+    A longer disagreement than any that was seen may lie between rounds that show agreement, so the upper bound is
+    higher.
     """
     found = each_place(_views, evidence, ask)
     done = {one.t_ns: one.done_ns for one in evidence.rounds}
@@ -131,7 +133,8 @@ def _apart_ns(rounds: Sequence[tuple[int, int, bool]]) -> int:
 
 
 def _apart_at_most_ns(rounds: Sequence[tuple[int, int, bool]], end: int) -> int:
-    """Return the longest time, in ns, without a round that shows agreement, from the first round until `end`."""
+    """Return the longest time, in ns, without a round in which viewers agreed, from the first round until `end`.
+    Rounds: as for `_apart_ns`."""
     longest, since = 0, rounds[0][0]
     for asked, answered, differed in rounds:
         if not differed:

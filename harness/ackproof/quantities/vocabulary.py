@@ -88,10 +88,11 @@ def is_count(name: str) -> bool:
 
 
 def parse_ask(text: str) -> Ask:
-    """Parse a question such as `time_to(first ack, fault 1, orders/0)`.
+    """Parse a question: a quantity, in parentheses its variant and further arguments, such as `time_to(first ack, fault
+    1, orders/0)`.
 
-    Raises `UnknownQuantity` for a name that is not in the vocabulary, and ValueError for text that is no such
-    question and for wrong arguments.
+    Raises `UnknownQuantity` for a name that is not in the vocabulary, and ValueError for text of another form and for
+    wrong arguments.
     """
     match = _ASK.match(text)
     if match is None:
@@ -114,7 +115,8 @@ def parse_ask(text: str) -> Ask:
 
 
 def _named(name: str, words: list[str]) -> Quantity:
-    """Return the quantity of this name. The first of `words` is its variant, if it has variants."""
+    """Return the quantity of this name; if it has variants, the first of `words` says which, and is removed. Raises
+    `UnknownQuantity` for another name or variant."""
     variants = [one for one in VOCABULARY.values() if one.name == name]
     if not variants:
         raise UnknownQuantity(name, list(dict.fromkeys(one.name for one in VOCABULARY.values())))

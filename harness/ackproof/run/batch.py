@@ -72,7 +72,8 @@ def run_batch(planned_batch: PlannedBatch, watcher: BatchWatcher) -> Batch:
 
 
 def _provision(planned: Sequence[Case], watcher: BatchWatcher) -> dict[KafkaBuild, Installation]:
-    """Fetch or build all that any case needs, before the first one starts. Return the installations by build."""
+    """Fetch or build all that any case needs, before the first one starts. Return the installations by build. Raises
+    `BadInput`, and what `install` and `require_points` raise."""
     tell = in_words(watcher.step)
     planned = [case for case in planned if not case.experiment.ground.simulated]
     for case in planned:
@@ -90,7 +91,8 @@ def _provision(planned: Sequence[Case], watcher: BatchWatcher) -> dict[KafkaBuil
 
 
 def _plan_further(batch: Batch, planned: PlannedBatch, watcher: BatchWatcher) -> list[PlannedCase]:
-    """Return further repeats for expectations that are not decided yet, in run order; none without --until-decided."""
+    """Return further repeats of the cells of expectations that are not decided yet, in run order, and add them to the
+    batch; [] without --until-decided."""
     if batch.at_most is None:
         return []
     wanted: dict[tuple[Path, int, int], dict[str, None]] = {}
@@ -125,7 +127,8 @@ def _run_all(
     ready: dict[KafkaBuild, Installation],
     watcher: BatchWatcher,
 ) -> None:
-    """Run these cases in order. The cluster of each starts as soon as the case before it has healed."""
+    """Run these cases in order. The cluster of each starts as soon as the case before it has healed. A case that fails
+    keeps its error, and the next one runs."""
     prepared: _PreparedCase | None = None
 
     def replay(one: PlannedCase) -> str:

@@ -145,7 +145,7 @@ class Batch:
         self.save()
 
     def publish(self, step: Step) -> None:
-        """Write `batch.json` and the reports. `step` is called with the name of each long step."""
+        """Write `batch.json` and the reports. `step` is called with the name of each long step. Raises OSError."""
         publish(self.directory, self.document(), step)
 
     def point_latest(self) -> None:
@@ -160,7 +160,8 @@ class Batch:
 
 
 def distinguish(planned: Sequence[tuple[Path, Case]]) -> dict[Path, str]:
-    """Return a unique name for the experiment of each file; empty for a single file."""
+    """Return a unique name for the experiment of each file, with the path if several have the same; {} for a single
+    file."""
     names = {file: case.experiment.name for file, case in planned}
     if len(names) < 2:
         return {}
@@ -172,7 +173,7 @@ def distinguish(planned: Sequence[tuple[Path, Case]]) -> dict[Path, str]:
 
 
 def warn_of_same_names(planned: Sequence[tuple[Path, Case]]) -> Iterator[str]:
-    """Yield a warning for each name that several files give their experiments."""
+    """Yield a warning for each name that the experiments of several files have."""
     files: dict[str, dict[str, None]] = {}
     for file, case in planned:
         files.setdefault(case.experiment.name, {})[str(file)] = None

@@ -151,7 +151,7 @@ class CaseRun:
         self.environment = {**cluster.environment(), **describe_clients(self.spec)}
 
     def go(self) -> None:
-        """Run all phases after `start`: load, healing, drain, final read, end. Call `prepare` first."""
+        """Run all phases after `start` (call `prepare` first). Raises `AckproofError` if that fails."""
         cluster = self.cluster
         if cluster is None:
             raise AckproofError("the case was not prepared: call prepare() first")
@@ -249,8 +249,8 @@ class CaseRun:
             self.timeline.add(Note(note=f"before the first fault: {error}"))
 
     def _load_after_healing(self, workload: Workload) -> None:
-        """Let the load go on until every partition has acknowledged a record after the last healing. The judge decides
-        about a partition that acknowledged none within the bound."""
+        """Let the load go on until every partition has acknowledged a record after the last healing, for a bounded
+        time. A partition that acknowledged none is left to the judge. Does nothing without faults."""
         if not self.spec.faults:
             return
         before: dict[TopicPartition, int] = {}
@@ -334,7 +334,7 @@ class CaseRun:
             self.service.finish(cluster, self.timeline, self.run_id)
 
     def _look_at_logs(self, cluster: Cluster) -> None:
-        """Copy facts from replica logs and coordinators while the nodes run. Does nothing for an attached cluster."""
+        """Copy facts from the nodes' logs and groups while nodes run; nothing for an attached cluster."""
         if self.spec.ground.foreign:
             return
         log_dirs = [LogDir(node.id, path) for node in local(cluster.brokers()) for path in node.disk.log_dirs]
@@ -347,7 +347,7 @@ class CaseRun:
             offsets_log.collect_group_offsets(cluster.jars(), log_dirs, self.run)
 
     def _resolve(self, role: Role, fault: FaultSpec) -> tuple[int, ...]:
-        """Ask brokers which nodes hold a role now, and return these nodes."""
+        """Return the nodes that hold a role now, as brokers say; () without a cluster."""
         cluster, order = self.cluster, self.case.order(fault)
         return () if cluster is None else find_holders(cluster, role, order, self.stop)
 

@@ -184,8 +184,8 @@ class ClientWatch:
         ]
 
     def _should_send(self, client: str, then: _Snapshot, now: _Snapshot) -> bool:
-        """Return True if since the healing a producer sent on every partition, or should have: it sends to
-        them round-robin."""
+        """Return True if, since the healing, a producer sent on every partition, or should have: it sends to them
+        round-robin. It should have if it sent nothing, although its rate called for records."""
         sent, each = now.sent[client] - then.sent[client], len(self._workload.written)
         producers = self._spec.workload.producers
         if producers.rate is None or sent >= 2 * each:
@@ -216,11 +216,10 @@ class ClientWatch:
                 suspect.given_up = waited >= bound + _PROBE_S
 
     def _is_probe_ahead(self, kind: str, client: str, place: TopicPartition) -> bool:
-        """Return True if the probe has made progress on a partition that the client has not.
+        """Return True if the probe of this kind has made progress on a partition, and the client has not.
 
         A probe reader starts at offset 0 as every reader does, so it must have read more than the client. A probe
-        producer needs one acknowledged record. A reader that started at a committed offset has read too few records
-        to be compared.
+        producer needs one acknowledged record. A reader that started at a committed offset cannot be compared: False.
         """
         consumers = self._spec.workload.consumers
         if kind == "reader" and consumers.start == "committed" and int(client[1:]) >= consumers.live:

@@ -100,7 +100,7 @@ def _result(run: CaseDir, not_audited: str | None, *, judged: bool) -> CaseResul
 
 def judge_run(run: CaseDir) -> None:
     """Judge an audited run and write its verdict. If its files were changed since its end, the verdict is INCONCLUSIVE.
-    Else the run is replayed and predicted first (`run_stages`); raises what `run_stages` raises."""
+    Otherwise the run is replayed and predicted first, and exceptions of `run_stages` are passed on."""
     if judge_unwritten(run) is None:
         run_stages(run)
 
@@ -113,7 +113,8 @@ def run_stages(run: CaseDir) -> None:
 
 
 def _audit_new(runs: Sequence[CaseDir], step: Step) -> dict[CaseDir, str]:
-    """Audit, as one job, the runs that have ledgers and no audit. Return the reason for each that could not be."""
+    """Audit, as one job, the runs that have ledgers and no audit. Return the reason for each run that could not be
+    audited; {} if all could."""
     new = [run for run in runs if run.ledger.exists() and not run.audit_json.exists()]
     if not new:
         return {}
@@ -128,7 +129,8 @@ def _audit_new(runs: Sequence[CaseDir], step: Step) -> dict[CaseDir, str]:
 
 
 def _simulate(runs: Sequence[CaseDir], step: Step) -> None:
-    """Simulate each run that has ledgers, for the report. A failure is only shown, as no verdict depends on it."""
+    """Simulate each run that has ledgers, for the report. A failure is told by `step` and not raised, as no verdict
+    depends on it."""
     ran = [run for run in runs if run.ledger.exists()]
     if ran:
         step("simulating each case")
@@ -184,7 +186,8 @@ def conclude_again(directory: BatchDir, step: Step) -> BatchFile:
 
 
 def publish(directory: BatchDir, batch: BatchFile, step: Step) -> None:
-    """Write `batch.json` and the reports. `step` is called with the name of each long step."""
+    """Write `batch.json`, `pairs.json` for a storm of pairs, and the reports. `step` is called with the name of each
+    long step. Raises OSError."""
     batch.save(directory.batch_json)
     write_pairs(directory, batch)
     step("writing the report")

@@ -51,7 +51,7 @@ class SoakLoad(Protocol):
         """Run the load to its end. Return the case with the faults and the duration that it actually had.
 
         `hidden`: client settings that no file may hold. `watch(done, bound_s)` checks nodes and clients until `done`
-        returns True, for at most `bound_s` seconds.
+        returns True, and raises `WaitTimeout` after `bound_s` seconds.
         """
 
     def stop(self) -> None:

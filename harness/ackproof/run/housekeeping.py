@@ -66,7 +66,7 @@ def batches(out: Path) -> list[BatchLine]:
 
 
 def running() -> list[RunLine]:
-    """Return the runs that have living processes."""
+    """Return the runs that have living processes on this machine, sorted by directory."""
     by_directory: dict[str, list[MarkedProcess]] = {}
     for child in find_children():
         by_directory.setdefault(str(child.directory), []).append(child)
@@ -111,7 +111,7 @@ class CleanResult:
     """Containers, networks and volumes, by kind and name."""
 
     def lines(self) -> Iterator[str]:
-        """Yield the result as lines of text."""
+        """Yield what was done as lines of text, one for each thing; one line if nothing was left behind."""
         done = self.as_json()
         for name, words in _IN_WORDS.items():
             yield from (words.format(one) for one in done[name])
@@ -169,7 +169,8 @@ def sweep() -> CleanResult:
 
 
 def _remove_containers(swept: CleanResult) -> set[str]:
-    """Remove containers, networks and volumes whose labels name a dead harness; return the folders of their runs."""
+    """Remove containers, networks and volumes whose labels name a dead harness, and note them in `swept`; return the
+    folders of their runs. Without a container engine nothing is done."""
     if not presence.listening():
         return set()
     # Import the engine's libraries only if there is an engine.
@@ -191,7 +192,8 @@ def _remove_containers(swept: CleanResult) -> set[str]:
 
 
 def _unmount(folder: Path, swept: CleanResult) -> bool:
-    """Unmount file systems of nodes, with their loop devices; return True if none is left."""
+    """Unmount file systems of nodes below a folder, with their loop devices, and note them in `swept`. Return True if
+    none is left."""
     done, stuck = unmount_below(folder)
     swept.mounts += done
     swept.failed += stuck
@@ -201,7 +203,8 @@ def _unmount(folder: Path, swept: CleanResult) -> bool:
 
 
 def _tidy(run: CaseDir, swept: CleanResult) -> bool:
-    """Clean a run directory. Return True if only files that are to be kept remain."""
+    """Clean the directory of a dead run, and note in `swept` what was done. Return True if only files that are to be
+    kept remain."""
     if run.attached_json.exists():
         with contextlib.suppress(BadInput):
             attached = AttachedFile.load(run.attached_json)

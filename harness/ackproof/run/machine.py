@@ -28,7 +28,7 @@ from ackproof.rundir.timeline import DRAWN_FROM, fault_name
 
 @cache
 def find_lack(need: Need, backend: str) -> str:
-    """Return why this backend on this machine cannot make a preparation that faults need; '' if it can."""
+    """Return why faults that need `need` cannot be prepared with this backend on this machine; '' if they can."""
     try:
         from ackproof.cluster.doctor import describe_means
 
@@ -112,9 +112,10 @@ def _find_programs(file: Path, case: Case) -> None:
 
 
 def _refusal_text(file: Path, numbers: dict[str, int]) -> str:
-    """Return one line for each text. It has file and line of the fault if the case comes from a file.
+    """Return the message about faults that cannot be injected: a line for each of the texts, with file and line of the
+    fault if the case comes from a file.
 
-    `numbers`: by text, the number of the fault in the file.
+    `numbers`: text → number of the fault in the file.
     """
     if not file.is_file():
         return "\n".join(f"{file}: {text}" for text in numbers)  # a run on disk

@@ -102,7 +102,8 @@ class PlannedBatch:
         return next((case for case in wanted if case not in there), None)
 
     def order(self) -> list[tuple[Path, Case]]:
-        """Return the cases in run order: matrix order, or rounds of repeats if a file has expectations over repeats."""
+        """Return the cases, each with its file, in run order: matrix order or, for a file with expectations over
+        repeats, rounds of one repeat each."""
         spanning = {file for file, _ in (*self.over_repeats, *self.claimed)}
         ordered: list[tuple[Path, Case]] = []
         for file in dict.fromkeys(file for file, _ in self.cases):
@@ -146,7 +147,7 @@ def plan_here(
     soak: Soak | None = None,
 ) -> Plan:
     """Read and check an experiment file, with `backend: auto` resolved on this machine. The other parameters override
-    the file, as in `plan.cases.load`. Raises `InvalidExperiment`, `BadInput`."""
+    the file, as in `plan.cases.load`. Raises `InvalidExperiment` for a wrong file, `BadInput` if it cannot be read."""
     plan = load(file, settings, backend=backend, repeat=repeat, soak=soak)
     if plan.spec.backend != "auto":
         return plan
@@ -157,7 +158,8 @@ def plan_here(
 
 
 def plan_batch(options: BatchOptions, warn: Callable[[str], None] = lambda _: None) -> PlannedBatch:
-    """Return all cases of all files. Raises `BadInput` before anything is started. `warn` is called with warnings."""
+    """Read and check all files, and return their cases. `warn` is called with each warning. Raises `BadInput` for a
+    wrong file or option, before anything is started."""
     found: list[tuple[Path, Case]] = []
     plans: dict[Path, Plan] = {}
     if options.attachment is not None:
@@ -245,7 +247,8 @@ def expected_then(directories: Sequence[Path]) -> Iterator[str]:
 
 
 def _only(found: list[tuple[Path, Case]], wanted: Sequence[str]) -> list[tuple[Path, Case]]:
-    """Return the cases that these names select (`find_cases`); all without a name."""
+    """Return the cases that these names select (`find_cases`); all if no name is given. Raises `BadInput` for a name
+    that selects none."""
     ids = [case.id for _, case in found]
     chosen = {case_id for name in wanted for case_id in find_cases(name, ids)}
     return [(file, case) for file, case in found if not wanted or case.id in chosen]

@@ -49,7 +49,7 @@ class Watcher(Protocol):
 
 
 def trace_of(error: BaseException) -> str:
-    """Return the traceback of a crash; '' for errors that are raised on purpose."""
+    """Return the traceback of a crash as text; '' for `AckproofError` and KeyboardInterrupt, which are no crashes."""
     if isinstance(error, (AckproofError, KeyboardInterrupt)):
         return ""
     return "".join(traceback.format_exception(error))

@@ -172,7 +172,7 @@ class RecoveryWatch:
     # -- what a look finds ------------------------------------------------------------------------------------------
 
     def _find_troubles(self) -> Iterator[tuple[Unrecovered, int]]:
-        """Yield everything that has not recovered, each with a number that grows with its progress."""
+        """Yield (what has not recovered, its progress: a number that grows) for all that has not."""
         ends = self._ends(self._places)
         restless = []
         for place in self._places:
@@ -287,7 +287,7 @@ class RecoveryWatch:
             yield found.model_copy(update={"for_s": round(now_s - trouble.since_s, 3), **more})
 
     def _evidence(self, found: Unrecovered) -> dict[str, object] | None:
-        """Return evidence as further fields of `Unrecovered`; None if the evidence shows that it is not stuck."""
+        """Return what the cluster shows of it, as fields of `Unrecovered`; None: it is not stuck after all."""
         match found.anomaly:
             case Anomaly.LEADERLESS:
                 offline = self._offline(found)
@@ -338,11 +338,11 @@ class RecoveryWatch:
         return said.strip()[:_LINE]
 
     def _holder(self, found: Unrecovered) -> dict[str, object] | None:
-        """Return the evidence on the open transaction that holds back the last stable offset, as fields of
-        `Unrecovered`: `producer_id`, `coordinator` (the transaction's state), `seen`.
+        """Return evidence on the open transaction that holds back the last stable offset, as fields of `Unrecovered`:
+        `producer_id`, `coordinator` (the transaction's state), `seen`.
 
-        The dictionary is empty if the leader knows no open transaction. The result is None if a coordinator
-        reports the state Ongoing, because such a transaction does not hang.
+        {}: the leader knows no open transaction. None: a coordinator reports the state Ongoing, so the transaction does
+        not hang.
         """
         links = self._cluster.running_links()
         leader = self._cluster.topic_state([found.topic])[found.place].leader
@@ -394,7 +394,7 @@ def _unrecovered(
 
 
 def _log_end(link: Connection, place: TopicPartition) -> int:
-    """Return a replica's own log end offset, -1 if its broker does not answer."""
+    """Return a replica's own log end offset; -1 if its broker does not answer, or does not have the replica."""
     with suppress(WireError):
         return queries.read_offsets(link.ask(queries.ask_log_ends([place]))).get(place, -1)
     return -1

@@ -98,7 +98,8 @@ def judged_classes(facts: Facts) -> Iterator[ClassJudgement]:
 
 
 def _judge_transactions(facts: Facts, one: ClassJudgement) -> ClassJudgement:
-    """Judge a class about transactions that the settings forbid. Name a marker that a coordinator skipped.
+    """Judge a class about transactions that the settings forbid (`one`), and name a marker that a coordinator skipped.
+    Return the judgement with these reasons.
 
     Torn transactions that lack only lost records are judged as `lost`. A fault of a disk can take a marker, or what the
     coordinator wrote of a commit.
@@ -174,7 +175,8 @@ def _forbidden(
     topics: Set[str],
     apart: Sequence[PredictedClass],
 ) -> ClassJudgement:
-    """Judge a class that some topics forbid: forbidden if a finding may be on a topic that does not permit it."""
+    """Return the judgement of a class that some topics forbid (`forbidden`). It is forbidden if a finding may be on a
+    topic that does not permit it, and no excuse covers it. `first`: the strictest ruling."""
     against = _count_against(facts, anomaly, count, forbidden, topics - forbidden.keys(), apart)
     why = first.why
     excuses = _excuses(facts, anomaly, first, forbidden.values()) if first.excuses and against else {}
@@ -209,9 +211,9 @@ def _strictest_ruling(
     topics: Mapping[str, Promises],
     apart: Sequence[PredictedClass],
 ) -> Ruling:
-    """Return the strictest ruling of the topics.
+    """Return the strictest ruling of the topics on a class.
 
-    Topics with an unknown ruling are left out if all findings of the class are on other topics.
+    Topics with an unknown ruling are left out if no finding of the class is on them.
     """
     unknown = {topic: topics[topic] for topic, one in rulings.items() if one.predicted is Chance.UNKNOWN}
     elsewhere = topics.keys() - unknown.keys()
@@ -222,7 +224,7 @@ def _strictest_ruling(
 
 def strictest(rulings: Sequence[Ruling]) -> Ruling:
     """Return the first ruling that forbids the class; if none forbids it, the first that leaves it undecided; else the
-    first ruling."""
+    first. `rulings`: at least one."""
     return max(rulings, key=lambda one: GRAVEST_FIRST.index(one.chance))
 
 
@@ -327,7 +329,8 @@ def unappended(facts: Facts) -> str:
 
 
 def _begun_late(facts: Facts) -> Iterator[str]:
-    """Name logs in which the first batch of a producer has a sequence above 0, from a leader after the first."""
+    """Yield, as the end of a sentence, the first log in which a producer id begins with a sequence above 0. Its leader,
+    not the first one, knew nothing of the id."""
     wanted = (pc.field("producer_id") >= 0) & (pc.field("topic").isin(list(facts.case.experiment.topics)))
     rows = facts.batches.filter(wanted).sort_by("first_offset")
     seen: set[tuple[str, int, int]] = set()

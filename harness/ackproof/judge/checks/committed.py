@@ -149,7 +149,8 @@ def deleted_topics(facts: Facts) -> set[str]:
 
 
 def _commits(facts: Facts, before_ns: float = math.inf) -> Mapping[tuple[str, TopicPartition], _Commits]:
-    """Return what clients asked for before a time, by group and partition, without topics that were deleted."""
+    """Return the commits that readers sent before `before_ns`, by group and partition, without topics that were
+    deleted."""
     again = any(Ability.REQUESTS in fault.ASKS for fault in facts.case.faults)
     again |= _BACKOFF in facts.case.experiment.workload.consumers.config
     gone = deleted_topics(facts)
@@ -176,9 +177,11 @@ def _wrong(
     loss: str,
     when: str,
 ) -> Iterator[tuple[TopicPartition, str]]:
-    """Yield each partition for which OffsetFetch answered what cannot be the group's offset, with a sentence.
+    """Yield (partition, sentence) for each partition for which OffsetFetch answered an offset that cannot be the
+    group's. `own`: the commits of the group; `when`: time of the answer in words.
 
-    `loss`: why granted commits may be missing; then only an offset that nobody asked for is wrong.
+    `loss`: why granted commits may be missing, '' if they may not. With a reason, only an offset that nobody asked for
+    is wrong.
     """
     for place, commits in sorted(own.items()):
         served = answered.get(place, _NONE)
@@ -198,7 +201,8 @@ def _wrong(
 
 
 def _in_logs(group: GroupOffsets, place: TopicPartition, logs: Sequence[OffsetsLog]) -> str:
-    """Return what the in-sync logs have, as the end of a sentence; '' if none was read."""
+    """Return the committed offsets in the logs of in-sync replicas, as the end of a sentence; '' if no such log was
+    read."""
     held = sorted({log.of_group(group.group).get(place, _NONE) for log in in_sync_logs(group, logs)})
     offsets = ", ".join(map(_text, held))
     return f"; the logs of {OFFSETS_TOPIC}/{group.partition} have {offsets}" if held else ""
@@ -207,9 +211,10 @@ def _in_logs(group: GroupOffsets, place: TopicPartition, logs: Sequence[OffsetsL
 def _unhanded(
     facts: Facts, reader: str, start: CommittedStart, offsets: Mapping[TopicPartition, int]
 ) -> Iterator[tuple[TopicPartition, str]]:
-    """Yield each partition with records below the committed offset that no earlier reader of the group was handed.
+    """Yield (partition, sentence) for each partition with records below the committed offset that no earlier reader of
+    the group was handed.
 
-    The final read must have these records: offsets of markers and of deleted records are nobody's.
+    Only records that the final read has are looked for: offsets of markers and of deleted records are nobody's.
     """
     earlier = {
         client.reader

@@ -80,9 +80,8 @@ def compare(
 def _sum_contents(
     read: FinalRows, place: TopicPartition, phase: ReadPhase, first: npt.NDArray[np.int64]
 ) -> npt.NDArray[np.uint64]:
-    """Return the sum of the record contents that were read of each batch. `first`: first offset of each
-    batch, ascending.
-    """
+    """Return, for each batch, the sum of the content hashes of its records that the phase's readers read. `first`:
+    first offset of each batch, ascending."""
     sums = np.zeros(len(first) + 1, np.uint64)  # the last one: before all batches
     rows = read.read_partition(place, phase).select(["offset", "producer", "seq", "intact"])
     if phase in (ReadPhase.LIVE, ReadPhase.LIVE_COMMITTED):
@@ -98,7 +97,8 @@ def _sum_contents(
 
 
 def _committed_contents(log: pa.Table) -> npt.NDArray[np.int64]:
-    """Return the content of each batch, in order of offsets; 0 where the next marker of its producer aborts it."""
+    """Return the content of each batch, in order of offsets: 0 if the next marker of its producer id aborts it, unknown
+    if there is no such marker."""
     holds: npt.NDArray[np.int64] = log["content"].to_numpy().copy()
     next_marker: dict[int, int] = {}
     columns = (log[name].to_pylist() for name in ("producer_id", "control", "transactional"))

@@ -46,9 +46,8 @@ def check_damaged_batches(facts: Facts) -> Iterator[Opinion]:
 
 
 def _witness(facts: Facts, place: TopicPartition, node: int, offset: int, crc: int) -> str:
-    """Return what the log of a node other than `node` shows of a damaged batch, as part of a sentence; '' if
-    nothing.
-    """
+    """Return what the log of another node than `node` shows of a damaged batch, as part of a sentence; '' if no log is
+    a witness. `offset`, `crc`: of the batch."""
     copies = (pc.field("first_offset") == offset) & (pc.field("crc") == crc)
     in_sync = facts.in_sync.get(place, ())
     for replica in facts.replicas_of.get(place, ()):

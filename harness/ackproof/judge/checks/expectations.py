@@ -67,10 +67,11 @@ def check_expectations(facts: Facts) -> Iterator[Opinion]:
 def _of_a_measure(
     facts: Facts, ask: Ask, bound: Bound, answer: Answer, starved: Sequence[str]
 ) -> Iterator[Opinion]:
-    """Judge an expectation on a measured quantity. A broken bound is FAIL; a bound not shown to hold is
-    INCONCLUSIVE.
+    """Yield a `breaks` opinion (a promise is broken) if a measured quantity breaks its bound, `open` (undecided) if it
+    is not shown to hold.
 
-    `starved`: reasons why the machine, and not Kafka, may have caused the number.
+    `starved`: reasons why the machine, and not Kafka, may have caused the number; with them, a bound must hold with a
+    margin.
     """
     timing = _timing(facts.case, ask)
     text = f"expected {ask} {bound}, measured {answer.seen}" + (f" with timing {timing}" if timing else "")
@@ -89,7 +90,7 @@ def _of_a_measure(
 def judged(
     evidence: Evidence, case: Case, answers: Sequence[tuple[Ask, Bound, Answer]]
 ) -> Iterator[ExpectationJudged]:
-    """Yield the result of each expectation for `verdict.json` and `--json`, in the order of `answers`.
+    """Yield the result of each expectation, for `verdict.json` and `--json`, in the order of `answers`.
 
     `answers`: (question, bound, answer of the run), as `facts.answers` returns them.
     """

@@ -42,7 +42,7 @@ def check_final_read(facts: Facts) -> Iterator[Opinion]:
 
 
 def _without_record(facts: Facts) -> int:
-    """Count the flawed offsets of the final read at which no in-sync log has a record, so that no reader gets one.
+    """Return at how many flawed offsets of the final read no in-sync log has a record, so that no reader can get one.
 
     Each log was read to its end, and reaches over the offset. It has a transaction marker there, which brokers return
     to no reader: the record that was read has been truncated since. Or the final reader got as many records of the
@@ -72,7 +72,8 @@ def _without_record(facts: Facts) -> int:
 
 
 def _read_whole(facts: Facts, place: TopicPartition, batch: Mapping[str, int]) -> bool:
-    """Return True if the final reader got as many records between the offsets of a batch as it holds."""
+    """Return True if the final reader got as many records within the offsets of a batch as the batch holds. False if a
+    ledger part cannot be read."""
     try:
         offsets = facts.final_rows.read_partition(place)["offset"]
     except (OSError, pa.ArrowException):

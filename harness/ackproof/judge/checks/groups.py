@@ -160,11 +160,11 @@ def _last_offsets(facts: Facts, group: GroupFacts) -> list[OffsetsLog]:
 
 
 def _find_strange(group: GroupFacts, gone: set[str]) -> Iterator[tuple[TopicPartition, str]]:
-    """Yield each partition for which the coordinator told an offset that no member asked for, or has a commit of nobody
-    in its log, with a sentence.
+    """Yield (partition, sentence) for each partition with an offset from nobody: the coordinator told it, or has it in
+    its log, and no member asked for it.
 
-    A member writes each commit down just before it asks for it, so that a killed member has written its last commit,
-    too. A member's commits have its name as metadata; commits of an operator have none.
+    A member writes each commit down just before it asks for it, also a member that is killed. A member's commits have
+    its name as metadata; commits of an operator have none. `gone`: deleted topics, which are left out.
     """
     foreign = group.facts.case.experiment.ground.foreign  # an earlier run may have left offsets there
     if foreign or group.spec.library == COMMAND or group.spec.commit == "auto":
@@ -193,7 +193,7 @@ def _find_strange(group: GroupFacts, gone: set[str]) -> Iterator[tuple[TopicPart
 
 
 def _find_offsets(commits: pa.Table) -> Mapping[TopicPartition, set[int]]:
-    """Return the offsets of commits by partition."""
+    """Return the set of committed offsets in these rows, for each partition; empty for a partition without rows."""
     found: dict[TopicPartition, set[int]] = defaultdict(set)
     key = ["topic", "partition", "offset"]
     for row in commits.group_by(key).aggregate([]).to_pylist():

@@ -79,7 +79,8 @@ def check_acks_in_isr(facts: Facts) -> Iterator[Opinion]:
 
 
 def _replicas_behind(samples: Sequence[Sample]) -> Iterator[_Behind]:
-    """Yield replicas whose log ended below the log end that their leader had in the sample before.
+    """Yield each replica whose log ended below the log end that its leader had in the sample before, in the same leader
+    epoch.
 
     A replica that answered in both samples was asked after the first.
     """
@@ -96,8 +97,8 @@ def _replicas_behind(samples: Sequence[Sample]) -> Iterator[_Behind]:
 def _acked_beyond(
     facts: Facts, place: TopicPartition, records: Sequence[PartitionChanged], behind: Sequence[_Behind]
 ) -> Iterator[tuple[int, int, _Behind]]:
-    """Yield (offset, time of its acknowledgement, replica): the replica was asked later and lacked the
-    offset.
+    """Yield (offset, time of its acknowledgement in ns, replica) where the replica lacked the offset although it was
+    asked later, and was in the ISR. `records`: decisions about the partition. Nothing if a ledger part cannot be read.
     """
     wanted = (
         (pc.field("topic") == place.topic)
@@ -119,11 +120,11 @@ def _acked_beyond(
 
 
 def _was_in_sync(facts: Facts, records: Sequence[PartitionChanged], one: _Behind, acked_ns: int) -> bool:
-    """Return True if the controller kept the replica in the ISR from before the acknowledgement until it
-    answered.
+    """Return True if the controller kept the replica in the ISR from before the acknowledgement (`acked_ns`) until the
+    replica answered.
 
-    That counts only within one leader epoch, with the replica's process alive. If the wall clock was set during the
-    run, records may be of either time.
+    Its process must have lived, in one leader epoch. If the wall clock was set during the run, records may be of either
+    time.
     """
     since = acked_ns - _IN_SYNC_NS
     written = [(record, *facts.wall.written_within(record.timestamp_ms)) for record in records]
@@ -173,9 +174,8 @@ def check_left_replicas(facts: Facts) -> Iterator[Opinion]:
 
 
 def _left_replicas(facts: Facts) -> Mapping[TopicPartition, Mapping[int, int]]:
-    """Return the replicas that are out of the ISR at the end, each with the high watermark of its last sample
-    in the ISR.
-    """
+    """Return the replicas that are out of the ISR at the end, by partition. Each has the high watermark of its last
+    sample in the ISR, or a lower offset at which a later leader truncated."""
     cuts: dict[TopicPartition, list[int]] = defaultdict(list)
     for cut in facts.replay.truncations:
         cuts[TopicPartition(cut.topic, cut.partition)].append(cut.from_offset)

@@ -105,9 +105,8 @@ def check_acks(facts: Facts) -> Iterator[Opinion]:
 
 
 def _targeted_partitions(case: Case, faults: Sequence[FaultSpec]) -> set[TopicPartition]:
-    """Return the partitions that the faults name. If any of the faults names none, return all partitions that
-    producers write to.
-    """
+    """Return the partitions at which these faults are aimed. If one of the faults names no partition, return all that
+    producers write to."""
     named: set[TopicPartition] = set()
     known = partitions_of(case, case.experiment.topics)
     for fault in faults:

@@ -201,7 +201,8 @@ def _compare_logs(facts: Facts, logs: _Logs) -> Iterator[Opinion]:
 
 
 def _compare_committed(facts: Facts, logs: _Logs, read: PartitionRead) -> Iterator[Opinion]:
-    """Compare the final read at read_committed with the transaction markers in a log."""
+    """Compare the final read at read_committed with the first sound in-sync log, of which aborted batches are left out.
+    Yields an opinion if they differ; nothing without such a log."""
     name = str(logs.place)
     sound = [one for one in logs.replicas if one.node in logs.in_sync and one.node not in logs.damaged_by]
     if not sound or sound[0].reason:
@@ -225,18 +226,18 @@ def _compare_committed(facts: Facts, logs: _Logs, read: PartitionRead) -> Iterat
 
 
 def _short_twice(read: PartitionRead, rows: Sequence[_Batch]) -> bool:
-    """Return True if two readers, one after the other, both got fewer records than a log holds for all readers."""
+    """Return True if two final readers, one after the other, both got fewer records than a log has for every reader."""
     return 0 <= min(read.records, read.again) <= max(read.records, read.again) < _least(read, rows)
 
 
 def _served_other_records(
     compared: ComparedBatches, name: str, text: str, *, short_twice: bool = False
 ) -> Opinion:
-    """Return an opinion on records of the final read that the log denies.
+    """Return an opinion on records of the final read that a log does not have (`compared`); `text` says so.
 
-    It speaks against Kafka if a live reader, a separate process, was served the same records, or if a second final
-    reader passed over records too (`short_twice`). Otherwise only the final reader says so, and the files contradict
-    each other.
+    It is `breaks` (a promise is broken) if a second reader agrees: a live reader was served the same records, or
+    `short_twice`. Otherwise only the final reader says so: `contradicts` (files disagree). `short_twice`: a second
+    final reader passed over records too.
     """
     says = breaks if compared.agreed or short_twice else contradicts
     also = f"; a live reader was served the same in {compared.agreed} of them" if compared.agreed else ""
@@ -295,7 +296,8 @@ def _holes(start: int, end: int, rows: Mapping[int, Sequence[_Batch]]) -> dict[i
 def _hole_in_all(
     facts: Facts, logs: _Logs, holes: Mapping[int, tuple[int, int]], rows: Mapping[int, Sequence[_Batch]]
 ) -> tuple[int, int] | None:
-    """Return the hole that all logs have, if the ledger has all rows of the final reader, and none in it. Else None."""
+    """Return the hole (begin, end) that all logs have, if the final reader got no record in it and its ledger has all
+    its rows; else None."""
     if len(set(holes.values())) != 1 or holes.keys() != rows.keys():
         return None
     ((start, end),) = set(holes.values())
@@ -339,9 +341,10 @@ def _beyond(logs: _Logs, whole: Mapping[int, Replica]) -> Iterator[str]:
 def _wrong_counts(
     name: str, read: PartitionRead, start: int, rows: Mapping[int, Sequence[_Batch]]
 ) -> Iterator[str]:
-    """Yield a sentence for each log whose number of records differs from that of the final read.
+    """Yield a sentence for the first log whose number of records differs from that of the final read.
 
-    Records of transactions may be missing from the read.
+    Records of transactions may be missing from the read. Nothing is yielded if the number is unknown, or the log begins
+    elsewhere.
     """
     if read.records < 0 or start != read.start:
         return
@@ -355,7 +358,8 @@ def _wrong_counts(
 
 
 def _least(read: PartitionRead, rows: Sequence[_Batch]) -> int:
-    """Return how many records a log has that the read must have: those of whole batches, without transactions."""
+    """Return the least number of records of a log that the read must have: those of whole batches, without
+    transactions."""
     inside = (row for row in rows if row.first_offset >= read.start and row.last_offset < read.end)
     return sum(row.records for row in inside if not row.control and not row.transactional)
 

@@ -158,7 +158,8 @@ def _dropped(
 
 
 def _describe_dropped(counts: ServiceCounts, told: ServiceEvents) -> str:
-    """Return the statements of the service on the dropped records, as the end of a sentence."""
+    """Return how many of the dropped records the service told as delivered, processed or sent, as the end of a
+    sentence; '' if it prints no events."""
     if not told.level:
         return ""
     sends = told.sends

@@ -64,9 +64,11 @@ def check_share_groups(facts: Facts) -> Iterator[Opinion]:
 
 
 def _there(facts: Facts, group: str) -> list[tuple[TopicPartition, np.ndarray]]:
-    """Return the offsets of intact records of the group's input in the final read. Raises OSError, ArrowException.
+    """Return (partition, offsets) of the intact records of the group's input in the final read. Raises OSError,
+    ArrowException.
 
-    Members run at read_committed, so records of aborted transactions are nobody's."""
+    With transactions these are the committed ones: members run at read_committed.
+    """
     experiment, rows = facts.case.experiment, FinalRows(facts.run)
     transactional = experiment.workload.producers.transaction_size is not None
     phase = ReadPhase.FINAL_COMMITTED if transactional else ReadPhase.FINAL
@@ -124,7 +126,8 @@ def _judge(
 
 
 def _why_input(facts: Facts, group: str) -> str:
-    """Return why the group may have been handed other records at these offsets, '' if it cannot."""
+    """Return why the group may have been handed other records at these offsets than the final read has; '' if it
+    cannot."""
     for topic in facts.case.experiment.input_of(group):
         promises = Promises.from_experiment(facts.case.planned, topic)
         if promises.unclean_election or promises.dropped:
@@ -136,7 +139,7 @@ def _why_input(facts: Facts, group: str) -> str:
 
 
 def _why_state(facts: Facts) -> str:
-    """Return why brokers may forget what the group has finished, '' if they may not."""
+    """Return why brokers may forget which records the group has finished; '' if they may not."""
     cluster = facts.case.experiment.cluster
     if facts.case.faults and (cluster.brokers < 2 or any(cluster.config.get(name) == "1" for name in _STATE)):
         return "The topic __share_group_state has one replica, or may commit with one"

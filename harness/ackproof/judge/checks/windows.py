@@ -61,7 +61,8 @@ def check_windows(facts: Facts) -> Iterator[Opinion]:
 
 
 def _ranges(facts: Facts) -> Iterator[Opinion]:
-    """Check that the windows cover each partition from offset 0 to the end of the final read, without gaps."""
+    """Check that the windows cover each partition from offset 0 to the end of the final read, without gaps. Yields
+    `contradicts` (files disagree) where they do not."""
     ends: dict[TopicPartition, tuple[str, int]] = dict.fromkeys(facts.planned, ("the soak begins", 0))
     for window in facts.windows:
         read = {one.place: one for one in window.read}
@@ -187,7 +188,7 @@ def _findings(table: pa.Table) -> Iterator[_Finding]:
 
 
 def _found_in(facts: Facts) -> list[list[_Finding]]:
-    """Return the findings of each window. Raises OSError, ArrowException."""
+    """Return the findings of each window, window by window. Raises OSError or ArrowException if they cannot be read."""
     paths = (window_findings(facts.run, window.number) for window in facts.windows)
     return [
         [*_findings(storage.read_table(path, columns=list(_NAMES)))] if path.exists() else []
@@ -196,9 +197,8 @@ def _found_in(facts: Facts) -> list[list[_Finding]]:
 
 
 def _of_windows(facts: Facts, found_in: Sequence[Sequence[_Finding]]) -> Counter[_Finding]:
-    """Count the findings of all windows, except findings that a later window took back, and findings about deleted
-    records.
-    """
+    """Count the findings of all windows (`found_in`), each by its identity. Findings that a later window took back, and
+    findings about deleted records, are left out."""
     found: Counter[_Finding] = Counter()
     for window, own in zip(facts.windows, found_in, strict=True):
         found.update(own)

@@ -103,9 +103,8 @@ def _processes(facts: Facts) -> Iterator[str]:
 
 
 def _ledger(facts: Facts, client: Client) -> Iterator[str]:
-    """Yield contradictions in a client's ledger: rows of another client, of a wrong phase, or outside its
-    lifetime.
-    """
+    """Yield a sentence for each contradiction in a client's ledger: rows of another client, of a wrong phase, or
+    outside its lifetime."""
     if client.kind == "member":
         return  # its ledgers are those of `rundir.groups`
     produces = client.kind == "producer"
@@ -133,7 +132,8 @@ def _ledger(facts: Facts, client: Client) -> Iterator[str]:
 
 
 def _footers(folder: Path) -> Iterator[_Part]:
-    """Yield each ledger part with its footers. The audit reports the parts that cannot be read."""
+    """Yield (path, footers) of each ledger part in a folder. Parts that cannot be read are left out: the audit reports
+    them."""
     for path in parts(folder):
         try:
             with storage.open_parquet(path) as file:
@@ -168,7 +168,7 @@ def _span(ledger: Sequence[_Part], column: str) -> tuple[int | None, int | None]
 
 
 def _read(path: Path, column: str) -> pa.ChunkedArray:
-    """Return a column whose footer does not give its least and greatest value; empty if it cannot be read."""
+    """Return a column of a ledger part; empty if it cannot be read, which the audit reports."""
     try:
         return storage.read_table(path, columns=[column])[column]
     except (OSError, pa.ArrowException, KeyError):
@@ -214,10 +214,8 @@ def _departure(facts: Facts, client: Client) -> Iterator[str]:
 
 
 def _kills(facts: Facts) -> Iterator[str]:
-    """Check that each client that a fault names as killed ended then, with the process that was started.
-
-    A killed client that no fault names is a contradiction too.
-    """
+    """Yield a sentence for each client that a fault names as killed, and that did not end then with the process that
+    was started. Also for each killed client that no fault names."""
     named: set[str] = set()
     kills = [
         fault
@@ -280,7 +278,8 @@ def check_watching(facts: Facts) -> Iterator[Opinion]:
 
 
 def _behind(facts: Facts) -> list[str]:
-    """Return the partitions whose last live read came long before their last acknowledgement, or never."""
+    """Return the names of partitions whose last live read came long (`_BEHIND_NS`) before their last acknowledgement,
+    or never. Without a series: none."""
     if not facts.run.series.exists():
         return []
     table = storage.read_table(facts.run.series, columns=["topic", "partition", "start_ns", "acked", "read"])

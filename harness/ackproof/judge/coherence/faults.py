@@ -71,7 +71,8 @@ def check_lives(facts: Facts) -> Iterator[Opinion]:
 
 
 def _life(name: str, kind_in_case: str, events: Sequence[Event]) -> Iterator[str]:
-    """Yield contradictions between each event of a fault and the events before it."""
+    """Yield a sentence for each event of a fault that contradicts the events before it, or the fault's kind in the
+    case. `events`: in order."""
     before: dict[EventKind, Event] = {}
     for event in events:
         kind, what, when = event.kind, event.what, seconds(event.t_ns)
@@ -169,10 +170,11 @@ def _witnesses(facts: Facts, fault: FaultSpec) -> Iterator[str]:
 
 
 def _wrong_nodes(facts: Facts, fault: FaultSpec, nodes: Sequence[int], t_ns: int, bit: bool) -> Iterator[str]:
-    """Yield why a fault was aimed at the wrong nodes; nothing if the holder of one of its roles is unknown.
+    """Yield, as the end of a sentence, why a fault was aimed at the wrong `nodes`; nothing if the holder of one of its
+    roles is unknown.
 
-    The holder is known if the case alone decides it, or if samples or the metadata log show the partition. If
-    the fault did not take effect (`bit` False), a role may have had no holder: a quorum may have no leader.
+    The holder is known if the case alone decides it, or if samples or the metadata log show the partition. If the fault
+    did not take effect (`bit` False), a role may have had no holder: a quorum may have no leader.
     """
     holders: set[int] = set()
     for role in fault.targets:
@@ -207,10 +209,10 @@ def _holders(facts: Facts, role: Role, fault: FaultSpec, t_ns: int) -> set[int] 
 
 
 def _certain_holders(facts: Facts, role: Role, holders: set[int], nodes: Sequence[int]) -> set[int]:
-    """Return the holders that a fault that hit `nodes` must have hit too.
+    """Return those of `holders` that a fault aimed at `nodes` must have hit; empty if none is certain.
 
-    A role that the case alone decides has all its holders hit. A rack of a partition's replica or of the active
-    controller is hit as a whole. Any other role is hit through one holder, so nothing is certain.
+    If the case alone decides who holds the role, all its holders are hit. A rack of a partition's replica or of the
+    active controller is hit as a whole. Any other role is hit through one of its holders.
     """
     moves = (part.kind in OF_PARTITION or part.group is not None for part in role.walk())
     if not (any(moves) or any(map(_is_active_controller, role.walk()))):

@@ -68,7 +68,8 @@ def check_groups(facts: Facts) -> Iterator[Opinion]:
 
 
 def _of_member(facts: Facts, member: MemberEnd) -> Iterator[str]:
-    """Yield contradictions in the ledgers of a member. The audit reports parts that cannot be read."""
+    """Yield a sentence for each contradiction between a member's ledgers, its settings and its lifetime. Parts that
+    cannot be read are left out: the audit reports them."""
     name, folder = f"member {member.client}", client_folder(member.client)
     ledgers: tuple[tuple[Path, pa.Schema, tuple[str, ...], Mapping[str, pc.Expression]], ...] = (
         (facts.run.deliveries, DELIVERIES, ("delivered_ns", "processed_ns"), _DELIVERY_RULES),
@@ -106,10 +107,11 @@ def _read(folder: Path, schema: pa.Schema) -> pa.Table:
 
 
 def _beyond_the_end(facts: Facts) -> Iterator[str]:
-    """Yield what members were handed, or asked to commit, beyond the end of the final read.
+    """Yield a sentence for each partition of which members were handed, or asked to commit, offsets beyond the end of
+    the final read.
 
-    Only of input that cannot have been cut: there, what was below the high watermark stays. An offset that no member
-    asked for is Kafka's (`judge.checks.groups`).
+    Input that may have been cut is left out; in other input, what was below the high watermark stays. An offset that no
+    member asked for is Kafka's (`judge.checks.groups`).
     """
     reads = facts.final_read.partitions if facts.final_read is not None else ()
     ends = {(read.topic, read.partition): read.end for read in reads if read.complete}

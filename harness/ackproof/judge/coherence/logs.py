@@ -64,9 +64,8 @@ def check_final_read(facts: Facts) -> Iterator[Opinion]:
 
 
 def _read_claims(name: str, read: PartitionRead, *, whole: bool) -> Iterator[str]:
-    """Check the final read of a partition by itself. `whole`: the file calls the read of all partitions
-    complete.
-    """
+    """Yield a sentence for each contradiction within the final read of a partition; `name` begins it. `whole`: the file
+    calls the read of all partitions complete."""
     if not read.complete:
         if whole:
             yield f"{name} is incomplete ({read.reason}), and the read as a whole calls itself complete"
@@ -105,7 +104,8 @@ def _with_samples(read: PartitionRead, samples: Sequence[Sample], read_began: in
 
 
 def _read_partitions(facts: Facts, final: FinalReadFile) -> Iterator[str]:
-    """Check that the final read has only partitions of the case, each at most once per isolation level."""
+    """Yield a sentence for each partition in the final read that the case does not have, or that comes twice at an
+    isolation level."""
     known = partitions_of(facts.case, facts.case.experiment.topics)
     for reads in (final.partitions, final.committed):
         for place, count in sorted(Counter(read.place for read in reads).items()):
@@ -116,7 +116,8 @@ def _read_partitions(facts: Facts, final: FinalReadFile) -> Iterator[str]:
 
 
 def _different_ends(facts: Facts, final: FinalReadFile) -> Iterator[str]:
-    """Check that all reads of a partition after the load found the same start and end."""
+    """Yield a sentence for each partition of which two reads after the load found different starts or ends. With a
+    hanging transaction, a read at read_committed may end earlier."""
     first_reads: dict[TopicPartition, PartitionRead] = {}
     hanging = facts.recovery.of_class(Anomaly.HANGING_TRANSACTION) if facts.recovery else ()
     last_stable = {transaction.place: transaction.last_stable for transaction in hanging}
@@ -134,9 +135,12 @@ def _different_ends(facts: Facts, final: FinalReadFile) -> Iterator[str]:
 
 
 def _first_offset(facts: Facts, read: PartitionRead) -> Iterator[Opinion]:
-    """Check that a log without retention begins at offset 0: nothing of a run is old enough to be deleted.
+    """Yield an opinion if the log of a partition without retention does not begin at offset 0: nothing of a run is old
+    enough to be deleted.
 
-    The logs on disk are the second witness: they begin there too, or hold records that brokers no longer serve.
+    It is `breaks` (a promise is broken) if the logs on disk show that brokers did it: they begin there too, or hold
+    records that are no longer served. Otherwise `lacks` (evidence is missing), as in a sealed run for records that were
+    not counted.
     """
     if read.topic not in facts.case.experiment.topics or BACKENDS[facts.backend].foreign:
         return
@@ -244,11 +248,11 @@ def _unlike_batches(replica: Replica, last_offset: int | None, records: int) -> 
 
 
 def _unlike_copies(batches: pa.Table) -> Iterator[str]:
-    """Yield a sentence for copies of a batch that have the same CRC and differ. A follower copies all that the CRC
+    """Yield a sentence for copies of a batch on several replicas that have the same CRC and differ in what the CRC
     covers.
 
-    Sound copies that differ in the CRC alone are named too: they hold the same records in other bytes of the
-    same length, and no broker writes these.
+    Sound copies that differ in the CRC alone are named too: they hold the same records in other bytes of the same
+    length, and no broker writes these.
     """
     sound = batches.filter(pc.field("sound"))
     known = pc.if_else(pc.equal(sound["content"], UNKNOWN_CONTENT), None, sound["content"])
@@ -302,9 +306,8 @@ def check_reader_epochs(facts: Facts) -> Iterator[Opinion]:
 
 
 def _epochs_read(facts: Facts, logs: _OffsetSpans, places: Set[TopicPartition]) -> _OffsetSpans:
-    """Return the offsets of each leader epoch in the final read, without row groups whose footers agree with
-    the logs.
-    """
+    """Return the first and last offset of each partition and leader epoch in the final read. Row groups whose footers
+    agree with the logs are not read. Raises OSError, ArrowException or KeyError."""
     folders = [facts.run.consumed / client_folder(each.id) for each in facts.clients if each.kind == "final"]
     found: _OffsetSpans = {}
     for path in (path for folder in folders for path in parts(folder)):
@@ -316,9 +319,8 @@ def _epochs_read(facts: Facts, logs: _OffsetSpans, places: Set[TopicPartition]) 
 
 
 def _footer_agrees(footer: Footer, logs: _OffsetSpans, places: Set[TopicPartition]) -> bool:
-    """Return True if these rows have the same leader epoch, and the log of each partition has all their offsets in that
-    epoch.
-    """
+    """Return True if the footer shows that its rows agree with the logs. They have one leader epoch, and the log of
+    each of their partitions in `places` has all their offsets in that epoch."""
     topic, (first, last) = footer.texts.get("topic"), footer.numbers.get("partition", (0, -1))
     epoch = int(footer.least("leader_epoch")) if "leader_epoch" in footer.numbers else -1
     if topic is None or not footer.is_all("leader_epoch", epoch) or not 0 <= last - first <= len(places):
@@ -331,8 +333,8 @@ def _footer_agrees(footer: Footer, logs: _OffsetSpans, places: Set[TopicPartitio
 
 
 def _epochs_on_disk(facts: Facts) -> _OffsetSpans:
-    """Return the offsets of each leader epoch in complete logs of in-sync replicas. Another check compares
-    these logs.
+    """Return the first and last offset of each partition and leader epoch in complete logs of in-sync replicas, over
+    these replicas together.
 
     Logs that begin above 0 or are compacted are left out: records that were read may be gone since.
     """

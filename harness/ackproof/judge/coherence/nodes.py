@@ -41,7 +41,7 @@ def check_processes(facts: Facts) -> Iterator[Opinion]:
 
 
 def _out_of_turn(facts: Facts) -> Iterator[str]:
-    """Check that the starts and ends of each node alternate."""
+    """Yield a sentence for each start of a node that still runs, and for each end of one that does not run."""
     events = [event for life in facts.lifelines.nodes.values() for event in life.events]
     runs: dict[int | None, bool] = {}
     for event in sorted(events, key=lambda event: event.t_ns):
@@ -54,7 +54,7 @@ def _out_of_turn(facts: Facts) -> Iterator[str]:
 
 
 def _too_many_registrations(facts: Facts) -> Iterator[str]:
-    """Check that each broker process registers at most once."""
+    """Yield a sentence for each broker that registered more often than its processes were started."""
     registered: dict[int, set[str]] = defaultdict(set)
     for record in facts.metadata:
         if isinstance(record, BrokerRegistered):
@@ -69,7 +69,7 @@ def _too_many_registrations(facts: Facts) -> Iterator[str]:
 
 
 def _kept_leaderships(facts: Facts) -> Iterator[str]:
-    """Check that a leader that ended and registered again leads in a later leader epoch, or follows.
+    """Yield a sentence for each leader that ended and registered again, and still leads in the same leader epoch.
 
     A new incarnation is registered after the session of the old one has ended, and with it its leaderships
     (org.apache.kafka.controller.ClusterControlManager.registerBroker). A ZooKeeper controller that starts after its
@@ -120,9 +120,8 @@ def check_scrapes(facts: Facts) -> Iterator[Opinion]:
 
 
 def _scrape_order(facts: Facts) -> Iterator[str]:
-    """Check that each scrape is answered before the next is requested, and that metrics are finite and not
-    negative.
-    """
+    """Yield a sentence for the first scrape that overlaps the next of its node, or has a metric that is negative or not
+    finite."""
     for node, scrapes in sorted(facts.scrapes.items()):
         for scrape, following in pairwise([*scrapes, None]):
             assert scrape is not None
@@ -141,9 +140,8 @@ def _may_answer(facts: Facts, node: int, asked_ns: int, answered_ns: int) -> boo
 
 
 def _unseen_shrinks(facts: Facts) -> Iterator[str]:
-    """Check that leaders report an under-replicated partition while its sampled ISR lacks a replica and no
-    fault is at work.
-    """
+    """Yield a sentence for each partition whose sampled ISR lacked a replica for long, in a quiet time, while no
+    leader's metric told of an under-replicated partition."""
     found = scraped(facts, METRICS["under_replicated_partitions"], None)
     if isinstance(found, str):
         return
@@ -187,7 +185,8 @@ def check_rounds(facts: Facts) -> Iterator[Opinion]:
 
 
 def _round_order(rounds: Sequence[BrokerRound]) -> Iterator[str]:
-    """Check that a round is over before the next begins, and that each viewer answers at most once in it."""
+    """Yield a sentence for the first round that overlaps the next, or in which a viewer (a broker or the znodes)
+    answers twice."""
     for each, following in pairwise([*rounds, None]):
         assert each is not None
         if not each.t_ns <= each.done_ns <= (math.inf if following is None else following.t_ns):
@@ -202,7 +201,8 @@ def _round_order(rounds: Sequence[BrokerRound]) -> Iterator[str]:
 
 
 def _commit_order(reader: str, commits: Sequence[OffsetCommit]) -> Iterator[str]:
-    """Check that a reader requests a commit only after the previous one was answered."""
+    """Yield a sentence for the first commit of a reader that was answered before it was requested, or after the next
+    was requested."""
     for commit, following in pairwise([*commits, None]):
         assert commit is not None
         end = max(commit.begun_ns, commit.done_ns)

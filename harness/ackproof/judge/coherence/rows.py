@@ -89,10 +89,11 @@ def check_rows(facts: Facts) -> Iterator[Opinion]:
 def _broken(
     path: Path, rules: Sequence[_RowRule], places: _PartitionsOfAttempts
 ) -> Iterator[tuple[str, int, str]]:
-    """Yield (rule in words, number of rows that break it, partition of the first such row).
+    """Yield (rule in words, number of rows that break it, partition of the first such row) for a part of the ledger.
+    Adds its partitions to `places`.
 
-    Reads only columns about which the footers leave a question open. Row groups with the same open questions
-    are read together.
+    Reads only columns about which the footers leave a question open. Row groups with the same open questions are read
+    together.
     """
     with storage.open_parquet(path) as file:
         asked: dict[tuple[tuple[_RowRule, ...], bool], list[int]] = defaultdict(list)
@@ -238,9 +239,8 @@ def _reported(rows: pa.RecordBatch) -> pa.Array:
 
 
 def _partition_names(rows: pa.RecordBatch) -> set[str]:
-    """Return the partitions of these attempts as `topic/partition`. Attempts that never got a partition (-1)
-    are left out.
-    """
+    """Return the partitions of these attempts, as `topic/partition`. Attempts that never got a partition (-1) are left
+    out."""
     found = (
         pa.table([rows[name] for name in _PLACE], names=_PLACE).group_by([*_PLACE]).aggregate([]).to_pylist()
     )
@@ -277,9 +277,8 @@ def check_transactions(facts: Facts) -> Iterator[Opinion]:
 
 
 def _unknown_outcomes(facts: Facts, table: pa.Table) -> Iterator[str]:
-    """Check that a commit is known, and that the share of unknown outcomes is at most
-    `evidence.max_indeterminate`.
-    """
+    """Yield a sentence if there is no transaction, none is known to be committed, or the share of unknown outcomes is
+    above `evidence.max_indeterminate`."""
     outcomes = table["outcome"].to_pylist()
     unknown, bound = outcomes.count(int(TxnOutcome.UNKNOWN)), facts.case.experiment.evidence.max_indeterminate
     if not outcomes:
@@ -291,7 +290,8 @@ def _unknown_outcomes(facts: Facts, table: pa.Table) -> Iterator[str]:
 
 
 def _broken_transactions(table: pa.Table) -> Iterator[tuple[str, pa.Table]]:
-    """Yield each rule in words, with the transactions that break it."""
+    """Yield (what is wrong in words, the transactions for which it holds) for each rule about transactions. `table`:
+    transactions joined with their produced rows."""
     begun, commit, ended = (pc.field(name) for name in ("begun_ns", "commit_ns", "ended_ns"))
     first, last = pc.field("sent_ns_min"), pc.field("sent_ns_max")
     committed = pc.field("outcome") == int(TxnOutcome.COMMITTED)

@@ -159,9 +159,8 @@ def check_ground(facts: Facts) -> Iterator[Opinion]:
 
 
 def _backend(facts: Facts) -> Iterator[str]:
-    """Check that case.json, case and timeline agree on the backend. Only the harness' own brokers have
-    process ids.
-    """
+    """Yield a sentence for each disagreement about the backend between case.json, the case, the timeline and the
+    environment. Only the harness's own nodes have process ids."""
     backend, name = BACKENDS[facts.backend], f"case.json says that the backend is {facts.backend}"
     if facts.case.experiment.backend != facts.backend:
         yield f"{name}, and its resolved case {facts.case.experiment.backend}"
@@ -197,7 +196,8 @@ def _listed(nodes: Set[int]) -> str:
 
 
 def _release(facts: Facts) -> Iterator[str]:
-    """Check the Kafka release of the case against the environment, the node logs and the metadata.version."""
+    """Yield a sentence for each disagreement about the Kafka release between the case, its environment, the nodes' logs
+    and metadata.version."""
     builds, own = facts.case.builds, facts.case.experiment.cluster.kafka.version
     releases = {build.version for build in builds}
     name = f"the case has Kafka {', '.join(sorted(releases))}"
@@ -216,9 +216,8 @@ def _release(facts: Facts) -> Iterator[str]:
 
 
 def _duration(facts: Facts) -> Iterator[str]:
-    """Check that the load lasted as long as the case says: less only after a death, more only for longer
-    faults.
-    """
+    """Yield a sentence if the load did not last as long as the case says. It may be shorter after a death, and longer
+    for longer faults."""
     began, over = facts.phases.get("load"), facts.phases.get("heal")
     if (
         began is None

@@ -48,7 +48,8 @@ def check_looks(facts: Facts) -> Iterator[Opinion]:
 
 
 def _sampled_twice(facts: Facts) -> Iterator[str]:
-    """Check that looks are in order of time, each with at most one sample of a partition."""
+    """Yield a sentence for the first sample that is out of order of time, or the second of its partition in one
+    look."""
     last = -1
     there: set[tuple[str, int]] = set()
     for sample in facts.samples:
@@ -64,7 +65,7 @@ def _sampled_twice(facts: Facts) -> Iterator[str]:
 
 
 def _more_samples_than_looks(facts: Facts) -> Iterator[str]:
-    """Check that samples up to each pulse have no more distinct times than the sampler had looks.
+    """Yield a sentence if up to some pulse the samples have more distinct times than the sampler had looked.
 
     The looks of the next pulse and one more are allowed, because a look is timed before it is counted.
     """
@@ -78,9 +79,8 @@ def _more_samples_than_looks(facts: Facts) -> Iterator[str]:
 
 
 def _unsampled(facts: Facts) -> Iterator[str]:
-    """Check that samples come without long gaps while no fault is at work and each second has
-    acknowledgements.
-    """
+    """Yield a sentence for each partition without samples for long, although no fault was at work, the sampler looked,
+    and records were acknowledged."""
     for place, samples in sorted(facts.samples_of.items()):
         if place.topic in facts.removed or not samples:
             continue  # the check of the final read names a partition that was never sampled
@@ -97,7 +97,8 @@ def _unsampled(facts: Facts) -> Iterator[str]:
 
 
 def _answered_looks(facts: Facts, begin: float, end: float) -> int:
-    """Return the number of looks between these times; 0 if a second has no look or no acknowledgement."""
+    """Return the number of looks between these times (ns); 0 if a second between them has no look or no
+    acknowledgement."""
     inside: Sequence[int] = [
         after.looks if after.acked > before.acked else -1
         for before, after in pairwise(facts.pulses)
@@ -107,9 +108,10 @@ def _answered_looks(facts: Facts, begin: float, end: float) -> int:
 
 
 def _uncounted_records(facts: Facts) -> Iterator[str]:
-    """Check that the pulses and the ledgers have the same numbers once all producers have closed.
+    """Yield a sentence if the last pulse and the ledgers differ in the number of records, once all producers have
+    closed.
 
-    The counters of a killed producer are ahead of its ledger, whose last part was not written.
+    The counters of a killed producer are ahead of its ledger, whose last part was not written: then nothing is yielded.
     """
     last = facts.pulses[-1]
     producers = {client.id for client in facts.clients if client.kind == "producer"}
@@ -161,10 +163,10 @@ def check_high_watermarks(facts: Facts) -> Iterator[Opinion]:
 def _above_all_logs(
     facts: Facts, place: TopicPartition, samples: Sequence[Sample], log_end: int
 ) -> Iterator[str]:
-    """Check that no high watermark is above all log ends of its partition plus the records sent since.
+    """Yield a sentence for the first sample whose high watermark is above all log ends of its partition plus the
+    records sent since. `log_end`: greatest log end after the load.
 
-    The log end was read first. Each record counts twice: a retry may append it again, and a marker may follow
-    it.
+    The log end was read first. Each record counts twice: a retry may append it again, and a marker may follow it.
     """
     end = max([log_end, *(most for sample in samples for most in sample.log_ends.values())])
     for sample in samples:
@@ -178,17 +180,19 @@ def _above_all_logs(
 
 
 def _sent_meanwhile(facts: Facts, t_ns: int) -> int:
-    """Return the greatest number of records sent between the log end and the high watermark of one answer."""
+    """Return how many records can have been sent, at most, while one look asked for log end and high watermark, at
+    `t_ns`."""
     before = [pulse.sent for pulse in facts.pulses if pulse.t_ns <= t_ns - _ANSWERS_WITHIN_NS]
     after = [pulse.sent for pulse in facts.pulses if pulse.t_ns >= t_ns]
     return (after[0] if after else facts.audit.audited.produced) - (before[-1] if before else 0)
 
 
 def _fallen(facts: Facts, place: TopicPartition, samples: Sequence[Sample]) -> Iterator[tuple[str, bool]]:
-    """Check that no high watermark falls while a leader leads, its process runs, and its log is not cut.
+    """Yield (sentence, certain) where the high watermark fell while a leader led, its process ran, and its log was not
+    cut.
 
-    Yield the sentence, and whether a later sample shows the same leader epoch. Then that leader gave both answers,
-    and contradicts itself. Otherwise it may have been elected again between the two requests of the sample.
+    `certain`: a later sample shows the same leader epoch. Then that leader gave both answers, and contradicts itself.
+    Otherwise it may have been elected again between the two requests of the sample.
     """
     known = [sample for sample in samples if sample.high_watermark >= 0]
     for number, (before, after) in enumerate(pairwise(known), start=2):
