@@ -65,7 +65,7 @@ class _Recorder:
         self.events.append(event)
 
     def look(self) -> None:
-        """Sample every partition now, and again every `LOOK_NS` of virtual time."""
+        """Sample every partition now, and schedule the next call after `LOOK_NS` of virtual time."""
         world = self.simulation.world
         self.samples += [world.look(partition).line() for partition in world.partitions]
         self.simulation.world.clock.call_after(LOOK_NS, self.look)

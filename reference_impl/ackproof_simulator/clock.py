@@ -44,7 +44,7 @@ class Clock:
         heappush(self._queue, (self.now + delay, self._count, act, args))
 
     def run(self) -> None:
-        """Run events until `over` is set or none is left."""
+        """Run events in order of time until `over` is set or none is left."""
         queue = self._queue
         while queue and not self.over:
             self.now, _, act, args = heappop(queue)
@@ -115,7 +115,7 @@ class Timing:
 
 
 def timing_of(cluster: ClusterSpec) -> Timing:
-    """Return the timing that follows from the settings of a cluster's first broker."""
+    """Return the durations of a simulated cluster: from the settings of its first broker, and measured constants."""
     configured_here = configured(cluster, cluster.broker_ids[0])
 
     def setting(name: str) -> str:
@@ -142,5 +142,5 @@ def timing_of(cluster: ClusterSpec) -> Timing:
 
 
 def seconds(value: float) -> int:
-    """Convert seconds to nanoseconds."""
+    """Return a number of seconds in whole nanoseconds."""
     return round(value * SECOND)

@@ -98,7 +98,8 @@ class Control:
         return self.network.between(broker, self.active).usable
 
     def look(self) -> None:
-        """Update the active controller and the broker sessions after a change of a process or a link."""
+        """Update the active controller and the sessions of all brokers; call it after a change of a process or a
+        link."""
         self.quorum.look()
         self._look_at_sessions()
 
@@ -325,9 +326,8 @@ class Control:
             self.look()
 
     def _register(self, node: int, born: int, backoff: int) -> None:
-        """Request a broker's registration repeatedly; it is refused while the session of the last incarnation
-        lives.
-        """
+        """Request the registration of a broker that has started, again after `backoff` while it is refused. It is
+        refused while the session of its last incarnation lives. Does nothing if the process `born` has ended."""
         if self.born[node] != born or self.disks.holds(node, 0, self._register, node, born, backoff):
             return
         host = self._host(node)

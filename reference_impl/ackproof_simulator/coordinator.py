@@ -173,7 +173,9 @@ class Coordinator:
         )
 
     def _expire(self, slot: int, since: int) -> None:
-        """Abort a transaction that is open longer than transaction.timeout.ms, and fence its producer."""
+        """Abort the transaction of an id that is open since `since` (ns), and fence its producer, because
+        transaction.timeout.ms has passed. Does nothing if it has ended since; tries again later if there is no
+        coordinator."""
         known = self._known[slot]
         if known.since != since or known.transaction.state is not State.ONGOING:
             return
@@ -196,9 +198,8 @@ class Coordinator:
             self._clock.call_after(WRITE_NS, self._go_on, slot)
 
     def _go_on(self, slot: int) -> None:
-        """Continue a decided transaction: check which markers are below the high watermark, and send the
-        missing ones.
-        """
+        """Look which markers of a decided transaction are below the high watermark, and send the missing ones. Calls
+        itself again until all are written."""
         known = self._known[slot]
         known.driving = False
         if self._somebody_coordinates():

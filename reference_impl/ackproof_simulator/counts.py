@@ -48,7 +48,8 @@ class Counts:
 
 
 def counts_of(simulation: Simulation, seed: int) -> Counts:
-    """Compute the counts of a finished simulation: compare its final logs with the acknowledged records."""
+    """Compare the final logs of a finished simulation with the acknowledged records; return the counts. `seed`: the
+    run's, for the result."""
     world = simulation.world
     copies: Counter[int] = Counter()
     for at, place in enumerate(simulation.final):

@@ -112,7 +112,8 @@ class Disks:
                 self._go_on(node, life, act, args)
 
     def _asked_meanwhile(self, partition: PartitionRun, leader: int) -> None:
-        """Count a follower whose fetch waits at the leader as caught up: a real one asks again every fetch wait."""
+        """After a thaw, note each follower whose fetch waits at the leader as caught up: a real follower asks again
+        every fetch wait."""
         for follower, parked in partition.parked.items():
             if parked.request.leader == leader and parked.connection.usable and follower in partition.caught:
                 partition.caught[follower].caught_up = self._network.wall(leader)

@@ -48,7 +48,7 @@ class Host:
         return self.up and not self.paused
 
     def do(self, act: Act, *args: object) -> None:
-        """Call `act` now, or when the process resumes; never if it has ended."""
+        """Call `act` now; if the process is paused, when it resumes; never if it has ended by then."""
         if self.paused:
             self.inbox.append((self.life, act, args))
         elif self.up:

@@ -167,9 +167,8 @@ class PartitionRun:
             self.fetch(at)
 
     def _drop_slow(self, at: int, epoch: int) -> None:
-        """Remove from the ISR the followers that lag for replica.lag.time.max.ms; runs every half of that
-        time.
-        """
+        """Let a leader remove from the ISR the followers that lag for longer than replica.lag.time.max.ms; runs every
+        half of that time. Does nothing once `at` does not lead in `epoch` any more."""
         role = self.brokers[at].process.role
         if not isinstance(role, Leader) or role.epoch != epoch:
             return
@@ -345,7 +344,8 @@ class PartitionRun:
         return self.log(leader).end
 
     def _end_waiting(self, leader: int, timeout: int) -> None:
-        """Answer producers whose acks=all request has waited at the leader for request.timeout.ms."""
+        """Answer the producers whose acks=all request has waited at the leader for `timeout` ns (request.timeout.ms),
+        and schedule the next check if others wait."""
         self.timed.discard(leader)
         clock = self.around.clock
         role = self.brokers[leader].process.role
@@ -380,7 +380,8 @@ class PartitionRun:
             del self.asked[key]
 
     def lose_log(self, at: int) -> None:
-        """Stop serving a log that its broker cannot write any more (ReplicaManager.handleLogDirFailure)."""
+        """Let a broker stop serving its replica, because it cannot write the log any more
+        (ReplicaManager.handleLogDirFailure)."""
         before = self.brokers[at]
         self.failed.add(at)
         self.brokers[at] = with_role(before, None)

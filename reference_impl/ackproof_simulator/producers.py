@@ -167,7 +167,8 @@ class Producer:
         return self.began + int(seq * self.gap)
 
     def _make(self) -> None:
-        """Close the batches of the records that are due since the last call, one per partition."""
+        """Create the records that are due since the last call, and send them in batches. Calls itself again after each
+        linger, until the producer stops."""
         if self.stopping:
             return
         due = int((self.clock.now - self.began) / self.gap)
@@ -177,9 +178,8 @@ class Producer:
         self.clock.call_after(self._least, self.host.do, self._make)
 
     def _deal(self, due: int) -> None:
-        """Create the due records, as far as the queue has room, and distribute them round-robin over the
-        partitions.
-        """
+        """Create the records that are due (numbers below `due`), as far as the queue has room, and put them round-robin
+        into the partitions' queues."""
         start, places = self.made, len(self.lines)
         self.made = stop = min(due, start + MOST_RECORDS * places)
         for place, line in enumerate(self.lines):
@@ -193,7 +193,8 @@ class Producer:
                 self._drain(line)
 
     def _put(self, line: Line, place: int, first: int, count: int) -> None:
-        """Add records to the last waiting batch that has room, else to a new one."""
+        """Add `count` records from seq `first` on to the queue of a partition: to its last batch if that has room and
+        was not sent, else as a new batch."""
         if line.queue:
             last = line.queue[-1]
             if not last.sends and last.count + count <= MOST_RECORDS:
@@ -282,9 +283,8 @@ class Producer:
             self._drain(line)
 
     def _out_of_order(self, line: Line, batch: ClientBatch) -> None:
-        """Handle OUT_OF_ORDER_SEQUENCE_NUMBER: an earlier batch is still in flight; or the leader lost one, and the
-        epoch is bumped (KIP-360).
-        """
+        """Handle the answer OUT_OF_ORDER_SEQUENCE_NUMBER to a batch, which is sent again later. If no earlier batch of
+        its partition is queued or in flight, the leader lost one: the epoch is raised (KIP-360)."""
         line.queue.append(batch)
         if not any(other.number < batch.number for other in line.flying.values()):
             earlier = any(other.number < batch.number for other in line.queue)
@@ -332,13 +332,13 @@ class Producer:
     # -- metadata -----------------------------------------------------------------------------------------------
 
     def ask_soon(self, line: Line) -> None:
-        """Request metadata soon: at a random time within one refresh interval."""
+        """Schedule a request for metadata at a random time within one refresh interval, unless one is scheduled."""
         if not line.asking:
             line.asking = True
             self.clock.call_after(int(self.random.random() * self.timing.refresh), self._ask, line)
 
     def ask_in_turn(self, line: Line) -> None:
-        """Request metadata at the next regular refresh, for a client that has noticed no problem."""
+        """Schedule a request for metadata at the next regular refresh, for a client that has noticed no problem."""
         self.clock.call_after(int(self.random.random() * self.refresh), self._ask, line)
 
     def _ask(self, line: Line) -> None:
@@ -346,7 +346,8 @@ class Producer:
         self.host.do(self._find_leader, line)
 
     def _find_leader(self, line: Line) -> None:
-        """Update the leader from the metadata of the best informed broker that answers."""
+        """Take a partition's leader from the newest metadata among the brokers that the producer reaches, and send what
+        waits. If it reaches none, ask again soon."""
         newest = newest_known(self.network, self.host, line.partition)
         if newest is None:
             self.ask_soon(line)

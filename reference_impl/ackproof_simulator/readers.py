@@ -95,7 +95,7 @@ class Reader:
                 self._arm(position, int(self.random.random() * POLL) + MS)
 
     def ask_soon(self, partition: PartitionRun) -> None:
-        """Request metadata soon, because a broker has learned of another leader of the partition."""
+        """Schedule a request for metadata of a partition of which a broker has learned another leader."""
         for position in self.positions:
             if position.partition is partition:
                 self._ask(position, int(self.random.random() * self.scene.timing.refresh))

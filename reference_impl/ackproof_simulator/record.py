@@ -200,7 +200,8 @@ def _write_reads(
 
 
 def write_final_read(simulation: Simulation, run: CaseDir) -> None:
-    """Write `observed/final-read.json`: per partition the offsets that the final read covered."""
+    """Write `observed/final-read.json`: for each partition the offsets that the final read covered, and why it is not
+    complete. Raises OSError."""
     partitions = []
     for partition, place in zip(simulation.world.partitions, simulation.final, strict=True):
         partitions.append(
@@ -231,7 +232,8 @@ def write_final_read(simulation: Simulation, run: CaseDir) -> None:
 
 
 def write_replicas(simulation: Simulation, run: CaseDir) -> None:
-    """Write the contents of each replica's log to `observed/replicas.*`, with which the final read is compared."""
+    """Write the contents of each replica's log to `observed/replicas.*`, with which the final read is compared. Raises
+    OSError."""
     world = simulation.world
     replicas, rows = [], []
     for partition in world.partitions:

@@ -70,8 +70,7 @@ class Schedule:
         return all(life.over for life in self.lives.values())
 
     def no_more_states(self) -> None:
-        """Fail the faults whose state trigger has not fired, because the load ends and no state trigger can fire any
-        more."""
+        """Note that the load ends, and fail the faults that wait for a state trigger: none can fire any more."""
         self._load = LoadPhase.ENDS
         self._drop_the_hopeless()
 
@@ -103,7 +102,7 @@ class Schedule:
         self._drop_the_hopeless()
 
     def _drop_the_hopeless(self) -> None:
-        """Fail the faults that wait for an event that can no longer happen."""
+        """Fail each fault whose trigger can never fire any more, with the reason."""
         for life in list(self.lives.values()):
             if life.stage is Stage.WAITING:
                 try:
@@ -146,7 +145,7 @@ class Schedule:
         return LIVE[condition.gauge](world.look(world.partition(topic, number)))
 
     def _let_follow(self, first: Life) -> None:
-        """Schedule the faults whose trigger is this event of another fault (chained faults)."""
+        """Schedule the faults that come `after` this stage of the fault `first` (chained faults)."""
         for life in chained_faults(self.lives, first):
             if isinstance(trigger := life.fault.trigger, ChainTrigger):
                 later = seconds(trigger.by) + NOTICE_NS

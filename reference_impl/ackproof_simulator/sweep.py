@@ -78,7 +78,8 @@ def runs_of(case: Case, seeds: Iterable[int]) -> Iterator[Counts]:
 
 
 def _chunk_of(resolved: JsonValue, seeds: Sequence[int]) -> list[Counts]:
-    """Return the counts of a worker's runs at these seeds. `resolved`: the case as JSON."""
+    """Simulate the case at these seeds, and return the counts of each run. `resolved`: the case as JSON. Workers run
+    it."""
     return list(runs_of(case_from_json(resolved), seeds))
 
 

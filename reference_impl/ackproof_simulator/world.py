@@ -167,7 +167,7 @@ class World:
         return producer
 
     def _ended_by_itself(self, producer: TransactionalProducer) -> None:
-        """Replace a producer that ended, with the same transactional id."""
+        """Schedule a new producer with the transactional id of one that ended, unless the run stops it before."""
 
         def another() -> None:
             if not producer.closed and not producer.stopping:
@@ -296,7 +296,7 @@ class World:
             self.control.publish(partition)
 
     def heard(self, partition: PartitionRun) -> None:
-        """Let clients request metadata, because a broker has newer metadata of the partition. Readers request it soon,
+        """Let clients ask for metadata, because a broker has newer metadata of the partition. Readers ask soon, and
         producers that know another leader at their next regular refresh."""
         for producer in self.producers:
             for line in producer.lines:
@@ -370,7 +370,8 @@ def _transaction_log(
     registrations: tuple[Registration, ...],
     processes: Mapping[int, Process],
 ) -> PartitionRun:
-    """Create Kafka's transaction log, reduced to one partition as on the clusters of this harness."""
+    """Return Kafka's transaction log as a new partition; it is reduced to one partition, as on the clusters of this
+    harness."""
     cluster = world.case.experiment.cluster
     settings = configured(cluster, cluster.broker_ids[0])
     places = [PlacedBroker(broker, cluster.rack_of(broker)) for broker in cluster.broker_ids]

@@ -1,45 +1,55 @@
 """Ends of a search: states from which no later state can break an invariant.
 
-**Equal logs.** Every replica holds the same: all sent records, or none. The logs then stay as they are:
+An end has conditions on the scope, which the functions here test first, and conditions on the state (`Condition`),
+which are checked on each state. What is said to follow is not checked: it is the reason why the conditions suffice.
+
+**Equal logs** (`_all_alike`).
+
+*On the scope* (`equal_logs_stay`): followers truncate on the answer to a fetch (KIP-595); earlier releases truncate to
+the high watermark. A leader that died never leads again in its epoch (`last_known_leader_unfenced`). A late request
+brings no answer that would be taken (`fetch_fencing` or `match_responses`). No record is sent again, and no partition
+is reassigned.
+
+*On the state* (`_are_equal`, `brings_nothing`): every log holds the same, all sent records or none; all records are
+sent. Whatever was acknowledged or read is held. Epochs without batches begin at the log end. While a power loss is
+possible, everything is flushed. Answers in flight bring no batches and truncate nothing.
+
+*It follows* that the logs stay as they are:
 
 * No log grows. A log grows by a record that is sent, or by one that another log holds; there is neither.
-* No log is truncated. A log is truncated where it diverges from another one, and these diverge nowhere: their batches
-  are equal, and so are the starts of the epochs that have batches. Epochs without batches begin at the log end, so a
-  truncation there removes nothing but epoch entries (`end_of_epoch`).
+* No log is truncated. A log is truncated where it diverges from another one, and these diverge nowhere. A truncation at
+  the log end removes nothing but entries of epochs without batches (`end_of_epoch`).
 
 So no record that was acknowledged or read gets lost, and no two logs differ. The other invariants (one leader per
 epoch, a high watermark that never falls) do not depend on the logs.
 
-Equal logs are an end under these conditions:
+**Searches for lost and vanished records alone** end at more states: at those of `seated.py`, and at those of `keeps`,
+where every broker that may lead holds all sent records. These ends hold for any number of leaders that still die, are
+fenced, stop or are moved.
 
-* Followers truncate on the answer to a fetch (KIP-595). Earlier releases truncate to the high watermark.
-* A leader that died never leads again in its epoch (`last_known_leader_unfenced`).
-* No record is sent again, and the partition is not reassigned.
-* While a power loss is possible, everything is flushed.
-* Answers in flight bring no batches and truncate nothing. A late request brings no answer that would be taken
-  (`fetch_fencing` or `match_responses`).
+*On the scope*: as above, and a late fetch gets no answer that is taken (`fetch_fencing` and `match_responses`). A
+record counts as held only by the next fetch (`replicated_by_next_fetch`). A leader takes a follower into the ISR only
+if it has fetched from the start of the leader's epoch, or from the high watermark (`expand_from_epoch_start`).
 
-**Searches for lost and vanished records alone** end at more states: at those of `seated.py`, and where every broker
-that may lead holds all sent records. These ends hold for any number of leaders that still die, are fenced, stop or are
-moved. All records are sent, each once, so a record has the same offset in every log.
+*On the state*: all records are sent, each once, and no power loss, unclean election or reassignment is left. A log that
+holds all records is *whole*; all whole logs are equal. A broker *counts* if it may become leader (a member of the ISR
+or ELR, the leader, the last known leader; any broker with unclean elections), or if it believes that it leads in the
+newest epoch (before KIP-497: in any epoch).
 
-A log that holds all of them is *whole*. All whole logs are equal, and so are the epochs that have batches in them. A
-broker *counts* if it may become leader (a member of the ISR or ELR, the leader, the last known leader; any broker with
-unclean elections), or if it believes that it leads in the newest epoch (before KIP-497: in any epoch). The end rests on
-three claims:
+* Each broker that counts is whole (`_is_whole_if_it_counts`).
+* Nothing in flight truncates a whole log, and no fetch in flight claims more than its sender's log holds
+  (`_keeps_what_it_holds`).
+* No leader counts a replica for more than that replica holds, and no ISR or proposal that the controller would accept
+  names a broker that is not whole (`_is_known_rightly`).
+* No whole broker follows a leader that is not whole (`_follows_whole`).
 
-* **A broker that counts is whole.** A stale leader acknowledges and shows only records that a whole log has.
-* **A whole broker stays whole.** No power loss is left, and the partition is not reassigned. The broker would be
-  truncated where its log diverges from its leader's: nowhere, if the leader is whole. It follows no stale leader that
-  is not whole, and no leader of another epoch answers it (`fetch_fencing`). Nothing in flight truncates it, and it
-  drops the answer to a late fetch (`match_responses`). A broker that learns the metadata later follows the leader of
-  that time, which counts.
-* **A broker that comes to count is whole.** A leader adds a follower to the ISR only if the follower has fetched from
-  the start of the leader's epoch, or from the high watermark (`expand_from_epoch_start`). For a leader that counts,
-  both are beyond the last record. So the follower has held every record: no request in flight claims more than its
-  sender's log holds, no leader counts a replica for more than that replica holds, and no proposal or pending ISR that
-  the controller would accept names a broker that is not whole. A record counts as held only by the next fetch
-  (`replicated_by_next_fetch`).
+*It follows* that every broker that counts stays whole:
+
+* A stale leader acknowledges and shows only records that a whole log has.
+* A whole broker is truncated where its log diverges from its leader's: nowhere, as the leader is whole. No leader of
+  another epoch answers it, and a broker that learns the metadata later follows the leader of that time, which counts.
+* A broker that comes to count is whole. A leader that counts takes a follower into the ISR only at an offset beyond the
+  last record, so the follower has held every record.
 """
 
 from __future__ import annotations

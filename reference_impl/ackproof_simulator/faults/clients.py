@@ -90,5 +90,5 @@ class _FenceProducerRun(_Clients[FenceProducer]):
         return all(old.gave_up == "fenced" for old, _ in self.pairs)
 
     def healed(self) -> bool:
-        """Return True if the newer producers are sending."""
+        """Return True if each newer producer has had a record acknowledged."""
         return all(any(batch.outcome == 0 for batch in new.batches) for _, new in self.pairs)

@@ -88,8 +88,8 @@ class _SetRun(Virtual[SetConfig]):
         self.host(broker).do(partition.renew, broker)
 
     def _elect_later(self, partition: PartitionRun) -> None:
-        """Elect a leader for a partition that has none: with ZooKeeper at once, with KRaft at the next check
-        (KAFKA-12670)."""
+        """Schedule the election of a leader for a partition that has none, now that settings allow one. With ZooKeeper
+        it is held at once, with KRaft at the next check (KAFKA-12670)."""
         cluster = self.world.case.experiment.cluster
         every = 0
         if not cluster.metadata.broker_controls:
@@ -192,9 +192,8 @@ class _VotersRun(Virtual[RemoveController]):
         return f"asked a broker to remove controller {self.node} from the quorum"
 
     def _ask(self, after_s: float, *, joins: bool) -> None:
-        """Request the change of voters repeatedly until the quorum can commit it, for `WITHIN_S` seconds at
-        most.
-        """
+        """Change the voters as soon as the quorum can commit that: the node `joins`, or leaves. It is tried for
+        `WITHIN_S` seconds at most."""
         until = self.world.clock.now + seconds(self.WITHIN_S - AGAIN_S)
         quorum = self.world.control.quorum
 
@@ -211,7 +210,8 @@ class _VotersRun(Virtual[RemoveController]):
         self.later(after_s + COMMITTED_S, look)
 
     def _listed(self) -> bool:
-        """Return True if a running broker can list the voters; none can without an active controller."""
+        """Return True, and set `witness`, if a running broker can list the voters. None can without an active
+        controller."""
         control = self.world.control
         asked = [node for node in control.brokers if control.ready(node) and control.reaches(node)]
         if not asked:

@@ -55,14 +55,14 @@ class _LogDirRun(DownRun[LogDirFault]):
         return [one for one in self.world.control.partitions if one.folder_at(node) == self.folders[node]]
 
     def _report_later(self, node: int, lost: list[PartitionRun]) -> None:
-        """Report the failed log dir with the broker's next heartbeat."""
+        """Schedule the report of the failed log dir to the controller, with the broker's next heartbeat. `lost`:
+        partitions in it."""
         wait = int(self.world.random.random() * self.world.timing.heartbeat) + MS
         self.world.clock.call_after(wait, self._report_failed_dir, node, lost)
 
     def _report_failed_dir(self, node: int, lost: list[PartitionRun]) -> None:
-        """Let the controller handle the report: replicas in the log dir are offline
-        (handleDirectoriesOffline, KIP-858).
-        """
+        """Report a failed log dir to the controller: replicas in it are offline (handleDirectoriesOffline, KIP-858).
+        Tries again later without a controller; does nothing if the process has ended."""
         control = self.world.control
         if self.host(node).life != self.lives[node]:
             return
@@ -120,9 +120,8 @@ def _which_dir(fault: LogDirFault, world: World, node: int) -> int:
 
 
 def _in_sync(world: World, nodes: Sequence[int]) -> bool:
-    """Return True if each of these nodes is in the ISR of all partitions of which it has a replica. Nodes
-    that a fault keeps down do not count.
-    """
+    """Return True if each of these nodes is in the ISR of every partition of which it has a replica. Nodes that a fault
+    keeps down are left out."""
     return all(
         node not in partition.image.partition.replicas
         or node in partition.image.partition.isr
@@ -279,7 +278,7 @@ class SlowDiskRun(Virtual[SlowDisk]):
         self.world.control.look()
 
     def _probe(self) -> None:
-        """Start a test write at each node that has none in progress."""
+        """Start a test write at each node at which none is in progress; `_written` notes how long it took."""
         for node, folder in self.folders.items():
             if node not in self.probing:
                 self.probing[node] = self.world.clock.now

@@ -109,7 +109,8 @@ class _CancelRun(_ReassignRun[CancelReassign]):
         return "cancelled it"
 
     def healed(self) -> bool:
-        """Return True if the partition has its original replicas, in any order: Kafka does not restore the order."""
+        """Return True if the partition has the replicas that it had before, in any order: Kafka does not restore the
+        order."""
         return self.all_in_sync(self.before.replicas)
 
 
@@ -157,7 +158,7 @@ class _DecommissionRun(DownRun[Decommission]):
         return moved
 
     def _target(self, partition: PartitionRun, held: Mapping[int, int]) -> tuple[int, ...]:
-        """Return the partition's new assignment: each leaving replica moves to the broker with the fewest
+        """Return the partition's new assignment: each replica on a leaving broker moves to the broker with the fewest
         replicas.
 
         `held`: number of replicas by broker. Raises `FaultNotConfirmed` if no broker can take one.
@@ -222,7 +223,7 @@ class _RollingRun(RestartRun[RolloutT]):
         return f"SIGTERM and start of node {self.nodes[0]}, the first of {len(self.nodes)}"
 
     def prepare(self, node: int) -> None:
-        """Change a node between its stop and its start. Does nothing in this base class."""
+        """Change a node between its stop and its start; here: nothing. Subclasses override it."""
 
     def _started(self, node: int) -> None:
         self.prepare(node)
@@ -289,9 +290,8 @@ class _UpgradeRun(_RollingRun[Upgrade]):
         )
 
     def healed(self) -> bool:
-        """Return True if all nodes run the new release and are healthy. The first time, also raise the
-        feature levels.
-        """
+        """Return True if all nodes run the new release and are healthy. The first time that they are, the feature
+        levels are raised."""
         if not super().healed():
             return False
         if self.fault.finalise and not self.raised:
@@ -300,7 +300,8 @@ class _UpgradeRun(_RollingRun[Upgrade]):
         return True
 
     def _finalise(self) -> None:
-        """Raise the feature levels. From 4.1 Kafka switches eligible leader replicas on itself; chosen levels stay."""
+        """Raise the feature levels to those of the new release. From 4.1 on, eligible leader replicas are then on,
+        unless the experiment chose a level."""
         for partition in self.world.control.partitions:
             partition.rules = self._of_the_release(partition.rules)
         chosen = self.world.case.experiment.cluster.features

@@ -140,8 +140,8 @@ def _may_answer(facts: Facts, node: int, asked_ns: int, answered_ns: int) -> boo
 
 
 def _unseen_shrinks(facts: Facts) -> Iterator[str]:
-    """Yield a sentence for each partition whose sampled ISR lacked a replica for long, in a quiet time, while no
-    leader's metric told of an under-replicated partition."""
+    """Yield a sentence for the first partition whose sampled ISR lacked a replica for long, while no fault was at work
+    and no scrape of leaders showed an under-replicated partition."""
     found = scraped(facts, METRICS["under_replicated_partitions"], None)
     if isinstance(found, str):
         return
