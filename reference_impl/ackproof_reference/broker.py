@@ -115,16 +115,13 @@ def with_role(broker: Broker, role: Leader | Follower | None) -> Broker:
 
 
 def kill(broker: Broker) -> Broker:
-    """Apply SIGKILL: memory is lost, the log stays with its page cache."""
+    """Return the broker after SIGKILL: its memory is lost; the log stays, with its page cache."""
     return Broker(broker.id, broker.log, Process(up=False, epoch=broker.process.epoch))
 
 
 def power_off(broker: Broker, kept: int) -> Broker:
-    """Power off the machine. Of the batches that were not flushed, those that end at or below offset `kept` are
-    left (LogLoader.recoverLog).
-
-    Flushed batches stay in any case.
-    """
+    """Return the broker after a power loss of its machine. Flushed batches stay. Of the others, those that end at or
+    below offset `kept` stay (LogLoader.recoverLog)."""
     return Broker(broker.id, lose_power(broker.log, kept), Process(up=False, epoch=broker.process.epoch))
 
 
@@ -138,7 +135,8 @@ def with_checkpoint(broker: Broker, mark: int) -> Broker:
 
 
 def stop_cleanly(broker: Broker) -> Broker:
-    """Apply SIGTERM: flush the log, and write the clean-shutdown file with this incarnation (KIP-966)."""
+    """Return the broker after SIGTERM: its log is flushed, and its clean-shutdown file has this incarnation
+    (KIP-966)."""
     return Broker(broker.id, flush(broker.log), Process(up=False, epoch=broker.process.epoch, clean=True))
 
 

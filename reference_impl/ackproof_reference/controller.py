@@ -14,8 +14,9 @@ from ackproof_reference.rules import Rules
 
 
 def fence(metadata: Metadata, broker: int, rules: Rules) -> Metadata:
-    """Fence a broker whose session ran out (handleBrokerFenced): it leaves the ISR, and the partition gets another
-    leader, or none if no replica may lead. In ZooKeeper mode, its ephemeral node is gone.
+    """Return the metadata after a broker's session ran out (handleBrokerFenced). The broker is fenced and leaves the
+    ISR, and the partition gets another leader, or none if no replica may lead. In ZooKeeper mode, its ephemeral node is
+    gone.
 
     Without ELR the last member of an ISR stays in it.
     """
@@ -24,9 +25,8 @@ def fence(metadata: Metadata, broker: int, rules: Rules) -> Metadata:
 
 
 def begin_shutdown(metadata: Metadata, broker: int, rules: Rules) -> Metadata:
-    """Begin a controlled shutdown: the broker loses the leadership and leaves the ISR
-    (handleBrokerInControlledShutdown). Without ELR the last member of an ISR stays in it.
-    """
+    """Return the metadata after a broker asked for a controlled shutdown: it loses the leadership and leaves the ISR
+    (handleBrokerInControlledShutdown). Without ELR the last member of an ISR stays in it."""
     return _leave(half_stopping(metadata, broker), broker, rules)
 
 
@@ -82,8 +82,8 @@ def register(
 
 
 def unfence(metadata: Metadata, broker: int, rules: Rules) -> Metadata:
-    """Unfence a broker that has caught up with the metadata (handleBrokerUnfenced). A partition without a leader may
-    elect this broker."""
+    """Return the metadata after a broker has caught up with it (handleBrokerUnfenced): the broker is unfenced. A
+    partition without a leader may elect it."""
     changed = metadata.with_broker(metadata.registration(broker)._replace(fenced=False))
     if changed.partition.leader != NO_LEADER:
         return changed
@@ -136,8 +136,8 @@ def _invalid(metadata: Metadata, request: AlterPartition, rules: Rules) -> Error
 
 
 def elect(metadata: Metadata, election: Election, rules: Rules) -> Metadata:
-    """Hold a preferred or an unclean election, as an administrator or the balancing timer requests
-    (ElectLeaders).
+    """Return the metadata after a preferred or an unclean election, as an administrator or the balancing timer requests
+    it (ElectLeaders).
 
     An unclean election changes nothing while there is a leader.
     """
@@ -203,8 +203,8 @@ def cancel_reassignment(metadata: Metadata, rules: Rules) -> Metadata:
 
 
 def clear_eligible(metadata: Metadata) -> Metadata:
-    """Empty the ELR and the last known leader after a change of min.insync.replicas: both were computed for the
-    old minimum (KIP-966)."""
+    """Return the metadata with an empty ELR and no last known leader. Both were computed for the old minimum when
+    min.insync.replicas changes (KIP-966)."""
     old = metadata.partition
     if not old.elr and old.last_known_leader == NO_LEADER:
         return metadata

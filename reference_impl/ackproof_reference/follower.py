@@ -20,8 +20,8 @@ from ackproof_reference.rules import Rules, Truncation
 
 
 def become_follower(broker: Broker, metadata: Metadata, rules: Rules) -> BrokerAndMessages:
-    """Follow a new leader, or none (Partition.makeFollower). If the broker led, the messages refuse the producers
-    that waited (`resign`).
+    """Return the broker as follower of the leader in the metadata, or of none (Partition.makeFollower). If it led, the
+    messages refuse the producers that waited (`resign`).
 
     Before KIP-101 the log is truncated to its high watermark here, if the leader is another broker than before. Before
     KIP-595 the follower first asks the leader where the last epoch ends. Since KIP-595 nothing is truncated before the
@@ -127,7 +127,8 @@ def _divergence(log: Log, epoch: int, end: int) -> int:
 
 
 def _reset(log: Log, answer: Fetched) -> Log:
-    """Handle OFFSET_OUT_OF_RANGE: truncate to the leader's end, or restart at its log start (fetchOffsetAndTruncate).
+    """Return the log after OFFSET_OUT_OF_RANGE: truncated to the leader's end, or begun anew at its log start
+    (fetchOffsetAndTruncate).
 
     Between the leader's start and end the log is kept, though it may not match after an unclean election: "we are not
     solving it here".

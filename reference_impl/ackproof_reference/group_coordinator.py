@@ -84,7 +84,8 @@ def join(group: GroupState, member: int, rules: GroupRules, *, holds: bool = Fal
 
 
 def leave(group: GroupState, member: int, rules: GroupRules) -> GroupState:
-    """Remove a member that left, whose session ended, or that did not rejoin in time."""
+    """Return the group without a member that left, whose session ended, or that did not rejoin in time. A rebalance
+    begins (classic), or the group epoch rises (KIP-848)."""
     left = group.put(member, None)
     owner = NOBODY if group.owner == member else group.owner
     if rules.protocol is GroupProtocol.CONSUMER:
@@ -122,8 +123,8 @@ def choices(group: GroupState, rules: GroupRules) -> tuple[int, ...]:
 
 
 def assign(group: GroupState, owner: int, rules: GroupRules) -> GroupState:
-    """Apply the assignor's choice of the partition's owner: the leader's SyncGroup, which is written to the log, or the
-    target assignment."""
+    """Return the group after the assignor chose the partition's owner. In a classic group that is the leader's
+    SyncGroup, which is written to the log; with KIP-848, the target assignment."""
     if rules.protocol is GroupProtocol.CONSUMER:
         return group._replace(owner=owner)
     entries = tuple(
@@ -133,7 +134,8 @@ def assign(group: GroupState, owner: int, rules: GroupRules) -> GroupState:
 
 
 def heartbeat(group: GroupState, member: int) -> GroupState:
-    """Bring a member of a KIP-848 group closer to the target assignment (`CurrentAssignmentBuilder`).
+    """Return the group after a heartbeat of a member, which comes closer to the target assignment (KIP-848,
+    `CurrentAssignmentBuilder`).
 
     The member gets a new epoch, or the partition once no other member holds it. A member that must give the partition
     up keeps epoch and partition until it has reported that (`revoked`).
@@ -148,7 +150,7 @@ def heartbeat(group: GroupState, member: int) -> GroupState:
 
 
 def revoked(group: GroupState, member: int) -> GroupState:
-    """Apply the heartbeat by which a member of a KIP-848 group reports that it has given the partition up."""
+    """Return the group after the heartbeat by which a member reports that it has given the partition up (KIP-848)."""
     entry = group.entries[member]
     return group if entry is None else group.put(member, entry._replace(epoch=group.epoch, holds=False))
 
@@ -224,7 +226,8 @@ class LoadedOffsets(NamedTuple):
 
 
 def append_offset(log: OffsetsLog, record: OffsetRecord, *, replicated: bool = True) -> OffsetsLog:
-    """Append a record. `replicated`: True if all in-sync replicas have it before its sender gets an answer."""
+    """Return the log with a record appended. `replicated`: True if all in-sync replicas have it before its sender gets
+    an answer."""
     records = (*log.records, record)
     return OffsetsLog(records, len(records) if replicated else log.replicated)
 
@@ -244,7 +247,8 @@ def load_offsets(log: OffsetsLog) -> LoadedOffsets:
 
 
 def _replay(records: tuple[OffsetRecord, ...]) -> tuple[int, dict[int, int]]:
-    """Return the index of the record that counts, -1 for none, and that of the pending one of each producer.
+    """Return the index of the record that decides the committed offset (-1: none), and by producer the index of its
+    record that waits for a marker.
 
     An offset of a transaction counts at its commit marker, unless a later record of the key counts already. A tombstone
     does not count: nothing is left to compare with.
@@ -265,8 +269,8 @@ def _replay(records: tuple[OffsetRecord, ...]) -> tuple[int, dict[int, int]]:
 
 @cache
 def compact(log: OffsetsLog) -> OffsetsLog:
-    """Remove the replicated records that no reader of the log needs, as the log cleaner does. Offsets of open
-    transactions stay, and so does the order of the remaining records."""
+    """Return the log without the replicated records that no reader of it needs, as the log cleaner leaves it. Offsets
+    of open transactions stay, and so does the order of the remaining records."""
     counted, pending = _replay(log.records[: log.replicated])
     places = sorted({counted, *pending.values()} - {-1})
     kept = tuple(

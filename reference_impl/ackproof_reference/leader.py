@@ -105,7 +105,8 @@ def produce(broker: Broker, request: Produce, rules: Rules) -> BrokerAndMessages
 
 
 def write_marker(broker: Broker, marker: WriteMarker, rules: Rules) -> BrokerAndMessages:
-    """End a transaction in this log: a control batch that takes an offset of its own (EndTransactionMarker, KIP-98).
+    """Append a marker that ends a transaction in this log: a control batch that takes an offset of its own
+    (EndTransactionMarker, KIP-98).
 
     A written marker is not answered. A refused marker is answered by a `Produced` with the error and sequence UNKNOWN:
     NOT_LEADER_OR_FOLLOWER, or what `check_marker` returns.
@@ -207,7 +208,8 @@ def waited_for(partition: Partition, pending: tuple[int, ...] | None, rules: Rul
 
 
 def _propose_expansion(broker: Broker, follower: int, rules: Rules) -> BrokerAndMessages:
-    """Ask for a follower to join the ISR once it has caught up (Partition.maybeExpandIsr, on each fetch).
+    """Return the broker, with a proposal that the follower joins the ISR if it has caught up and none is pending
+    (Partition.maybeExpandIsr, on each fetch).
 
     Caught up: it has reached the high watermark, and the start of this leader's epoch, below which the true high
     watermark may lie without this leader knowing it (KIP-320). It must be unfenced (KIP-841) and fetch as the

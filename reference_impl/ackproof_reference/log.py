@@ -88,7 +88,7 @@ class Log(NamedTuple):
 
 
 def append(log: Log, batch: Batch) -> Log:
-    """Append a batch at the end of the log; its epoch enters the epoch cache (UnifiedLog.append).
+    """Return the log with a batch at its end; the batch's epoch enters the epoch cache (UnifiedLog.append).
 
     Epochs without batches leave the cache (LeaderEpochFileCache.maybeTruncateNonMonotonicEntries). A follower appends
     the batch as the leader wrote it. Raises ValueError for a batch that begins below the log end: an error of the
@@ -104,7 +104,8 @@ def append(log: Log, batch: Batch) -> Log:
 
 
 def begin_epoch(log: Log, epoch: int) -> Log:
-    """Begin a leader epoch at the log end, even without a record yet (LeaderEpochFileCache.assign, KIP-101).
+    """Return the log with a leader epoch that begins at its end, even without a record yet
+    (LeaderEpochFileCache.assign, KIP-101).
 
     Entries that began at or after the log end belong to leaders that wrote nothing; they leave the cache.
     """
@@ -146,7 +147,7 @@ def parting(log: Log, leaders: Log) -> int | None:
 
 
 def truncate(log: Log, offset: int) -> Log:
-    """Truncate to an offset, with the epoch cache, the high watermark and the recovery point
+    """Return the log truncated to an offset, with the epoch cache, the high watermark and the recovery point
     (UnifiedLog.truncateTo). A batch with later offsets is removed as a whole; UNKNOWN removes all.
 
     Even without a batch to remove, epochs that began at the log end leave the cache: they have no batches.
@@ -166,14 +167,13 @@ def restart_at(offset: int) -> Log:
 
 
 def flush(log: Log) -> Log:
-    """Flush the log (fsync): its present records survive a power loss."""
+    """Return the log after fsync: its present records survive a power loss."""
     return log._replace(flushed=log.end)
 
 
 def lose_power(log: Log, kept: int) -> Log:
-    """Power off the machine: the log ends at offset `kept`, or at the recovery point if that is higher
-    (LogLoader.recoverLog truncates there).
-    """
+    """Return the log after a power loss: it ends at offset `kept`, or at the recovery point if that is higher
+    (LogLoader.recoverLog truncates there)."""
     return truncate(log, max(kept, log.flushed))
 
 

@@ -45,7 +45,8 @@ def step(broker: Broker, event: Event, rules: Rules) -> BrokerAndMessages:
 
 
 def learn(broker: Broker, metadata: Metadata, rules: Rules) -> BrokerAndMessages:
-    """Apply a newer metadata image: lead, follow, continue with a new ISR, or delete a replica that was moved away.
+    """Return the broker after a newer metadata image: it leads, follows, goes on with a new ISR, or deletes a replica
+    that was moved away. The messages refuse or answer waiting producers.
 
     An image with an older partition epoch than the broker knows changes nothing (ReplicaManager.applyDelta,
     BrokerMetadataPublisher).

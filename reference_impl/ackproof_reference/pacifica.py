@@ -57,7 +57,7 @@ def serves(replica: Replica, own: int) -> bool:
 
 
 def write(primary: Replica, own: int, sequence: int) -> Replica:
-    """Append entry `sequence` on the primary, replica `own`. The entry commits when all members hold it."""
+    """Return the primary, replica `own`, with entry `sequence` appended. The entry commits when all members hold it."""
     batch = Batch(primary.log.end, primary.config.version, 0, sequence)
     return commit(primary._replace(log=append(primary.log, batch)), own)
 
@@ -82,8 +82,8 @@ def replicate(
 
 
 def commit(primary: Replica, own: int) -> Replica:
-    """Advance the primary's commit point to the lowest log end of all members of the configuration. The log end of a
-    member that it does not know counts as 0."""
+    """Return the primary (id `own`) with its commit point at the lowest log end of all members of the configuration.
+    The log end of a member that it does not know counts as 0."""
     ends = dict(primary.ends)
     reached = min(
         [primary.log.end, *(ends.get(member, 0) for member in primary.config.members if member != own)]
@@ -120,7 +120,7 @@ def in_its_place(replica: Replica, own: int) -> Configuration:
 
 
 def learn(replica: Replica, config: Configuration, own: int) -> Replica:
-    """Apply a new configuration to replica `own`. If it becomes the primary by that, it begins an epoch without
+    """Return replica `own` with a new configuration. If it becomes the primary by that, it begins an epoch without
     knowledge of the backups' logs. Leases are valid again for a member; any other replica has none."""
     log = replica.log
     if config.primary == own and replica.config.primary != own:

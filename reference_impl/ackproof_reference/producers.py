@@ -15,11 +15,11 @@ def newest_epoch(log: Log, producer: int) -> int:
 
 
 def check_sequence(log: Log, request: Produce, rules: Rules) -> tuple[Error, Batch | None]:
-    """Check a batch's sequence number.
+    """Check a batch's sequence number against the producer's last batches in the log; return (error, duplicate).
 
-    Returns (NONE, None) if it may be appended, as every batch without idempotence may; (NONE, the batch in the
-    log) if it is a duplicate; else (INVALID_PRODUCER_EPOCH or OUT_OF_ORDER_SEQUENCE_NUMBER, None). A producer that
-    the log does not know may begin at any sequence; a new producer epoch begins at 0.
+    (NONE, None): it may be appended, as every batch without idempotence may. (NONE, batch): the log has it already, as
+    this batch. Otherwise (INVALID_PRODUCER_EPOCH or OUT_OF_ORDER_SEQUENCE_NUMBER, None). A producer that the log does
+    not know may begin at any sequence; a new producer epoch begins at 0.
     """
     if request.producer_epoch < 0 or not rules.idempotence:
         return Error.NONE, None

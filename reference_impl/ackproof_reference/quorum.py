@@ -50,7 +50,7 @@ def majority(voters: int) -> int:
 
 
 def stand(server: Server, own: int) -> Server:
-    """Handle an election time-out of server `own`: begin a new epoch as candidate, and vote for itself."""
+    """Return server `own` after its election time-out: a candidate in a new epoch that has voted for itself."""
     return Server(server.epoch + 1, own, server.log, votes=(own,))
 
 
@@ -73,9 +73,8 @@ def vote(voter: Server, candidate: Server, own: int, rules: QuorumRules) -> tupl
 
 
 def count_vote(candidate: Server, voter: int, voters: int) -> Server:
-    """Count the vote of server `voter` among `voters` servers. With a majority the candidate leads, and
-    begins its epoch in the log.
-    """
+    """Return the candidate with the vote of server `voter`. With a majority of `voters` servers it leads, and begins
+    its epoch in the log."""
     votes = tuple(sorted({*candidate.votes, voter}))
     if len(votes) < majority(voters):
         return candidate._replace(votes=votes)
@@ -83,7 +82,7 @@ def count_vote(candidate: Server, voter: int, voters: int) -> Server:
 
 
 def write(leader: Server, sequence: int, rules: QuorumRules) -> Server:
-    """Append entry `sequence` as the leader, and flush it if the rules require that (`durable_log`)."""
+    """Return the leader with entry `sequence` appended, and flushed if the rules require that (`durable_log`)."""
     return leader._replace(
         log=_flushed(append(leader.log, Batch(leader.log.end, leader.epoch, 0, sequence)), rules)
     )
@@ -115,9 +114,10 @@ def fetch(
 
 
 def commit(leader: Server, voters: int, rules: QuorumRules) -> Server:
-    """Advance the high watermark to the offset that a majority of `voters` servers holds. With `commits_own_epoch`,
-    that offset must lie within the leader's own epoch. Nothing changes while the leader and the servers that have
-    fetched are no majority.
+    """Return the leader with its high watermark at the offset that a majority of `voters` servers holds. With
+    `commits_own_epoch`, that offset must lie within the leader's own epoch.
+
+    Nothing changes while the leader and the servers that have fetched are no majority.
     """
     held = sorted([leader.log.end, *(end for _, end in leader.ends)], reverse=True)
     if len(held) < majority(voters):
@@ -129,9 +129,8 @@ def commit(leader: Server, voters: int, rules: QuorumRules) -> Server:
 
 
 def crash(server: Server, rules: QuorumRules) -> Server:
-    """Restart a server after a crash: it is a follower with what its disk holds. Without `durable_log`, entries
-    that were not flushed are lost. Without `durable_votes`, so are its vote and its epoch: it has that of its log.
-    """
+    """Return a server after a crash and restart: a follower with what its disk holds. Without `durable_log`, entries
+    that were not flushed are lost. Without `durable_votes`, so are its vote and its epoch: it has that of its log."""
     log = truncate(server.log, server.log.end if rules.durable_log else server.log.flushed)
     if rules.durable_votes:
         return Server(server.epoch, server.voted, log)

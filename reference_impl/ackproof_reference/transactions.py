@@ -164,10 +164,10 @@ def _decide(transaction: Transaction, epoch: int, *, commit: bool) -> Transactio
 
 
 def add_partition(transaction: Transaction, epoch: int, partition: int) -> tuple[Transaction, Error]:
-    """Add a partition to the transaction, before the first record is sent to it (AddPartitionsToTxn).
+    """Return the transaction with a partition added, and the error for the client (AddPartitionsToTxn). A client asks
+    for that before it sends the first record to the partition.
 
-    Return the transaction and the error for the client: PRODUCER_FENCED for another epoch, INVALID_TXN_STATE
-    while markers are in flight.
+    The error is PRODUCER_FENCED for another epoch, INVALID_TXN_STATE while markers are in flight.
     """
     if epoch != transaction.epoch:
         return transaction, Error.PRODUCER_FENCED
@@ -223,8 +223,8 @@ def marker_for(transaction: Transaction, partition: int) -> WriteMarker | None:
 
 
 def marker_written(transaction: Transaction, partition: int) -> Transaction:
-    """Record that a partition has its marker. After the last marker, the transaction is complete. Call this only after
-    the decision."""
+    """Return the transaction after a partition got its marker; with the last marker it is complete. Call this only
+    after the decision."""
     left = tuple(other for other in transaction.partitions if other != partition)
     if left:
         return transaction._replace(partitions=left)

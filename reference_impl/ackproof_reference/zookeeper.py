@@ -66,13 +66,13 @@ def try_to_become_controller(ensemble: Ensemble, member: Member, own: int) -> tu
 
 
 def watch(ensemble: Ensemble, own: int) -> Ensemble:
-    """Set the watch of broker `own` on `/controller`. It fires once, at the next change."""
+    """Return the ensemble with a watch of broker `own` on `/controller`. It fires once, at the next change."""
     return ensemble._replace(watches=tuple(sorted({*ensemble.watches, own})))
 
 
 def expire(ensemble: Ensemble, broker: int) -> tuple[Ensemble, tuple[int, ...]]:
-    """End a broker's session: its ephemeral nodes and watches are removed. Return the ensemble and the notified
-    brokers.
+    """Return the ensemble after the end of a broker's session, and the brokers that are notified. The broker's
+    ephemeral nodes and watches are removed.
 
     If the broker was the controller, the brokers that watch `/controller` are notified, once; else no broker is. The
     broker itself learns of the end only when it reaches ZooKeeper again.

@@ -157,8 +157,8 @@ def _tell(console: Console, result: SimulationFile) -> None:
 
 
 def _code(case: Case, result: SimulationFile) -> int:
-    """Return the exit code for one case: 2 if no run was complete or a lower bound was met at no seed, 1 if an upper
-    bound was broken at one, else 0."""
+    """Return the exit code for one case. 2: no run was complete, or a lower bound was met at no seed. 1: an upper bound
+    was broken at a seed. 0: otherwise."""
     if result.incomplete == result.runs:
         return 2
     bounds: Sequence[tuple[str, float, float | None]] = [

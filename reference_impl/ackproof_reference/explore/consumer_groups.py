@@ -127,7 +127,8 @@ class _World(CoordinatorSteps):
             yield who, "starts and takes over its static membership", started, ()
 
     def _group_steps(self, state: WorldState, number: int, member: Member) -> Iterator[Step]:
-        """Yield what a member does when it hears from the coordinator. Callbacks are called between two batches."""
+        """Yield the steps in which a member hears from the coordinator, and acts on it between two batches: it joins
+        again, stops, gives the partition up or gets it."""
         who, group, idle = f"member {number}", state.group, member.stage is Stage.IDLE
         entry = group.entries[number]
         if entry is None:
@@ -184,7 +185,7 @@ class _World(CoordinatorSteps):
             yield who, "learns its new epoch", state.put(number, epoch=epoch), ()
 
     def _without(self, state: WorldState, number: int, epoch: int = NO_EPOCH) -> WorldState:
-        """Return the state in which a member has no partition."""
+        """Return the state in which member `number` runs without the partition, with this member epoch."""
         return state.put(number, **Member(alive=True, epoch=epoch)._asdict())
 
     def _killed(self, state: WorldState, number: int) -> WorldState:
@@ -202,7 +203,8 @@ class _World(CoordinatorSteps):
         return check_commit(state.group, number, epoch, rules, transactional=transactional)
 
     def _commits_first(self, state: WorldState, number: int, member: Member) -> bool:
-        """Return True if the member commits what is left before it gives its partition up."""
+        """Return True if the member commits before it gives its partition up: it has something to commit, and the
+        coordinator would accept it."""
         return member.dirty and self._check(state, number, self.rules) is CommitError.NONE
 
     def _work(self, state: WorldState, number: int, member: Member) -> Iterator[Step]:
@@ -266,7 +268,8 @@ class _World(CoordinatorSteps):
                 yield who, told, state.put(number, **unknown)._replace(late=late), ()
 
     def _accept(self, state: WorldState, number: int, offset: int) -> tuple[WorldState, tuple[Finding, ...]]:
-        """Return the state in which a commit counts for who owned the partition, and what it shows."""
+        """Return the state after a commit of member `number` was accepted, and the findings that this shows: a zombie's
+        commit, an offset that went back, two owners."""
         member, findings = state.members[number], []
         error = self._check(state, number, self._strict)
         if error not in (CommitError.NONE, CommitError.REBALANCE_IN_PROGRESS):
@@ -315,8 +318,8 @@ class _World(CoordinatorSteps):
             yield who, text, self._back(aborted, number), ()
 
     def _back(self, state: WorldState, number: int) -> WorldState:
-        """Return the state in which a member goes on at the committed offset; at the end of the log while it has to
-        wait for that offset."""
+        """Return the state in which a member goes back to the committed offset. While it has to wait for that offset,
+        its position is the end of the log."""
         loaded = load_offsets(state.log)
         waits = self.rules.stable_fetch and loaded.pending
         return state.put(number, position=self.records if waits else max(loaded.committed, 0))

@@ -28,8 +28,8 @@ where every broker that may lead holds all sent records. These ends hold for any
 fenced, stop or are moved.
 
 *On the scope*: as above, and a late fetch gets no answer that is taken (`fetch_fencing` and `match_responses`). A
-record counts as held only by the next fetch (`replicated_by_next_fetch`). A leader takes a follower into the ISR only
-if it has fetched from the start of the leader's epoch, or from the high watermark (`expand_from_epoch_start`).
+record counts as held only by the next fetch (`replicated_by_next_fetch`). A follower joins the ISR only after a fetch
+from the start of its leader's epoch, or from the high watermark (`expand_from_epoch_start`).
 
 *On the state*: all records are sent, each once, and no power loss, unclean election or reassignment is left. A log that
 holds all records is *whole*; all whole logs are equal. A broker *counts* if it may become leader (a member of the ISR
@@ -39,8 +39,8 @@ newest epoch (before KIP-497: in any epoch).
 * Each broker that counts is whole (`_is_whole_if_it_counts`).
 * Nothing in flight truncates a whole log, and no fetch in flight claims more than its sender's log holds
   (`_keeps_what_it_holds`).
-* No leader counts a replica for more than that replica holds, and no ISR or proposal that the controller would accept
-  names a broker that is not whole (`_is_known_rightly`).
+* No leader counts a replica for more than that replica holds. No ISR or proposal that the controller would accept names
+  a broker that is not whole (both: `_is_known_rightly`).
 * No whole broker follows a leader that is not whole (`_follows_whole`).
 
 *It follows* that every broker that counts stays whole:
@@ -114,7 +114,8 @@ def _are_equal(scope: Scope, replicas: Sequence[int], budget: Budget, client: Cl
 
 
 def _same(one: Log, other: Log) -> bool:
-    """Return True if two logs have equal records, and all their epochs without records begin at the log end."""
+    """Return True if two logs hold the same batches, their epochs with batches are equal, and all other epochs begin at
+    the log end."""
     if (one.batches, one.start, one.end) != (other.batches, other.start, other.end):
         return False
     written, unwritten = _epochs(one)
@@ -123,7 +124,7 @@ def _same(one: Log, other: Log) -> bool:
 
 
 def _epochs(log: Log) -> tuple[list[EpochEntry], list[EpochEntry]]:
-    """Split a log's epochs into those up to the epoch of the last batch, and later ones."""
+    """Return two lists: a log's epochs up to that of the last batch, and the later ones, which have no batches."""
     last = log.batches[-1].epoch if log.batches else UNKNOWN
     return (
         [entry for entry in log.epochs if entry.epoch <= last],
@@ -182,9 +183,8 @@ def _is_whole_if_it_counts(
 
 
 def _keeps_what_it_holds(client: Client, log: Log, under_way: Hashable) -> bool:
-    """Return True if the broker's fetch in flight is safe: its answer does not truncate a whole log, and its
-    offset is not beyond the log end.
-    """
+    """Return True if the broker's fetch in flight is safe: its answer does not truncate a whole log; without a whole
+    log, its offset is not beyond the log end."""
     if _is_whole(client, log):
         return brings_nothing(under_way)
     request = under_way.request if isinstance(under_way, Late) else under_way

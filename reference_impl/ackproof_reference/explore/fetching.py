@@ -127,9 +127,8 @@ def connection(process: int, under_way: int) -> Group:
 
 
 def _no_connection(process: Process, under_way: object) -> Iterator[Move]:
-    """Drop an answer to a request that a broker sent before it died: after a restart it opens a new
-    connection.
-    """
+    """Yield the step that drops an answer to a request which a broker sent before it died: after a restart it opens a
+    new connection."""
     if process.role is None and isinstance(under_way, (Fetched, EpochEnd, Altered)):
         yield Action("", "the connection is gone"), (process, None)
 
@@ -163,7 +162,8 @@ def _serving(
     proposal: Proposal,
     under_way: UnderWay,
 ) -> Iterator[Move]:
-    """Let a leader answer a follower. A refusal only makes the follower ask again, so it is not kept in flight."""
+    """Yield the step in which leader `own` answers a follower, or is down. A refusal only makes the follower ask again,
+    so it is not kept in flight."""
     name = f"broker {own}"
     if not isinstance(under_way, Request) or under_way.leader != own:
         return
@@ -354,9 +354,8 @@ def _feeding(
     memory: Process,
     under_way: UnderWay,
 ) -> Iterator[Move]:
-    """Take a leader's answer and its arrival at the follower as one step, if the request changes nothing at
-    the leader.
-    """
+    """Yield the one step in which a leader answers a request and the follower takes the answer. It exists only if the
+    request changes nothing at the leader."""
     if not isinstance(under_way, Request) or under_way.leader != own or not process.up:
         return
     before, follower = Broker(own, log, process), Broker(other, its, memory)
@@ -379,7 +378,8 @@ def _feeding(
 def _void(
     own: int, other: int, leader: Process, log: Log, process: Process, late: UnderWay
 ) -> Iterator[Move]:
-    """Drop a late request that its leader will refuse because it is down or in a later leader epoch."""
+    """Yield the step that drops a late request which its leader will refuse, because it is down or in a later leader
+    epoch."""
     if not isinstance(late, Late) or late.request.leader != own:
         return
     role, epoch = leader.role, late.request.leader_epoch

@@ -97,7 +97,7 @@ def _ends(progress: tuple[Progress, ...]) -> tuple[Progress, ...]:
 
 
 def _image(process: Process, leader: Leader, own: int, rules: Rules) -> Metadata:
-    """Reduce a leader's image to what the leader still reads of it.
+    """Return the leader's image, reduced to what the leader still reads of it.
 
     Kept are the partition without the fields that only the controller reads, and the leader's own incarnation. Of
     another broker it reads whether it may join, and its incarnation if it is in the ISR. A fenced or stopping broker
@@ -188,7 +188,8 @@ def _of_response(value: object) -> Hashable:
 
 
 def _stale_proposal(rules: Rules, metadata: Metadata, proposal: object) -> Iterator[Move]:
-    """Drop a proposal from before the controller's newest decision, which it would refuse for its epochs alone."""
+    """Yield the step that drops an ISR proposal from before the controller's newest decision, which would be refused
+    for its epochs alone."""
     if not isinstance(proposal, AlterPartition):
         return
     partition = metadata.partition
@@ -212,9 +213,8 @@ def _of_proposal(value: object) -> Hashable:
 
 
 def _late_answer(process: Process, proposal: object) -> Iterator[Move]:
-    """Drop the answer to an AlterPartition that changes nothing: a refusal, or the leader has newer metadata
-    or another role.
-    """
+    """Yield the step that drops an answer to AlterPartition which changes nothing: a refusal, or the leader has newer
+    metadata or another role."""
     if not isinstance(proposal, Altered):
         return
     role, decided = process.role, proposal.partition

@@ -46,8 +46,8 @@ class CoordinatorSteps:
         self.rules, self.incidents, self.records = scope.rules, scope.incidents, scope.records
 
     def _settled(self, state: WorldState) -> WorldState:
-        """Take the steps at once that nobody can tell apart from later ones: a member without the partition joins again
-        and learns its epoch, and records that nobody reads again are compacted."""
+        """Return the state after the steps that nobody can tell apart from later ones: a member without the partition
+        joins again and learns its epoch, and records that nobody reads again are compacted."""
         group, members = state.group, state.members
         classic = self.rules.protocol is not GroupProtocol.CONSUMER
         for number, entry in enumerate(group.entries):
@@ -133,7 +133,8 @@ class CoordinatorSteps:
         yield from self._with_target(left, who, text)
 
     def _with_target(self, state: WorldState, who: str, text: str) -> Iterator[Step]:
-        """Let the assignor of KIP-848 choose, which it does whenever members come or go."""
+        """Yield the step `text` of `who`, once for each owner that the assignor of KIP-848 may choose; without a
+        choice, once."""
         targets = choices(state.group, self.rules) if self.rules.protocol is GroupProtocol.CONSUMER else ()
         for owner in targets:
             group = assign(state.group, owner, self.rules)
@@ -179,7 +180,8 @@ class CoordinatorSteps:
         return state._replace(group=join(state.group, number, self.rules, holds=state.members[number].owns))
 
     def _append(self, log: OffsetsLog, record: OffsetRecord) -> OffsetsLog:
-        """Append a record. In a log that may lose some, only the newest ones are in danger."""
+        """Return the log with a record appended. If the log may lose records, its newest one is not replicated, with
+        transactions its two newest."""
         if not self.incidents.lossy_log:
             return append_offset(log, record)
         longer = append_offset(log, record, replicated=False)

@@ -59,10 +59,8 @@ def checks(scope: Scope) -> tuple[Group, ...]:
 def _complete(
     scope: Scope, broker: int, client: Client, metadata: Metadata, log: Log, process: Process
 ) -> Broken:
-    """Leader completeness: the leader of the newest epoch holds all acknowledged and all read records.
-
-    Also valid ISR: a running broker that may be elected next, from the ISR or the ELR, holds them too.
-    """
+    """Yield what broker `broker` breaks. Leader completeness: the leader of the newest epoch holds all acknowledged and
+    all read records. Valid ISR: a running broker that may be elected next, from the ISR or the ELR, holds them too."""
     partition, role = metadata.partition, process.role
     held = records(log.batches)
     if isinstance(role, Leader) and role.epoch == partition.leader_epoch:
@@ -81,7 +79,7 @@ def _complete(
 
 
 def _matching(one: int, other: int, log: Log, others: Log) -> Broken:
-    """Log matching: two logs are the same below the lower of their high watermarks."""
+    """Yield a finding if two logs differ below the lower of their high watermarks (log matching)."""
     below = min(log.high_watermark, others.high_watermark)
     mine, its = records(log.below(below)), records(others.below(below))
     if mine != its:

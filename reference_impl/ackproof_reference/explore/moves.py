@@ -108,7 +108,8 @@ def _elections(scope: Scope, budget: Budget, metadata: Metadata) -> Iterator[Mov
 
 
 def _life(scope: Scope, own: int, budget: Budget, log: Log, process: Process) -> Iterator[Move]:
-    """Kill a broker's process, or cut its machine's power; power loss drops records that were not flushed.
+    """Yield the steps in which a broker's process is killed, or its machine loses power, and with it records that were
+    not flushed.
 
     After either, the checkpointed high watermark may be older than the one in memory.
     """
@@ -138,7 +139,8 @@ def _dead(scope: Scope, dead: Broker, kind: ActionKind, text: str, less: Budget)
 
 
 def _leaving(scope: Scope, own: int, budget: Budget, metadata: Metadata, process: Process) -> Iterator[Move]:
-    """Fence a live broker that does not reach the controller, or let it request a controlled shutdown."""
+    """Yield the steps in which the controller fences a live broker that does not reach it, or a broker asks for a
+    controlled shutdown."""
     name = f"broker {own}"
     rules, registered = scope.rules, metadata.registration(own)
     if not process.up or registered.fenced:
@@ -156,9 +158,8 @@ def _leaving(scope: Scope, own: int, budget: Budget, metadata: Metadata, process
 
 
 def _session(scope: Scope, own: int, metadata: Metadata, log: Log, process: Process) -> Iterator[Move]:
-    """Fence a dead broker; or register a live one, unfence it, or end its controlled shutdown once it leads
-    no partition.
-    """
+    """Yield the step that the controller takes about a broker's session: it fences a dead broker; registers or unfences
+    a live one; or ends its controlled shutdown once it leads nothing."""
     name = f"broker {own}"
     rules, registered = scope.rules, metadata.registration(own)
     if not process.up:
@@ -237,7 +238,7 @@ def _failover_groups(scope: Scope, own: int) -> Iterator[Group]:
 
 
 def _half(scope: Scope, own: int, budget: Budget, metadata: Metadata, process: Process) -> Iterator[Move]:
-    """Fail a controller in the middle of a decision about a broker.
+    """Yield the steps in which a controller fails in the middle of a decision about a broker.
 
     The first records of the decision are committed, the others never are. Nobody learns of them, and the broker gets no
     answer. In KRaft that happens to decisions about many partitions (ControllerResult.of). A decision in one record or
@@ -262,7 +263,8 @@ def _half(scope: Scope, own: int, budget: Budget, metadata: Metadata, process: P
 
 
 def _again(scope: Scope, own: int, metadata: Metadata, process: Process) -> Iterator[Move]:
-    """Let a broker repeat its shutdown request, because the controller that it asked has failed."""
+    """Yield the step in which a broker repeats its shutdown request, because the controller that it asked has
+    failed."""
     registered = metadata.registration(own)
     if not process.up or registered.fenced or not registered.stopping:
         return
@@ -276,10 +278,10 @@ def _again(scope: Scope, own: int, metadata: Metadata, process: Process) -> Iter
 def _learn(
     scope: Scope, own: int, client: Client, metadata: Metadata, log: Log, process: Process
 ) -> Iterator[Move]:
-    """Let a running broker apply the newest image.
+    """Yield the step in which a running broker applies the newest image.
 
-    Images that it skips need no step of their own: it could have applied each one when it was the newest,
-    because the controller never waits for brokers.
+    Images that it skips need no step of their own: it could have applied each one when it was the newest, because the
+    controller never waits for brokers.
     """
     if not process.up or process.metadata == metadata:
         return
@@ -296,7 +298,8 @@ def _learn(
 def _producing(
     scope: Scope, own: int, budget: Budget, client: Client, log: Log, process: Process
 ) -> Iterator[Move]:
-    """Send a new record to a broker that believes it leads, or repeat one that has no answer yet."""
+    """Yield the steps in which the client sends a new record to a broker that believes it leads, or repeats one that
+    has no answer yet."""
     if not isinstance(process.role, Leader):
         return
     before = Broker(own, log, process)

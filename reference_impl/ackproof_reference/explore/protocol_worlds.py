@@ -233,7 +233,8 @@ def _replica_pair_moves(
 def _reads(
     number: int, seen: Observed, manager: Configuration, replica: Replica
 ) -> Iterator[tuple[str, str]]:
-    """Let a primary answer a reader. Once another replica is primary, it must not answer with fewer records."""
+    """Yield a finding if a replica that still acts as the primary answers a reader with fewer records than were
+    committed, although another replica is primary."""
     if serves(replica, number) and manager.primary != number:
         shown = records(replica.log.below(replica.log.high_watermark))
         if len(shown) < len(seen.committed):
@@ -278,9 +279,8 @@ def _wrong(wrong: str) -> Iterator[tuple[str, str]]:
 def _someone_will_be_told(
     left: tuple[int, int], ensemble: Ensemble, *members: Member
 ) -> Iterator[tuple[str, str]]:
-    """Check that a new controller can be elected: while there is none, some broker with a live session has a watch that
-    will fire. Otherwise the invariant is broken, because a dead broker may never return.
-    """
+    """Yield a finding if there is no controller, and no broker with a live session has a watch that will fire. Nobody
+    would then start an election, because a dead broker may never return."""
     del left
     told = [members[broker].fired for broker in ensemble.sessions]
     if ensemble.controller == NOBODY and told and not any(told):

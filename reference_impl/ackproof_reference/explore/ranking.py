@@ -61,7 +61,7 @@ def occurring_epochs(cell: int, value: Hashable) -> int:
 
 
 def rank_epochs(bits: int) -> Ranks | None:
-    """Return the ranks that replace a state's epochs, given as a bit set (`occurring_epochs`).
+    """Return the ranks that replace a state's epochs, by kind; the epochs are given as a bit set (`occurring_epochs`).
 
     None if every epoch equals its rank.
     """

@@ -177,9 +177,9 @@ class Search:
             self._widen(cell)
 
     def _take_up_to(self, end: int) -> None:
-        """Visit the states of the level before index `end`.
+        """Visit the states of the present level before index `end`, and add the new states behind them.
 
-        Raises `TooNarrowError` if a value needs a wider cell; `place` is then the state to resume from.
+        Raises `TooNarrowError` if a value needs a wider cell; `place` is then the index of the state to resume from.
         """
         seen, level, note = self.seen, self.level, self._note
         table = [(row.mask, row.memo, row) for row in self._tables.rows]

@@ -64,7 +64,8 @@ def listed(replicas: tuple[int, ...]) -> str:
 
 
 def describe_decision(metadata: Metadata) -> str:
-    """Describe the partition that the controller decided: leader, epoch, ISR, ELR."""
+    """Return the partition that the controller decided as a clause: `broker 1 leads in epoch 2, ISR {1, 3}`, and the
+    ELR if it is not empty."""
     partition = metadata.partition
     leader = f"broker {partition.leader} leads" if partition.leader >= 0 else "nobody leads"
     elr = f", ELR {listed(partition.elr)}" if partition.elr else ""
@@ -72,10 +73,10 @@ def describe_decision(metadata: Metadata) -> str:
 
 
 def effects(before: Broker, after: Broker) -> str:
-    """Describe what a step changed in a broker, from its state `before` to its state `after`: log end, high
-    watermark, ISR proposal.
+    """Return what a step changed in a broker, from its state `before` to its state `after`: log end, high watermark,
+    ISR proposal.
 
-    The text is to be appended to a sentence; "" if nothing of these changed.
+    The text is to be appended to a sentence (`; its high watermark is now 2`); '' if nothing of these changed.
     """
     parts = []
     if after.log.end < before.log.end:
@@ -91,7 +92,8 @@ def effects(before: Broker, after: Broker) -> str:
 
 
 def describe_request(request: Fetch | AskEpochEnd) -> str:
-    """Describe a follower's Fetch or OffsetsForLeaderEpoch request."""
+    """Return a follower's Fetch or OffsetsForLeaderEpoch request as a clause: `asks for offset 3 in epoch 1 …`, or
+    `asks where epoch 1 ends`."""
     if isinstance(request, Fetch):
         where = f"asks for offset {request.offset} in epoch {request.leader_epoch}"
         return f"{where} (its last epoch: {request.last_epoch})"
@@ -112,8 +114,7 @@ def replied(reply: Fetched | EpochEnd) -> str:
 
 
 def describe_arrival(reply: Fetched | EpochEnd) -> str:
-    """Describe that a follower takes a leader's reply, as a clause: `takes the answer of broker 2 with record
-    0 and …`."""
+    """Return as a clause that a follower takes a leader's reply: `takes the answer of broker 2 with record 0 and …`."""
     return f"takes the answer of broker {reply.leader}{replied(reply)}"
 
 
@@ -123,7 +124,8 @@ def refuses(messages: tuple[Message, ...]) -> bool:
 
 
 def answered(messages: tuple[Message, ...]) -> str:
-    """Describe the answers to producers among these messages, as text to append to a sentence; '' if there are none."""
+    """Return the answers to producers among these messages, as text to append to a sentence (`; record 0 is
+    acknowledged`); '' if there are none."""
     parts = []
     for message in messages:
         if isinstance(message, Produced):

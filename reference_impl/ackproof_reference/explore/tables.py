@@ -259,7 +259,8 @@ class Tables:
         return made
 
     def _steps(self, entry: _Entry, own: int, state: int) -> Steps:
-        """Evaluate an entry's groups for one combination of their cells, and report broken invariants."""
+        """Evaluate an entry's groups for one combination of their cells (`own`), cache and return their steps, and
+        report broken invariants. `state`: the packed state, for the report."""
         steps: dict[int, _Sorted] = {}
         for group in entry.groups:
             values = [self.cells.value_at(own, cell) for cell in group.cells]
@@ -275,9 +276,8 @@ class Tables:
         return found
 
     def _freeze(self, steps: Mapping[int, _Sorted]) -> Steps:
-        """Return the steps in their cached form. Equal results without steps at once share one object, to
-        save memory.
-        """
+        """Return the steps in the form in which they are cached. Equal results without steps at once share one object,
+        to save memory."""
         sorted_ = {count: self._sorted(*one) for count, one in sorted(steps.items())}
         plain, unsettled = sorted_.pop(1, ((), ()))
         longer = tuple((count, *one) for count, one in sorted_.items() if any(one))
@@ -289,7 +289,8 @@ class Tables:
     def _sorted(
         self, plain: dict[int, None], steps: Mapping[int, tuple[AtOnce, ...]]
     ) -> tuple[tuple[int, ...], Unsettled]:
-        """Return differences sorted by the groups that may follow them at once; equal lists share one object."""
+        """Return two things: the plain differences, and the others by the groups that may follow them at once. Equal
+        lists share one object."""
         by: dict[tuple[int, ...], list[int]] = {}
         for difference, at_once in steps.items():
             if difference and at_once:
@@ -302,7 +303,8 @@ class Tables:
         return self._share(plain), unsettled
 
     def _share(self, differences: Iterable[int]) -> tuple[int, ...]:
-        """Return a tuple of differences; equal ones share one object, because few are different."""
+        """Return the differences as a tuple; equal tuples, and equal numbers in them, share one object, because few are
+        different."""
         ints = self._ints
         made = tuple([ints.setdefault(difference, difference) for difference in differences])
         return self._tuples.setdefault(made, made)

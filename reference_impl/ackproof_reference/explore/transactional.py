@@ -164,9 +164,10 @@ def _asks(
     text: str,
     then: Callable[[Transaction], _App],
 ) -> Iterator[Move]:
-    """Send a client's request to the coordinator, and apply `then` if it is granted.
+    """Yield the step in which a client asks the coordinator: if it is granted, `then` gives the client's next state;
+    otherwise it may be fenced.
 
-    A deposed coordinator grants only requests for which it need not write to its log.
+    A deposed coordinator (`old`) grants only requests for which it need not write to its log.
     """
     name = f"client {number}"
     after, error = ask(coordinator)
@@ -224,7 +225,7 @@ def _arrival(
 
 
 def _key(number: int, place: int) -> int:
-    """Return the key that the records of one transaction of a client share."""
+    """Return the key that all records of transaction `place` of client `number` share."""
     return number * _MOST + place
 
 
@@ -315,10 +316,10 @@ def _committed(log: Log) -> Log:
 def _ending(
     rules: Rules, partition: int, bounds: Bounds, coordinator: Transaction, late: Late, log: Log
 ) -> Iterator[tuple[str, str]]:
-    """Check that no transaction stays open forever.
+    """Yield a finding if a transaction stays open forever.
 
-    Hanging: a log has an open transaction that the coordinator does not know, so readers stop at it. Stuck: a
-    partition refuses a marker for good, so the client waits for it.
+    Hanging: a log has an open transaction that the coordinator does not know, so readers stop at it. Stuck: a partition
+    refuses a marker for good, so the client waits for it.
     """
     del bounds, late
     if partition not in coordinator.partitions and open_transactions(log):
@@ -331,10 +332,8 @@ def _ending(
 def _atomic(
     number: int, coordinator: Transaction, first: Log, second: Log, app: _App
 ) -> Iterator[tuple[str, str]]:
-    """Check atomicity: after all markers, a committed transaction is visible in both partitions.
-
-    An open or aborted transaction is visible in none.
-    """
+    """Yield a finding for each transaction of client `number` that is not atomic. A committed one must be visible in
+    both partitions after all markers, an open or aborted one in none."""
     for place, how in enumerate((*app.ended, "open")):
         key = _key(number, place)
         held = [any(batch.key == key for batch in visible(log, committed=True)) for log in (first, second)]

@@ -202,7 +202,7 @@ def settled(model: Model, row: Row) -> Row:
 
 
 def _rank_row(row: Row) -> Row:
-    """Return a state with ranks in place of epochs."""
+    """Return a state with ranks in place of epochs; the same state if each epoch equals its rank."""
     bits = 0
     for cell, value in enumerate(row):
         bits |= occurring_epochs(cell, value)

@@ -140,8 +140,8 @@ def _may_answer(facts: Facts, node: int, asked_ns: int, answered_ns: int) -> boo
 
 
 def _unseen_shrinks(facts: Facts) -> Iterator[str]:
-    """Yield a sentence for the first partition whose sampled ISR lacked a replica for long, while no fault was at work
-    and no scrape of leaders showed an under-replicated partition."""
+    """Yield a sentence for the first partition whose sampled ISR lacked a replica for long, and no scrape shows a
+    partition that is under-replicated. Only times without a fault at work are examined."""
     found = scraped(facts, METRICS["under_replicated_partitions"], None)
     if isinstance(found, str):
         return
