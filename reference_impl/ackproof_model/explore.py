@@ -40,7 +40,8 @@ from ackproof_reference.zookeeper import ZooKeeperRules
 
 
 def _parse_pairs(text: str) -> Iterator[tuple[str, str]]:
-    """Yield (name, value) for each part of `name=value,name=value`. Raises `BadInput` for another format."""
+    """Yield (name, value) for each part of a text `name=value,name=value`; blanks and empty parts are ignored. Raises
+    `BadInput` for a part without `=`."""
     for part in filter(None, (piece.strip() for piece in text.split(","))):
         name, equals, value = (side.strip() for side in part.partition("="))
         if not equals:

@@ -59,7 +59,8 @@ class AckedRows:
 
     @property
     def missing(self) -> Bools:
-        """Mask of the rows that are lost, without those that a setting or an administrator removed."""
+        """Mask of the rows that the audit did not find, without those that a setting or an administrator removed: the
+        lost ones."""
         gone: Bools = (self.found != PRESENT) & ~np.isin(self.found, _REMOVED)
         return gone
 
@@ -124,9 +125,8 @@ def _committed(run: CaseDir, table: pa.Table) -> Bools:
 
 
 def _findings(run: CaseDir) -> tuple[Ints, npt.NDArray[np.int8]]:
-    """Return the records that the audit counts as lost: sorted identities (`identity`), and each one's index
-    into `LOSSES`.
-    """
+    """Return two parallel arrays about the records that the audit counts as lost: their identities (`identity`),
+    ascending, and the class of each as an index into `LOSSES`."""
     keys, kinds = [], []
     if files := run.finding_parts:
         for number, anomaly in enumerate(LOSSES):
@@ -286,7 +286,7 @@ def kept_log(observed: Observed, replicas: Sequence[Replica], leader: int) -> Ke
 
 
 def _of_checkpoints(replica: Replica) -> KeptLog:
-    """Return the log of a deleted replica of which only the epoch checkpoint is left.
+    """Return the log of a deleted replica, of which only the epoch checkpoint is left: one batch for each epoch.
 
     Each epoch ends where the next one begins.
     """

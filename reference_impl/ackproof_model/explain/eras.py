@@ -198,7 +198,7 @@ class PastLife:
         )
 
     def forbidden_step(self, rows: AckedRows, nowhere: Bools) -> ForbiddenStep:
-        """Describe a step that Kafka forbids: acknowledged offsets (mask `nowhere`) were missing in the deleted log,
+        """Return the forbidden step that acknowledged offsets (mask `nowhere`) were missing in the deleted log,
         although no leader had truncated them."""
         last, name = self.era.leader_epochs[-1], f", incarnation {self.number}"
         what = f"{name}: {int(nowhere.sum())} acknowledged offsets are not in the log that was deleted with the topic"
@@ -245,22 +245,21 @@ def _past_life(
 
 
 def _own(of: Sequence[LeaderEpoch]) -> int:
-    """Return the number of last epochs that one broker led without interruption; in these its log only grew."""
+    """Return the number of epochs at the end of `of` that one broker led without interruption; in these its log only
+    grew."""
     return len(list(takewhile(lambda one: one.leader == of[-1].leader, reversed(of))))
 
 
 def _deleted(replicas: Sequence[Replica], topic_id: str, leader: int) -> Replica | None:
-    """Return the last leader's log of this incarnation; None if it was removed. Another replica's log may be
-    shorter.
-    """
+    """Return the log of this incarnation (`topic_id`) on its last leader; None if that was removed. Another replica's
+    log may be shorter, so none is taken instead."""
     mine = [one for one in replicas if one.node == leader and topic_id and one.topic_id == topic_id]
     return mine[0] if len(mine) == 1 else None
 
 
 def _shorter_ns(leader_epoch: LeaderEpoch, removal: Removal, samples: Sequence[Sample]) -> int:
-    """Return the time in ns at which a leader's log was sampled shorter than before: it then knew of the
-    deletion.
-    """
+    """Return the time in ns at which a leader's log was first sampled shorter than before the deletion: it then knew of
+    it. `NEVER` if it was not."""
     longest = -1
     for sample in samples:
         end = sample.log_ends.get(leader_epoch.leader)
@@ -274,9 +273,10 @@ def _shorter_ns(leader_epoch: LeaderEpoch, removal: Removal, samples: Sequence[S
 
 
 def _can(of: Sequence[LeaderEpoch], rows: AckedRows, again_ns: int) -> Bools:
-    """Return a mask of the rows that can have been appended in these epochs.
+    """Return a mask of the rows that can have been appended in these epochs of an incarnation; False everywhere without
+    epochs.
 
-    `again_ns`: when the next incarnation was created.
+    `again_ns`: time in ns at which the next incarnation was created.
     """
     if not of:
         return np.zeros(len(rows), np.bool_)
@@ -288,9 +288,8 @@ def _can(of: Sequence[LeaderEpoch], rows: AckedRows, again_ns: int) -> Bools:
 
 
 def _overtaken(rows: AckedRows, sure: Bools) -> Bools:
-    """Return a mask of the rows sent after the last leader had acknowledged their offset, or a higher one,
-    for a `sure` row.
-    """
+    """Return a mask of the rows that were sent after the last leader had acknowledged their offset, or a higher one,
+    for one of the rows `sure`. A leader's log only grows, so they are not from that log."""
     order = np.argsort(rows.done[sure], kind="stable")
     done, highest = rows.done[sure][order], np.maximum.accumulate(rows.offset[sure][order])
     if len(done) == 0:

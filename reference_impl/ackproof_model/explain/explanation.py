@@ -130,9 +130,10 @@ class _Place:
         return self.era.observed
 
     def _unexplained(self, rows: AckedRows, unexplained: Bools, rot: Sequence[str]) -> None:
-        """Add the lost rows that no step explains to the account.
+        """Add the lost rows that no step explains to the account: the rows of the mask `unexplained`, and those without
+        an offset.
 
-        If a fault damaged files on disk, they count as not replayed instead.
+        If faults damaged files on disk (`rot`: their kinds), they count as not replayed instead.
         """
         every = self.every
         without = every.missing & (every.offset < 0) & ~self.by_interval
@@ -148,9 +149,8 @@ class _Place:
         self.account.count(what, every.found[without])
 
     def _settled(self, rows: AckedRows, told: OffsetFates) -> tuple[Bools, Bools]:
-        """Return masks of gone and kept rows, where undecided rows are decided by the timestamp of the record
-        now at their offset.
-        """
+        """Return two masks, of gone and of kept rows. Rows that can be either are decided by the timestamp of the
+        record that is now at their offset, if that is possible."""
         both = told.gone & told.kept
         if not both.any() or not self._observed.stamped_when_sent(self.era.place.topic):
             return told.gone, told.kept
@@ -196,7 +196,7 @@ class _Place:
     def _deletions(
         self, past: Sequence[PastLife], rows: AckedRows, told: OffsetFates, gone: Bools, kept: Bools
     ) -> None:
-        """Add the rows that were deleted with each earlier incarnation to the account."""
+        """Add the deletion of each earlier incarnation to the account, with the rows that were deleted with it."""
         for one in past:
             others = union([another.held_rows for another in past if another is not one], len(rows))
             mine = one.held_rows & gone

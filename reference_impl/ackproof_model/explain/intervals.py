@@ -90,9 +90,8 @@ def disturbances(
 
 
 def _deletions(lives: Sequence[Life], learns: int) -> Iterator[Disturbance]:
-    """Yield the deletions of the topic. Each removes all records, and later ones until the leader knows of
-    the deletion.
-    """
+    """Yield each deletion of the topic as a disturbance. It removes all records, and later ones until the leader knows
+    of it."""
     for number, life in enumerate(lives):
         if life.removal is not None:
             again = lives[number + 1].began_ns if number + 1 < len(lives) else NEVER - learns
@@ -110,11 +109,11 @@ def _elections(
     log: KeptLog | None,
     learns: int,
 ) -> Iterator[Disturbance]:
-    """Yield the elections. Each lasts from the last record that the new leader certainly has, until all know
-    the new leader.
+    """Yield each election as a disturbance. It lasts from the last record that the new leader certainly has, until all
+    know the new leader.
 
-    What the old leader appended may have waited in its queues: a record sent after all that the new leader has may be
-    missing although the log grew since.
+    What the old leader appended may have waited in its queues. So a record sent after all that the new leader has may
+    be missing, although the log grew since.
     """
     for old, new in pairwise(reigns):
         start = None
@@ -144,9 +143,8 @@ def _sent_ns(observed: Observed, place: TopicPartition, start: int | None) -> in
 def _appended_ns(
     samples: Sequence[Sample], reign: LeaderEpoch, until_ns: int, start: int | None = None
 ) -> int:
-    """Return the time up to which a leader surely appended what it was sent; its start as leader if none is known.
-
-    `start`: samples from the first with a log end above this offset on do not count.
+    """Return the time in ns up to which a leader surely appended what it was sent; its start as leader if no later time
+    is known. `start`: leave out samples from the first with a log end above this offset on.
 
     Its log was seen to grow. A sample shows a broker's newest answer, and a broker is asked again only after its
     answer. So the log grew after the sample that precedes the first sample with the shorter end.
@@ -169,9 +167,8 @@ def _appended_ns(
 def _ends(
     node_ends: Sequence[Event], reigns: Sequence[LeaderEpoch], samples: Sequence[Sample]
 ) -> Iterator[Disturbance]:
-    """Yield the ends of leader processes. Requests that a process had not read are lost, even if it restarts
-    at once.
-    """
+    """Yield each end of a leader's process as a disturbance. Requests that the process had not read are lost, even if
+    it restarts at once."""
     for event in node_ends:
         for reign in _led(reigns, event.t_ns, event.t_ns):
             if reign.leader == event.node:
@@ -182,7 +179,7 @@ def _ends(
 def _faults(
     observed: Observed, place: TopicPartition, reigns: Sequence[LeaderEpoch], samples: Sequence[Sample]
 ) -> Iterator[Disturbance]:
-    """Yield the faults that hit a leader or name no node, each from its start to its recovery."""
+    """Yield each fault that hit a leader, or that names no node, as a disturbance from its request to its end."""
     faults = {fault.number: fault for fault in observed.case.faults}
     for number, (asked, until) in observed.fault_times.items():
         aim, fault = observed.faults[number], faults.get(number)
@@ -194,7 +191,8 @@ def _faults(
 
 
 def _led(reigns: Sequence[LeaderEpoch], begin: int, end: int) -> list[LeaderEpoch]:
-    """Return the leader epochs of this time in ns, and those whose leaders may still have appended in it."""
+    """Return the leader epochs that overlap this time (ns): begun by its end, and with a leader that may still have
+    appended at its begin."""
     early, late = begin - _AFTER_NS, end + _AFTER_NS
     return [one for one in reigns if one.begin_ns <= late and one.end_ns >= early]
 

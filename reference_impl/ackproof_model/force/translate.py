@@ -211,7 +211,8 @@ class _Translation:
         yield {**entry, "side": "request"} if answer is not None else entry
 
     def _agrees(self, state: State, follower: int, answer: EpochEnd) -> bool:
-        """Return True if this answer leaves the follower's log as it is, so that it fetches from now on."""
+        """Return True if this answer about an epoch's end leaves the follower's log as it is, so that the follower
+        fetches from now on."""
         log = state[f"log of broker {follower}"]
         assert isinstance(log, Log)
         there, _ = step(
@@ -269,7 +270,8 @@ class _Translation:
                 raise NotForceable(number, line, _WITHOUT_SCRIPT)
 
     def _void_entries(self, changed: dict[str, tuple[Hashable, Hashable]], after: State) -> Iterator[Entry]:
-        """Yield the entries that let requests and answers without effect pass."""
+        """Yield the script entries that let requests and answers pass which have no effect any more, so that the model
+        has dropped them."""
         for broker in self._story.scope.ids:
             fetch, proposal = (
                 changed.get(f"{what} of broker {broker}", (None, None)) for what in ("fetch", "proposal")
@@ -295,7 +297,8 @@ class _Translation:
     # -- what is to be seen -------------------------------------------------------------------------------------
 
     def _expected(self, state: State) -> dict[str, Data]:
-        """Return the part of the model's state that a script can observe, without brokers that are starting."""
+        """Return the state that a script step is to wait for: what a script can observe of the model's `state`. Brokers
+        that are starting are left out."""
         metadata, client = state["controller"], state["client"]
         assert isinstance(metadata, Metadata) and isinstance(client, Client)
         partition = metadata.partition

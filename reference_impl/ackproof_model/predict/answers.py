@@ -179,7 +179,8 @@ def described(scope: Scope) -> str:
 
 
 def steps_of(way: Iterable[StoryLine]) -> Iterator[StoryStep]:
-    """Yield the steps of a counterexample as text, for a sequence diagram. Changes of the budget are left out."""
+    """Yield the steps of a counterexample as text, for a sequence diagram, each with the changed parts of the state.
+    Changes of the budget are left out."""
     for told in way:
         changed = tuple((name, format_value(after)) for name, _, after in told.changed if name != "budget")
         action = told.action
@@ -188,7 +189,8 @@ def steps_of(way: Iterable[StoryLine]) -> Iterator[StoryStep]:
 
 @cache
 def sources() -> str:
-    """Return a hash of the reference implementation's sources. Cached answers of other sources are not used."""
+    """Return a hash of the reference implementation's sources, which is part of each cache key: answers of other
+    sources are not used."""
     digest = hashlib.sha256()
     root = Path(ackproof_reference.__file__).parent
     for file in sorted(root.rglob("*.py")):
@@ -294,6 +296,6 @@ def in_processes(work: Callable[[Task], Result], tasks: Sequence[Task]) -> Itera
 
 
 def _deaf() -> None:
-    """Ignore SIGINT in a worker process: the parent handles Ctrl-C and ends its workers."""
+    """Let a worker process ignore SIGINT, and end on SIGTERM: the parent handles Ctrl-C and ends its workers."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)

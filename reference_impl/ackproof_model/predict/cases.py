@@ -103,7 +103,7 @@ def counted_for(
 
 
 def _brokers_for(case: Case, topic: str) -> int:
-    """Return the number of brokers to explore: the replication factor, at most three."""
+    """Return the number of brokers in the model of a topic's partition: its replication factor, at most three."""
     return min(case.experiment.topics[topic].replication_factor, MOST_BROKERS)
 
 

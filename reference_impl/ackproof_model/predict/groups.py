@@ -103,7 +103,8 @@ class _Circumstances:
         self.faults.append(f"{cause}: {', '.join(name.replace('_', ' ') for name in incidents)}")
 
     def take_faults(self, requested: set[int | None] | None) -> None:
-        """Add the incidents of the case's faults with these numbers; None: of all faults."""
+        """Add the incidents of the case's faults to this group's. `requested`: numbers of the faults to take; None:
+        all."""
         for fault in self.case.faults:
             if requested is None or fault.number in requested:
                 self._take_fault(fault, f"fault {fault_name(fault.number)} ({fault})")
@@ -130,8 +131,8 @@ class _Circumstances:
             self.add(cause, *_DOWN, *(() if fault.ENDS_NODES else ("late_requests",)))
 
     def _outlasts_session(self, pause_s: float | None) -> bool:
-        """Return True if a pause may outlast a member's session, whose last heartbeat was up to a third of it before.
-        None: until the end."""
+        """Return True if a pause of `pause_s` seconds may outlast a member's session, or its poll interval; None: it
+        lasts to the end. The last heartbeat may have been up to a third of a session before."""
         least = min(self.spec.session_timeout * 2 / 3, self.spec.max_poll_interval)
         return pause_s is None or pause_s >= least
 
@@ -171,7 +172,8 @@ class _Circumstances:
                     self.add(f"fault {fault_name(event.fault or 0)} killed {', '.join(killed)}", "kills")
 
     def take_ledgers(self, run: CaseDir) -> None:
-        """Add incidents from the ledgers of a run's members: lost partitions, and commits without an answer."""
+        """Add the incidents that the ledgers of the run's members show: lost partitions, and commits without an
+        answer."""
         for folder, column, value, text, incident in (
             (run.membership, "event", str(MembershipEvent.LOST), "members lost partitions", "expiries"),
             (
@@ -194,8 +196,11 @@ class _Circumstances:
         events: Sequence[Event] | None,
         decided: Sequence[MetadataRecord],
     ) -> None:
-        """Add what may happen to the coordinators' brokers, and whether `__consumer_offsets` may lose acknowledged
-        records."""
+        """Add what may happen to the brokers that coordinate the group, and whether `__consumer_offsets` (with
+        transactions also `__transaction_state`) may lose acknowledged records.
+
+        `answer` searches the model of a partition. `events` None: the faults that the case plans.
+        """
         experiment, cluster = self.case.experiment, self.case.experiment.cluster
         settings = [configured(cluster, broker) for broker in cluster.broker_ids]
         acks = {own.get("offsets.commit.required.acks", "-1") for own in settings}
@@ -263,7 +268,7 @@ def _predict_classes(
 
 
 def _rule(anomaly: str, found: _Circumstances, lossy_input: str) -> tuple[Chance, str] | None:
-    """Return the answer on a class that needs no search, and why; None for the others."""
+    """Return (answer, reason) for a class that the settings alone decide; None for a class that must be searched."""
     spec, never = found.spec, Chance.IMPOSSIBLE
     if anomaly == Anomaly.DOUBLED_OUTPUT and spec.output is None:
         return never, "the group has no output"
@@ -292,8 +297,11 @@ def _find_lossy_input(found: _Circumstances, file: PredictionFile) -> str:
 
 
 def _explored(rules: GroupRules, found: _Circumstances, max_states: int) -> dict[str, Answer]:
-    """Return the answer on each class of the world. A class that only a late request or a loss that is not certain
-    to be possible leads to is unknown. `max_states`: limit for all searches together."""
+    """Search the model of the group with these incidents, and return the answer for each class. A class is unknown if
+    only a late request leads to it, or a loss that is not certain to be possible.
+
+    `max_states`: limit for all searches together.
+    """
     plain = found.incidents._replace(late_requests=False, lossy_log=False)
     lossy = plain._replace(lossy_log=True, moves=True)
     every = frozenset(world.CLASSES)

@@ -107,7 +107,8 @@ def _bitten(case: Case, events: Sequence[Event]) -> list[tuple[FaultSpec, list[i
 def _of_the_log(
     case: Case, topic: str, decided: Sequence[MetadataRecord], down: Mapping[int, int]
 ) -> Iterator[Counted]:
-    """Yield fencings of live brokers, and the ISR shrinks and leader changes that no fencing explains."""
+    """Yield (sentence, incidents) of what the metadata log shows: fencings of live brokers, and the ISR shrinks and
+    leader changes that no fencing explains. `down`: number of ends by broker."""
     fencings, changes = _replayed(case, topic, decided)
     for broker, times in sorted(fencings.items()):
         alive = times - down.get(broker, 0)
@@ -130,7 +131,8 @@ def _of_the_log(
 def _replayed(
     case: Case, topic: str, decided: Sequence[MetadataRecord]
 ) -> tuple[Counter[int], dict[int, Incidents]]:
-    """Count fencings per broker, and per partition of the topic the other changes of its ISR or leader."""
+    """Return two counts from the metadata log: fencings by broker, and by partition of the topic the ISR shrinks and
+    leader changes that they do not explain."""
     image = Image(case)
     fencings: Counter[int] = Counter()
     changes: dict[int, Incidents] = {}
@@ -155,9 +157,8 @@ def _replayed(
 
 
 def _changed(old: Partition, new: Partition, gone: set[int]) -> Incidents:
-    """Count ISR shrinks and leader changes in a change of a partition, without those that the `gone` brokers
-    explain.
-    """
+    """Return the ISR shrinks and leader changes in one change of a partition, without those that the `gone` brokers
+    explain."""
     # Not its epoch: in ZooKeeper mode and before metadata version 3.6 (KAFKA-15021) a shrink itself raises that.
     same_leader = old.leader == new.leader and new.leader not in gone
     dropped = [broker for broker in old.isr if broker not in new.isr and broker in new.replicas]
@@ -170,7 +171,8 @@ def _changed(old: Partition, new: Partition, gone: set[int]) -> Incidents:
 
 
 def _of_the_samples(topic: str, events: Sequence[Event], downs: int) -> Iterator[Counted]:
-    """Yield the ISR shrinks and leader changes in samples that the ends of brokers (`downs`) do not explain."""
+    """Yield (sentence, incidents) of the ISR shrinks and leader changes in samples, less those that the ends of brokers
+    (`downs`: their number) explain."""
     isr: dict[int, set[int]] = {}
     leader: dict[int, int] = {}
     shrinks: Counter[int] = Counter()

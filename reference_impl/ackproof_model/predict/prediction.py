@@ -125,7 +125,7 @@ def _explored_run(case: Case, run: CaseDir, max_states: int) -> PredictionFile:
 
 
 def _evidence(run: CaseDir) -> tuple[list[Event], tuple[MetadataRecord, ...]]:
-    """Return a run's timeline and metadata log."""
+    """Return a run's timeline, and its metadata log (() if it has none). Raises `BadInput` for broken files."""
     events, _ = read_timeline(run.timeline)
     return list(events), tuple(read_metadata(run.metadata_log)) if run.metadata_log.exists() else ()
 
@@ -188,7 +188,8 @@ def _explored(
 
 
 def _refusals(case: Case, events: Sequence[Event] | None, decided: Sequence[MetadataRecord]) -> Iterator[str]:
-    """Yield the reasons, as text, for which a case or run cannot be predicted at all."""
+    """Yield each reason, as text, for which a case or run cannot be predicted at all; none: it can. `events`: the run's
+    timeline, None for a case."""
     if case.experiment.ground.foreign and not decided:
         yield "a cluster that someone else runs: what its controllers decided is not seen"
     for fault in _faults(case, events):
@@ -208,7 +209,8 @@ def _of_rot(
     decided: Sequence[MetadataRecord],
     options: SearchOptions | None,
 ) -> Iterator[PredictedClass]:
-    """Predict partitions from whose logs a fault removed something: possible if a power loss makes it so, else unknown.
+    """Yield the predictions for partitions from whose logs a fault removed something: possible if a power loss makes
+    the class so, else unknown.
 
     `options` None: nothing can be predicted, so nothing is searched.
     """

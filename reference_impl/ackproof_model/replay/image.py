@@ -106,7 +106,7 @@ class Image:
             self._directories[place] = tuple(zip(record.replicas, record.directories, strict=True))
 
     def _clear_eligible(self, topic: str) -> None:
-        """Clear the ELR of all partitions of a topic; '' means all topics."""
+        """Clear the ELR and the last known leader of all partitions of a topic; '': of all topics."""
         for place, known in self.partitions.items():
             if topic in ("", place.topic):
                 self.partitions[place] = clear_eligible(Metadata(known, ())).partition

@@ -116,7 +116,8 @@ class _Replay:
         self.image.take(record)
 
     def _registered(self, record: BrokerRegistered) -> None:
-        """Check a broker's registration: a new incarnation must have a higher broker epoch."""
+        """Check a broker's registration, and count the step: a new incarnation must have a higher broker epoch. Adds a
+        forbidden step to the account otherwise."""
         self._step("broker registered")
         before = self.image.brokers.get(record.node)
         # An incarnation that asks again keeps its epoch (KIP-903).
@@ -219,9 +220,8 @@ class _Replay:
         lives[-1].history.append(moment(cause, clean=clean))
 
     def _leaving(self, record: PartitionChanged) -> set[int]:
-        """Return the nodes that ended soon after this record, within the longest time that a controlled
-        shutdown takes.
-        """
+        """Return the nodes that ended soon after this record was written, within the longest time that a controlled
+        shutdown takes."""
         first, last = self.observed.written_within(record.timestamp_ms)
         return {
             event.node
@@ -232,7 +232,8 @@ class _Replay:
         }
 
     def _created(self, record: PartitionChanged, place: TopicPartition, seen: Partition) -> None:
-        """ReplicationControlManager.buildPartitionRegistration: the ISR is every active replica, the first leads.
+        """Check the creation of a partition: the ISR is every active replica, and the first of them leads
+        (ReplicationControlManager.buildPartitionRegistration). Adds a forbidden step to the account otherwise.
 
         Each incarnation counts its epochs from 0; only its topic's deletion lets a partition be created again.
         """
@@ -258,9 +259,8 @@ class _Replay:
             )
 
     def _removed(self, record: TopicRemoved) -> None:
-        """End the incarnations of the partitions of a deleted topic. A deletion that nobody requested is no step of
-        Kafka.
-        """
+        """End the incarnations of a deleted topic's partitions in the account. If nobody requested the deletion, it is
+        added as a forbidden step."""
         t_ns = self.observed.t_ns(record.timestamp_ms)
         by = deleted_by(self.observed, record.topic, record.timestamp_ms, self.deleted)
         if by is not None:
@@ -306,9 +306,8 @@ class _Replay:
 
 
 def _find_step(made: Iterable[Step], seen: Partition) -> tuple[Step | None, list[Step]]:
-    """Return the step that leads to the observed state, and the steps tried before it; (None, all steps) if
-    none does.
-    """
+    """Return the step among `made` that leads to the observed state `seen`, and the steps tried before it; (None, all
+    steps) if none does."""
     tried: list[Step] = []
     for step in made:
         if same(step.partition, seen):

@@ -192,7 +192,7 @@ class Observed:
 
     @cached_property
     def _script_steps(self) -> Sequence[tuple[TopicPartition, int, int, StepSpec]]:
-        """Return the steps that scripts carried out, each with its partition, and its begin and end in ns."""
+        """Steps that scripts carried out, each as (partition, begin, end, step); times in ns since the run's start."""
         found = []
         for fault in self.case.faults:
             if not isinstance(fault, Script):
@@ -249,8 +249,8 @@ class Observed:
 
 
 def observe(run: CaseDir, case: Case) -> Observed:
-    """Read a run directory. Raises `BadInput` for broken files; `lacks` names a missing metadata log, samples or
-    replicas' logs."""
+    """Read a run directory. A missing metadata log, samples or replicas' logs are no error: `lacks` of the result names
+    them. Raises `BadInput` for broken files."""
     lacks: list[str] = []
     records: tuple[MetadataRecord, ...] = ()
     if run.metadata_log.exists():

@@ -46,9 +46,8 @@ def replay_samples(observed: Observed, account: Account) -> None:
 def _of_a_life(
     observed: Observed, place: TopicPartition, lives: Sequence[Life], number: int
 ) -> Sequence[Sample]:
-    """Return the samples of one incarnation. Samples do not name it, and brokers may report an earlier one
-    for a while.
-    """
+    """Return the samples of incarnation `number` of a partition. Samples do not name it, and brokers may report an
+    earlier one for a while: such samples are left out."""
     begin = answered_ns(observed, place[0], lives, number)
     removal = lives[number].removal
     return [
@@ -113,11 +112,11 @@ def _expansions(
     current: Sequence[tuple[Sample, Moment]],
     touched: Mapping[int, Sequence[int]],
 ) -> Iterator[ForbiddenStep]:
-    """Check that a replica that joins the ISR holds all records below the high watermark, while the leader
-    leads.
+    """Yield a forbidden step for each replica that joined the ISR without all records below the high watermark, while
+    the leader led.
 
-    None of its later log end offsets is below a high watermark that was sampled before it joined: in one leader epoch a
-    follower's log does not become shorter, also once it has left the ISR. A member without later samples is not
+    None of its later log end offsets may be below a high watermark that was sampled before it joined. In one leader
+    epoch a follower's log does not become shorter, also once it has left the ISR. A member without later samples is not
     checked.
     """
     for before, now in pairwise(history):
@@ -151,8 +150,8 @@ def _lowest(
     of_epoch: Sequence[Sample],
     touched: Mapping[int, Sequence[int]],
 ) -> Sample | None:
-    """Return the sample with the node's lowest log end after it joined, while it was a replica and its process did not
-    restart."""
+    """Return the sample with the node's lowest log end after it joined the ISR, while it was a replica and its process
+    did not restart. None: there is no such sample."""
     left = next(
         (one.t_ns for one in history if one.t_ns > joined.t_ns and node not in one.partition.replicas),
         None,
@@ -177,7 +176,8 @@ def _committed(
     current: Sequence[tuple[Sample, Moment]],
     replicas: Sequence[Replica],
 ) -> Iterator[ForbiddenStep]:
-    """Check that records below a high watermark are kept, with any acks: a leader from the ISR has them.
+    """Yield a forbidden step for each epoch that began below a high watermark of an earlier one: with any acks, a
+    leader from the ISR has all records below it.
 
     The logs on disk show where an epoch began: each replica has that offset from the leader of the epoch.
     """
@@ -211,7 +211,8 @@ def _committed(
 def _epochs(
     place: TopicPartition, history: Sequence[Moment], replicas: Sequence[Replica]
 ) -> Iterator[ForbiddenStep]:
-    """Check that a log's epochs rise with its offsets, and that each had a leader that wrote in it."""
+    """Yield a forbidden step for each log whose epochs do not rise with its offsets, or that has an epoch in which
+    nobody led."""
     led = {moment.partition.leader_epoch for moment in history if moment.partition.leader != NO_LEADER}
     for replica in replicas:
         strange = [entry.epoch for entry in replica.epochs if entry.epoch not in led]

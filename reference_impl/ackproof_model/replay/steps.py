@@ -123,7 +123,8 @@ def steps_from_image(
 
 
 def _apply_record(before: Partition, image: Partition, made: Partition) -> Partition:
-    """Apply the record that makes `made` of `image` to another state (PartitionRegistration.merge)."""
+    """Return the state `before` after the record that turns `image` into `made`: the same fields change
+    (PartitionRegistration.merge)."""
     changed: dict[str, Any] = {
         name: new
         for name, old, new in zip(Partition._fields, image, made, strict=True)
@@ -237,7 +238,8 @@ def zookeeper_steps(
 
 
 def _offline(old: Partition, live: set[int], stopping: set[int], rules: Rules) -> Iterator[Step]:
-    """Yield offlinePartitionLeaderElection: the first live replica in the ISR; else, uncleanly, the first live one.
+    """Yield the elections for a partition whose leader is gone, in ZooKeeper mode (offlinePartitionLeaderElection): of
+    the first live replica in the ISR; else, uncleanly, of the first live one.
 
     A broker whose session ended and began again between two checks of the controller is replaced all the same. A broker
     in controlled shutdown does not count as live once the controller knows of it (ControllerContext.isReplicaOnline).
@@ -257,7 +259,8 @@ def _offline(old: Partition, live: set[int], stopping: set[int], rules: Rules) -
 
 
 def _controlled_shutdown(old: Partition, live: set[int]) -> Iterator[Step]:
-    """Yield controlledShutdownPartitionLeaderElection: brokers that shut down, perhaps several at once, leave the ISR.
+    """Yield the elections for a leader that shuts down, in ZooKeeper mode (controlledShutdownPartitionLeaderElection).
+    It leaves the ISR, perhaps with others that shut down.
 
     A broker that ended without a shutdown is not elected, and stays in the ISR until the controller handles its end
     (Election.leaderForControlledShutdown).
@@ -272,9 +275,8 @@ def _controlled_shutdown(old: Partition, live: set[int]) -> Iterator[Step]:
 
 
 def _replica_offline(old: Partition, after: Partition) -> Iterator[Step]:
-    """Yield ReplicaStateMachine.doRemoveReplicasFromIsr: the replica leaves the ISR, unless it is the last; it no
-    longer leads.
-    """
+    """Yield the steps in which replicas leave the ISR, unless they are its last, and lead no longer, in ZooKeeper mode
+    (ReplicaStateMachine.doRemoveReplicasFromIsr)."""
     going = set(old.isr) - set(after.isr)
     for gone in (going, {old.leader}, going | {old.leader}):
         if not gone & set(old.isr):
@@ -286,7 +288,7 @@ def _replica_offline(old: Partition, after: Partition) -> Iterator[Step]:
 
 
 def _reassignment_steps(old: Partition, live: set[int]) -> Iterator[Step]:
-    """Yield the steps of KafkaController.onPartitionReassignment.
+    """Yield the steps of a reassignment in ZooKeeper mode (KafkaController.onPartitionReassignment).
 
     The leader epoch rises; a leader from the target is elected; removed replicas leave the ISR.
     """
