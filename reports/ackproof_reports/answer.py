@@ -124,9 +124,8 @@ def _clauses(cases: Sequence[CaseView]) -> Iterator[Clause]:
 
 
 def _inconclusive(cells: Sequence[Cell], matrix: Matrix) -> Iterator[Clause]:
-    """Yield the reasons for INCONCLUSIVE, one clause for the cells that share them. Above `_REASONS` groups:
-    one clause without reasons.
-    """
+    """Yield clauses with the reasons for INCONCLUSIVE, one clause for the cells that share them. With more than
+    `_REASONS` groups of cells: one clause without reasons."""
     groups: dict[tuple[str, ...], list[Cell]] = {}
     for cell in cells:
         reasons = tuple(dict.fromkeys(why for run in cell.runs for why in run.reasons))
@@ -229,15 +228,15 @@ def _otherwise_gone(cells: Sequence[Cell], matrix: Matrix) -> Iterator[Clause]:
 
 
 def _removed(cells: Sequence[Cell], matrix: Matrix) -> Iterator[Clause]:
-    """Yield a clause for each group of cells with records that retention, compaction or an administrator
-    removed. Such records are not lost.
-    """
+    """Yield a clause for each group of cells with the same kinds of removed records: by retention, compaction or an
+    administrator. Such records are not lost."""
     for group, told in _counted_alike(cells, REMOVED):
         yield Clause(_who(group, matrix), f"had {told} removed, as was asked for", "plain")
 
 
 def _counted_alike(cells: Sequence[Cell], classes: Sequence[str]) -> Iterator[tuple[list[Cell], str]]:
-    """Yield each group of cells that have findings of the same of these classes, with the counts in words."""
+    """Yield (cells, text) for each group of cells that have findings of the same of these `classes`. The text has their
+    counts over all repeats."""
     groups: dict[tuple[str, ...], list[Cell]] = {}
     for cell in cells:
         shown = tuple(name for name in classes if any(run.counts.get(name, 0) for run in cell.judged))

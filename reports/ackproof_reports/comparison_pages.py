@@ -47,9 +47,8 @@ class _RunShown:
 
 
 def render_claims(folder: Path) -> None:
-    """Write the page of a folder's `claims.json` into that folder. Raises `BadInput` if the file is missing
-    or unreadable.
-    """
+    """Read `claims.json` in a folder, and write its page `claims.html` beside it. Raises `BadInput` if the file is
+    missing or unreadable."""
     file = ClaimsFile.load(folder / "claims.json")
     count = Counter(judged.verdict for judged in file.claims)
     page = render(

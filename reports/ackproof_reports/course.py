@@ -51,7 +51,7 @@ class Course:
 
 
 def arrange(events: Sequence[Event]) -> Course:
-    """Sort the events of a run into phases, faults and marks."""
+    """Return the phases, faults and marked events of a run, and the time of its last event."""
     end = max((event.t_ns for event in events), default=0)
     phases = _phases(events, end)
     faults = Lifelines.of_events(events).every_fault
@@ -99,7 +99,7 @@ def nodes_text(fault: FaultLife) -> str:
 
 
 def circumstances(faults: Sequence[FaultLife]) -> str:
-    """Describe the confirmed faults as a clause, such as `the followers were paused and the leader was killed`; ''
+    """Return the confirmed faults as a clause, such as `the followers were paused and the leader was killed`; ''
     without faults. Too many different faults for a sentence, as in a soak, are counted by kind instead."""
     alike: dict[tuple[str, bool, str, str], list[FaultLife]] = {}
     struck = struck_faults(faults)

@@ -86,7 +86,7 @@ class _Weighed:
         return Piece(what, Standing.LACKING if lacking else Standing.UNKNOWN, facts)
 
     def others(self) -> Iterator[Piece]:
-        """Yield the judge's complaints that no row of the table has shown."""
+        """Yield one row with all complaints of the judge that no row of the table has shown; none if there are none."""
         if self._bad:
             yield Piece("What else the judge asked for", Standing.LACKING, _list_texts(self._bad))
 

@@ -81,9 +81,8 @@ def expectations(cases: Sequence[CaseView]) -> list[Expectation]:
 
 
 def _judge_expectation(case: CaseView, name: str, bound: str) -> ExpectationResult:
-    """Return the result of a bound. For an anomaly class it is computed from the audit's count, otherwise
-    taken from the judge.
-    """
+    """Return the result of the bound on quantity `name` in a case. For an anomaly class it is computed from the audit's
+    count, otherwise taken from the judge. Without either it is undecided."""
     if name in TABLE:
         count = case.counts.get(name)
         return ExpectationResult(case, count, _holds(bound, count))

@@ -107,8 +107,8 @@ def timings(facts: Sequence[CaseFacts]) -> list[tuple[Timing, str]]:
 
 
 def timing_names(facts: Sequence[CaseFacts]) -> str:
-    """Return the names of the brokers' time-out settings (`chaos`, `Kafka's own`, …) in these cases, each once, as one
-    text."""
+    """Return the distinct names of the brokers' time-out settings (`chaos`, `Kafka's own`, …) in these cases as one
+    text; '' if no case recorded them."""
     return ", ".join(dict.fromkeys(timing.name for timing, _ in timings(facts)))
 
 

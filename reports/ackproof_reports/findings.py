@@ -285,7 +285,7 @@ def _batches(files: Sequence[Path], columns: Sequence[str], absent: list[str]) -
 
 
 def _with_member(table: pa.Table) -> pa.Table:
-    """Return findings of consumer groups with group and member before the detail."""
+    """Return findings of consumer groups with the group and the member put at the beginning of the detail."""
     member = pc.binary_join_element_wise(", g", table.column("member").cast(pa.string()), "")
     unknown = pc.less(table.column("member"), 0)
     colon = pc.if_else(pc.equal(table.column("detail"), ""), "", ": ")

@@ -136,7 +136,8 @@ class GateResult:
             yield f"| {markdown(title, 200)} | {' | '.join(str(row or ABSENT) for row in rows)} | {why} |"
 
     def _notes(self) -> Iterator[str]:
-        """Yield a note for each Kafka on which nothing ran, and for each certain difference between Kafkas."""
+        """Yield a line of Markdown for each problem of a Kafka on which nothing ran. Then for each limit that was
+        exceeded or, without these, each certain difference from the first Kafka."""
         told = [str(one) for column in self.columns if column.batch is None for one in column.problems]
         if (found := self.comparison) is not None:
             told += found.broken or (

@@ -129,7 +129,8 @@ class GroupStories:
         return "; ".join(told)
 
     def _tell_delivery(self, row: Row) -> str:
-        """Return to whom a record was handed, and what happened to that member next."""
+        """Return, as a clause, to whom and when a record was handed (`row`: the delivery), and what happened to that
+        member next."""
         incidents = self._life(row["member"]).incidents
         fates = [one for one in incidents if one.kind in _FATES and one.t_ns >= row["delivered_ns"]]
         then = joined([f"{one} at {seconds(one.t_ns)}" for one in fates[:_MOST_FATES]])
@@ -143,7 +144,7 @@ class GroupStories:
                 yield f"{_member(row)} passed over it at {seconds(row['t_ns'])}: reset {reset_text(row)}"
 
     def _commit_past(self, group: str, place: TopicPartition, offset: int) -> Row | None:
-        """Return the first accepted commit of a group behind this offset of a partition; None if there is no such
+        """Return the first accepted commit of a group above this offset of a partition; None if there is no such
         commit."""
         for row in self._of_partition(place)[0]:
             if row["group"] == group and row["offset"] > offset and row["result"] == CommitResult.ACCEPTED:

@@ -224,7 +224,8 @@ class _Member(MemberLife):
         )
 
     def _bars(self, times: Iterable[tuple[int | None, int | None, str]]) -> Iterator[Bar]:
-        """Yield the bar of each interval; an end of None is the end of the run."""
+        """Yield the bar of each interval (begin, end, text) that is in the picture; an end of None is the end of the
+        run. A text that does not fit is shortened to its numbers, or left out."""
         for begin, end, text in times:
             if bar := self.span.bar(begin or 0, self.end_ns if end is None else end, "", text):
                 fits = int((bar.width - 4) / _LETTER)
@@ -237,8 +238,8 @@ class _Member(MemberLife):
             yield event.t_ns, min(ends, default=None), ""
 
     def _assignments(self) -> Iterator[tuple[int, int | None, str]]:
-        """Yield begin, end and partitions of each time in which it owned the same ones. A killed member has them until
-        its process ends."""
+        """Yield (begin, end, partitions as text) for each time in ns in which it owned the same partitions. A killed
+        member has them until its process ends (None)."""
         owned: set[TopicPartition] = set()
         begun = 0
         for t_ns, rows in groupby(self.membership, lambda row: row["t_ns"]):

@@ -56,7 +56,7 @@ class RecordId:
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """Parse `PRODUCER:SEQ`, such as `0:412`. Raises `BadInput`."""
+        """Parse `PRODUCER:SEQ`, such as `0:412`. Raises `BadInput` for another form."""
         if (match := _RECORD.fullmatch(text)) is None:
             raise BadInput(f"{text!r} is no record; give PRODUCER:SEQ, such as 0:412")
         return cls(int(match[1]), int(match[2]))
@@ -75,7 +75,7 @@ class Spot:
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """Parse `TOPIC/PARTITION@OFFSET`, such as `orders/0@2387`. Raises `BadInput`."""
+        """Parse `TOPIC/PARTITION@OFFSET`, such as `orders/0@2387`. Raises `BadInput` for another form."""
         if (match := _PLACE.fullmatch(text)) is None:
             raise BadInput(f"{text!r} is no offset; give TOPIC/PARTITION@OFFSET, such as orders/0@2387")
         return cls(match[1], int(match[2]), int(match[3]))
@@ -302,7 +302,7 @@ def _facts(run: CaseDir, known: _Known, who: RecordId) -> Iterator[str]:
 
 
 def _class_text(row: Row) -> str:
-    """Return the class of a finding, with group and member if it has them."""
+    """Return the class of a finding, for a group's finding with group and member: `lost-commit (group billing, g0)`."""
     member = f", g{row['member']}" if row["member"] is not None and row["member"] >= 0 else ""
     return f"{row['class']} (group {row['group']}{member})" if row["group"] else str(row["class"])
 

@@ -87,7 +87,7 @@ def _finalize(value: object) -> object:
 
 @cache
 def _environment() -> Environment:
-    """Return the template environment: all text in pages is escaped."""
+    """Return the Jinja environment of the pages. It escapes all values, and refuses missing variables."""
     made = Environment(
         loader=FileSystemLoader(TEMPLATES / "html"),
         autoescape=True,

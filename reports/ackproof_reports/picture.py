@@ -247,7 +247,8 @@ def _end(course: Course, series: Series | None, strips: Mapping[TopicPartition, 
 
 
 def _home(course: Course, series: Series | None, end: int, until_ns: int) -> list[JsonValue]:
-    """Return the time span that the chart shows at first: load and faults, without start-up and final read."""
+    """Return the part of the run that the chart shows at first, as [begin, end]: load and faults, without start-up and
+    final read."""
     starts, ends = [], [until_ns] if until_ns else []
     if series and series.bins:
         starts.append(series.start_ns)

@@ -81,7 +81,7 @@ def recovery_of(fact: CaseFacts, evidence: Evidence | None) -> Recovery | None:
 
 
 def _phases(evidence: Evidence, fault: int, next_s: float) -> Iterator[tuple[str, Value]]:
-    """Yield the recovery times after one fault, by name. `next_s`: seconds from this fault to the next.
+    """Yield (name, value) of each recovery time after one fault. `next_s`: seconds from this fault to the next.
 
     A controller elected after the next fault is left out, as that fault may be the cause of its election.
     """
@@ -130,9 +130,8 @@ def _of_experiment(runs: Sequence[tuple[CaseFacts, Recovery | None]]) -> Iterato
 
 
 def _value(fact: CaseFacts, recovery: Recovery | None, quantity: Quantity, number: int) -> Value:
-    """Return a recovery time in one repeat. If the machine was starved, it is only an upper bound, so `low`
-    is 0.
-    """
+    """Return the recovery time `quantity` after fault `number` in one repeat; unknown if the fault was not confirmed.
+    If the machine was starved, it is only an upper bound, so `low` is 0."""
     for fault, phases in recovery.after if recovery else ():
         for name, value in phases:
             if (fault.number, name) == (number, quantity.variant):

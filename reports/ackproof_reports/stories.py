@@ -221,9 +221,7 @@ _Where = tuple[str, int, int]
 
 
 def _each(rows: pa.Table, which: list[int]) -> Iterator[tuple[int, tuple[int, int], _Where]]:
-    """Yield for each of these rows its index, its record (producer, seq), and its topic, partition and
-    offset.
-    """
+    """Yield (index, (producer, seq), (topic, partition, offset)) for each of the rows with the indices `which`."""
     taken = rows.take(pa.array(which, pa.int64()))
     columns = (taken.column(name).to_pylist() for name in ("producer", "seq", *_PLACE))
     for row, producer, seq, *place in zip(which, *columns, strict=True):
@@ -231,9 +229,8 @@ def _each(rows: pa.Table, which: list[int]) -> Iterator[tuple[int, tuple[int, in
 
 
 def _copies(findings: pa.Table, files: list[str]) -> dict[tuple[int, int], set[_Where]]:
-    """Return topic, partition and offset of each intact copy that the final read found, by record (producer,
-    seq).
-    """
+    """Return, by record (producer, seq), the places (topic, partition, offset) of its intact copies in the final read.
+    Only records in `findings` are looked up."""
     known = [findings.column(name).combine_chunks().unique() for name in ("producer", "seq")]
     phases = [int(ReadPhase.FINAL), int(ReadPhase.FINAL_COMMITTED)]
     read = storage.open_dataset(files, CONSUMED).to_table(

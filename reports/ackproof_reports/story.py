@@ -63,7 +63,8 @@ def sequence(steps: Sequence[StoryStep], ending: str, title: str) -> str:
 
 
 def _lanes(steps: Sequence[StoryStep]) -> list[str]:
-    """Return the participants: the client and the controller first, brokers by name."""
+    """Return the participants of a diagram in the order of their lanes: the client and the controller first, then
+    brokers by name."""
     names = {name for step in steps for name in (step.actor, step.target) if name} or {"client"}
     first = [name for name in ("client", "controller") if name in names]
     return [*first, *sorted(names - set(first))]

@@ -109,7 +109,7 @@ def _case(suite: ET.Element, batch: BatchView, fact: CaseFacts) -> None:
 
 
 def _group_text(page: GroupPage) -> str:
-    """Return what a group counted, and each class of which something was found, in one line."""
+    """Return a group's counts, and each class with findings, as one line; `not counted` if it was not audited."""
     if page.counts is None:
         return "not counted"
     told = [

@@ -288,8 +288,8 @@ def _can(of: Sequence[LeaderEpoch], rows: AckedRows, again_ns: int) -> Bools:
 
 
 def _overtaken(rows: AckedRows, sure: Bools) -> Bools:
-    """Return a mask of the rows that were sent after the last leader had acknowledged their offset, or a higher one,
-    for one of the rows `sure`. A leader's log only grows, so they are not from that log."""
+    """Return a mask of the rows that were sent too late for the last leader's log, which only grows. It had already
+    acknowledged their offset, or a higher one, for one of the rows `sure`."""
     order = np.argsort(rows.done[sure], kind="stable")
     done, highest = rows.done[sure][order], np.maximum.accumulate(rows.offset[sure][order])
     if len(done) == 0:
