@@ -31,7 +31,8 @@ _UNSUPPORTED_VERSION: Final = 35
 
 
 class Election(IntEnum):
-    """Kind of a leader election (Kafka's ElectionType): the preferred replica, or a replica outside the ISR."""
+    """Kind of a leader election (Kafka's ElectionType). PREFERRED: elect the first of the partition's replicas.
+    UNCLEAN: elect a replica outside the ISR if the ISR has none that lives."""
 
     PREFERRED = 0
     UNCLEAN = 1
@@ -68,8 +69,8 @@ class Reassignment:
 
 
 def elect(connection: Connection, place: TopicPartition, election: Election) -> None:
-    """Elect a leader of this partition. Raises `WireError`: `Refused` with ELECTION_NOT_NEEDED if the leader would
-    stay."""
+    """Elect a leader of this partition. Raises `Refused` with Kafka's error: ELECTION_NOT_NEEDED if the leader would
+    stay. Raises `Unreachable` without a response."""
     rows = [(place.topic, [place.partition])]
     question = Question(
         "ElectLeaders", 2, election_type=int(election), topic_partitions=rows, timeout_ms=_ASK_MS
@@ -82,9 +83,10 @@ def elect(connection: Connection, place: TopicPartition, election: Election) -> 
 
 
 def reassign(connection: Connection, moves: Mapping[TopicPartition, Sequence[int] | None]) -> None:
-    """Start to move partitions to these replicas; None cancels the partition's reassignment.
+    """Start to move each partition to its replicas in `moves` (broker ids); None cancels the partition's reassignment.
 
-    Raises `WireError`: `Refused` with NO_REASSIGNMENT_IN_PROGRESS if there is nothing to cancel.
+    Raises `Refused` with Kafka's error: NO_REASSIGNMENT_IN_PROGRESS if there is nothing to cancel. Raises `Unreachable`
+    without a response.
     """
     rows = [
         (place.topic, [(place.partition, None if replicas is None else list(replicas))])
@@ -108,8 +110,8 @@ class TransactionState:
 
 
 def transaction(connection: Connection, transactional_id: str) -> TransactionState | None:
-    """Return the state of a transactional id, None if this broker is not its coordinator or does not know it. Raises
-    `WireError`."""
+    """Return the state of a transactional id; None if this broker is not its coordinator or does not know it. Raises
+    `Refused` for another of Kafka's errors, `Unreachable` without a response."""
     question = Question("DescribeTransactions", 0, transactional_ids=[transactional_id])
     (found,) = connection.ask(question, timeout_s=ASK_S).transaction_states
     if found.error_code in _NOT_HERE:
@@ -119,7 +121,8 @@ def transaction(connection: Connection, transactional_id: str) -> TransactionSta
 
 
 def reassignments(connection: Connection) -> dict[TopicPartition, Reassignment]:
-    """Return the reassignments in progress, as the active controller knows them. Raises `WireError`."""
+    """Return the reassignments in progress, as the active controller knows them; empty if there are none. Raises
+    `Refused` with Kafka's error, `Unreachable` without a response."""
     question = Question("ListPartitionReassignments", 0, timeout_ms=_ASK_MS, topics=None)
     answer = connection.ask(question, timeout_s=ASK_S + 1.0)
     check("list of reassignments", answer.error_code, answer.error_message)
@@ -133,7 +136,8 @@ def reassignments(connection: Connection) -> dict[TopicPartition, Reassignment]:
 
 
 def move_log_dir(connection: Connection, place: TopicPartition, path: str) -> None:
-    """Start to move this broker's replica to another of its log dirs, given by absolute path. Raises `WireError`."""
+    """Start to move this broker's replica of a partition to another of its log dirs. `path`: absolute path of that dir.
+    Raises `Refused` with Kafka's error, `Unreachable` without a response."""
     question = Question("AlterReplicaLogDirs", 2, dirs=[(path, [(place.topic, [place.partition])])])
     for topic in connection.ask(question, timeout_s=ASK_S).results:
         for result in topic.partitions:
@@ -142,7 +146,7 @@ def move_log_dir(connection: Connection, place: TopicPartition, path: str) -> No
 
 def log_dirs(connection: Connection) -> dict[str, frozenset[TopicPartition]]:
     """Return this broker's log dirs by absolute path, each with the partitions whose replicas it has. Replicas that are
-    being moved into a log dir are left out. A failed log dir has none. Raises `WireError`."""
+    being moved into a log dir are left out. A failed log dir has none. Raises `Unreachable` without a response."""
     return {
         row.log_dir: frozenset(
             TopicPartition(topic.name, replica.partition_index)
@@ -155,8 +159,8 @@ def log_dirs(connection: Connection) -> dict[str, frozenset[TopicPartition]]:
 
 
 def alter_config(connection: Connection, changes: Mapping[Owner, Mapping[str, str | None]]) -> None:
-    """Change dynamic settings. The value None deletes the setting, and the inherited value applies again. Raises
-    `WireError`."""
+    """Change dynamic settings. `changes`: name and new value, by topic or broker. The value None deletes the setting,
+    and the inherited value applies again. Raises `Refused` for a refused change, `Unreachable` without a response."""
     rows = [
         (int(owner.type), owner.name, [(name, int(value is None), value) for name, value in values.items()])
         for owner, values in changes.items()
@@ -187,7 +191,7 @@ def describe_config(connection: Connection, owner: Owner, names: Sequence[str]) 
     missing.
 
     A broker's settings must be requested from that broker. The cluster-wide default (name '') has only dynamic
-    settings. Raises `WireError`.
+    settings. Raises `Refused` with Kafka's error, `Unreachable` without a response.
     """
     rows = [(int(owner.type), owner.name, list(names))]
     question = Question(
@@ -215,8 +219,9 @@ class Features:
 
 
 def features(connection: Connection, timeout_s: float | None = None) -> Features:
-    """Return feature levels from this node's own copy of the metadata. Raises `WireError`. `timeout_s`: time limit of
-    the request in seconds; None: the time limit of the connection."""
+    """Return feature levels from this node's own copy of the metadata. `timeout_s`: time limit of the request in
+    seconds; None: the time limit of the connection. Raises `Refused` with Kafka's error, `Unreachable` without a
+    response."""
     for version in (4, 3):  # 4 came with 3.9
         question = Question(
             "ApiVersions", version, client_software_name=CLIENT_ID, client_software_version="1"
@@ -232,8 +237,8 @@ def features(connection: Connection, timeout_s: float | None = None) -> Features
 
 
 def raise_features(connection: Connection, levels: Mapping[str, int]) -> None:
-    """Raise the feature levels in force (UpdateFeatures). `levels`: feature name → level. Raises `WireError`: `Refused`
-    for a level below the present level."""
+    """Raise the feature levels in force (UpdateFeatures). `levels`: feature name → level. Raises `Refused` for a level
+    below the present level, or another of Kafka's errors. Raises `Unreachable` without a response."""
     rows = [(name, level, _UPGRADE) for name, level in levels.items()]
     question = Question("UpdateFeatures", 1, timeout_ms=_CHANGE_MS, feature_updates=rows, validate_only=False)
     answer = connection.ask(question, timeout_s=_CHANGE_S + 1.0)
@@ -245,7 +250,7 @@ def raise_features(connection: Connection, levels: Mapping[str, int]) -> None:
 
 def remove_voter(connection: Connection, voter: Voter) -> None:
     """Remove a controller from the quorum (RemoveRaftVoter, KIP-853). `voter`: the controller, with its directory id.
-    Raises `WireError`."""
+    Raises `Refused` with Kafka's error, `Unreachable` without a response."""
     question = Question(
         "RemoveRaftVoter", 0, cluster_id=None, voter_id=voter.node, voter_directory_id=voter.directory
     )
@@ -257,7 +262,7 @@ def add_voter(connection: Connection, voter: Voter) -> None:
     """Add a controller to the quorum (AddRaftVoter, KIP-853). `voter`: the controller, with its directory id and
     endpoints.
 
-    Raises `WireError`: `Refused`, for example if it has not caught up with the leader.
+    Raises `Refused`, for example if the controller has not caught up with the leader; `Unreachable` without a response.
     """
     question = Question(
         "AddRaftVoter",
@@ -273,8 +278,8 @@ def add_voter(connection: Connection, voter: Voter) -> None:
 
 
 def open_transactions(connection: Connection, place: TopicPartition) -> list[tuple[int, int, int]]:
-    """Return (first offset, producer id, epoch) of each open transaction that a partition's leader knows. Raises
-    `WireError`."""
+    """Return (first offset, producer id, epoch) of each open transaction that this broker knows as the partition's
+    leader, sorted; empty if there is none. Raises `Refused` with Kafka's error, `Unreachable` without a response."""
     question = Question("DescribeProducers", 0, topics=[(place.topic, [place.partition])])
     transactions = []
     for topic in connection.ask(question, timeout_s=ASK_S).topics:
@@ -290,7 +295,7 @@ def open_transactions(connection: Connection, place: TopicPartition) -> list[tup
 
 def transactions_of(connection: Connection, producer_id: int) -> list[str]:
     """Return the state, such as Ongoing, of each transactional id that has this producer id and this broker as
-    coordinator. Raises `WireError`."""
+    coordinator. Empty if there is none. Raises `Refused` with Kafka's error, `Unreachable` without a response."""
     question = Question("ListTransactions", 0, state_filters=[], producer_id_filters=[producer_id])
     answer = connection.ask(question, timeout_s=ASK_S)
     check("list of transactions", answer.error_code)

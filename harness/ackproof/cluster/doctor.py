@@ -165,7 +165,8 @@ def _memory() -> str:
 
 
 def _loopback() -> str:
-    """Check that other addresses than 127.0.0.1 can be listened at and reached."""
+    """Listen at an address other than 127.0.0.1 and connect to it. Return the result in words; raises OSError if it
+    fails."""
     address = "127.201.2.1"
     with socket.socket() as listener:
         listener.bind((address, 0))

@@ -166,9 +166,8 @@ class ProcessNode:
                 self._child.signal(number)
 
     def _end_by(self, number: signal.Signals) -> None:
-        """Send a signal that ends the process. The lock lets the watcher see the end only after it is marked
-        expected.
-        """
+        """Send the node's process a signal that ends it, and mark its end as expected. Does nothing if no process runs.
+        The lock makes the watcher see the end only after the mark."""
         with self._lock:
             if self._child is not None and self._child.signal(number):
                 self._expected = True
@@ -354,7 +353,8 @@ class Watcher:
             del self._watched[descriptor]
 
     def _call(self, on_end: OnEnd, child: NodeProcess, status: int) -> None:
-        """Call a receiver; if it fails, the ends of other nodes must still be reported."""
+        """Call the receiver `on_end` with a process that ended and its exit status. An exception is kept in `_failure`
+        (the first one), so that the ends of other nodes are still reported."""
         try:
             on_end(child, status)
         except Exception as error:  # noqa: BLE001 — kept, and raised by `close`

@@ -95,7 +95,8 @@ class OwnCluster(Cluster, contextlib.AbstractContextManager["OwnCluster"]):
 
     @abstractmethod
     def _take_addresses(self, node_ids: tuple[int, ...]) -> Addresses:
-        """Lease addresses (`_lease`) for all nodes, before the files of any node are written."""
+        """Lease addresses for all nodes, keep the lease in `_lease`, and return the addresses. Called before the files
+        of any node are written."""
 
     def _make_mesh(self, wiring: MeshWiring) -> ProxyMesh:
         """Return the mesh of links. Called only if faults break links."""

@@ -147,7 +147,8 @@ def _create(cluster: Cluster, topics: Mapping[str, TopicSpec], timeout_s: float)
 
 
 def _request(link: Connection, pending: Mapping[str, TopicSpec]) -> dict[str, Refused]:
-    """Ask once for each topic, to be created or auto-created. Return those refused or not there yet."""
+    """Ask the broker once to create each pending topic, or to auto-create it. Return the topics that it refused or that
+    do not exist yet, each with the error."""
     automatic = [name for name, topic in pending.items() if topic.auto_created]
     made = {name: topic for name, topic in pending.items() if not topic.auto_created}
     refused = queries.create_topics(link, made, 5.0) if made else {}
@@ -155,7 +156,11 @@ def _request(link: Connection, pending: Mapping[str, TopicSpec]) -> dict[str, Re
 
 
 def _missing(cluster: Cluster, topics: Mapping[str, TopicSpec]) -> list[str]:
-    """Return what the topics still lack in the view of any running broker, in words: clients may ask any broker."""
+    """Return what the topics still lack, in words; empty if nothing.
+
+    Each running broker must know every partition with a leader and all replicas in the ISR, because clients may ask any
+    broker. Then each leader must answer for its partitions.
+    """
     lacking: list[str] = []
     for broker, link in cluster.running_links().items():
         try:

@@ -110,7 +110,8 @@ class ProxyMesh:
         return ways[0].listen.host if ways else None
 
     def renew(self, node: int) -> None:
-        """Restore the effects on the links of a restarted node. Does nothing here: the proxies outlive the node."""
+        """Do nothing: the effects outlive the node, because they are in proxies and in this machine's own packet
+        rules."""
 
     def end(self) -> None:
         """Remove all effects and packet rules, and stop the proxies."""
@@ -157,12 +158,13 @@ class ProxyMesh:
             return tuple(words)
 
     def _rules(self, link: Link) -> PacketRules | None:
-        """Return the packet rules for this link; None while its source has no process."""
+        """Return the packet rules for this link; None if there are none. Here all links share the packet rules of this
+        machine."""
         del link
         return self._here
 
     def _by_packets(self, link: Link, effect: Effect) -> bool:
-        """Return True if packet rules make this effect, False if a proxy does."""
+        """Return True if packet rules make this effect on the link, False if a proxy does."""
         del link
         return isinstance(effect, OF_PACKETS)
 
@@ -239,7 +241,8 @@ class ProxyMesh:
         return Traffic(time.monotonic(), {flow.inode: flow for flow in seen if flow.remote in wanted})
 
     def _at_source(self, link: Link, act: Callable[[], T]) -> T:
-        """Call `act` in the network namespace of the link's source, and return its result."""
+        """Call `act` in the network namespace of the link's source, and return its result. Here all nodes share the
+        namespace of this process."""
         del link
         return act()
 

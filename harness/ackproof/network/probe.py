@@ -132,7 +132,8 @@ def measure_close(address: tuple[str, int], *, timeout_s: float, zookeeper: bool
 
 
 def _exchanged(line: socket.socket, frame: bytes, deadline: float) -> bool:
-    """Send a frame and read one. Return False if the other side closed."""
+    """Send a request frame and read one response frame before the `deadline`. Return False if the other side closed the
+    connection first."""
     line.settimeout(_remaining_s(deadline))
     line.sendall(frame)
     wanted = 4
@@ -155,7 +156,7 @@ def _remaining_s(deadline: float) -> float:
 
 
 def _resent(line: socket.socket) -> int:
-    """Return the number of packets of this connection that the kernel retransmitted."""
+    """Return the number of packets of this connection that the kernel retransmitted; 0 if it does not tell."""
     with contextlib.suppress(OSError):
         info = line.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 232)
         if len(info) >= _TOTAL_RETRANS + 4:

@@ -141,7 +141,8 @@ class Toxiproxy:
             raise LinkError(f"Toxiproxy did not take {toxic} from {name}")
 
     def _call(self, method: str, path: str, body: object = None, *, decode: bool = True) -> Any:  # noqa: ANN401
-        """Send one HTTP request. The library raises for three statuses only; all others are checked here."""
+        """Send one HTTP request to Toxiproxy. Return the decoded JSON of the response, or its text if `decode` is
+        False. Raises `LinkError` for any status outside 200–299, and without a response."""
         keywords: dict[str, object] = {"timeout": TIMEOUT_S}
         if body is not None:
             keywords["json"] = body
@@ -176,7 +177,7 @@ class LinkServer(ABC):
 
     @abstractmethod
     def _answers(self) -> bool:
-        """Return True if the server accepts commands. Raises `LinkError` as long as it does not."""
+        """Return True if the server accepts commands. While the server does not, return False or raise `LinkError`."""
 
     def start(self, *, lease_descriptor: int) -> None:
         """Start the server, and return when it answers. Raises `LinkError`. `lease_descriptor`: descriptor of the lock

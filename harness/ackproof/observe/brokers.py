@@ -69,7 +69,8 @@ class BrokerObserver(BrokerPoller[_Reply]):
                 file.flush()
 
     def _round(self) -> BrokerRound:
-        """Ask every viewer at once. A late answer belongs to no round, and its viewer counts as silent."""
+        """Ask every viewer at once, and return the answers of this round. A viewer without an answer in time counts as
+        silent; its late answer belongs to no round."""
         began, late = self._timeline.clock.now(), dict(self._asked)
         for viewer in (ZNODES, *self._links):
             if viewer not in late and self._can_be_asked(viewer):
@@ -122,10 +123,10 @@ class BrokerObserver(BrokerPoller[_Reply]):
         return answer, -1 if controller is None else controller
 
     def _ask_broker(self, broker: int, link: Connection) -> ViewerAnswer:
-        """Ask one broker. Raises `WireError`.
+        """Return one broker's answer: its metadata, log ends, fetched records and the error of the refused Produce.
+        Raises `WireError` if it does not answer.
 
-        The log ends are requested before the records, so that a record beyond the high watermark is known to
-        exist.
+        The log ends are requested before the records, so that a record beyond the high watermark is known to exist.
         """
         hosted = [place for place, replicas in sorted(self._replicas.items()) if broker in replicas]
         starts = {place: self._from.get((broker, place), 0) for place in hosted}

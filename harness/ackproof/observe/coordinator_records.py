@@ -181,7 +181,8 @@ class _Message:
         return number
 
     def _read_size(self, letter: str) -> int:
-        """Read the size of an array or of bytes; -1 for null."""
+        """Return the size of an array or of bytes; -1 for null. `letter`: `struct` format of the size in versions that
+        are not flexible. Raises ValueError for a size beyond the record."""
         size = self._read_varint() - 1 if self.flexible else self._read_number(letter)
         if size > len(self.data):
             raise ValueError("a field reaches beyond its record")

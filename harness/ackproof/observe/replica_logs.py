@@ -111,7 +111,8 @@ def collect_replica_logs(
 def _read(
     folder: Path, log_dir: LogDir, place: TopicPartition, high_watermark: int, recovery_point: int
 ) -> tuple[Replica, dict[Path, tuple[Batch, ...]]]:
-    """Return the replica in a partition's folder, and the batches of each of its segments."""
+    """Return the replica in a partition's folder, and the batches of each of its segments. If the log cannot be read to
+    its end, the replica has the reason."""
     found: dict[Path, tuple[Batch, ...]] = {}
     rest, reason = 0, ""
     start = end = base = -1
@@ -269,7 +270,8 @@ class BatchContents:
 
 
 def _marker(path: Path, batch: Batch) -> int:
-    """Return the type of a transaction marker (org.apache.kafka.common.record.ControlRecordType)."""
+    """Return the type of a transaction marker (org.apache.kafka.common.record.ControlRecordType): abort or commit.
+    `UNKNOWN_CONTENT` for another control batch or one that cannot be decoded."""
     try:
         keys = [record.key for record in records(path, batch)]
     except ValueError:

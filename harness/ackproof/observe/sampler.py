@@ -150,8 +150,8 @@ class Sampler(BrokerPoller[Reply]):
     def _ask(
         self, link: Connection, hosted: Sequence[TopicPartition], led: Sequence[TopicPartition]
     ) -> Reply:
-        """Ask one broker. The log end is requested before the high watermark, so that their difference is never
-        overstated."""
+        """Return one broker's answers. Its log end is requested before the high watermark, so that their difference is
+        never overstated. Raises `WireError` if it does not answer."""
         view, log_ends, high_watermarks, last_stable = link.ask_all(
             [
                 queries.ask_partitions(self._topics, link.access),
@@ -168,7 +168,8 @@ class Sampler(BrokerPoller[Reply]):
         )
 
     def _look_at_quorum(self) -> View:
-        """Return the newest view of the quorum; empty if it is too old. Does not wait."""
+        """Return the quorum's newest view, and start to ask it again unless it is being asked. Empty if the view is
+        older than `QUORUM_FRESH_S` seconds. Does not wait."""
         if self._quorum is not None and self._quorum.done():
             looked, self._quorum = self._quorum.result(), None
             self._held = looked if looked[1] else self._held

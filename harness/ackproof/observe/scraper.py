@@ -96,7 +96,8 @@ class Scraper(Watcher):
         unfinished.rename(self._path)
 
     def _round(self, pool: ThreadPoolExecutor) -> list[Row]:
-        """Ask every node whose process runs. A paused node cannot answer and is not asked."""
+        """Ask every running node for its metrics, and return the rows of this round. A paused node cannot answer and is
+        not asked."""
         t_ns = self._timeline.clock.now()
         requests = {}
         rows: list[Row] = []

@@ -125,7 +125,8 @@ def _paths_of(options: Iterable[Option]) -> tuple[Path, ...]:
 
 
 def _read_options(found: Problems, key: str, values: ListNode) -> tuple[Option, ...]:
-    """Return the options of an axis; none if there is a problem with any of them."""
+    """Return the options of the axis `key` from the list of its values. If any has a problem, report it and return
+    none."""
     where: Path = ("matrix", key)
     together = any(isinstance(item, MapNode) and not may_stand_at(key, item) for item in values.items)
     path: Path = ()

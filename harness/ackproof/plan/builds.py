@@ -48,7 +48,8 @@ def fill_in_builds(file: str, root: MapNode, folder: FilePath) -> MapNode:
     found = Problems(file, root)
 
     def fill_in(node: Node, where: Path, key: str = "", above: str = "") -> Node:
-        """Return the node, filled in. `key` is the key of the node, `above` the key of its parent."""
+        """Return the node with every Kafka and broker file in it filled in. `where`: path of the node. `key`: key of
+        the node. `above`: key of its parent."""
         if isinstance(node, ListNode):
             items = [fill_in(item, (*where, at), key, above) for at, item in enumerate(node.items)]
             return replace(node, items=items)

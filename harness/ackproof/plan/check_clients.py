@@ -56,7 +56,8 @@ def check_clients(spec: ExperimentSpec, found: Problems) -> None:
 
 
 def _beyond_programs(spec: ExperimentSpec, path: Path) -> Iterator[tuple[Path, str]]:
-    """Yield what a program of the user is not asked to do: the field, and the reason."""
+    """Yield the fields below `path` (producers or consumers) that a program of the user does not support, each with the
+    reason."""
     producers, readers = spec.workload.producers, spec.workload.consumers
     if path == _CONSUMERS:
         if readers.commit_every is not None:
@@ -76,7 +77,8 @@ def _beyond_programs(spec: ExperimentSpec, path: Path) -> Iterator[tuple[Path, s
 
 
 def check_groups(spec: ExperimentSpec, found: Problems) -> None:
-    """Report settings that consumer groups and share groups do not support, or under which they cannot be judged."""
+    """Report to `found` settings that consumer groups and share groups do not support, or under which they cannot be
+    judged."""
     workload, release = spec.workload, spec.cluster.kafka.version
     taken: dict[str | None, str] = {}
     if (service := workload.service) is not None:
@@ -160,7 +162,7 @@ def _beyond_share_groups(
 
 
 def check_service(spec: ExperimentSpec, found: Problems) -> None:
-    """Report settings under which a service under test cannot be judged."""
+    """Report to `found` settings under which a service under test cannot be judged. Does nothing without a service."""
     service, producers = spec.workload.service, spec.workload.producers
     if service is None or not found.sound_below(_SERVICE):
         return

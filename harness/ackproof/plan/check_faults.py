@@ -31,7 +31,8 @@ _OWN: Path = ("cluster", "controller_racks")
 
 
 def check_fault(spec: ExperimentSpec, fault: FaultSpec, found: Problems) -> None:
-    """Report conflicts between a fault and its experiment to `found`."""
+    """Report to `found` conflicts between a fault and its experiment: abilities of the backend, roles, partitions,
+    trigger."""
     entry: Path = ("faults", fault.number - 1)
     body: Path = (*entry, fault.kind)
     _check_possible(spec, type(fault), body, found)
@@ -47,7 +48,8 @@ def check_fault(spec: ExperimentSpec, fault: FaultSpec, found: Problems) -> None
 
 
 def _check_fields(spec: ExperimentSpec, fault: FaultSpec, body: Path, found: Problems) -> None:
-    """Check the roles and partitions in a fault's own fields. `body`: path of these fields."""
+    """Report to `found` roles and partitions in a fault's own fields that the experiment does not have. `body`: path of
+    these fields."""
     for name in type(fault).model_fields:
         value = getattr(fault, name)
         for index, target in enumerate(roles_in(value)):
@@ -151,7 +153,8 @@ def _has_coordinator(spec: ExperimentSpec, topic: str, partition: int) -> bool:
 def _check_place(
     spec: ExperimentSpec, topic: str | None, partition: int | None, path: Path, found: Problems
 ) -> bool:
-    """Report a named partition that does not exist. Return True if the partition exists or none is named."""
+    """Report a named partition that does not exist. Return True if the partition exists, or if `topic` or `partition`
+    is None."""
     if topic is None or partition is None or _has_coordinator(spec, topic, partition):
         return True
     if topic not in spec.topics:

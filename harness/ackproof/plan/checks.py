@@ -127,7 +127,7 @@ def _check_mode(spec: ExperimentSpec, found: Problems) -> None:
 
 
 def _check_release(spec: ExperimentSpec, found: Problems) -> None:
-    """Report a release that is not supported, and feature levels that it does not have.
+    """Report to `found` a release that is not supported, and feature levels that it does not have.
 
     For an unknown release, Kafka's own tool refuses wrong levels before anything is started.
     """

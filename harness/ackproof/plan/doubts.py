@@ -118,7 +118,8 @@ def _above_the_factor(spec: ExperimentSpec, name: str, factor: int, found: Probl
 
 
 def _warn_of_silence(spec: ExperimentSpec, fault: FaultSpec, path: Path, found: Problems) -> None:
-    """Warn of nodes that stay down for the rest of the run if no partition can acknowledge anything without them."""
+    """Warn if a fault leaves nodes down for the rest of the run, and no partition can acknowledge anything without
+    them."""
     gone = isinstance(fault, Kill | Stop | Pause) and fault.hold is None and not spec.ground.foreign
     if not gone or begins(spec, fault) >= spec.workload.duration:
         return
@@ -258,8 +259,8 @@ def _surely_meet(first: FaultSpec, second: FaultSpec, since: Since, spec: Experi
 
 
 def _build_clock(faults: Mapping[int, FaultSpec]) -> Since:
-    """Return a function for the time between two of these faults (see `Since`). Each waits only for an earlier
-    fault."""
+    """Return a function for the time between two of these faults (see `Since`). A fault that follows another one
+    follows an earlier fault, so the function ends."""
 
     @cache
     def since(base: int | None, number: int) -> tuple[float, float] | None:

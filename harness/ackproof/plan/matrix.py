@@ -194,7 +194,8 @@ def _read_cells(
 
 
 def _place(found: Problems, matrix: Matrix, problem: Problem, choices: list[Choice]) -> list[Problem]:
-    """Return a problem that some cells have, at the values of the matrix that cause it."""
+    """Return a problem that only the cells of `choices` have, as problems at the values of the matrix that cause it. A
+    problem of all cells, or one at such a value already, is returned unchanged."""
     marks = {
         (node.mark.line, node.mark.column)
         for choice in matrix.choices

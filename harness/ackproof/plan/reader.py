@@ -62,7 +62,7 @@ def reread(name: str, data: dict[str, Data]) -> ExperimentSpec:
     """Return the experiment of a planned cell from its stored data. `name`: name of the document in messages.
 
     It was checked when it was planned. Settings that this version refuses are accepted, because the case ran with them.
-    Raises `InvalidExperiment`.
+    Raises `InvalidExperiment` if the data cannot be read or has a matrix.
     """
     found = Problems(name, root_of(data))
     spec = read_experiment(found)
@@ -257,7 +257,8 @@ def _said_elsewhere(found: Problems, path: Path, node: MapNode, name: str, kinds
 
 
 def _read_frame(found: Problems, path: Path, node: MapNode) -> Frame:
-    """Read trigger and duration. Broken fields are left out, because the file is refused anyway."""
+    """Return the trigger and duration of an entry of `faults`. A broken field is reported and left out, because the
+    file is refused anyway."""
     given = [name for name in node.entries if name in TRIGGER_KEYS]
     if not given and not any(found.misspelt((*path, name)) for name in TRIGGER_KEYS):
         why = "when does the fault begin? Give one of at: 5s, when: acked >= 2000, after: {fault: 1}"

@@ -90,7 +90,8 @@ class RepeatsMatcher:
             )
 
     def _check_repeats(self, where: Path, demand: Demand, needed: int) -> None:
-        """Report a demand that one run cannot show. Warn of a demand that this number of repeats cannot decide."""
+        """Report an expectation over repeats if each case runs only once. Warn if there are fewer repeats than the
+        `needed` ones, because then it cannot be decided."""
         name, repeats = demand.statistic.name, self._spec.repeat
         if repeats < 2 and self._found.sound(where, ("repeat",)):
             remedy = self._remedy(max(needed, USUAL), "--repeat 2 ")

@@ -150,8 +150,8 @@ def _fault(parts: Schema, frame: Schema) -> Schema:
 
 
 def _siblings_schema(kind: type[FaultSpec], parts: Schema, loose: set[str]) -> Schema:
-    """Return the schema of keys that may not be siblings of a kind: other duration keys, fields outside the short
-    form."""
+    """Return the schema of the keys beside a kind. It forbids duration keys of other kinds, and fields outside the
+    short form."""
     siblings = short_form_fields(kind)
     closed: Schema = {
         key: False for key in (*HOLD_KEYS, *sorted(loose - set(siblings))) if key != kind.HOLD_KEY

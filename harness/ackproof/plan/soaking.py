@@ -128,7 +128,12 @@ def _duration(seconds: float) -> ScalarNode:
 
 
 def _shift_fault(file: str, entry: Node, windows: int, window: float, count: int) -> Node:
-    """Return a fault of the file, shifted by a number of windows. `count`: number of faults in one window."""
+    """Return a fault of the file for a later window. `windows`: number of windows before it, each of `window` seconds
+    and with `count` faults.
+
+    Its `at` is moved by that time; its `after` refers to the fault of the same window. Raises `BadInput` for a fault
+    that begins in a state (`when`), or after the end of its window.
+    """
     if not isinstance(entry, MapNode):
         return entry  # reported when it is read
     if "when" in entry.entries:

@@ -72,7 +72,8 @@ _FLOAT: Final = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?
 
 
 def read(path: Path) -> tuple[str, bytes]:
-    """Return the name to show for a file, and its bytes: all, or one more than `parse` accepts. Raises `BadInput`."""
+    """Return the name to show for a file, and its bytes: all, or one more than `parse` accepts. Raises `BadInput` if it
+    cannot be read."""
     name = str(path)
     try:
         with path.open("rb") as file:
@@ -84,8 +85,8 @@ def read(path: Path) -> tuple[str, bytes]:
 
 
 def parse(raw: bytes, file: str) -> MapNode:
-    """Return the mapping in a YAML document. `raw`: its bytes. `file`: its name in messages. Raises only
-    `InvalidExperiment`."""
+    """Return the mapping in a YAML document. `raw`: its bytes. `file`: its name in messages. Raises `InvalidExperiment`
+    if it is no YAML, is refused (see the module), or holds no mapping."""
     return _Composer(file, _decode(raw, file)).document()
 
 
@@ -297,7 +298,8 @@ class _Composer:
             return ""
 
     def _check_tag(self, event: NodeEvent, *kinds: str) -> str | None:
-        """Return the kind that an explicit core tag names; None without a tag. Any other tag is refused."""
+        """Return the kind that an explicit core tag names; None without a tag. Any other tag is reported, and the
+        result is None."""
         tag = getattr(event, "tag", None)
         if tag is None or str(tag) in ("", "!") or getattr(event, "implicit", None) is True:
             return "str" if str(tag) == "!" and "str" in kinds else None

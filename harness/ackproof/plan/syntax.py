@@ -85,7 +85,8 @@ def _conflict(lines: Sequence[str]) -> SyntaxProblem | None:
 
 
 def _strange_blank(place: _Place) -> SyntaxProblem | None:
-    """Report a tab before the first word of a line, or a blank that YAML does not accept."""
+    """Return the problem of a tab before the first word, or of a blank that YAML does not accept; None if there is
+    neither. It looks at the line where the parser stopped, and at the line above with content."""
     for number in (place.at.line, place.above()):
         line = place.lines[number - 1] if number else ""
         tab = line[: _indent(line)].find("\t")
@@ -172,7 +173,8 @@ def _out_of_place(place: _Place) -> SyntaxProblem:
 
 
 def _below_braces(place: _Place) -> SyntaxProblem | None:
-    """Report a line that continues a list item after its braces were closed: `- {kill: {…}}`, then `at: 5s`."""
+    """Return the problem of a line that continues a list item after its braces were closed: `- {kill: {…}}`, then `at:
+    5s`. None if this is not the mistake."""
     above = place.lines[: place.above()]
     number = next((at for at in range(len(above), 0, -1) if above[at - 1].lstrip().startswith("- ")), 0)
     item = re.match(r"(\s*)(?:- +)+\{", above[number - 1]) if number else None

@@ -51,7 +51,7 @@ class Received(NamedTuple):
 
 
 class Place(NamedTuple):
-    """A position in a log: an offset of a partition."""
+    """A position in a log: topic, partition and offset."""
 
     topic: str
     partition: int

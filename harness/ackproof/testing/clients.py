@@ -263,7 +263,8 @@ def _serialize(
     context: SerializationContext,
     failure: type[Exception],
 ) -> Any:  # noqa: ANN401 — what the serializer returns
-    """Return a key or value as a SerializingProducer sends it. Raises `failure` as it does."""
+    """Return a key or value as a SerializingProducer sends it; unchanged without a serializer. If the serializer fails,
+    raises `failure`, as the SerializingProducer does."""
     if serializer is None:
         return part
     try:

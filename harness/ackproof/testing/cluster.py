@@ -152,12 +152,12 @@ class KafkaCluster:
 
     def leader(self, topic: str, partition: int = 0) -> int:
         """Return the id of a partition's leader; -1: it has none. Call it as `leader("orders", 0)` or
-        `leader("orders/0")`. Raises `WaitTimeout`."""
+        `leader("orders/0")`. Raises `WaitTimeout` if no broker tells it."""
         return self._state(topic, partition).leader
 
     def isr(self, topic: str, partition: int = 0) -> tuple[int, ...]:
-        """Return the ids of a partition's in-sync replicas, sorted. Call it as `isr("orders", 0)` or
-        `isr("orders/0")`."""
+        """Return the ids of a partition's in-sync replicas, sorted. Call it as `isr("orders", 0)` or `isr("orders/0")`.
+        Raises `WaitTimeout` if no broker tells them."""
         return tuple(sorted(self._state(topic, partition).isr))
 
     def await_leader(

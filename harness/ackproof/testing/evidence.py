@@ -181,7 +181,7 @@ class _FinalReader:
 
 def write_ledgers(run: CaseDir, book: Book, final: Sequence[Read]) -> None:
     """Write the clients' attempts and reads, and the final read, as ledgers of the run. Older ledgers are replaced.
-    Raises OSError."""
+    Raises OSError if a file cannot be written."""
     if run.ledger.exists():
         shutil.rmtree(run.ledger)
     found = {(read.identity.producer, read.identity.seq): read.partition for read in final}

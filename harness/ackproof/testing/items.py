@@ -70,7 +70,7 @@ class ExperimentItem(pytest.Item):
         self.extra_keyword_matches.update((case.experiment.name, case.id.replace("=", ":")))
 
     def setup(self) -> None:
-        """Run, audit and judge the case. Fails if there is no verdict."""
+        """Run, audit and judge the case. Raises an exception if there is no verdict, so that pytest reports ERROR."""
         self.ran = None
         # Another plugin may run a failed test again: then set its properties again.
         self.user_properties = [one for one in self.user_properties if not one[0].startswith("ackproof.")]

@@ -139,7 +139,7 @@ class Ledger:
 
         By default, several copies of one produce call are duplicates (retries of the client library). With
         `by_content`, so are records that the code under test produced again: same topic, key and value. Raises
-        `EvidenceMissing`, `NodeDied`.
+        `EvidenceMissing` if the evidence is not enough, `NodeDied` if a node died by itself.
         """
         __tracebackhide__ = True
         evidence = self._gather(settle_s)
@@ -213,7 +213,9 @@ class Ledger:
             consumer.end()
 
     def _gather(self, settle_s: float) -> Evidence:
-        """Return the evidence; gather it again only if something happened since."""
+        """Heal the cluster, flush the producers, and return the evidence. It is gathered again only if a client or a
+        fault did something since the last call. Raises `EvidenceMissing` if no client did anything, `NodeDied` if a
+        node died by itself."""
         self._cluster.heal()
         for producer in self._producers:
             producer.settle(FLUSH_S)

@@ -59,7 +59,8 @@ def read_marker(arguments: tuple[object, ...], options: Mapping[str, object]) ->
 
 
 def read_topic(cluster: ClusterSpec, name: str, options: Mapping[str, object]) -> TopicSpec:
-    """Check the options of a topic to create on a running cluster, and return it. Raises `BadInput`."""
+    """Return the topic of these options, which is to be created on a running cluster. Raises `BadInput` if an
+    experiment file could not have it."""
     return _read(f"topic {name!r}", {"brokers": cluster.brokers}, {name: options}).spec.topics[name]
 
 

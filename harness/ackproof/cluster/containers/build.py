@@ -180,7 +180,8 @@ def _base(engine: Engine, progress: ProgressSink) -> str:
 
 
 def _context(jars: KafkaJars, work: Path) -> Path:
-    """Fill the build context. Files keep their times, as an archive is valid only for those."""
+    """Make the folder `plain` below `work`, and return it: the build context with the jars, the Dockerfile and its
+    files. Jars keep their times, as a class-data archive is valid only for those."""
     context = work / "plain"
     libs, docker = context / "libs", context / "docker"
     libs.mkdir(parents=True)
@@ -219,7 +220,8 @@ def _build(
 
 
 def _forget(engine: Engine, reference: str) -> None:
-    """Remove an image name and unused layers; does nothing if containers use it."""
+    """Remove an image name and the layers that no other name uses. Does nothing if there is no such image, or if the
+    engine refuses because containers use it."""
     if find_image(engine, reference) is not None:
         try:
             with_engine_errors(engine.client.images.remove)(reference)

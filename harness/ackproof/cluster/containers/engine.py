@@ -125,7 +125,8 @@ def _connect() -> Engine:
 
 
 def _cause(error: BaseException) -> BaseException:
-    """Return the operating system's error that three libraries wrap, else the given error."""
+    """Return the operating system's error behind an error of the docker SDK, requests or urllib3; the given error if
+    there is none."""
     seen: set[int] = set()
     queue: list[BaseException] = [error]
     while queue:

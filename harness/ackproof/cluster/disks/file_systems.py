@@ -280,7 +280,8 @@ def to_be_made(needs: Set[Need]) -> bool:
 
 
 def _control(folder: Path, request: int, argument: bytes, *, to: str) -> bytes:
-    """Call an ioctl on a folder or its file system. `to`: its purpose, for the `DiskError`."""
+    """Call the ioctl `request` on a folder or its file system, and return the changed `argument`. `to`: its purpose,
+    for the message of the `DiskError`, which is raised if the system refuses it."""
     try:
         opened = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
         try:

@@ -224,13 +224,14 @@ def orphans() -> Iterator[Path]:
 
 
 def thaw_below(folder: Path) -> None:
-    """Thaw all file systems below a folder."""
+    """Thaw all file systems that are mounted below a folder."""
     for point in mounts_below(folder):
         thaw(point)
 
 
 def remove_images(folder: Path) -> None:
-    """Remove the file system images in a node's folder if ackproof made them. Raises OSError."""
+    """Remove the file system images in a node's folder. Does nothing without the mark of ackproof (`OWNER_FILE`) there.
+    Raises OSError."""
     mark = folder / OWNER_FILE
     if mark.exists():
         for image in folder.glob(f"data*{IMAGE_SUFFIX}"):

@@ -274,7 +274,8 @@ class ZooKeeper(MetadataQuorum):
             raise Unreachable(f"ZooKeeper: {type(error).__name__} {error}".rstrip()) from error
 
     def _connected(self) -> KazooClient:
-        """Return the client if it is connected now; it reconnects by itself in the background."""
+        """Return the client of ZooKeeper, which is made at the first call and reconnects by itself. Raises
+        `Unreachable` if it is not connected now, or if the cluster has ended."""
         if self._closed:
             raise Unreachable("ZooKeeper: the cluster has ended")
         client = self._client
@@ -301,7 +302,8 @@ class ZooKeeper(MetadataQuorum):
 
 
 def _parsed(data: bytes) -> dict[str, Any]:
-    """Parse a znode's JSON. Raises `Unreachable` for anything else."""
+    """Return the JSON object in a znode; empty for JSON of another kind. Raises `Unreachable` if the data is no
+    JSON."""
     try:
         said = json.loads(data)
     except ValueError as error:

@@ -46,7 +46,8 @@ _FULL: Final = (0, -1)
 
 @cache
 def _keys() -> dict[str, int]:
-    """Return the APIs' keys by name; imported at first use, so that the proxy's process starts without."""
+    """Return the numeric API keys by API name. The table is imported at the first call, so that the proxy's process
+    starts without it."""
     from ackproof.experiment.links import APIS
 
     return {name: api.key for name, api in APIS.items()}
@@ -214,7 +215,8 @@ def _stamp(row: object, version: int, code: int) -> bool:
 
 
 def _fill(made: Any, asked: Any, version: int, code: int) -> None:  # noqa: ANN401
-    """Give a response with errors per partition a row for each partition that the request names."""
+    """Fill a response with the error `code`: a row for each partition that the request `asked` names, or for each
+    group. Raises `UnreadableFrame` if the response has no rows with errors."""
     for name, array in _fields(made, version).items():
         within = _fields(array, version)
         if "group_id" in within:  # an entry for a group: each group has its own error

@@ -180,8 +180,12 @@ class RelayConnection:
         return fate
 
     def _read(self, asks: _PendingRequest, frame: memoryview, reading: list[ActiveRule]) -> bool:
-        """Read the partitions that the request names. Return False if the proxy did not see its fetch session begin:
-        then answer the client with the error that makes it begin a new session."""
+        """Read the partitions that a request names, store them in `asks`, and return True. If the frame cannot be read,
+        the rules `reading` get a note, and no partitions are stored.
+
+        Return False for a Fetch in a session that the proxy did not see begin: the client gets the error that makes it
+        begin a new session.
+        """
         head = asks.head
         places: frozenset[PartitionKey] | None = frozenset()
         try:
@@ -310,7 +314,7 @@ class RelayConnection:
     # -- what waits ---------------------------------------------------------------------------------------------------
 
     def _stop(self, acting: ActiveRule, side: FrameSide, *, counted: bool) -> HeldFrame:
-        """Hold this frame and all later ones in its direction until the rule releases it."""
+        """Hold this frame and all later ones in its direction until the rule releases it. Return the held frame."""
 
         stream = self.asking.stream if side is FrameSide.REQUEST else self.answering.stream
 
@@ -328,7 +332,8 @@ class RelayConnection:
     def _set_aside(
         self, acting: ActiveRule, asks: _PendingRequest, frame: bytes, *, counted: bool
     ) -> HeldFrame:
-        """Hold this request while later ones go on. Responses still go back in the order of the client's requests."""
+        """Hold this request while later ones go on, until the rule releases it. Return the held frame. Responses still
+        go back in the order of the client's requests."""
 
         def go() -> None:
             if wait in self._aside:
@@ -350,7 +355,8 @@ class RelayConnection:
             self._loop.later(0.0, wait.acting.release)
 
     def _hung_up(self) -> bool:
-        """Return True if the client has closed; bytes that it sent before may still be unread."""
+        """Return True if the client has closed its side, and then abort the connection. Bytes that the client sent
+        before may still be unread."""
         poll = select.poll()
         poll.register(self.asking.source, select.POLLRDHUP)
         if gone := bool(poll.poll(0)):

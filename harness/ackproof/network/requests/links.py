@@ -117,12 +117,13 @@ class RequestLinks:
         return ask(api.name, asking), ask(other, control)
 
     def _connect_at(self, node: int, address: Address, timeout_s: float) -> socket.socket:
-        """Connect from where a node (or CLIENTS) connects. Raises OSError."""
+        """Return a connection to `address` from where this node (or CLIENTS) connects; here that is this process's own
+        namespace. Raises OSError, also after `timeout_s` seconds."""
         del node
         return socket.create_connection(address, timeout_s)
 
     def _flows_at(self, node: int) -> list[TcpFlow]:
-        """Return the connections in the network namespace of a node."""
+        """Return the TCP connections in the network namespace of a node; here that is the namespace of this process."""
         del node
         return read_tcp_flows()
 

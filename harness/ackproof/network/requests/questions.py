@@ -294,7 +294,8 @@ def ask_question(
 
 
 def _answer(line: socket.socket, until: float) -> tuple[How, bytes]:
-    """Wait for the first bytes of an answer: a node sends one only when it has all of it."""
+    """Wait until the time `until` for the first bytes of an answer. Return how it went (`silent`, `closed` or
+    `answered`), and the bytes. A node sends an answer only when it has all of it."""
     line.settimeout(max(0.001, until - time.monotonic()))
     try:
         came = line.recv(1024)

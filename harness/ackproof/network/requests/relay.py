@@ -149,8 +149,8 @@ class Relay:
         self._closing.append(line)
 
     def complain(self, why: str) -> None:
-        """Set `trouble` to `why`, unless it is set already. `why`: the route, and the bytes on it that were not Kafka's
-        protocol."""
+        """Set `trouble` to `why`, unless it is set already. `why`: text with the route and the bytes that were not
+        Kafka's protocol."""
         self.trouble = self.trouble or why
 
     def turn(self, longest_s: float = -1.0) -> None:
@@ -228,7 +228,8 @@ class Relay:
     def _serve_half(
         self, line: RelayConnection, reads: ConnectionHalf, writes: ConnectionHalf, events: int
     ) -> None:
-        """Serve one socket of a connection: write to it, and read from it."""
+        """Serve one socket of a connection after the epoll `events`: send what `writes` has for it, and read from it
+        what `reads` may read."""
 
         def move() -> None:
             if events & select.EPOLLOUT and writes.unsent:
@@ -270,7 +271,8 @@ class Relay:
 
 
 def _take_orders(relay: Relay, address: tuple[str, int]) -> None:
-    """Accept commands for the relay at this address, in the relay's own event loop."""
+    """Listen at this address for commands, and answer each in the relay's own event loop. A command is one line of
+    JSON."""
     listening = socket.create_server(address)
 
     def accept(events: int) -> None:

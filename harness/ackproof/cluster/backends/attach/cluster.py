@@ -132,7 +132,12 @@ class AttachedCluster(Cluster):
         self._facts = facts_of(answer, self.running_links(), zookeeper=self.spec.metadata.broker_controls)
 
     def _ask_first(self) -> tuple[Any, Container[int]]:
-        """Return the first broker's Metadata response about all brokers, and the API keys that it supports."""
+        """Return the first broker's Metadata response about all brokers, and the keys of the APIs that this broker
+        supports.
+
+        The first broker is the first bootstrap server that answers and knows brokers. Raises `BadInput` if none does,
+        or if one that answers is older than 2.7.
+        """
         said: list[str] = []
         for address in self._first:
             with Connection(address, timeout_s=ASK_S, access=self._access) as link:

@@ -70,7 +70,8 @@ def why_refused(name: str) -> str:
 
 
 def _check_login(settings: Mapping[str, str]) -> None:
-    """Raise `BadInput` with the name of a missing setting, never a value."""
+    """Raise `BadInput` if the security protocol uses SASL and a setting is missing for it: user name and password, or
+    those of OAuth. The message has the setting's name, never a value."""
     if "sasl" not in _protocol(settings):
         return
     needed: tuple[str, ...] = ("sasl.username", "sasl.password")
