@@ -78,7 +78,7 @@ def clients_of(simulation: Simulation) -> tuple[Client, ...]:
 
 def write_ledgers(simulation: Simulation, run: CaseDir) -> None:
     """Write the ledgers of produced and read records and of transactions, one part per client; clients that were killed
-    get no end mark. Raises OSError."""
+    get no end mark. Raises OSError if a file cannot be written."""
     world = simulation.world
     places = [partition.place for partition in world.partitions]
     for producer in world.producers:
@@ -201,7 +201,7 @@ def _write_reads(
 
 def write_final_read(simulation: Simulation, run: CaseDir) -> None:
     """Write `observed/final-read.json`: for each partition the offsets that the final read covered, and why it is not
-    complete. Raises OSError."""
+    complete. Raises OSError if it cannot be written."""
     partitions = []
     for partition, place in zip(simulation.world.partitions, simulation.final, strict=True):
         partitions.append(
@@ -233,7 +233,7 @@ def write_final_read(simulation: Simulation, run: CaseDir) -> None:
 
 def write_replicas(simulation: Simulation, run: CaseDir) -> None:
     """Write the contents of each replica's log to `observed/replicas.*`, with which the final read is compared. Raises
-    OSError."""
+    OSError if a file cannot be written."""
     world = simulation.world
     replicas, rows = [], []
     for partition in world.partitions:

@@ -37,7 +37,7 @@ def audit_commits(
 ) -> Counter[str]:
     """Find commits that the coordinator lost, or accepted wrongly. Return numbers for fields of `GroupCounts`, by name.
     `rows`: the group's commits for this partition (schema `COMMITTED`). `every_event`: membership events of all
-    partitions. `log`: the group's records in `__consumer_offsets`. Raises OSError."""
+    partitions. `log`: the group's records in `__consumer_offsets`. Raises OSError if the findings cannot be written."""
     accepted = rows.take(rows["result"] == CommitResult.ACCEPTED)
     if of.counts(Anomaly.LOST_COMMIT):
         lost = _find_lost(accepted, log.rows(of.place))
@@ -53,7 +53,7 @@ def audit_commits(
 
 def _report(of: GroupPartition, anomaly: Anomaly, rows: Rows, found: Sequence[tuple[int, str]]) -> None:
     """Add findings about commits. `found`: pairs of an index in `rows` and the end of the sentence that says what is
-    wrong. Raises OSError."""
+    wrong. Raises OSError if the findings cannot be written."""
     which = np.array([commit for commit, _ in found], np.int64)
     detail = [
         f"commit {rows['number'][at]} of member {rows['member'][at]} was accepted{end}" for at, end in found

@@ -69,7 +69,7 @@ class GroupLog:
 
 def read_log(sources: GroupSources, places: PlaceSet) -> GroupLog:
     """Read the group's offset commits for these partitions, and its generations and members, from `__consumer_offsets`.
-    Raises `UnreadablePart`, `UntrustedStatistics` and `Rejected`."""
+    Raises `UnreadablePart` or `UntrustedStatistics` for a broken file, `Rejected` if nothing can be audited."""
     offsets: dict[TopicPartition, list[Rows]] = defaultdict(list)
     generations: list[tuple[int, int]] = []
     members: dict[str, dict[int, MemberEpoch]] = defaultdict(dict)

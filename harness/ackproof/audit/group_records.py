@@ -34,7 +34,8 @@ _WHY: Final = (
 def audit_deliveries(of: GroupPartition, there: Rows, rows: Rows, commits: Rows) -> Counter[str]:
     """Find records that members did not process, or processed more than once. Return numbers for fields of
     `GroupCounts`, by name. `there`: records of the final read, by offset. `rows`: the group's deliveries of this
-    partition (schema `DELIVERED`). `commits`: its commits for this partition. Raises OSError."""
+    partition (schema `DELIVERED`). `commits`: its commits for this partition. Raises OSError if the findings cannot be
+    written."""
     effective = rows["state"] == ProcessingState.EFFECTIVE
     processed = effective | (rows["state"] == ProcessingState.UNKNOWN)
     if of.counts(Anomaly.UNDELIVERED):
@@ -175,7 +176,8 @@ def audit_output(
     events: Mapping[TopicPartition, Sequence[Event]],
     findings: FindingsWriter,
 ) -> None:
-    """Compare records of the input with their copies. Copies without an identity are left out. Raises OSError.
+    """Compare records of the input with their copies. Copies without an identity are left out. Raises OSError if the
+    findings cannot be written.
 
     `there`: the input by partition; `copies`: the output (`COPY`); both with all rows of each of their identities.
     """

@@ -108,8 +108,8 @@ class GroupSources:
         self, places: PlaceSet = ALL_PLACES, seqs: tuple[int, int] = EVERY_SEQ
     ) -> dict[TopicPartition, Rows]:
         """Return the input records that the final read found, by partition: one row per offset, ascending (schema
-        `RECORD`). `seqs`: least and greatest seq of the records to return. Raises `UnreadablePart`,
-        `UntrustedStatistics` and `Rejected`."""
+        `RECORD`). `seqs`: least and greatest seq of the records to return. Raises `UnreadablePart` or
+        `UntrustedStatistics` for a broken file, `Rejected` if nothing can be audited."""
         wanted = "committed" if self.plan.committed_read else "final"
         found: dict[TopicPartition, list[Rows]] = defaultdict(list)
         for piece in self.finals:
@@ -124,7 +124,7 @@ class GroupSources:
 
     def output_rows(self, seqs: tuple[int, int]) -> Rows:
         """Return the records of the group's output topic (schema `COPY`) with seqs within `seqs` (least, greatest).
-        Raises `UnreadablePart` and `Rejected`."""
+        Raises `UnreadablePart` for a broken file, `Rejected` if nothing can be audited."""
         found: list[Rows] = []
         for part in self.output:
             kept = tuple(group for group in part.groups if _overlaps(group, seqs))
@@ -137,8 +137,8 @@ class GroupSources:
         self, parts: Sequence[GroupPart], columns: Mapping[str, str], places: PlaceSet
     ) -> dict[TopicPartition, Rows]:
         """Return rows of the group from these files by partition, in the order of the files. `columns`: numpy type of
-        each column to read. `places`: partitions to read. Raises `UnreadablePart`, `UntrustedStatistics` and
-        `Rejected`."""
+        each column to read. `places`: partitions to read. Raises `UnreadablePart` or `UntrustedStatistics` for a broken
+        file, `Rejected` if nothing can be audited."""
         found: dict[TopicPartition, list[Rows]] = defaultdict(list)
         for batch in self.batches(parts, columns, places):
             for place, rows in split_rows(batch, columns, places):
@@ -150,7 +150,8 @@ class GroupSources:
     ) -> Iterator[pa.RecordBatch]:
         """Yield rows of the group from these files, a batch per row group, with `columns`, topic and partition. Row
         groups that have none of the partitions `places` are skipped; rows of other partitions may remain. No batch is
-        empty. Raises `UnreadablePart`, `UntrustedStatistics` and `Rejected`."""
+        empty. Raises `UnreadablePart` or `UntrustedStatistics` for a broken file, `Rejected` if nothing can be audited.
+        """
         names = list(dict.fromkeys(["group", "topic", "partition", *columns]))
         for part in parts:
             for group, batch in _read_part(part, names, places):
@@ -164,8 +165,8 @@ class GroupSources:
                     yield pick(batch, mine)
 
     def read_events(self) -> list[Event]:
-        """Return the rows of the membership ledger, by time. Raises `UnreadablePart`, `UntrustedStatistics` and
-        `Rejected`."""
+        """Return the rows of the membership ledger, by time. Raises `UnreadablePart` or `UntrustedStatistics` for a
+        broken file, `Rejected` if nothing can be audited."""
         names = ("t_ns", "member", "event", "member_id", "topic", "partition", "from_offset", "offset")
         found = [
             Event(t_ns, member, event, member_id, TopicPartition(topic, partition), from_offset, offset)
@@ -197,7 +198,7 @@ class GroupPartition:
 
     def report(self, anomaly: Anomaly, rows: Rows, which: Ints, detail: list[str] | pa.Array | str) -> None:
         """Add one finding for each of the rows at the indices `which`. `detail`: a text for all, or one text per
-        finding. Raises OSError."""
+        finding. Raises OSError if the findings cannot be written."""
         texts = text_array(detail) if isinstance(detail, list) else detail
         self.findings.add(self.place, anomaly, rows, which, detail=texts)
 

@@ -176,7 +176,8 @@ def _find_visible(
 ) -> Bools:
     """Return a mask: True for each produced record that the final read at read_committed got.
 
-    Adds findings about reads at read_committed, final and live, to those of `commits`. Raises OSError.
+    Adds findings about reads at read_committed, final and live, to those of `commits`. Raises OSError if the findings
+    cannot be written.
     """
     visible = np.zeros(len(match.produced), dtype=np.bool_)
     for who, rows in (("final", distinct_copies(reads.committed)), ("live", reads.committed_live)):

@@ -102,14 +102,14 @@ def audit_offsets(
 ) -> Ints:
     """Audit the offsets of one bucket, or of a range of it. Return the flaws of the final read.
 
-    Flaws are offsets to which a final reader went back, and offsets that it skipped although another read
-    shows a record there.
+    Flaws are offsets to which a final reader went back, and offsets that it skipped although another read shows a
+    record there.
 
-    `copies`: the distinct final rows. `reads`: the live rows. `lost`: lost records that were acknowledged
-    with an offset. `removed`: True for each live row whose record a setting or an administrator removed
-    later. `skipped`: offsets of present copies in a live reader's gaps. `back`: reads at which final readers
-    went back. `gaps`: gaps of the final reader at read_uncommitted. Gaps at read_committed are no flaw: they
-    may belong to aborted transactions, and otherwise the transaction is torn. Raises OSError.
+    `copies`: the distinct final rows. `reads`: the live rows. `lost`: lost records that were acknowledged with an
+    offset. `removed`: True for each live row whose record a setting or an administrator removed later. `skipped`:
+    offsets of present copies in a live reader's gaps. `back`: reads at which final readers went back. `gaps`: gaps of
+    the final reader at read_uncommitted. Gaps at read_committed are no flaw: they may belong to aborted transactions,
+    and otherwise the transaction is torn. Raises OSError if the findings cannot be written.
     """
     copies = copies.sorted_by("offset", "producer", "seq")
     starts = group_starts([copies["offset"]])

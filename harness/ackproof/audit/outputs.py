@@ -70,7 +70,8 @@ class Outputs:
         return self.case.path / f"{_SERIES}{self.audit}.parquet"
 
     def begin(self) -> None:
-        """Remove files of audits that were killed on this machine, and create the folders for this one. Raises OSError.
+        """Remove files of audits that were killed on this machine, and create the folders for this one. Raises OSError
+        if that fails.
 
         Published files stay. Tasks never create a folder, so that a deleted directory stays deleted.
         """
@@ -91,7 +92,7 @@ class Outputs:
         self.case.findings.mkdir(exist_ok=True)
 
     def leave(self, published: Collection[str] = ()) -> None:
-        """Remove the files of this audit, except the `published` ones. Raises OSError."""
+        """Remove the files of this audit, except the `published` ones. Raises OSError if one cannot be removed."""
         remove_tree(self.work)
         for path in (*self.case.findings.glob(f"{_PART}{self.audit}-*"), self.series):
             if path.name not in published:
@@ -133,7 +134,7 @@ _UNKNOWN = dict.fromkeys(_NUMBERS, np.array(-1))
 
 def create_findings(path: Path, schema: pa.Schema = FINDINGS, **options: object) -> pq.ParquetWriter:
     """Create a findings file, and the folder `findings/` if another audit has removed it while it was empty. `options`:
-    options of `ParquetWriter`. Never creates the run directory. Raises OSError."""
+    options of `ParquetWriter`. Never creates the run directory. Raises OSError if the file cannot be created."""
     try:
         return storage.create_parquet(path, schema, **options)
     except FileNotFoundError:
@@ -170,7 +171,7 @@ class FindingsWriter:
         detail: pa.Array | str = "",
     ) -> None:
         """Add findings of one class in one partition: all `rows`, or the rows at the indices `which`. Adds their number
-        to `counts`. Raises OSError.
+        to `counts`. Raises OSError if the findings cannot be written.
 
         A column that `rows` lacks is unknown (-1). `offset` replaces their offsets. `detail`: one text for all rows, or
         a text for each added row.
@@ -236,7 +237,8 @@ class FindingsWriter:
         return [] if self._writer is None else [self.path.name]
 
     def close(self) -> None:
-        """Write pending rows and close the file; there is no file if no row was added. Raises OSError."""
+        """Write pending rows and close the file; there is no file if no row was added. Raises OSError if they cannot be
+        written."""
         self._flush()
         if self._writer is not None:
             self._writer.close()

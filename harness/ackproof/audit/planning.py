@@ -235,8 +235,9 @@ class KeyRange:
     """Approximate number of rows."""
 
     def load(self, place: TopicPartition) -> BucketRows:
-        """Read the rows of the range, which are all of partition `place`. Raises OSError, `UnreadablePart`,
-        `UntrustedStatistics` and `Rejected`."""
+        """Read the rows of the range, which are all of partition `place`. Raises `UnreadablePart` or
+        `UntrustedStatistics` for a broken file, `Rejected` if nothing can be audited, OSError if a file cannot be
+        opened."""
         found = BucketRows()
         for source in self.sources:
             for stream, rows in source.read(place, self.axis):

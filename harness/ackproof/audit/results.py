@@ -126,8 +126,8 @@ def _with_longest_gap(series: pa.RecordBatch, cut: Mapping[TopicPartition, float
 
 
 def withdraw(directory: Path) -> None:
-    """Remove `audit.json`, the findings and the series of an older audit; missing files are no error. Raises
-    OSError."""
+    """Remove `audit.json`, the findings and the series of an older audit; missing files are no error. Raises OSError if
+    one cannot be removed."""
     case = CaseDir(directory)
     older = case.published
     case.audit_json.unlink(missing_ok=True)
@@ -201,11 +201,11 @@ def sum_windows(found: Sequence[WindowFile], ledger: Ledger, spared: int) -> Del
 
 
 def copy_window_findings(case: CaseDir, found: Sequence[WindowFile], into: Path) -> Counter[str]:
-    """Copy the findings of deleted windows into the file `into`. Return their number by class. Raises
-    OSError, ArrowException.
+    """Copy the findings of deleted windows into the file `into`. Return their number by class. Raises OSError or
+    ArrowException if a file cannot be read or written.
 
-    `found`: result of `read_deleted_windows`. Without such findings no file is written. They need no judgement of
-    their own: every configuration allows these classes.
+    `found`: result of `read_deleted_windows`. Without such findings no file is written. They need no judgement of their
+    own: every configuration allows these classes.
     """
     counts: Counter[str] = Counter()
     paths = [window_findings(case, window.number) for window in found if window.deleted and window.counts]

@@ -218,7 +218,7 @@ def cut_bucket(
     bucket: BucketUnit, walked: Sequence[WalkResult], limits: Limits, places: int
 ) -> tuple[Tally, list[SliceUnit], list[PlaceUnit]]:
     """Cut a hot bucket into slice units and place units, once all of its walk units are done. Return counts of findings
-    at the borders between walk units, and the units of both kinds. Raises OSError.
+    at the borders between walk units, and the units of both kinds. Raises OSError if a file cannot be read or written.
 
     `walked`: the results of its walk units. `places`: number of its first offset range in the shuffle.
     """

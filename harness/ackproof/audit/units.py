@@ -327,7 +327,7 @@ def _tally(
     findings: FindingsWriter,
 ) -> Tally:
     """Write the series of these buckets to one file, and return their counts with the names of all files. `unit`: name
-    of the file. Raises OSError."""
+    of the file. Raises OSError if it cannot be written."""
     counted = Tally(target.number, counts=findings.counts, findings=findings.files)
     tables: list[pa.Table] = []
     for place, (rows, audited) in found.items():
@@ -345,7 +345,8 @@ def _tally(
 def write_series(target: AuditTarget, unit: str, tables: Sequence[pa.Table]) -> list[str]:
     """Write the time series that one unit of work computed (`tables`, schema `SERIES`) to one Parquet file.
 
-    Return a list with the name of the file; an empty list if there are no tables. Raises OSError.
+    Return a list with the name of the file; an empty list if there are no tables. Raises OSError if it cannot be
+    written.
     """
     if not tables:
         return []

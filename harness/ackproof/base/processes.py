@@ -104,7 +104,8 @@ class Child:
             return True
 
     def kill(self, timeout_s: float = 10.0) -> int:
-        """Send SIGKILL, wait until the process is gone, and return its exit status. Raises `WaitTimeout`."""
+        """Send SIGKILL, wait until the process is gone, and return its exit status. Raises `WaitTimeout` if it is not
+        gone after `timeout_s` seconds."""
         self.signal(signal.SIGKILL)
         return self.wait(timeout_s)
 

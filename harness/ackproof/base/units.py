@@ -103,7 +103,7 @@ def shift_text(seconds: float) -> str:
 
 def parse_size(text: str) -> int:
     """Return the bytes of a text such as 16kB. kB, MB and GB are powers of 1024, as in Kafka's settings. Raises
-    ValueError."""
+    ValueError for any other text."""
     match = _SIZE.match(text)
     if match is None or int(match[1][:20]) * _BYTES[match[2]] > LARGEST:
         raise ValueError("a size with its unit, such as 100B, 16kB or 1MB")

@@ -59,11 +59,11 @@ class JournalConverter:
             self._thread.join()
 
     def close_ledger(self, settings: Settings) -> list[str]:
-        """Write the last parts of a client that has closed, and then `_END`, which marks its ledger as
-        complete. Raises OSError.
+        """Write the last parts of a client that has closed, and then `_END`, which marks its ledger as complete. Raises
+        OSError if a file cannot be written.
 
-        A client whose library writes its own ledger is skipped. Return the reasons why files of its journal
-        cannot be read; if there are any, `_END` is not written.
+        A client whose library writes its own ledger is skipped. Return the reasons why files of its journal cannot be
+        read; if there are any, `_END` is not written.
         """
         if client_adapter(settings.library).writes_ledger():
             return []

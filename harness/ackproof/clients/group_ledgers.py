@@ -108,7 +108,7 @@ def convert(run: CaseDir, settings: MemberSettings, started_ns: int, status: int
 
     `started_ns`: its start on CLOCK_MONOTONIC. `status`: its exit status. A torn last line is left out. Return the
     breaches of the contract, which count only for programs of the user; lines that break it are left out, too. Raises
-    OSError.
+    OSError if a file cannot be written.
     """
     lines, breaches = _whole_lines(run, settings), []
     if settings.command:
@@ -153,7 +153,8 @@ def _whole_lines(run: CaseDir, settings: GroupSettings) -> list[bytes]:
 def _write(
     ledger: Path, settings: GroupSettings, schema: pa.Schema, rows: _Row | list[_Row], *, whole: bool
 ) -> None:
-    """Write the ledger part of a member, given as columns or as rows; and `_END` if it is `whole`. Raises OSError.
+    """Write the ledger part of a member, given as columns or as rows; and `_END` if it is `whole`. Raises OSError if it
+    cannot be written.
 
     Deliveries and commits are sorted by partition, so that the audit of some partitions need not decode the others.
     """
@@ -305,7 +306,7 @@ def convert_shares(run: CaseDir, settings: ShareSettings, status: int) -> None:
     0.
 
     A torn last line is left out. An answer belongs to the oldest unanswered acknowledgement of its record. Raises
-    OSError.
+    OSError if a file cannot be written.
     """
     rows: list[_Row] = []
     handed: dict[tuple[str, int, int], _Row] = {}

@@ -339,9 +339,8 @@ def _salvage_chunk(
 
 
 def read_chunk(path: Path, index: int) -> tuple[int, Matrix]:
-    """Return the first seq of a chunk's file, and a matrix of the rows that are in it completely (columns SENT,
-    DONE, OFFSET, RESULT). Raises `TornJournal`.
-    """
+    """Return the first seq of a chunk's file, and a matrix of the rows that are in it completely (columns SENT, DONE,
+    OFFSET, RESULT). Raises `TornJournal` if the file cannot be read as a chunk."""
     try:
         raw = path.read_bytes()
     except OSError as error:

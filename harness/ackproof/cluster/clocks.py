@@ -97,14 +97,14 @@ class NodeClock:
 
 def require(needs: Set[Need]) -> None:
     """Compile the clock library if these needs (abilities that faults require) include clock changes. Raises
-    `MissingTool`, `ProvisionFailed`."""
+    `MissingTool` without a C compiler, `ProvisionFailed` if it cannot compile it."""
     if Need.CLOCKS in needs:
         clock_library()
 
 
 def preload(file: Path, library: Path | None = None) -> dict[str, str]:
-    """Return environment variables that make a JVM add the offset in `file` to its clock. Raises `MissingTool` and
-    `ProvisionFailed`.
+    """Return environment variables that make a JVM add the offset in `file` to its clock. Raises `MissingTool` without
+    a C compiler, `ProvisionFailed` if it cannot compile it.
 
     `library`: path of the clock library as that JVM sees it; None: the library on this machine, which is compiled if
     needed.

@@ -50,7 +50,8 @@ class CodeAgent(ABC):
 
     @abstractmethod
     def _install(self) -> str:
-        """Attach the agent to the node's JVM; return what the installer said. Raises OSError."""
+        """Attach the agent to the node's JVM; return what the installer said. Raises OSError if the installer cannot be
+        run."""
 
     @abstractmethod
     def _ask(self, request: str) -> str:

@@ -249,7 +249,8 @@ class NodeProcess(Protocol):
         """Send a signal to the process. Return False if it has already ended."""
 
     def wait(self, timeout_s: float) -> int:
-        """Wait until the process has ended and return its exit status. Raises `WaitTimeout`."""
+        """Wait until the process has ended and return its exit status. Raises `WaitTimeout` after `timeout_s`
+        seconds."""
 
     def state(self) -> ProcessState:
         """Return the kernel's present state of the process."""

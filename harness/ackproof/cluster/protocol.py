@@ -262,7 +262,7 @@ class Cluster(ABC):
 
     def registered(self) -> frozenset[int] | None:
         """Return the brokers that are registered with the ZooKeeper servers; None with KRaft. Takes a second at most.
-        Raises `WireError`."""
+        Raises `WireError` if ZooKeeper does not answer."""
         return None
 
     def topic_state(self, topics: Iterable[str]) -> dict[TopicPartition, PartitionState]:

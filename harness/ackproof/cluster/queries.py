@@ -197,14 +197,15 @@ def read_high_watermark(response: Any) -> int | None:  # noqa: ANN401
 
 def brokers(connection: Connection, timeout_s: float | None = None) -> frozenset[int]:
     """Return the registered, unfenced brokers according to the connected broker. `timeout_s` None: the connection's
-    time limit. Raises `WireError`."""
+    time limit. Raises `WireError` if it gives no usable answer."""
     return read_brokers(connection.ask(ask_brokers(), timeout_s=timeout_s))
 
 
 def partitions(
     connection: Connection, topics: Iterable[str], timeout_s: float | None = None
 ) -> dict[TopicPartition, PartitionState]:
-    """Return all partitions of these topics, page by page (`timeout_s` None: the connection's). Raises `WireError`."""
+    """Return all partitions of these topics, page by page (`timeout_s` None: the connection's). Raises `WireError` if
+    the broker gives no usable answer."""
     wanted = tuple(topics)
     return read_pages(
         connection, wanted, connection.ask(ask_partitions(wanted, connection.access), timeout_s=timeout_s)
@@ -216,8 +217,8 @@ def read_pages(
     topics: Iterable[str],
     response: Any,  # noqa: ANN401 — kafka-python's messages are untyped
 ) -> dict[TopicPartition, PartitionState]:
-    """Return the partitions in `response`, the first answer to `ask_partitions`, and in all further pages.
-    Raises `WireError`.
+    """Return the partitions in `response`, the first answer to `ask_partitions`, and in all further pages. Raises
+    `WireError` if the broker gives no usable answer.
 
     A page has at most 2,000 partitions (max.request.partition.size.limit).
     """
@@ -300,8 +301,8 @@ def topic_id(connection: Connection, topic: str) -> str:
 
 
 def quorum(connection: Connection, timeout_s: float | None = None, *, directories: bool = False) -> Quorum:
-    """Return the metadata quorum as its leader sees it; any broker forwards the request. Raises `WireError`.
-    `directories`: also request each voter's directory id and endpoints (needs Kafka 3.9)."""
+    """Return the metadata quorum as its leader sees it; any broker forwards the request. Raises `WireError` without a
+    usable answer. `directories`: also request each voter's directory id and endpoints (needs Kafka 3.9)."""
     version = 2 if directories else 1
     question = Question("DescribeQuorum", version, topics=[("__cluster_metadata", [0])])
     response = connection.ask(question, timeout_s=timeout_s)
@@ -336,7 +337,7 @@ def quorum(connection: Connection, timeout_s: float | None = None, *, directorie
 
 
 def quorum_leader(controller: Connection, timeout_s: float | None = None) -> int:
-    """Return the quorum's leader according to this controller, -1 for none. Raises `WireError`."""
+    """Return the quorum's leader as this controller knows it, -1 for none. Raises `WireError` if it does not answer."""
     response = controller.ask(Question("DescribeCluster", 1, endpoint_type=2), timeout_s=timeout_s)
     check("DescribeCluster", response.error_code, response.error_message)
     return int(response.controller_id)

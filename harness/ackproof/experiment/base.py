@@ -16,7 +16,7 @@ SETTING_NAME: Final = re.compile(r"[A-Za-z0-9._-]{1,249}\Z")
 
 
 class Spec(BaseModel):
-    """A part of an experiment. It is immutable, and unknown fields are refused."""
+    """Base class of the parts of an experiment. Instances are immutable, and unknown fields are refused."""
 
     model_config = ConfigDict(
         frozen=True, extra="forbid", validate_default=False, str_max_length=10_000, defer_build=True

@@ -56,7 +56,8 @@ class ClientChoice:
 
 
 def _read_client(value: object) -> ClientChoice:
-    """Parse the value of `client`. Raises `PydanticCustomError` with the message to show."""
+    """Return the client of a `client` value: the name of a library, `{java: RELEASE}`, or `{command: [PROGRAM, …]}`.
+    Raises `PydanticCustomError`, with the message to show, for any other value."""
     match value:
         case ClientChoice():
             return value
@@ -77,7 +78,8 @@ def _read_client(value: object) -> ClientChoice:
 
 
 def read_command(value: object) -> tuple[str, ...]:
-    """Parse a command line: a list of texts, of which the first is a program. Raises `PydanticCustomError`."""
+    """Parse a command line: a list of texts, of which the first is a program. Raises `PydanticCustomError` for any
+    other value."""
     words = value if isinstance(value, (list, tuple)) else ()
     if not words or not words[0] or not all(isinstance(word, str) for word in words):
         raise wrong('a command is a list of texts, such as [./my-service, "{settings}"]')

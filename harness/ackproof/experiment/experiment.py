@@ -62,8 +62,8 @@ def _read_values(value: object) -> object:
 
 
 def _name_bounds(bounds: object) -> object:
-    """Return the bounds of a file, each with the name of its quantity, and with True if two spellings of that
-    quantity have a bound."""
+    """Return the bounds of a file by name, each as (name, bound, True if an earlier name is the same quantity in
+    another spelling). Bounds that are no mapping are returned unchanged."""
     if not isinstance(bounds, dict):
         return bounds
     names = [standard_spelling(str(name)) for name in bounds]
@@ -94,7 +94,8 @@ def _read_ask(name: object) -> object:
 
 
 def _find_quantity(name: str, twice: bool) -> Quantity | None:
-    """Return the quantity that a bound limits; None if its name is refused."""
+    """Return the quantity that a bound limits; None if `name` is no quantity. `twice`: the bounds have this quantity
+    already; then `PydanticCustomError` is raised."""
     try:
         quantity = parse_ask(name).quantity
     except ValueError:

@@ -249,7 +249,8 @@ def not_a_version(text: str) -> str | None:
 
 
 def _read_build(value: object) -> KafkaBuild:
-    """Parse the value of `kafka`. Raises `PydanticCustomError` with the message to show."""
+    """Return the build of a `kafka` value: a version as text, or a mapping with `path`, `patch` or `image`. Raises
+    `PydanticCustomError`, with the message to show, for any other value."""
     match value:
         case KafkaBuild():
             return value

@@ -24,9 +24,8 @@ _TEXTS: Final[dict[str, JsonValue]] = {
 
 
 def _read_identity(value: object) -> str:
-    """Parse where a record's identity is: `value`, `header`, `key`, or `{json: POINTER}`, which gives the pointer
-    (RFC 6901, without `~` and `"`). Raises `PydanticCustomError`.
-    """
+    """Parse where a record's identity is: `value`, `header`, `key`, or `{json: POINTER}`, which gives the pointer (RFC
+    6901, without `~` and `"`). Raises `PydanticCustomError` for any other value."""
     if isinstance(value, Mapping) and list(value) == [_JSON]:
         pointer = value[_JSON]
         if isinstance(pointer, str) and pointer.startswith("/") and "~" not in pointer and '"' not in pointer:

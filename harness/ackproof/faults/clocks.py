@@ -123,7 +123,7 @@ class ClockJumpInjection(ProcessInjection[ClockJump]):
 
     def _read_unshifted(self, node: LocalNode) -> ClockReading:
         """Return the clock's reading without the shifts of other faults, as soon as it is sharp enough to see the jump.
-        Raises `FaultNotConfirmed`."""
+        Raises `FaultNotConfirmed` if it is not so in time."""
 
         def sharp() -> ClockReading | None:
             off = self.holds.jumped(node.id)
@@ -138,7 +138,7 @@ class ClockJumpInjection(ProcessInjection[ClockJump]):
 
     def _await_shift(self, node: LocalNode) -> str:
         """Wait until the node's clock shows the sum of all its shifts; return what was seen, in words. Raises
-        `FaultNotConfirmed`."""
+        `FaultNotConfirmed` if it does not in time."""
         moved: list[ClockReading] = []
 
         def there() -> bool:

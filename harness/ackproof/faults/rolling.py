@@ -125,7 +125,7 @@ class _RolloutInjection(ProcessInjection[RolloutT]):
 
     def _restart_node(self, node: LocalNode) -> None:
         """Shut one node down and start it, once no other fault holds it. It is started even if the shutdown failed,
-        unless another fault keeps it down. Raises `FaultNotConfirmed`."""
+        unless another fault keeps it down. Raises `FaultNotConfirmed` if the node does not end or start in time."""
         self.holds.await_free(node.id, self.fault.number, self.context.stop)
         try:
             self.holds.take(node.id, self.fault.number, Grip.DOWN)
@@ -250,7 +250,7 @@ class _UpgradeInjection(_RolloutInjection[Upgrade]):
 
     def _confirm_node(self, node: LocalNode) -> None:
         """Confirm that the node has logged the new release. It is read at once, because a node logs much, and only the
-        end of its log is read. Raises `FaultNotConfirmed`."""
+        end of its log is read. Raises `FaultNotConfirmed` if it has not."""
         logged: list[str] = []
 
         def says() -> bool:

@@ -124,7 +124,7 @@ class GroupFacts:
 
     def read_log(self, wanted: pc.Expression = _EVERY) -> pa.Table:
         """Return the offset records in force in the logs of `__consumer_offsets` (schema `OFFSETS_LOG`), by node and
-        log offset. Empty if the run has no such file. Raises OSError or ArrowException."""
+        log offset. Empty if the run has no such file. Raises OSError or ArrowException if it cannot be read."""
         path = self.facts.run.offsets_log
         kinds = [OffsetsRecord.COMMIT.value, OffsetsRecord.REMOVED.value]
         wanted &= pc.field("record").isin(kinds) & (pc.field("decision") == int(LogDecision.IN_FORCE))

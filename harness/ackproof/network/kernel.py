@@ -248,7 +248,7 @@ class Namespaces:
 
     def end(self) -> None:
         """Remove the packet rules of the run in all namespaces. A namespace that has ended with its node needs no
-        removal. Raises `LinkError`."""
+        removal. Raises `LinkError` if others cannot be removed."""
         with self._lock:
             for node, (pid, rules) in self._known.items():
                 if self._pid(node) == pid:

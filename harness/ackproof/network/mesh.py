@@ -121,7 +121,7 @@ class Mesh(Protocol):
         """
 
     def lift(self, owner: str, link: Link) -> None:
-        """Remove this owner's effect from a link, if there is one. Raises `LinkError`."""
+        """Remove this owner's effect from a link, if there is one. Raises `LinkError` if that fails."""
 
     def imposed(self, link: Link) -> tuple[str, ...]:
         """Return the effects in force on a link, in words, as read back from proxies and kernel; empty if it has

@@ -95,7 +95,8 @@ class ProxyMesh:
     # -- its life, within that of a cluster -------------------------------------------------------------------------
 
     def start(self, lease_descriptor: int) -> None:
-        """Start the proxies, and add the packet rules that must exist before any node starts. Raises `LinkError`.
+        """Start the proxies, and add the packet rules that must exist before any node starts. Raises `LinkError` if a
+        proxy does not answer in time.
 
         `lease_descriptor`: descriptor of the lock on the cluster's addresses (`Lease.descriptor`), which the proxies
         keep open.

@@ -180,8 +180,9 @@ class LinkServer(ABC):
         """Return True if the server accepts commands. While the server does not, return False or raise `LinkError`."""
 
     def start(self, *, lease_descriptor: int) -> None:
-        """Start the server, and return when it answers. Raises `LinkError`. `lease_descriptor`: descriptor of the lock
-        on the cluster's addresses (`Lease.descriptor`), which the server keeps open."""
+        """Start the server, and return when it answers. Raises `LinkError` if it does not answer in time.
+        `lease_descriptor`: descriptor of the lock on the cluster's addresses (`Lease.descriptor`), which the server
+        keeps open."""
         self._lease_descriptor = lease_descriptor
         self.log.parent.mkdir(parents=True, exist_ok=True)
         self._child = spawn(

@@ -35,7 +35,8 @@ Opener: TypeAlias = Callable[[Address, float], socket.socket]
 
 
 def plain(address: Address, timeout_s: float) -> socket.socket:
-    """Open a TCP connection without encryption or credentials, within `timeout_s` seconds. Raises OSError."""
+    """Open a TCP connection without encryption or credentials, within `timeout_s` seconds. Raises OSError if that
+    fails."""
     line = socket.create_connection(address, timeout=timeout_s)
     line.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     return line

@@ -239,7 +239,8 @@ class BatchContents:
         """Return two lists with one element per batch of a segment: whether its CRC-32C is right, and its content sum.
 
         The content sum is `content_sum` of the batch's records. A control batch has the type of its transaction marker
-        instead. `UNKNOWN_CONTENT`: the batch is damaged, compacted, or has records of other clients. Raises OSError.
+        instead. `UNKNOWN_CONTENT`: the batch is damaged, compacted, or has records of other clients. Raises OSError if
+        the file cannot be read.
         """
         sound, digests = [], []
         with path.open("rb") as file:

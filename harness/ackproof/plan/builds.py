@@ -113,7 +113,7 @@ def _identify(node: Node, base: FilePath) -> Node:
 def _read_broker_file(node: ScalarNode, folder: FilePath) -> MapNode:
     """Return the long form of a `settings_from` that names a file (`node`): with the settings in that file.
 
-    Its path is relative to `folder`. Raises `BadInput`.
+    Its path is relative to `folder`. Raises `BadInput` if it cannot be read or parsed.
     """
     from ackproof.cluster.properties import (
         parse,

@@ -105,7 +105,7 @@ def _building(target: Path) -> str:
 
 
 def sha256(path: Path) -> str:
-    """Return the SHA-256 of a file, in hex. Raises OSError."""
+    """Return the SHA-256 of a file, in hex. Raises OSError if it cannot be read."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 

@@ -32,7 +32,8 @@ class Java:
 
 
 def find_java() -> Java:
-    """Return `$JAVA_HOME/bin/java`, else `java` on the PATH: the first that is 17 or newer. Raises `MissingTool`."""
+    """Return `$JAVA_HOME/bin/java`, else `java` on the PATH: the first that is 17 or newer. Raises `MissingTool` if
+    neither is."""
     home, found = os.environ.get("JAVA_HOME"), shutil.which("java")
     paths = [Path(home) / "bin" / "java"] if home else []
     paths = [path for path in paths if os.access(path, os.X_OK)] + ([Path(found).absolute()] if found else [])

@@ -50,7 +50,7 @@ _DEPENDENCY = (
 
 
 def find_maven() -> Path:
-    """Return the absolute path of `mvn`, from the PATH. Raises `MissingTool`."""
+    """Return the absolute path of `mvn`, from the PATH. Raises `MissingTool` if it is not there."""
     found = shutil.which("mvn")
     if found is None:
         raise MissingTool("mvn", "Kafka's jars are fetched with it", INSTALL)

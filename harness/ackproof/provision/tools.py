@@ -188,7 +188,7 @@ _COMPILE_WITHIN_S: Final = 60.0
 
 
 def find_compiler() -> Path:
-    """Return a C compiler from the PATH. Raises `MissingTool`."""
+    """Return a C compiler from the PATH. Raises `MissingTool` if there is none."""
     for name in ("cc", "gcc", "clang"):
         if found := shutil.which(name):
             return Path(found)
@@ -199,7 +199,7 @@ def clock_library() -> Path:
     """Return the clock library for LD_PRELOAD; compile it into the cache if it is missing.
 
     libfaketime is not used: it takes over timed waits too, and JVM threads that wait for each other take minutes
-    instead of milliseconds. Raises `MissingTool`, `ProvisionFailed`.
+    instead of milliseconds. Raises `MissingTool` without a C compiler, `ProvisionFailed` if it cannot compile it.
     """
     made = cache_root() / "clock" / f"{hashlib.sha256(_CLOCK_SOURCE.read_bytes()).hexdigest()[:12]}.so"
     if made.exists():

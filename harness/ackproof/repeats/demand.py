@@ -106,8 +106,7 @@ class Demand:
     @classmethod
     def parse(cls, text: str, unit: Unit) -> Demand:
         """Parse a demand on a quantity of this unit, such as `p95 < 6s` or `mean of acks=all over acks=1 < 2`. Raises
-        ValueError.
-        """
+        ValueError for any other text."""
         at, by, window = split_tail(text)
         match = _DEMAND.match(text[:at].rstrip())
         if match is None or by is not None:

@@ -128,7 +128,7 @@ class Batch:
         return queue
 
     def save(self) -> None:
-        """Rewrite `batch.json`. Raises OSError."""
+        """Rewrite `batch.json`. Raises OSError if it cannot be written."""
         self.document().save(self.directory.batch_json)
 
     def conclude(self, planned: Sequence[PlannedCase], step: Step, *, simulate: bool = False) -> None:
@@ -145,7 +145,8 @@ class Batch:
         self.save()
 
     def publish(self, step: Step) -> None:
-        """Write `batch.json` and the reports. `step` is called with the name of each long step. Raises OSError."""
+        """Write `batch.json` and the reports. `step` is called with the name of each long step. Raises OSError if a
+        file cannot be written."""
         publish(self.directory, self.document(), step)
 
     def point_latest(self) -> None:

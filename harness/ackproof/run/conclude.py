@@ -187,7 +187,7 @@ def conclude_again(directory: BatchDir, step: Step) -> BatchFile:
 
 def publish(directory: BatchDir, batch: BatchFile, step: Step) -> None:
     """Write `batch.json`, `pairs.json` for a storm of pairs, and the reports. `step` is called with the name of each
-    long step. Raises OSError."""
+    long step. Raises OSError if a file cannot be written."""
     batch.save(directory.batch_json)
     write_pairs(directory, batch)
     step("writing the report")

@@ -204,7 +204,8 @@ def _check_at_most(planned: PlannedBatch, at_most: int, warn: Callable[[str], No
 def plan_cases(
     options: BatchOptions, warn: Callable[[str], None] = lambda _: None
 ) -> list[tuple[Path, Case]]:
-    """Return the cases of `plan_batch`, each with its file, in the order of the matrix. Raises `BadInput`.
+    """Return the cases of `plan_batch`, each with its file, in the order of the matrix. Raises `BadInput` if a file or
+    an option is wrong.
 
     `warn` is called with warnings.
     """

@@ -50,7 +50,7 @@ def repeat_text(text: str, length: int) -> pa.Array:
 
 
 def append_numbers(before: str, values: Array) -> pa.Array:
-    """Return an Arrow array of strings: `before` followed by each number in decimal."""
+    """Return an Arrow array of strings, one per number: the text `before`, followed by the number in decimal."""
     import pyarrow.compute as pc
 
     length = len(values)

@@ -13,7 +13,8 @@ from ackproof.base.errors import BadInput
 
 
 def write_atomically(path: Path, text: str) -> None:
-    """Write `text` to `path`, and create its folder; a reader sees the old file or the new one. Raises OSError."""
+    """Write `text` to `path`, and create its folder; a reader sees the old file or the new one. Raises OSError if it
+    cannot be written."""
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     temporary.write_text(text, encoding="utf-8")
@@ -27,7 +28,8 @@ class Document(BaseModel):
     model_config = ConfigDict(frozen=True, extra="ignore", defer_build=True)
 
     def save(self, path: Path) -> None:
-        """Write the document as JSON to `path`; a reader sees the old file or the new one. Raises OSError."""
+        """Write the document as JSON to `path`; a reader sees the old file or the new one. Raises OSError if it cannot
+        be written."""
         write_atomically(path, self.model_dump_json(indent=1, by_alias=True) + "\n")
 
     @classmethod
@@ -48,8 +50,8 @@ D = TypeVar("D", bound=Document)
 
 
 def read_lines(path: Path, kind: type[D]) -> Iterator[D]:
-    """Yield one document per line; nothing if the file does not exist. Raises OSError. An unreadable last line (its
-    writer was killed) is skipped. Raises `BadInput` for any other unreadable line."""
+    """Yield one document per line; nothing if the file does not exist. Raises OSError if the file cannot be read. An
+    unreadable last line (its writer was killed) is skipped. Raises `BadInput` for any other unreadable line."""
     lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
     for number, line in enumerate(lines, start=1):
         try:

@@ -146,7 +146,8 @@ class Library(NamedTuple):
 
 
 def _read_library(text: str) -> Library:
-    """Parse the tables of a library. The comment at the head of the file names the columns."""
+    """Return the library that the text of a `guarantees.txt` describes. A line has cells between `|`; the first cell is
+    title, timeout, error or guarantee. The comment at the head of the file names the other cells."""
     rows = [[cell.strip() for cell in line.split("|")] for line in text.splitlines()]
     by_kind = {
         kind: [cells for word, *cells in rows if word == kind]

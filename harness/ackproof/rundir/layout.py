@@ -35,7 +35,7 @@ def client_folder(client: str) -> str:
 
 
 class _PathBelow:
-    """Descriptor that returns a path below the folder of its owner."""
+    """Descriptor whose value is a path below the folder of the instance that has it."""
 
     def __init__(self, below: str) -> None:
         self._below = below

@@ -101,7 +101,8 @@ class TxnRow(NamedTuple):
 
 def write_transactions(folder: Path, rows: Sequence[TxnRow], library: ClientLibrary | None = None) -> Path:
     """Write a producer's table of transactions, at least one, as the only part in its `folder`. Return the part's path.
-    `library`: the client library to name in the footer; None: the footer names none. Raises OSError."""
+    `library`: the client library to name in the footer; None: the footer names none. Raises OSError if it cannot be
+    written."""
     columns = [
         pa.array(column, field.type)
         for column, field in zip(zip(*rows, strict=True), TRANSACTIONS, strict=True)
@@ -140,14 +141,14 @@ class ConsumedRows:
 
 def write_produced(folder: Path, number: int, rows: ProducedRows) -> Path:
     """Write part `number` (from 0) of a producer into its folder in the produced ledger, sorted by partition and seq.
-    Return the part's path. Raises OSError."""
+    Return the part's path. Raises OSError if it cannot be written."""
     constants = {"producer": rows.producer} | ({"txn": -1} if rows.txn is None else {})
     return _write_sorted(folder, number, rows, PRODUCED, constants)
 
 
 def write_consumed(folder: Path, number: int, rows: ConsumedRows) -> Path:
     """Write part `number` (from 0) of a reader into its folder in the consumed ledger, sorted by partition and
-    read_seq. Return the part's path. Raises OSError."""
+    read_seq. Return the part's path. Raises OSError if it cannot be written."""
     return _write_sorted(folder, number, rows, CONSUMED, {"reader": rows.reader, "phase": rows.phase})
 
 
@@ -313,7 +314,8 @@ def _coded(codes: npt.NDArray[np.int32], names: Sequence[str]) -> pa.Array:
 def _write(
     folder: Path, number: int, table: pa.Table, bounds: list[int], library: ClientLibrary | None
 ) -> Path:
-    """Write a part whose row groups begin at the rows `bounds`."""
+    """Write a part whose row groups begin at the rows `bounds`, and return its path. `library`: the client library to
+    name in the footer; None: none."""
     folder.mkdir(parents=True, exist_ok=True)
     path = part_path(folder, number)
     temporary = folder / f".{path.name}.{os.getpid()}.tmp"

@@ -184,7 +184,8 @@ _RECORD: TypeAdapter[MetadataRecord] = TypeAdapter(MetadataRecord)
 
 
 def write_metadata(path: Path, records: Iterable[MetadataRecord]) -> None:
-    """Write the records to `path`, one line each; a reader sees the old file or the new one. Raises OSError."""
+    """Write the records to `path`, one line each; a reader sees the old file or the new one. Raises OSError if it
+    cannot be written."""
     write_atomically(path, "".join(record.model_dump_json() + "\n" for record in records))
 
 

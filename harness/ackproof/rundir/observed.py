@@ -27,12 +27,11 @@ from ackproof.rundir.storage import is_stored
 class Sample:
     """State of one partition at one moment. -1 is unknown (no leader, no answer).
 
-    `log_ends`: log end offset of each broker's own replica, requested as a debugging replica; a broker that
-    did not answer is missing. `high_watermark` and `last_stable` are the leader's answers. `eligible`:
-    eligible leader replicas (KIP-966).
+    `log_ends`: log end offset of each broker's own replica; a broker that did not answer is missing. `high_watermark`
+    and `last_stable` are the leader's answers. `eligible`: eligible leader replicas (KIP-966).
 
-    This is no `Document`: a soak leaves tens of thousands of samples an hour, and a `Document` takes four
-    times the memory.
+    This is no `Document`: a soak leaves tens of thousands of samples an hour, and a `Document` takes four times the
+    memory.
     """
 
     t_ns: int
@@ -59,7 +58,7 @@ def _lines() -> TypeAdapter[Sample]:
 
 def read_samples(path: Path) -> Sequence[Sample]:
     """Return all samples of a file; empty if there is no file. Lines that cannot be parsed, such as an incomplete last
-    one, are skipped. Raises OSError.
+    one, are skipped. Raises OSError if the file cannot be read.
 
     Equal tuples share one object, to save memory. The samples of the last local file are cached until it changes.
     """
@@ -266,7 +265,7 @@ class Pulse(Document):
 
 def read_pulses(path: Path) -> list[Pulse]:
     """Return all lines that can be parsed; empty if there is no such file, as in simulated runs and runs of older
-    versions. Raises OSError."""
+    versions. Raises OSError if the file cannot be read."""
     if not path.exists():
         return []
     found = []

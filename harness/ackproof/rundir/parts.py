@@ -72,7 +72,8 @@ class PartEnd(NamedTuple):
 
     @classmethod
     def parse(cls, fields: Mapping[str, object]) -> PartEnd:
-        """Convert a JSON object of `_END`. Raises TypeError if a field is missing or has another type."""
+        """Return the part that a JSON object of `_END` describes. Raises TypeError if a field is missing or has another
+        type."""
         part = cls(**fields)  # type: ignore[arg-type]
         for name, value in part._asdict().items():
             if type(value) is not (str if name in ("name", "sha256") else int):
@@ -98,7 +99,7 @@ def mark_deleted(folder: Path, path: Path) -> None:
 
 def deleted_parts(folder: Path) -> tuple[PartEnd, ...]:
     """Return the parts of a client that were deleted during the run (`ackproof run --keep`); empty if none were. Raises
-    `NotAnEnd`."""
+    `NotAnEnd` if `_DELETED` cannot be read."""
     path = folder / DELETED
     if not path.exists():
         return ()
@@ -114,7 +115,7 @@ class NotAnEnd(Exception):
 
 
 def digest(path: Path) -> str:
-    """Return the SHA-256 of a file in hex. Raises OSError."""
+    """Return the SHA-256 of a file in hex. Raises OSError if it cannot be read."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
@@ -150,7 +151,7 @@ def _describe_part(path: Path) -> PartEnd:
 
 
 def has_end(folder: Path) -> bool:
-    """Return True if the folder has an `_END`, which shows that the client closed."""
+    """Return True if the folder has an `_END` (or `END`, of earlier versions), which shows that the client closed."""
     return _end_file(folder).exists()
 
 

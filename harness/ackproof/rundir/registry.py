@@ -38,7 +38,8 @@ def _folder() -> Path:
 def register(run_id: str, run: CaseDir) -> Path:
     """Register a run of this process, so that `ackproof clean` finds it if the process is killed.
 
-    Return the path of its file, which the caller removes when the run has ended. Raises OSError.
+    Return the path of its file, which the caller removes when the run has ended. Raises OSError if it cannot be
+    written.
     """
     own = os.getpid()
     path = _folder() / f"{run_id}.json"

@@ -61,8 +61,8 @@ class Removal:
 
 
 def write_removals(run: CaseDir, removals: Iterable[Removal]) -> None:
-    """Write `removals.json` of a run: which settings or requests may have removed records, by partition. Raises
-    OSError."""
+    """Write `removals.json` of a run: which settings or requests may have removed records, by partition. Raises OSError
+    if it cannot be written."""
     run.removals_json.write_text(
         json.dumps({"removals": [asdict(removal) for removal in removals]}, indent=1), encoding="utf-8"
     )

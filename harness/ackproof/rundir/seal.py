@@ -103,7 +103,8 @@ def _changes_of(name: str, path: Path, then: SealedFile | None, by_digest: dict[
 
 
 def _sealed_paths(run: CaseDir) -> list[Path]:
-    """Return the files that the seal covers, by name. Temporary files of a killed writer are left out."""
+    """Return the files that the seal covers, sorted: `case.json`, the timeline, and all files of ledger, observations
+    and windows. Temporary files of a killed writer are left out."""
     found = [path for path in (run.case_json, run.timeline) if path.exists()]
     for folder in (run.ledger, run.observed, run.windows):
         found += [path for path in folder.rglob("*") if path.is_file() and not path.name.startswith(".")]

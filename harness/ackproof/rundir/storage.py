@@ -151,7 +151,8 @@ class Stored(PosixPath):
         return raw if "b" in mode else io.TextIOWrapper(raw, encoding, errors, newline)
 
     def _listed(self, *, deep: bool = False) -> list[tuple[str, ...]]:
-        """Return the entries of the folder, each as the components of its relative path. Raises OSError."""
+        """Return the entries of the folder, each as the components of its relative path. Raises OSError if the store
+        cannot be reached."""
         import pyarrow.fs as pafs
 
         filesystem, key = self.location
@@ -260,7 +261,8 @@ def _address(path: str | Path) -> tuple[str, pafs.FileSystem | None]:
 
 
 def open_parquet(path: str | Path, **options: object) -> pq.ParquetFile:
-    """Open a Parquet file with the options of `pyarrow.parquet.ParquetFile`. Raises OSError, ArrowException."""
+    """Open a Parquet file with the options of `pyarrow.parquet.ParquetFile`. Raises OSError or ArrowException if it
+    cannot be read."""
     import pyarrow.parquet as pq
 
     name, filesystem = _address(path)
@@ -272,7 +274,7 @@ def open_parquet(path: str | Path, **options: object) -> pq.ParquetFile:
 def read_table(path: str | Path, columns: Sequence[str] | None = None, **options: object) -> pa.Table:
     """Read a Parquet file (`columns` None: all), without partition columns from folder names.
 
-    Raises OSError, ArrowException.
+    Raises OSError or ArrowException if it cannot be read.
     """
     import pyarrow.parquet as pq
 
@@ -282,7 +284,7 @@ def read_table(path: str | Path, columns: Sequence[str] | None = None, **options
 
 def open_dataset(paths: Sequence[str | Path], schema: pa.Schema | None = None) -> ds.Dataset:
     """Open Parquet files of one file system as one data set. `schema` None: the schema of the first file. Raises
-    OSError, ArrowException."""
+    OSError or ArrowException if one cannot be read."""
     # Imported here because it imports pandas, which takes half the time of an `ackproof validate`.
     import pyarrow.dataset as ds
 
@@ -302,13 +304,13 @@ def read_rows(
     schema: pa.Schema | None = None,
 ) -> pa.Table:
     """Return these columns of the rows of Parquet files that match `wanted` (None: all rows). `schema` None: the schema
-    of the first file. Raises OSError, ArrowException."""
+    of the first file. Raises OSError or ArrowException if one cannot be read."""
     return open_dataset(paths, schema).to_table(columns=list(columns), filter=wanted)
 
 
 def create_parquet(path: str | Path, schema: pa.Schema, **options: object) -> pq.ParquetWriter:
     """Create a Parquet file and return its writer. `options`: options of `pyarrow.parquet.ParquetWriter`. Raises
-    OSError."""
+    OSError if it cannot be created."""
     import pyarrow.parquet as pq
 
     name, filesystem = _address(path)

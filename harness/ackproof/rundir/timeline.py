@@ -304,7 +304,8 @@ class Event(Document):
 
     @cached_property
     def what(self) -> EventDetail:
-        """The detail as an instance of its class; unknown fields are ignored. Raises ValidationError."""
+        """The detail as an instance of its class; unknown fields are ignored. Raises ValidationError if a field has
+        another type."""
         return _DETAILS[self.kind].model_validate(self.detail)
 
 
@@ -366,7 +367,8 @@ class Timeline:
 
 
 def read_timeline(path: Path) -> tuple[list[Event], bool]:
-    """Return the readable events, and True if every line is readable; none and False without a file. Raises OSError."""
+    """Return the readable events, and True if every line is readable; none and False without a file. Raises OSError if
+    it cannot be read."""
     events: list[Event] = []
     whole = True
     if not path.exists():

@@ -35,7 +35,7 @@ class TimestampRule:
 
 
 def write_timestamps(run: CaseDir, rules: Iterable[TimestampRule]) -> None:
-    """Write `timestamps.json` of a run: the rules that the audit applies. Raises OSError."""
+    """Write `timestamps.json` of a run: the rules that the audit applies. Raises OSError if it cannot be written."""
     text = json.dumps({"timestamps": [asdict(rule) for rule in rules]}, indent=1)
     run.timestamps_json.write_text(text, encoding="utf-8")
 

@@ -163,7 +163,8 @@ class KafkaCluster:
     def await_leader(
         self, topic: str, partition: int = 0, *, other_than: int = -1, timeout_s: float = 30.0
     ) -> int:
-        """Wait until the partition has a leader other than `other_than`; return its id. Raises `WaitTimeout`."""
+        """Wait until the partition has a leader other than `other_than`; return its id. Raises `WaitTimeout` after
+        `timeout_s` seconds."""
 
         def look() -> int | None:
             leader = self.leader(topic, partition)
@@ -174,7 +175,7 @@ class KafkaCluster:
     def await_isr(self, topic: str, size: int | None = None, *, timeout_s: float = 60.0) -> None:
         """Wait until each partition of the topic `orders` (or only `orders/0`) has an ISR of `size` replicas.
 
-        Default size: all replicas. Raises `WaitTimeout`.
+        Default size: all replicas. Raises `WaitTimeout` after `timeout_s` seconds.
         """
         name, _, number = topic.partition("/")
         states: list[PartitionState] = []

@@ -86,8 +86,8 @@ class FaultBlock:
         """Wait until the driver has nothing of the fault pending, heal the fault, and confirm the healing. A fault that
         ends by itself is pending until it has ended.
 
-        A second call does nothing. Raises `AckproofError`. With `awaited=False` the fault is healed at once without
-        confirmation, because the cluster is about to stop.
+        A second call does nothing. Raises `AckproofError` if it is not healed. With `awaited=False` the fault is healed
+        at once without confirmation, because the cluster is about to stop.
         """
         if self._over:
             return

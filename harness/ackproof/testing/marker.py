@@ -117,7 +117,8 @@ def _role(whom: object) -> object:
 
 
 def _needs(what: str, kinds: object) -> frozenset[Need]:
-    """Return the facilities that these kinds of faults can need, whatever their fields. Raises `BadInput`."""
+    """Return the facilities that these kinds of faults can need, whatever their fields. Raises `BadInput` if one is no
+    kind of fault."""
     if isinstance(kinds, str) or not isinstance(kinds, (list, tuple)):
         raise BadInput(f"{what}: faults: expected kinds of faults such as ['isolate'], not {kinds!r}")
     for kind in kinds:

@@ -258,7 +258,8 @@ def kept_log(observed: Observed, replicas: Sequence[Replica], leader: int) -> Ke
     """Return the log of broker `leader`; if it could not be read, the longest log among `replicas`; None if no log was
     read.
 
-    Of a deleted replica only the epochs are known; each counts as one batch. Raises OSError or ArrowException.
+    Of a deleted replica only the epochs are known; each counts as one batch. Raises OSError or ArrowException if the
+    file of batches cannot be read.
     """
     whole = [replica for replica in replicas if not replica.reason and replica.log_end >= 0]
     if not whole:

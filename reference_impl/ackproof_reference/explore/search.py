@@ -347,7 +347,7 @@ _FORMAT = 5
 
 def save(search: Search, path: Path, of: str) -> None:
     """Write a search to a file, which replaces an older file atomically. `of`: name of its world and rules. Raises
-    OSError."""
+    OSError if it cannot be written."""
     cells = search.cells
     width = (sum(cells.widths) + 7) // 8
     parents = places_of_parents(search.seen)

@@ -237,7 +237,7 @@ class Tables:
         the state.
 
         The steps are valid for all states that agree in the row's cells. Broken invariants are reported. Raises
-        `TooNarrowError`.
+        `TooNarrowError` if a cell has more values than its bits can number.
         """
         steps: dict[int, _Sorted] = {}
         key = state & row.mask
@@ -311,7 +311,7 @@ class Tables:
 
     def settled(self, state: int, at_once: Iterable[AtOnce]) -> int:
         """Return a packed state after all steps that the groups `at_once` can take in it, in this order. Raises
-        `TooNarrowError`."""
+        `TooNarrowError` if a cell has more values than its bits can number."""
         for mask, memo, group in at_once:
             key = state & mask
             difference = memo.get(key)

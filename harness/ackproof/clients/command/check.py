@@ -268,8 +268,8 @@ def _deliveries(role: Role, events: Sequence[ProgramEvent], truth: Truth) -> Ite
 
 
 def check_client(command: Sequence[str], role: Role, folder: Path, kafka: KafkaBuild) -> Report:
-    """Run two instances of a program in this role on a cluster of one broker, with its files in `folder`; return what
-    `examine` found. Raises `AckproofError`."""
+    """Run two instances of a program in this role on a cluster of one broker, with its files in `folder`. Return what
+    `examine` found. Raises `AckproofError` if the cluster or an instance cannot be run."""
     run, run_id = CaseDir(folder), secrets.token_hex(8)
     tag = RunTag(run_id, folder, folder)
     topic = TopicSpec(partitions=_PARTITIONS, replication_factor=1)

@@ -291,7 +291,7 @@ class ProgramLines:
         """Return the events in the complete lines since the last call; [] if there is no output yet.
 
         A line that breaks the contract is left out and added to `breaches`. Events that the contract does not have are
-        left out. Raises OSError.
+        left out. Raises OSError if the output cannot be read.
         """
         if not self._path.exists():
             return []

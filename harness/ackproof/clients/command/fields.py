@@ -50,24 +50,27 @@ def _quote(value: object) -> str:
 
 
 def read_place(data: Fields) -> TopicPartition:
-    """Return the partition of the record that a line describes (fields `topic` and `p`). Raises `WrongField`."""
+    """Return the partition of the record that a line describes (fields `topic` and `p`). Raises `WrongField` if one is
+    missing or has another type."""
     return TopicPartition(read_text(data, "topic"), read_number(data, "p"))
 
 
 def read_places(data: Fields) -> tuple[TopicPartition, ...]:
-    """Return the partitions of an assignment (field `ps`: a list of [topic, partition]). Raises `WrongField`."""
+    """Return the partitions of an assignment (field `ps`: a list of [topic, partition]). Raises `WrongField` if it is
+    missing or has another form."""
     rows = _rows(data.get("ps"), "ps", (str, int), "[topic, partition]")
     return tuple(TopicPartition(str(topic), int(str(partition))) for topic, partition in rows)
 
 
 def read_positions(data: Fields) -> tuple[Position, ...]:
-    """Return committed positions, (partition, offset) each, from the field `os`. Raises `WrongField`."""
+    """Return committed positions, (partition, offset) each, from the field `os`. Raises `WrongField` if it is missing
+    or has another form."""
     return tuple(_positions(data.get("os"), "os"))
 
 
 def read_origin(data: Fields) -> Position | None:
     """Return (partition, offset) of the input record from which a record was made, from the field `of`; None if it is
-    missing. Raises `WrongField`."""
+    missing. Raises `WrongField` if it has another form."""
     return None if data.get("of") is None else next(_positions([data["of"]], "of"))
 
 
@@ -78,7 +81,7 @@ def _positions(rows: object, name: str) -> Iterator[Position]:
 
 def read_identity(data: Fields) -> tuple[int, int]:
     """Return producer and seq of a record, from the field `id`: [producer, seq]; (-1, -1) if it is missing. Raises
-    `WrongField`."""
+    `WrongField` if it has another form."""
     if data.get("id") is None:
         return -1, -1
     ((first, second),) = _rows([data["id"]], "id", (int, int), "[producer, seq]")

@@ -85,7 +85,7 @@ def read_output(
 
     `identify` returns producer and seq of a record. `hidden`: settings with secrets. `idle_s`: give up after so many
     seconds without a record. Return the rows (producer, seq, partition, offset), and why the read is incomplete ('' if
-    it is complete). Raises KafkaException.
+    it is complete). Raises KafkaException if the consumer cannot be made.
     """
     config = {
         **(hidden or {}),
@@ -139,7 +139,8 @@ def read_back(
 
 
 def write_output(path: Path, rows: Sequence[OutputRow]) -> None:
-    """Write the rows of a service's output to a Parquet file with schema `rundir.service.OUTPUT`. Raises OSError."""
+    """Write the rows of a service's output to a Parquet file with schema `rundir.service.OUTPUT`. Raises OSError if it
+    cannot be written."""
     columns = np.array(rows, np.int64).reshape(len(rows), len(OUTPUT)).T
     arrays = [pa.array(column).cast(kind) for column, kind in zip(columns, OUTPUT.types, strict=True)]
     with storage.create_parquet(path, OUTPUT, **column_encodings(OUTPUT)) as file:

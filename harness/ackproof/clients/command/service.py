@@ -104,7 +104,7 @@ class Service(Instances):
 
     def finish(self, cluster: Cluster, timeline: Timeline, run_id: str) -> None:
         """Let the service catch up, stop it, read its output back, and write the files of `rundir.service`. If the
-        output cannot be read, these say why. Raises OSError."""
+        output cannot be read, these say why. Raises OSError if a file cannot be written."""
         timeline.add(Note(note="waiting until the service has caught up"))
         goal = self.await_rest(cluster)
         ended = self.stop()

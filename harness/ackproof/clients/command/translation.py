@@ -68,7 +68,7 @@ class Translation:
 
     def follow(self) -> None:
         """Translate the complete lines since the last call: write the journal and the counters. Sets `breach` at the
-        first breach of the contract, and does nothing after it. Raises OSError."""
+        first breach of the contract, and does nothing after it. Raises OSError if a file cannot be read or written."""
         if self.breach is not None:
             return
         events = self._lines.take()

@@ -87,7 +87,8 @@ def writes_ledger() -> bool:
 
 
 def producer_command(settings: ProducerSettings, path: Path) -> list[str]:
-    """Write a producer's properties next to its settings file `path`; return its command line. Raises OSError."""
+    """Write a producer's properties next to its settings file `path`; return its command line. Raises OSError if they
+    cannot be written."""
     from ackproof.clients.java.runtime import client_command
 
     once = not math.isclose(resend_after_s(settings.config), 0.0)
@@ -113,7 +114,8 @@ def producer_command(settings: ProducerSettings, path: Path) -> list[str]:
 
 
 def reader_command(settings: ReaderSettings, path: Path) -> list[str]:
-    """Write a live reader's properties next to its settings file `path`; return its command line. Raises OSError."""
+    """Write a live reader's properties next to its settings file `path`; return its command line. Raises OSError if
+    they cannot be written."""
     from ackproof.clients.java.runtime import client_command
 
     commit_ns = 0 if settings.commit_s is None else round(settings.commit_s * 1e9)
@@ -124,7 +126,7 @@ def reader_command(settings: ReaderSettings, path: Path) -> list[str]:
 
 def member_command(settings: GroupSettings, path: Path) -> list[str]:
     """Write the properties of a member of a group or a share group next to its settings file `path`; return its command
-    line. Raises OSError."""
+    line. Raises OSError if they cannot be written."""
     from ackproof.clients.java.runtime import client_command
 
     own: dict[str, ConfigValue] = {

@@ -38,8 +38,8 @@ _EXTERNAL: Final = re.compile(r"^advertised\.listeners=.*EXTERNAL://([^:,\s]+):(
 def require(needs: Set[Need], progress: ProgressSink = ignore, *, containers: bool = False) -> None:
     """Find or build the tools that these needs (abilities that faults require) depend on, before anything starts.
 
-    `containers`: True if the nodes are containers, whose links need root, nsenter and nft. Raises `BadInput`,
-    `ProvisionFailed`.
+    `containers`: True if the nodes are containers, whose links need root, nsenter and nft. Raises `BadInput` if a tool
+    or right is missing, `ProvisionFailed` if a tool cannot be built.
     """
     find_tools(needs, containers=containers)
     if needs & LINKS:

@@ -238,11 +238,11 @@ _VERSION: Final = re.compile(r'version "([^"]+)"')
 
 
 def _bake(engine: Engine, image: str, work: CaseDir, tag: RunTag) -> str:
-    """Make the class-data archive `kafka.jsa` in a node's folder below `work`, with two nodes in containers
-    of `image`. Return the version of the image's Java.
+    """Make the class-data archive `kafka.jsa` in a node's folder below `work`, with two nodes in containers of `image`.
+    Return the version of the image's Java.
 
-    Containers carry the labels of `tag`, and the caller removes them. Raises `ProvisionFailed`,
-    `EngineFailed`.
+    Containers carry the labels of `tag`, and the caller removes them. Raises `ProvisionFailed` if no archive is
+    written, `EngineFailed` if the engine refuses a call.
     """
     cluster_id = new_cluster_id()
     with socket.socket() as main, socket.socket() as peer:

@@ -158,7 +158,7 @@ def make_bridge(engine: Engine, name: str, prefixes: Iterable[str], labels: Mapp
     """Create the network of a cluster: a bridge with a fixed subnet, so that a node keeps its address.
 
     The subnet is the first `PREFIX.0/24` of `prefixes` that overlaps no other network. Return its prefix, None if all
-    are taken. `labels`: marks of the run. Raises `EngineFailed`.
+    are taken. `labels`: marks of the run. Raises `EngineFailed` if the engine refuses or does not answer.
     """
     for prefix in prefixes:
         pool = IPAMPool(subnet=f"{prefix}.0/24", gateway=gateway(prefix))
@@ -229,7 +229,7 @@ class Leftover:
 @with_engine_errors
 def find_leftovers(engine: Engine, run_id: str | None = None) -> list[Leftover]:
     """Return all containers, then networks, then volumes with the marks of a run. `run_id`: only of this run; None: of
-    all runs. Raises `EngineFailed`."""
+    all runs. Raises `EngineFailed` if the engine refuses or does not answer."""
     run = LABELS[processes.RUN]
     label: dict[str, str | list[str] | bool] = {"label": run if run_id is None else f"{run}={run_id}"}
     client, same = engine.client, {"label": str(label["label"])}
@@ -252,7 +252,8 @@ def remove_leftovers(
     engine: Engine, which: Callable[[Marks], bool], run_id: str | None = None
 ) -> list[Leftover]:
     """Remove the leftovers whose marks `which` accepts: containers first, then networks and volumes. Return what was
-    removed. `run_id`: consider only leftovers of this run; None: of all runs. Raises `EngineFailed`."""
+    removed. `run_id`: consider only leftovers of this run; None: of all runs. Raises `EngineFailed` if the engine
+    refuses or does not answer."""
     leftovers = [leftover for leftover in find_leftovers(engine, run_id) if which(leftover.marks)]
     containers = [leftover for leftover in leftovers if leftover.kind == "container"]
     if containers:

@@ -45,7 +45,8 @@ class KafkaImage:
 
 @with_engine_errors
 def find_image(engine: Engine, reference: str) -> KafkaImage | None:
-    """Return the image of this name, None if the engine does not have it. Raises `EngineFailed`."""
+    """Return the image of this name, None if the engine does not have it. Raises `EngineFailed` if the engine refuses
+    or does not answer."""
     try:
         image = engine.client.images.get(reference)
     except docker.errors.ImageNotFound:

@@ -76,10 +76,9 @@ class Batch(NamedTuple):
 
 
 def scan(path: Path) -> tuple[tuple[Batch, ...], int]:
-    """Return the complete batches of a segment in order, and the number of bytes after them, which no broker
-    reads.
+    """Return the complete batches of a segment in order, and the number of bytes after them, which no broker reads.
 
-    The number is 0 if these bytes are the zeros of a preallocated segment. Raises OSError.
+    The number is 0 if these bytes are the zeros of a preallocated segment. Raises OSError if the file cannot be read.
     """
     batches: list[Batch] = []
     with path.open("rb") as file:
@@ -219,7 +218,7 @@ def segments(replica: Path) -> list[Segment]:
 
 
 def log_end(replica: Path) -> int:
-    """Return the log end offset of a replica on disk, 0 without a log. Raises OSError."""
+    """Return the log end offset of a replica on disk, 0 without a log. Raises OSError if it cannot be read."""
     found = segments(replica)
     return found[-1].end() if found else 0
 
@@ -244,11 +243,11 @@ def checkpoint(log_dir: Path, name: str = RECOVERY_POINT) -> dict[TopicPartition
 
 
 def cut(replica: Path, offset: int) -> int:
-    """Cut a replica's log before `offset`, at a batch boundary: a batch that contains `offset` is removed
-    whole. Return the new log end; 0 without a log.
+    """Cut a replica's log before `offset`, at a batch boundary: a batch that contains `offset` is removed whole. Return
+    the new log end; 0 without a log.
 
-    The broker must not run. The indexes of the segment and later producer snapshots are removed too; the
-    broker rebuilds them from the log, as after a power loss. Raises OSError.
+    The broker must not run. The indexes of the segment and later producer snapshots are removed too; the broker
+    rebuilds them from the log, as after a power loss. Raises OSError if a file cannot be changed.
     """
     found = segments(replica)
     if not found:

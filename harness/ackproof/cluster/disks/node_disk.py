@@ -75,7 +75,7 @@ class NodeDisk:
 
     def make(self, size: int, run_id: str) -> None:
         """Create and mount the node's own file systems, if it has any. `size`: bytes of each. `run_id`: id of the run.
-        Raises `DiskError`."""
+        Raises `DiskError` if one cannot be made or mounted."""
         if not self.file_systems:
             return
         own = os.getpid()
@@ -92,13 +92,13 @@ class NodeDisk:
             thaw(system.at)
 
     def unmount(self) -> None:
-        """Unmount the node's own file systems. Raises `DiskError`."""
+        """Unmount the node's own file systems. Raises `DiskError` if one cannot be unmounted."""
         for system in reversed(self.file_systems):
             system.unmount()
 
     def sync(self) -> None:
         """Write all cached data of the node's own file systems to the disk, so that a power loss loses only later
-        writes. Raises `DiskError`."""
+        writes. Raises `DiskError` if that fails."""
         for system in self.file_systems:
             system.sync()
 
@@ -231,7 +231,7 @@ def thaw_below(folder: Path) -> None:
 
 def remove_images(folder: Path) -> None:
     """Remove the file system images in a node's folder. Does nothing without the mark of ackproof (`OWNER_FILE`) there.
-    Raises OSError."""
+    Raises OSError if one cannot be removed."""
     mark = folder / OWNER_FILE
     if mark.exists():
         for image in folder.glob(f"data*{IMAGE_SUFFIX}"):

@@ -80,7 +80,8 @@ class MetadataLog:
     _partitions: dict[tuple[str, int], PartitionChanged] = field(default_factory=dict)
 
     def decode(self, value: bytes, when: _Position) -> MetadataRecord:
-        """Decode one record. `when`: offset, leader epoch and timestamp of the record. Raises `NotDecoded`."""
+        """Decode one record. `when`: offset, leader epoch and timestamp of the record. Raises `NotDecoded` for a type,
+        version or form that the decoder does not know."""
         try:
             frame, at = unsigned_varint(value, 0)
             api_key, at = unsigned_varint(value, at)

@@ -56,7 +56,8 @@ class MetadataQuorum(Protocol):
     seen from outside."""
 
     def serves(self, node_id: int) -> bool:
-        """Return True if this server takes part in the quorum and knows the quorum's leader. Raises `WireError`."""
+        """Return True if this server takes part in the quorum and knows the quorum's leader. Raises `WireError` if it
+        does not answer."""
 
     def controller(self) -> int | None:
         """Return the active controller, None while no node claims to be it."""
@@ -67,8 +68,8 @@ class MetadataQuorum(Protocol):
         return {}
 
     def registered(self) -> frozenset[int] | None:
-        """Return the brokers that are registered with the ZooKeeper servers. Raises `Unreachable`. Always None with
-        KRaft, where the brokers' own metadata has the registrations."""
+        """Return the brokers that are registered with the ZooKeeper servers. Raises `Unreachable` if ZooKeeper does not
+        answer. Always None with KRaft, where the brokers' own metadata has the registrations."""
         return None
 
     def bars(self, broker: int) -> bool:
@@ -114,7 +115,8 @@ class Metadata(Protocol):
         process runs."""
 
     def controller_seen_by(self, broker: Connection) -> int | None:
-        """Return the active controller according to this broker; None if the broker knows none. Raises `WireError`."""
+        """Return the active controller according to this broker; None if the broker knows none. Raises `WireError` if
+        the broker does not answer."""
 
     def decode(self, folders: Sequence[Path]) -> Iterator[MetadataRecord]:
         """Decode the metadata changes that a majority of the servers have logged, from the servers' data folders.

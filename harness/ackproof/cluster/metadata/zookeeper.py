@@ -166,8 +166,8 @@ class ZooKeeper(MetadataQuorum):
         return self.mode(node_id) != "" and (self._client is None or bool(self._client.connected))
 
     def mode(self, node_id: int) -> str:
-        """Return the server's mode: `standalone`, `leader` or `follower`; '' if it does not serve. Raises
-        `Unreachable`."""
+        """Return the server's mode: `standalone`, `leader` or `follower`; '' if it does not serve. Raises `Unreachable`
+        if it does not answer."""
         address, answer = self.addresses[node_id], bytearray()
         try:
             with socket.create_connection(address, timeout=ASK_S / 2) as line:
@@ -191,7 +191,8 @@ class ZooKeeper(MetadataQuorum):
         return int(_parsed(data).get("brokerid", -1))
 
     def registration(self, broker: int) -> Registration | None:
-        """Return the broker's registration, None if it has no znode. Raises `Unreachable`."""
+        """Return the broker's registration, None if it has no znode. Raises `Unreachable` if ZooKeeper does not
+        answer."""
         try:
             _, stat = self.read(f"{_IDS}/{broker}")
         except NoNodeError:
@@ -249,7 +250,7 @@ class ZooKeeper(MetadataQuorum):
     def read_all(self, paths: Iterable[str]) -> list[tuple[bytes, Any] | None]:
         """Read several znodes at once: data and stat of each, in the order of `paths`; None for a missing one.
 
-        Raises `Unreachable`.
+        Raises `Unreachable` if ZooKeeper does not answer.
         """
 
         def ask(client: KazooClient) -> list[tuple[bytes, Any] | None]:

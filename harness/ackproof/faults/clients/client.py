@@ -70,7 +70,7 @@ class ClientSelector:
     @classmethod
     def parse(cls, text: str) -> ClientSelector:
         """Parse KIND (one, random), KINDs (all) or KIND(NUMBER); KIND: producer, reader, member, service. Also
-        member(GROUP), members(GROUP), owner(PLACE), owner(GROUP, PLACE). Raises ValueError."""
+        member(GROUP), members(GROUP), owner(PLACE), owner(GROUP, PLACE). Raises ValueError for any other text."""
         if owner := _OWNER.match(text.strip()):
             return cls("member", group=owner[1] or "", place=TopicPartition.parse(owner[2]))
         match = _CLIENT.match(text.strip())

@@ -92,7 +92,7 @@ class LinksInjection(Injection[LinksT]):
         """Confirm that the broken links work again, and that the nodes at their ends take part in the cluster.
 
         Links and nodes that another fault still affects are left out. Return what the probes saw, in words. Raises
-        `FaultNotConfirmed`.
+        `FaultNotConfirmed` if they do not in time.
         """
         links = self._await_a_look()
         seen = on_each(links, self._await_mending)

@@ -132,7 +132,7 @@ class _DecommissionInjection(ProcessInjection[Decommission]):
 
     def _await_moved(self) -> str:
         """Wait until a remaining broker shows no replica on the leaving brokers, and every ISR full; return what was
-        seen, in words. Raises `FaultNotConfirmed`."""
+        seen, in words. Raises `FaultNotConfirmed` if none does in time."""
 
         def find_unmoved() -> list[str]:
             return [

@@ -71,7 +71,7 @@ class PartitionOperationInjection(Injection[PlannedT]):
 
     def _look(self) -> None:
         """Record the partition's state before the change, as soon as two brokers can be asked. Raises
-        `FaultNotConfirmed`."""
+        `FaultNotConfirmed` if they cannot in time."""
         self._before = state_of(self.context, self.place)
         views(self.context)
 

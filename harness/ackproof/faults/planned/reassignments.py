@@ -198,7 +198,7 @@ class MoveInjection(PartitionOperationInjection[MoveT]):
 
     def _await_replicas(self, *, any_order: bool = False) -> str:
         """Wait until another broker shows exactly the replicas that were requested last, all in sync, and no
-        reassignment is in progress. Return that in words. Raises `FaultNotConfirmed`.
+        reassignment is in progress. Return that in words. Raises `FaultNotConfirmed` if none does in time.
 
         `any_order`: accept these replicas in any order, because Kafka does not restore it when a reassignment is
         cancelled.

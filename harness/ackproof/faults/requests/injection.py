@@ -160,7 +160,7 @@ class _RequestsInjection(Injection[SpecT]):
 
     def confirm_healed(self) -> str:
         """Confirm that probes pass again, that the links' nodes take part, and that the rule hit other requests than
-        probes. Return the observation in words. Raises `FaultNotConfirmed`."""
+        probes. Return the observation in words. Raises `FaultNotConfirmed` if this is not seen."""
         if not self._before:
             return "no rule was laid"
         links = self.wait_for(

@@ -36,7 +36,7 @@ class ScriptActions:
 
     def take(self, step: StepSpec) -> str:
         """Run a step and wait until its effect is observed; return in words what was done, '' for a step that only
-        waits. Raises `FaultNotConfirmed`, `AckproofError`."""
+        waits. Raises `FaultNotConfirmed` if it is not observed in time, another `AckproofError` if the step fails."""
         by_name: dict[str, Callable[[StepSpec], str]] = {
             "send": self._send,
             "resend": self._resend,
@@ -75,7 +75,7 @@ class ScriptActions:
         the request in words.
 
         A request is through when its response waits. A response is through when the next request waits or nothing more
-        comes. Raises `FaultNotConfirmed`.
+        comes. Raises `FaultNotConfirmed` if it does not come through in time.
         """
         broker, gates, until = step.broker or 0, self.gates, self.until
         name = f"the {what} of broker {broker}"

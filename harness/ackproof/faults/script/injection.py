@@ -125,7 +125,8 @@ class _ScriptInjection(Injection[Script]):
 
     def _begin(self) -> None:
         """Shut the gates, and wait until all replicas are equal and each gate holds the requests that it must hold.
-        That state is the base from which the script counts. Raises `FaultNotConfirmed`."""
+        That state is the base from which the script counts. Raises `FaultNotConfirmed` if that does not come about in
+        time."""
         place, brokers = self._looks.place, [node.id for node in self._brokers]
 
         def same() -> ScriptState | None:

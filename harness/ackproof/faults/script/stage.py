@@ -167,7 +167,7 @@ class PartitionObserver:
 
     def _read_epoch(self, link: Connection, newest: int, oldest: int) -> tuple[int | None, int | None]:
         """Return the leader epoch of the broker's own replica, between `newest` and `oldest`, and its high watermark;
-        None for each that is not known. Raises `WireError`."""
+        None for each that is not known. Raises `WireError` if the broker gives no usable answer."""
         epochs = range(newest, max(oldest, 0) - 1, -1)
         questions = [
             Question(

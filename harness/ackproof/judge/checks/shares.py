@@ -64,8 +64,8 @@ def check_share_groups(facts: Facts) -> Iterator[Opinion]:
 
 
 def _there(facts: Facts, group: str) -> list[tuple[TopicPartition, np.ndarray]]:
-    """Return (partition, offsets) of the intact records of the group's input in the final read. Raises OSError,
-    ArrowException.
+    """Return (partition, offsets) of the intact records of the group's input in the final read. Raises OSError or
+    ArrowException if the ledger cannot be read.
 
     With transactions these are the committed ones: members run at read_committed.
     """

@@ -307,7 +307,7 @@ def check_reader_epochs(facts: Facts) -> Iterator[Opinion]:
 
 def _epochs_read(facts: Facts, logs: _OffsetSpans, places: Set[TopicPartition]) -> _OffsetSpans:
     """Return the first and last offset of each partition and leader epoch in the final read. Row groups whose footers
-    agree with the logs are not read. Raises OSError, ArrowException or KeyError."""
+    agree with the logs are not read. Raises OSError, ArrowException or KeyError for a part that cannot be read."""
     folders = [facts.run.consumed / client_folder(each.id) for each in facts.clients if each.kind == "final"]
     found: _OffsetSpans = {}
     for path in (path for folder in folders for path in parts(folder)):

@@ -66,7 +66,7 @@ def import_messages() -> None:
 def read_partitions(api: int, version: int, frame: memoryview) -> frozenset[PartitionKey]:
     """Return the partitions that a framed request names, as (topic, partition). `api`: Kafka's API key.
 
-    Raises `UnreadableFrame`.
+    Raises `UnreadableFrame` if it cannot be decoded.
     """
     return frozenset(place for place, *_ in _rows(_decoded("Request", api, version, frame), version))
 
@@ -77,7 +77,8 @@ def read_fetched_partitions(
     """Return the partitions of a fetch session (KIP-227) after the Fetch request `frame`. `before`: partitions before
     the request; None: unknown.
 
-    None while the partitions are unknown, until a full request lists them. Raises `UnreadableFrame`.
+    None while the partitions are unknown, until a full request lists them. Raises `UnreadableFrame` if the request
+    cannot be decoded.
     """
     asked = _decoded("Request", _FETCH, version, frame)
     named = frozenset(place for place, *_ in _rows(asked.topics, version))
@@ -90,7 +91,7 @@ def read_fetched_partitions(
 
 def make_error_response(api: int, version: int, frame: memoryview, code: int) -> bytes:
     """Return a framed response with error `code` to the framed request `frame`, at the top level or for each partition.
-    `api`: Kafka's API key. Raises `UnreadableFrame`."""
+    `api`: Kafka's API key. Raises `UnreadableFrame` if it cannot be decoded, or its response has no error."""
     asked = _decoded("Request", api, version, frame)
     made = _kind("Response", api, version)(version=version)
     if not _stamp(made, version, code):
@@ -138,7 +139,7 @@ def read_error(api: str, version: int, frame: bytes) -> int | None:
 def read_partition_errors(api: str, frame: bytes, answer: bytes) -> list[int]:
     """Return the error code of each partition in `answer`, in its order. `frame`: the request.
 
-    Both are framed; `api`: the API's name. Raises `UnreadableFrame`.
+    Both are framed; `api`: the API's name. Raises `UnreadableFrame` if one cannot be decoded.
     """
     version = struct.unpack_from(">h", frame, 6)[0]
     said = _decoded("Response", _keys()[api], version, memoryview(answer))

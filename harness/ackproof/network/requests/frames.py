@@ -59,7 +59,7 @@ FrameHead = TypeVar("FrameHead", RequestHead, ResponseHead)
 def read_request_head(data: memoryview) -> RequestHead | None:
     """Return the header of the request with which these bytes begin; None while too few bytes are there.
 
-    Raises `UnreadableFrame`.
+    Raises `UnreadableFrame` for bytes that are no request.
     """
     if len(data) < _REQUEST.size:
         return None
@@ -87,7 +87,7 @@ def read_request_head(data: memoryview) -> RequestHead | None:
 def read_response_head(data: memoryview) -> ResponseHead | None:
     """Return the header of the response with which these bytes begin; None while too few bytes are there.
 
-    Raises `UnreadableFrame`.
+    Raises `UnreadableFrame` for bytes that are no response.
     """
     if len(data) < _RESPONSE.size:
         return None

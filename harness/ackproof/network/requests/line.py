@@ -87,7 +87,8 @@ class ConnectionHalf:
         return not self.ended and not self.unsent and not self.stream.stopped
 
     def forward(self, data: memoryview) -> None:
-        """Send bytes to the sink, and keep those that the kernel does not accept yet. Raises OSError."""
+        """Send bytes to the sink, and keep those that the kernel does not accept yet. Raises OSError if the connection
+        is broken."""
         sent = 0
         if data and not self.unsent:
             with suppress(BlockingIOError):
@@ -95,19 +96,20 @@ class ConnectionHalf:
         self.unsent += data[sent:]
 
     def insert(self) -> None:
-        """Send frames that were set aside, if the stream is between two frames. Raises OSError."""
+        """Send frames that were set aside, if the stream is between two frames. Raises OSError if the connection is
+        broken."""
         while self.aside and self.stream.between_frames:
             self.forward(memoryview(self.aside.popleft()))
 
     def flush(self) -> None:
-        """Send unsent bytes, as many as the kernel accepts. Raises OSError."""
+        """Send unsent bytes, as many as the kernel accepts. Raises OSError if the connection is broken."""
         with suppress(BlockingIOError):
             del self.unsent[: self.sink.send(self.unsent)]
             self._pass_end()
 
     def end(self) -> None:
-        """Note that the source sends no more; the sink's connection is shut down after the unsent bytes. Raises
-        OSError."""
+        """Note that the source sends no more; the sink's connection is shut down after the unsent bytes. Raises OSError
+        if the connection is broken."""
         self.ended = True
         self._pass_end()
 
@@ -301,7 +303,8 @@ class RelayConnection:
         return FrameFate.DROP
 
     def insert(self) -> None:
-        """Send the requests that were set aside and are due, and the responses whose turn it is. Raises OSError."""
+        """Send the requests that were set aside and are due, and the responses whose turn it is. Raises OSError if a
+        connection is broken."""
         self.asking.insert()
         stream = self.answering.stream
         while self._pending and self._pending[0].response and not self._waits[FrameSide.RESPONSE]:

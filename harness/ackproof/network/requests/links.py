@@ -57,15 +57,15 @@ class RequestLinks:
         """Start the proxy, before any node starts. `on_death` is called with the reason if a proxy ends by itself.
 
         `lease_descriptor`: descriptor of the lock on the cluster's addresses (`Lease.descriptor`), which the proxy
-        keeps open. Raises `LinkError`.
+        keeps open. Raises `LinkError` if the proxy does not answer in time.
         """
         self.proxy.start(lease_descriptor=lease_descriptor)
         self.proxy.add(route for ways in self._ways.values() for route in ways)
         self.proxy.keep(on_death)
 
     def renew(self, node: int) -> None:
-        """Redirect the connections of a restarted node through the proxy again. Raises `LinkError`. Does nothing for a
-        node that is a process of this machine: its hosts file names the proxy."""
+        """Redirect the connections of a restarted node through the proxy again. Raises `LinkError` if that fails. Does
+        nothing for a node that is a process of this machine: its hosts file names the proxy."""
 
     def route(self, viewer: int, peer: int) -> str | None:
         """Return the host to which a node must connect so that its requests to a peer go through the proxy; None: the
@@ -79,7 +79,7 @@ class RequestLinks:
         return tuple(route.name for route in self._carrying(link, api))
 
     def lay(self, rule: Rule) -> None:
-        """Start to apply a rule, from the next frame on. Raises `LinkError`."""
+        """Start to apply a rule, from the next frame on. Raises `LinkError` if the proxy does not take it."""
         self.proxy.lay(rule)
 
     def lift(self, name: str) -> RuleCounts:

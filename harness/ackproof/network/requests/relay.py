@@ -65,7 +65,8 @@ class Relay:
     # -- orders ------------------------------------------------------------------------------------------------------
 
     def add(self, name: str, listen: tuple[str, int], upstream: tuple[str, int]) -> None:
-        """Accept connections at `listen` from now on, and connect each to `upstream`. Raises ValueError, OSError."""
+        """Accept connections at `listen` from now on, and connect each to `upstream`. Raises ValueError if there is a
+        route `name` already, OSError if the address is taken."""
         if name in self.ways:
             raise ValueError(f"there is a way {name} already")
         way = RelayRoute(name, upstream)

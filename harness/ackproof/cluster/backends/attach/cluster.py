@@ -87,7 +87,8 @@ class AttachedNode:
         return NodeState.RUNNING
 
     def await_ready(self, timeout_s: float) -> None:
-        """Wait until the broker answers and lists itself in its metadata. Raises `WaitTimeout`."""
+        """Wait until the broker answers and lists itself in its metadata. Raises `WaitTimeout` if that takes too
+        long."""
 
         def ready() -> bool:
             with contextlib.suppress(WireError):
@@ -239,7 +240,7 @@ class AttachedCluster(Cluster):
         Where neither the topic nor the cluster in the experiment sets them, min.insync.replicas is 1 and
         unclean.leader.election.enable is false. The topics are written to `attached.json` first. Raises `BadInput` for
         what Kafka refuses, and if one of the topics exists already, because ackproof writes only to its own topics.
-        Raises `WaitTimeout`.
+        Raises `WaitTimeout` if the brokers do not see them in time.
         """
         if there := sorted({place.topic for place in self.topic_state(topics)}):
             raise BadInput(f"{', '.join(there)}: there already, and ackproof writes only into what it made")
