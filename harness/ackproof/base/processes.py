@@ -336,8 +336,8 @@ def left_behind(folder: Path, prefix: str) -> list[Path]:
 
 
 def _stat(process: Path) -> list[str] | None:
-    """Return the fields of /proc/PID/stat from the third (state) on. The second may contain blanks and
-    parentheses."""
+    """Return the fields of /proc/PID/stat from the third (state) on; None if the process has ended. The second field
+    may contain blanks and parentheses."""
     try:
         text = (process / "stat").read_text(encoding="utf-8", errors="replace")
     except (FileNotFoundError, ProcessLookupError):
@@ -353,7 +353,8 @@ def _threads(pid: int) -> list[Path]:
 
 
 def _marked(pid: int) -> MarkedProcess | None:
-    """Return the process if it lives and carries marks, else None."""
+    """Return the process with this pid if it lives and carries the marks of a run; else None, also if this user may not
+    read its environment."""
     try:
         start = started(pid)
         raw = (_PROC / str(pid) / "environ").read_bytes()

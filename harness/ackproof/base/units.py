@@ -179,9 +179,11 @@ def _measured(
     *,
     may_be_none: bool = False,
 ) -> tuple[BeforeValidator, PlainSerializer, WithJsonSchema]:
-    """Return pydantic's validator, serializer and schema for a number with a unit. Python code may omit the unit.
+    """Return pydantic's validator, serializer and schema of a number with a unit. In a file the number needs its unit;
+    Python code may omit it.
 
-    `unit` is suggested if a file gives a number without a unit.
+    `parse` and `write` convert from and to text. `pattern`, `examples`: for the schema. `unit`: suggested if a file
+    gives a number without a unit. `may_be_none`: None is a value too.
     """
 
     def read(value: object, info: ValidationInfo) -> object:

@@ -95,7 +95,8 @@ def _result_with_paths(result: AuditResult) -> object:
 
 
 def _ledgers(directory: Path) -> Iterator[Path]:
-    """Yield the folder itself, or for a batch each case with a ledger. Raises `BadInput` if there is none."""
+    """Yield the folder itself, or for a batch each of its cases that has a ledger. Raises `BadInput` for a batch
+    without such a case."""
     from ackproof.rundir.batch import BatchFile
     from ackproof.rundir.layout import BatchDir, CaseDir
 

@@ -168,9 +168,8 @@ def _read_ledger(
 def _read_client(
     ledger: Ledger, kind: LedgerKind, client: str, folder: Path, set_aside: Mapping[str, str]
 ) -> _ClientClosing:
-    """Add the parts of one client, except those that its `_END` does not list. Return the state of its
-    folder.
-    """
+    """Add the parts in one client's `folder` to the ledger, and return the state of the folder. Parts that cannot be
+    read, or that its `_END` does not list or describes otherwise, become reasons instead."""
     parts: dict[str, Part] = {}
     digests: dict[str, str] = {}
     torn: set[str] = set()

@@ -177,7 +177,8 @@ def _split_batch(
 
 
 def _complete(columns: Mapping[str, Array], stream: Stream, batch: pa.RecordBatch) -> dict[str, Array]:
-    """Return all columns of a stream, converted to its types. Columns missing in `columns` are filled with 0."""
+    """Return all columns of a stream, converted to the stream's types. Columns that are missing in `columns` are filled
+    with 0."""
     return {
         name: columns[name].astype(type_, copy=False)
         if name in columns

@@ -29,17 +29,16 @@ _CHECKER: Final = ("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-XX:-UsePerfD
 
 
 def byteman_jar(progress: ProgressSink = ignore) -> Path:
-    """Return the path of Byteman's jar (Java agent and rule checker): from the cache, else fetched with Maven.
-    Raises `MissingTool` (mvn, java), `ProvisionFailed` (download, SHA-256), `WaitTimeout`.
-    """
+    """Return the path of Byteman's jar (Java agent and rule checker): from the cache, else fetched with Maven. Raises
+    `MissingTool` without mvn or Java, `ProvisionFailed` for a failed download or wrong SHA-256, `WaitTimeout` if it
+    takes too long."""
     return single_jar("byteman", "Byteman", (_GROUP, "byteman", BYTEMAN_VERSION), BYTEMAN_SHA256, progress)
 
 
 def byteman_install_jar(progress: ProgressSink = ignore) -> Path:
-    """Return the jar of the program that attaches Byteman's agent to a running JVM: from the cache, else from
-    Maven.
-    Raises `MissingTool` (mvn, java), `ProvisionFailed` (download, SHA-256), `WaitTimeout`.
-    """
+    """Return the jar of the program that attaches Byteman's agent to a running JVM: from the cache, else from Maven.
+    Raises `MissingTool` without mvn or Java, `ProvisionFailed` for a failed download or wrong SHA-256, `WaitTimeout` if
+    it takes too long."""
     artifact = (_GROUP, "byteman-install", BYTEMAN_VERSION)
     return single_jar("byteman-install", "Byteman's installer", artifact, INSTALL_SHA256, progress)
 
@@ -117,7 +116,8 @@ _WARNINGS: Final = (
 
 
 def _read_problems(output: str) -> Iterator[RuleProblem]:
-    """Read the checker's findings: the first error of each rule, else the first warning of a rule that fits nowhere."""
+    """Yield the problems in the checker's output: the first error of each rule, else its first warning if the rule fits
+    nowhere."""
     lines = output.splitlines()
     fitting = {found["rule"] for line in lines if (found := _FITS.match(line))}
     told: set[str] = set()

@@ -71,8 +71,8 @@ def run_program(
 
     `role`: mark by which `ackproof clean` finds the process; the output goes to `<role>.log` in `folder`. `what`
     completes "waited for …". `env` is added to this process's environment. `watch` gets the output so far, ten times a
-    second. Raises `WaitTimeout`, and OSError if the program does not exist. The program has ended when the function
-    returns or raises.
+    second. Raises `WaitTimeout` after `timeout_s` seconds, OSError if the program does not exist. The program has ended
+    when the function returns or raises.
     """
     output = folder / f"{role}.log"
     tag = processes.RunTag(f"provision-{os.getpid()}", folder, folder)

@@ -56,7 +56,7 @@ def find_missing_name(class_name: str, method: str, jars: Sequence[Path]) -> Mis
     """Return the class that these jars lack, or the method that the class itself does not declare; None if both exist.
 
     `method`: a name, or a name with parameter types such as `roll(java.util.Optional)`; packages may be left out.
-    Raises OSError, `zipfile.BadZipFile`.
+    Raises OSError or `zipfile.BadZipFile` for a jar that cannot be read.
     """
     there = _classes(tuple(jars))
     if class_name not in there:
@@ -72,7 +72,7 @@ def find_missing_name(class_name: str, method: str, jars: Sequence[Path]) -> Mis
 
 @lru_cache(maxsize=4)
 def _classes(jars: tuple[Path, ...]) -> Mapping[str, Path]:
-    """Return the first jar of each class, by the class's full name."""
+    """Return, by the full name of each class, the first of the jars that has it."""
     found: dict[str, Path] = {}
     for jar in jars:
         with zipfile.ZipFile(jar) as archive:

@@ -82,11 +82,10 @@ class KafkaJars:
 
 
 def prepare_jars(build: KafkaBuild, progress: ProgressSink = ignore) -> KafkaJars:
-    """Return the jars of a build that is no image: a release, a path or a patch. Fetches or copies what is not
-    cached.
+    """Return the jars of a build that is no image: a release, a path or a patch. Fetches or copies what is not cached.
 
-    Raises `BadInput` (no such release, no jars at the path, a patch that does not fit, other files than the case
-    names), `MissingTool` (mvn, java), `ProvisionFailed` (download, SHA-256), `WaitTimeout`.
+    Raises `BadInput` for an unknown release, a path without jars, a patch that does not fit, or files other than the
+    case names. Otherwise it raises what `kafka_jars` raises.
     """
     if build.patch is not None:
         return _patch_release(build, Path(build.patch), progress)
@@ -99,7 +98,8 @@ def kafka_jars(version: str, progress: ProgressSink = ignore) -> KafkaJars:
     """Return the jars of a release: from the cache, else fetched with Maven (7 s and 45 MB the first time).
 
     Every jar, also if cached, is compared with the lock (0.03 s, once per process while no file changes). Raises
-    `BadInput` (no such release), `MissingTool` (mvn, java), `ProvisionFailed` (download, SHA-256), `WaitTimeout`.
+    `BadInput` (no such release), `MissingTool` without mvn or Java, `ProvisionFailed` for a failed download or wrong
+    SHA-256, `WaitTimeout` if it takes too long.
     """
     locked = lock(version)
     if locked is None and (why := not_a_version(version)) is not None:
@@ -208,7 +208,8 @@ def _require_patch(build: KafkaBuild, files: Mapping[str, bytes]) -> str:
 
 
 def _patch_release(build: KafkaBuild, patch: Path, progress: ProgressSink) -> KafkaJars:
-    """Return a release's jars: with a jar of the patch's files first, or with the patch's rules."""
+    """Return the jars of the release that a build patches. A jar with the patch's files comes first in the class path;
+    a patch of Byteman rules adds no jar. Raises `BadInput` for a patch that does not fit, and as `kafka_jars` does."""
     version = build.version
     base = kafka_jars(version, progress)
     files = read_patch(patch)

@@ -116,7 +116,8 @@ def fetch(
 def _run(
     arguments: Sequence[str], work: Path, what: str, expected: Collection[str], progress: ProgressSink
 ) -> None:
-    """Run Maven with these arguments in `work`, which holds the POM. Raises as `fetch` does."""
+    """Run Maven with these arguments in `work`, which holds the POM. `what`: name of the wanted jars in messages.
+    `expected`: their file names, for `progress`. Raises as `fetch` does."""
     maven = find_maven()
     find_java()  # Maven needs one too, and would say so in more words
     progress(Progress("download", f"{what}: asking Maven", 0, len(expected)))

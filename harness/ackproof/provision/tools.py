@@ -38,9 +38,8 @@ _BUILD_WITHIN_S: Final = 600.0
 
 
 def toxiproxy_server(progress: ProgressSink = ignore) -> Path:
-    """Return the path of the Toxiproxy server: from the PATH, else built into the cache (10 to 45 s, once).
-    Raises `MissingTool` (Go), `ProvisionFailed`, `WaitTimeout`.
-    """
+    """Return the path of the Toxiproxy server: from the PATH, else built into the cache (10 to 45 s, once). Raises
+    `MissingTool` without Go, `ProvisionFailed` if Go cannot build it, `WaitTimeout` if it takes too long."""
     if (found := shutil.which(TOXIPROXY)) is not None:
         return Path(found).absolute()
     folder = _toxiproxy_folder()
@@ -49,7 +48,8 @@ def toxiproxy_server(progress: ProgressSink = ignore) -> Path:
 
 
 def locate_toxiproxy() -> str:
-    """Describe where the Toxiproxy server is, or how it will be built. Raises `MissingTool`; builds nothing."""
+    """Return in words where the Toxiproxy server is, or how it will be built; builds nothing. Raises `MissingTool` if
+    it must be built and Go is missing."""
     if (found := shutil.which(TOXIPROXY)) is not None:
         return found
     if _toxiproxy_folder().exists():
@@ -110,9 +110,9 @@ _ATTRIBUTES: Final = (
 
 
 def exporter_jar(progress: ProgressSink = ignore) -> Path:
-    """Return the jar of Prometheus's JMX exporter, a Java agent: from the cache, else fetched with Maven.
-    Raises `MissingTool` (mvn, java), `ProvisionFailed` (download, SHA-256), `WaitTimeout`.
-    """
+    """Return the jar of Prometheus's JMX exporter, a Java agent: from the cache, else fetched with Maven. Raises
+    `MissingTool` without mvn or Java, `ProvisionFailed` for a failed download or wrong SHA-256, `WaitTimeout` if it
+    takes too long."""
     artifact = ("io.prometheus.jmx", "jmx_prometheus_javaagent", EXPORTER_VERSION)
     return single_jar("jmx-exporter", "the JMX exporter", artifact, EXPORTER_SHA256, progress)
 
@@ -123,7 +123,8 @@ def single_jar(
     """Return the jar of an artifact from the cache, else fetch it with Maven. The SHA-256 is checked in both cases.
 
     `entry`: beginning of the name of its cache folder. `what`: its name in messages. `digest`: its SHA-256 in hex.
-    Raises `MissingTool` (mvn, java), `ProvisionFailed` (download, SHA-256), `WaitTimeout`.
+    Raises `MissingTool` without mvn or Java, `ProvisionFailed` for a failed download or wrong SHA-256, `WaitTimeout` if
+    it takes too long.
     """
     _, name, version = artifact
     file = f"{name}-{version}.jar"
@@ -225,7 +226,8 @@ INSTALL_NFT: Final = "apt-get install nftables"
 
 
 def find_nft() -> Path:
-    """Return the path of the program nft. Raises `MissingTool`, or `BadInput` if this user may not use it."""
+    """Return the path of the program nft. Raises `MissingTool` if it is not installed, `BadInput` if this user may not
+    use it."""
     if os.geteuid() != 0:
         raise BadInput(
             "lost and dropped packets are not possible without root: a TCP proxy sees no packets, and the "

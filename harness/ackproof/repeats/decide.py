@@ -219,7 +219,8 @@ def _over(one: Moments, two: Moments, confidence: float) -> tuple[float, float]:
 def _around(
     middle: float, first: float, second: float, one: Moments, two: Moments, confidence: float
 ) -> tuple[float, float]:
-    """Return Welch's interval around a difference of means, for two variances that may be unequal."""
+    """Return Welch's interval around `middle`, a difference of means. `first`, `second`: the squared standard errors of
+    the two means, whose variances may differ. Unbounded if a group does not bound its mean."""
     whole = first + second
     if not (math.isfinite(middle) and one.bounds(confidence) and two.bounds(confidence)):
         return _NOTHING

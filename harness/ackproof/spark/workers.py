@@ -49,7 +49,7 @@ def code_archive() -> Path:
 
 
 def _sources() -> list[tuple[str, Path]]:
-    """Return each module that tasks may import, with its path below `sys.path`."""
+    """Return each module that tasks may import, as (path below `sys.path`, file), sorted."""
     packages = [_PACKAGE, *find_packages(VIEWS)]
     return sorted(
         (str(path.relative_to(package.parent)), path)
