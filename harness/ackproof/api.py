@@ -62,7 +62,7 @@ class Run:
 
     @property
     def audit(self) -> AuditFile | None:
-        """Counts of the audit: findings by class, rows of the ledgers by outcome."""
+        """Counts of the audit: findings by class, rows of the ledgers by outcome. None before the audit."""
         return _if_there(AuditFile, self._files.audit_json)
 
     @property
@@ -72,12 +72,12 @@ class Run:
 
     @property
     def prediction(self) -> PredictionFile | None:
-        """Prediction of each anomaly class under these settings and the faults observed."""
+        """Prediction of each anomaly class under these settings and the observed faults; None if there is none."""
         return _if_there(PredictionFile, self._files.prediction_json)
 
     @property
     def replay(self) -> ConformanceFile | None:
-        """Replay of the run through the model of Kafka, and the losses that its steps explain."""
+        """Replay of the run through the model, with the losses that its steps explain; None if there is none."""
         return _if_there(ConformanceFile, self._files.conformance_json)
 
     @property

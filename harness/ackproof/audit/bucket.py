@@ -68,8 +68,8 @@ class ReadOrder:
 
 
 def follow_bucket_reads(place: TopicPartition, rows: BucketRows, findings: FindingsWriter) -> ReadOrder:
-    """Compare each read of a bucket with the previous one of its reader. Adds the findings of class rewound to
-    `findings`. Raises OSError if they cannot be written."""
+    """Compare each read of a bucket with the previous one of its reader. Return the order of the reads, and add the
+    findings of class rewound to `findings`. Raises OSError if they cannot be written."""
     reads: list[Stream] = [stream for stream in STREAMS if stream != "produced"]
     walks = {stream: follow_reads(rows[stream]) for stream in reads}
     add_rewound(place, walks, findings)
@@ -90,10 +90,8 @@ def add_rewound(place: TopicPartition, walks: Mapping[Stream, ReadWalk], finding
 
 
 def count_produced(produced: Rows, commits: CommitAudit) -> Totals:
-    """Count produced rows by outcome, and those that belong to transactions.
-
-    Call it after the pass over identities, which fills `commits` with the transactions.
-    """
+    """Return the numbers of produced rows by outcome, and of those that belong to transactions. Call it after the pass
+    over identities, which fills `commits` with the transactions."""
     acked, failed, indeterminate = np.bincount(produced["outcome"], minlength=len(Outcome)).tolist()
     return Counter(
         produced=len(produced),

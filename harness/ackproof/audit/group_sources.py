@@ -279,8 +279,8 @@ def find_values(ascending: Ints, wanted: Ints) -> tuple[Ints, Bools]:
 
 
 def join_keys(rows: Rows, first: str, second: str) -> Ints:
-    """Pack two columns into one int64 per row. Values of `first` must be below 2^23, values of `second` from -1 to 2^40
-    - 2."""
+    """Pack two columns into one, and return it: an int64 per row. Values of `first` must be below 2^23, values of
+    `second` from -1 to 2^40 - 2."""
     return (rows.ints(first) << 40) | (rows.ints(second) & ((1 << 40) - 1))
 
 

@@ -46,7 +46,7 @@ class GroupUnit:
 
 
 def do_group(unit: GroupUnit) -> Tally | Trouble:
-    """Audit a part of a group. Errors of files are returned as `Trouble`."""
+    """Audit a part of a group, and return its counts. An error of a file is returned as `Trouble`, not raised."""
     sources, group = unit.sources, unit.sources.plan.group
     findings = unit.target.group_findings(f"group-{sources.number}-{unit.number}", group)
     numbers: Counter[str] = Counter()

@@ -49,11 +49,9 @@ def follow_reads(reads: Rows) -> ReadWalk:
 
 
 def join_ranges(ends: Sequence[Rows], schema: Schema) -> ReadWalk:
-    """Compare the last read of each range with the first read of the next, for readers whose walk continues
-    there.
-
-    `ends`: `ReadWalk.ends` of each range, in order. `schema`: columns of a read.
-    """
+    """Compare the last read of each range with the first read of the next, for readers whose walk continues there.
+    Return the result in the form of a walk. `ends`: `ReadWalk.ends` of each range, in order. `schema`: columns of a
+    read."""
     number = np.repeat(np.arange(len(ends)), [len(rows) for rows in ends])
     ranged = {**concat_rows(ends, schema).columns, "range": number}
     ordered = Rows(ranged, len(number)).sorted_by(*_KEYS)

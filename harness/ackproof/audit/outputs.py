@@ -133,8 +133,9 @@ _UNKNOWN = dict.fromkeys(_NUMBERS, np.array(-1))
 
 
 def create_findings(path: Path, schema: pa.Schema = FINDINGS, **options: object) -> pq.ParquetWriter:
-    """Create a findings file, and the folder `findings/` if another audit has removed it while it was empty. `options`:
-    options of `ParquetWriter`. Never creates the run directory. Raises OSError if the file cannot be created."""
+    """Create a findings file, and return its writer. Also creates the folder `findings/`, which another audit may have
+    removed while it was empty, but never the run directory. `options`: options of `ParquetWriter`. Raises OSError if
+    the file cannot be created."""
     try:
         return storage.create_parquet(path, schema, **options)
     except FileNotFoundError:

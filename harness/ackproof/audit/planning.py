@@ -103,11 +103,8 @@ def bucket_units(planned: Plan, target: AuditTarget, splits: Iterable[SplitResul
 
 
 def group_tasks(units: Sequence[AnyUnit], limits: Limits, cores: int) -> list[list[AnyUnit]]:
-    """Group units into tasks of even cost, the most expensive first.
-
-    `cores`: number of cores on other machines, whose workers get fewer and larger tasks (`count_tasks`); 0:
-    all tasks run on this machine.
-    """
+    """Return the units in tasks of even cost, the most expensive task first. `cores`: number of cores on other
+    machines, whose workers get fewer and larger tasks (`count_tasks`); 0: all tasks run on this machine."""
     costs = [unit.rows + _UNIT_COST_ROWS for unit in units]
     small = sum(cost for cost in costs if cost < limits.task_rows)
     large = sum(cost >= limits.task_rows for cost in costs)

@@ -195,8 +195,8 @@ def cut_walks(bucket: BucketUnit, limits: Limits) -> list[WalkUnit]:
 
 
 def do_walk(unit: WalkUnit) -> WalkResult | Trouble:
-    """Compare each read within one range of read_seq with the reader's previous read. Errors of files are returned as
-    `Trouble`."""
+    """Compare each read within one range of read_seq with the reader's previous read, and return what was found. An
+    error of a file is returned as `Trouble`."""
     target, name = unit.target, unit.name("walk")
     findings = target.findings(name)
     try:
@@ -336,8 +336,8 @@ def _split_by_offset(unit: SliceUnit, lost: Rows, skipped: Rows) -> Iterator[tup
 
 
 def do_places(unit: PlaceUnit, given: Sequence[PlaceInput]) -> Tally | Trouble:
-    """Audit one range of offsets. `given`: the lost and skipped records in it, from each slice. Errors of files are
-    returned as `Trouble`."""
+    """Audit one range of offsets, and return its counts. `given`: the lost and skipped records in it, from each slice.
+    An error of a file is returned as `Trouble`."""
     target, place = unit.target, unit.place
     findings = target.findings(unit.name("places"))
     try:
@@ -375,9 +375,8 @@ def split_reordered(slices: Sequence[SliceResult]) -> tuple[list[OrderUnit], lis
 
 
 def do_order(unit: OrderUnit) -> Tally | Trouble:
-    """Count the reordered records of a range of seqs again, compared with the offsets of higher ranges. Errors of
-    files are returned as `Trouble`.
-    """
+    """Count the reordered records of a range of seqs again, compared with the offsets of higher ranges. Return the
+    counts. An error of a file is returned as `Trouble`."""
     findings = unit.target.findings(unit.of.name("order"))
     try:
         recount_reordered(unit.of.place, *_load_identities(unit.of), unit.above, findings)

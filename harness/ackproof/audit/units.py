@@ -217,8 +217,8 @@ class Trouble:
 
 
 def do_split(unit: SplitUnit) -> SplitResult | Trouble:
-    """Split row groups by partition into temporary files of the audited directory. Errors of files are returned as
-    `Trouble`."""
+    """Split row groups by partition into temporary files of the audited directory. Return where the rows are. An error
+    of a file is returned as `Trouble`."""
     gathered: dict[tuple[TopicPartition, Stream], list[Rows]] = defaultdict(list)
     try:
         for piece in unit.pieces:

@@ -198,7 +198,8 @@ def _pick(group: tuple[int, ...], values: tuple[T, ...]) -> tuple[T, ...]:
 
 
 def _combine(parts: Sequence[ReadOutcome], groups: Sequence[tuple[int, ...]], places: int) -> ReadOutcome:
-    """Combine the results of the processes of one reader. `groups`: indices of each process's partitions."""
+    """Return one result for the results of the processes of one reader. `groups`: indices of each process's partitions.
+    `places`: number of partitions of the reader."""
     positions, records = [0] * places, [0] * places
     for part, group in zip(parts, groups, strict=True):
         for index, position in zip(group, part.positions, strict=True):

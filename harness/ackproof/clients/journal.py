@@ -65,8 +65,8 @@ class TornJournal(AckproofError):
 
 
 def pack_result(place: int, error: int, outcome: int) -> int:
-    """Pack a row's result into one 64-bit word. Bits 0 to 31: `place`, the index of the partition. Bits 32 to
-    47: error code, signed. From bit 48 on: outcome."""
+    """Return a row's result as one 64-bit word. Bits 0 to 31: `place`, the index of the partition. Bits 32 to 47: error
+    code, signed. From bit 48 on: outcome."""
     return place | (error & 0xFFFF) << 32 | outcome << 48
 
 

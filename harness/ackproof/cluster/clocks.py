@@ -73,8 +73,8 @@ class NodeClock:
             opened.write(round(seconds * 1e9).to_bytes(8, sys.byteorder, signed=True))
 
     def read(self) -> ClockReading:
-        """Compare the node's clock with this machine's, from a log line that an invalid request provokes. Raises
-        OSError if the node accepts no connection, `WaitTimeout` if it logs nothing."""
+        """Return the difference between the node's clock and this machine's, from a log line that an invalid request
+        provokes. Raises OSError if the node accepts no connection, `WaitTimeout` if it logs nothing."""
         before = self.log.stat().st_size
         with socket.create_connection((self.address.host, self.address.port), _ANSWERS_WITHIN_S) as line:
             sent = time.time()

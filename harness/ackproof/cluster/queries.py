@@ -241,8 +241,8 @@ def first_answering_link(links: Mapping[int, Connection]) -> Connection | None:
 def merge_views(
     views: Iterable[Mapping[TopicPartition, PartitionState]],
 ) -> dict[TopicPartition, PartitionState]:
-    """Merge partition states from several brokers: the newest leader epoch wins, then the most frequent state, then the
-    first."""
+    """Return the state of each partition from the views of several brokers: the newest leader epoch wins, then the most
+    frequent state, then the first."""
     counts: dict[TopicPartition, Counter[PartitionState]] = {}
     for view in views:
         for place, state in view.items():

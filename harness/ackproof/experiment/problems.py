@@ -82,7 +82,8 @@ def plain(node: Node) -> Data:
 
 
 def nodes_of(data: Data) -> Node:
-    """Convert data to nodes whose position is line 1. Their `nodes` and `depth` are 1: they are not counted."""
+    """Return the node of plain data. Its position, and those of all nodes in it, are line 1. Their `nodes` and `depth`
+    are 1: they are not counted."""
     match data:
         case dict():
             return MapNode(
@@ -96,7 +97,7 @@ def nodes_of(data: Data) -> Node:
 
 
 def root_of(data: dict[str, Data]) -> MapNode:
-    """Convert the data of a whole document to its root node. Every position is line 1, and nothing is counted."""
+    """Return the root node of the data of a whole document. Every position is line 1, and nothing is counted."""
     root = nodes_of(data)
     assert isinstance(root, MapNode)
     return root

@@ -33,10 +33,8 @@ def judge_case(run: CaseDir) -> VerdictFile:
 
 
 def measure_expected(run: CaseDir) -> tuple[ExpectationJudged, ...]:
-    """Measure the quantities that the case of an audited run expects; () for a folder without a case.
-
-    Writes nothing. Raises `BadInput` for files that cannot be read.
-    """
+    """Return the quantities that the case of an audited run expects, measured; () for a folder without a case. Writes
+    nothing. Raises `BadInput` for files that cannot be read."""
     from ackproof.judge.checks.expectations import judged
     from ackproof.judge.facts import answers
     from ackproof.plan.cases import case_from_json

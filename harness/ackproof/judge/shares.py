@@ -50,12 +50,9 @@ class ShareCounts:
 def count_shares(
     shares: pa.Table, there: Sequence[tuple[TopicPartition, npt.NDArray[np.int64]]], limit: int
 ) -> ShareCounts:
-    """Count the records of a share group by what the group did with them. `shares`: rows of one group (schema
-    `SHARES`).
-
-    `there`: offsets of the intact records of each partition in the final read, each once. `limit`: delivery limit of
-    the group.
-    """
+    """Return how many records of a share group met each fate in the group. `shares`: rows of one group (schema
+    `SHARES`). `there`: offsets of the intact records of each partition in the final read, each once. `limit`: delivery
+    limit of the group."""
     refused, acknowledged = (
         pc.equal(shares["result"], int(result)) for result in (ShareResult.REFUSED, ShareResult.ACKNOWLEDGED)
     )

@@ -272,8 +272,8 @@ def _last_used(folder: Path, block: int) -> float:
 
 
 def _claim(block: int) -> socket.socket | None:
-    """Claim the block's name in this network namespace, if no living harness has it. The kernel frees it with its
-    socket."""
+    """Claim a block by a socket name in this network namespace. Return the socket, whose end frees the name; None if a
+    living harness has the name."""
     name = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
     try:
         name.bind(f"\0ackproof/lease/{block}")

@@ -248,7 +248,8 @@ _LOADING: Final = threading.RLock()
 
 @cache
 def kafka_python(module: str) -> ModuleType:
-    """Import the module `kafka.<module>` of kafka-python, without its deprecation warnings. The library is untyped."""
+    """Return the module `kafka.<module>` of kafka-python, imported without its deprecation warnings. The library is
+    untyped."""
     with _LOADING, warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)
         return import_module(f"kafka.{module}")

@@ -78,11 +78,9 @@ def fill_in_builds(file: str, root: MapNode, folder: FilePath) -> MapNode:
 
 
 def _identify(node: Node, base: FilePath) -> Node:
-    """Fill in one value of `kafka`: `newest` becomes a version; a build, a patch or an image gets its
-    version, digest and name.
-
-    Other problems with the value are reported when it is read.
-    """
+    """Return one value of `kafka`, filled in: `newest` becomes a version; a build, a patch or an image gets its
+    version, digest and name. `base`: folder to which paths are relative. Other problems with the value are reported
+    when it is read."""
     if isinstance(node, ScalarNode) and node.value == NEWEST_RELEASE:
         version = find_newest_release()
         return replace(node, value=version, text=version)

@@ -83,7 +83,8 @@ def _classes(jars: tuple[Path, ...]) -> Mapping[str, Path]:
 
 
 def _nearest_class(name: str, there: Mapping[str, Path]) -> str | None:
-    """Return the class of the same simple name, which may have moved; else the one with the nearest simple name."""
+    """Return the full name of the class with this simple name, which may have moved; else of that with the nearest
+    simple name. None if none is near."""
     by_simple: dict[str, str] = {}
     for full in there:
         if full.startswith(_OURS):

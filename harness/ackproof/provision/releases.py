@@ -63,7 +63,8 @@ def lock(version: str) -> Lock | None:
 
 
 def read_lock(version: str, file: Path) -> Lock:
-    """Read a lock file. Raises `BadInput` if it is damaged, OSError if it cannot be read."""
+    """Return the lock in a file: lines of `FILE-NAME SHA-256`. Raises `BadInput` if it is damaged, OSError if it cannot
+    be read."""
     jars: dict[str, str] = {}
     for line in file.read_text(encoding="utf-8").splitlines():
         match = _LINE.fullmatch(line)

@@ -79,8 +79,8 @@ def ledger(request: pytest.FixtureRequest, kafka_cluster: KafkaCluster) -> Itera
 
 
 def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
-    """Run an asyncio test function that uses a cluster, in a new event loop. Another plugin that runs such functions
-    (pytest-asyncio, anyio) has precedence."""
+    """Run an asyncio test function that uses a cluster, in a new event loop, and return True; return None for any other
+    function. Another plugin that runs such functions (pytest-asyncio, anyio) has precedence."""
     if "kafka_cluster" not in pyfuncitem.fixturenames or not inspect.iscoroutinefunction(pyfuncitem.obj):
         return None
     import asyncio

@@ -89,7 +89,8 @@ class Era:
             yield cut, self._acks_all(epoch, leader_epoch, lowest, int(mine.sum()))
 
     def _successor(self, old: int, new: int) -> LeaderEpoch | None:
-        """Return leader epoch `new`; if the metadata log does not have it, the first one after epoch `old`."""
+        """Return leader epoch `new`; if the metadata log does not have it, the first one after epoch `old`; None if
+        there is none."""
         exact = [one for one in self.leader_epochs if one.epoch == new]
         return next(iter(exact or [one for one in self.leader_epochs if one.epoch > old]), None)
 

@@ -138,9 +138,8 @@ class DeliveryReports:
         self._undecided: list[int] = []
 
     def callback(self) -> Callable[[KafkaError | None, Message | _TombstoneReport], None]:
-        """Return the delivery callback for librdkafka. It avoids attribute look-ups, because it runs once for
-        every record.
-        """
+        """Return the delivery callback for librdkafka, which gets (error or None, message) for each record. It avoids
+        attribute look-ups, because it runs once for every record."""
         acked, take, most, settle, failed = self._acked, self._acked.append, _MOST, self.settle, self._failed
 
         def report(error: KafkaError | None, message: Message | _TombstoneReport) -> None:

@@ -113,7 +113,8 @@ class DockerCluster(OwnCluster):
         return Namespaces(table_name(self._tag.run_id), self._pid)
 
     def _make_network(self, engine: Engine, name: str, node_ids: tuple[int, ...]) -> Lease:
-        """Make the cluster's network, and lease a block of addresses that no other harness or leftover network uses."""
+        """Make the cluster's network, and return the lease of a block of addresses that no other harness or leftover
+        network uses."""
         leases: list[Lease] = []
 
         def prefixes() -> Iterator[str]:

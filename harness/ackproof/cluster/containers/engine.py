@@ -45,8 +45,8 @@ class EngineLost(EngineFailed):
 
 
 def with_engine_errors(call: Callable[P, T]) -> Callable[P, T]:
-    """Wrap a function that calls the docker SDK: its errors become `EngineFailed`, with the engine's message,
-    or `EngineLost`."""
+    """Return a function that calls the given function of the docker SDK. The SDK's errors become `EngineFailed` with
+    the engine's message, or `EngineLost` if the engine does not answer."""
 
     @wraps(call)
     def spoken_call(*args: P.args, **kwargs: P.kwargs) -> T:

@@ -130,7 +130,8 @@ def _copy_jars(engine: Engine, reference: str, folder: Path, progress: ProgressS
 
 
 def look(version: str = DEFAULT) -> str:
-    """Describe the engine and its image of this version, or what is missing, for the doctor. Raises nothing."""
+    """Return in words, for the doctor, which engine and image of this version are there, or what is missing. Raises
+    nothing."""
     try:
         engine = connect()
         try:

@@ -63,7 +63,7 @@ class _BodyReader(BodyReader):
         return tuple(self.id() for _ in range(self.count() - 1))
 
     def tagged(self) -> dict[int, _BodyReader]:
-        """Read the tagged fields by number."""
+        """Read the tagged fields (KIP-482), and return a reader of each field's bytes by tag number."""
         found: dict[int, _BodyReader] = {}
         for _ in range(self.count()):
             tag, size = self.count(), self.count()

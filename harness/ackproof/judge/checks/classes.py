@@ -138,11 +138,11 @@ def _judged_as(facts: Facts, anomaly: str, promises: Promises) -> str:
 def _with_those_apart(
     facts: Facts, rest: ClassJudgement, apart: Sequence[PredictedClass], whole: int
 ) -> ClassJudgement:
-    """Add the findings on partitions with a prediction of their own (`apart`) to the judgement of all others
-    (`rest`).
+    """Return the judgement of a class with the findings on partitions with a prediction of their own (`apart`) added.
+    `rest`: the judgement of all other findings. `whole`: number of all findings.
 
-    A class that is forbidden elsewhere stays forbidden. On a separate partition, a possible loss is permitted
-    only if the replay traces all losses to the step that removed the records.
+    A class that is forbidden elsewhere stays forbidden. On a separate partition, a possible loss is permitted only if
+    the replay traces all losses to the step that removed the records.
     """
     traced = all(found.explained == found.count for found in facts.replay.classes if found.anomaly in TRACED)
     traced &= any(found.anomaly == Anomaly.LOST for found in facts.replay.classes)
@@ -236,11 +236,8 @@ def _count_against(
     permitting: Set[str],
     apart: Sequence[PredictedClass],
 ) -> int:
-    """Count the findings of a class that lie on none of the `permitting` topics.
-
-    `count`: all findings of the class. Neither number has findings on the partitions `apart`, which have
-    predictions of their own.
-    """
+    """Return the number of findings of a class that lie on none of the `permitting` topics. `count`: all findings of
+    the class. Neither number has findings on the partitions `apart`, which have predictions of their own."""
     acked_only = any(_acked_inversions_only(anomaly, promises) for promises in forbidden.values())
     if not permitting and not acked_only:
         return count

@@ -197,8 +197,8 @@ def _found_in(facts: Facts) -> list[list[_Finding]]:
 
 
 def _of_windows(facts: Facts, found_in: Sequence[Sequence[_Finding]]) -> Counter[_Finding]:
-    """Count the findings of all windows (`found_in`), each by its identity. Findings that a later window took back, and
-    findings about deleted records, are left out."""
+    """Return the number of findings of all windows (`found_in`), by the identity of the finding. Findings that a later
+    window took back, and findings about deleted records, are left out."""
     found: Counter[_Finding] = Counter()
     for window, own in zip(facts.windows, found_in, strict=True):
         found.update(own)

@@ -48,7 +48,7 @@ def _compact(text: bytes) -> bytes:
 
 
 def _broker(*rest: bytes) -> bytes:
-    """Encode the id and epoch of a broker that does not exist, followed by the fields `rest`."""
+    """Return the encoded id and epoch of a broker that does not exist, followed by the fields `rest`."""
     return struct.pack(">iq", NOBODY, -1) + b"".join(rest)
 
 

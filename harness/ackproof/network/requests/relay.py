@@ -87,8 +87,8 @@ class Relay:
             self.ways[name].rules[rule.side].append(acting)
 
     def lift(self, name: str) -> RuleCounts:
-        """Remove a rule: held frames are passed on, connections that the rule silenced are closed. Raises ValueError
-        for an unknown name."""
+        """Remove a rule and return its counts. Held frames are passed on, and connections that the rule silenced are
+        closed. Raises ValueError for an unknown name."""
         acting = self.rules.pop(name, None)
         if acting is None:
             raise ValueError(f"there is no rule {name}")

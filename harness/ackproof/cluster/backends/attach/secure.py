@@ -163,7 +163,8 @@ def _tls(settings: Mapping[str, str]) -> ssl.SSLContext:
 
 
 def _path(settings: Mapping[str, str], name: str, stack: ExitStack) -> str | None:
-    """Return the path of a PEM; an inline one gets an unnamed file, as OpenSSL reads only files."""
+    """Return the path of the PEM file that the settings with the prefix `name` give; None if they give none. An inline
+    PEM gets a file in memory, because OpenSSL reads only files; `stack` closes it."""
     inline = settings.get(f"{name}.pem")
     if inline is None:
         return settings.get(f"{name}.location")
