@@ -141,9 +141,9 @@ def stop_cleanly(broker: Broker) -> Broker:
 
 
 def start(broker: Broker, registration: Registration) -> Broker:
-    """Start a new incarnation with the registration that `register` returned: without metadata and role, still
-    fenced. Its clean-shutdown file is removed at once.
+    """Return the broker as a new incarnation with the registration that `register` returned: without metadata and role,
+    still fenced.
 
-    Loading the log drops epochs without batches (LogLoader.load).
+    Its clean-shutdown file is removed at once. Loading the log drops epochs without batches (LogLoader.load).
     """
     return Broker(broker.id, truncate(broker.log, broker.log.end), Process(up=True, epoch=registration.epoch))

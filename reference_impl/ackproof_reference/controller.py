@@ -147,8 +147,8 @@ def elect(metadata: Metadata, election: Election, rules: Rules) -> Metadata:
 
 
 def hand_over(metadata: Metadata, broker: int, rules: Rules) -> Metadata:
-    """Move the leadership to `broker`, another live member of the ISR. This one step of the model represents
-    every fast sequence of elections with that outcome."""
+    """Return the metadata after the leadership has moved to `broker`, another live member of the ISR. This one step of
+    the model represents every fast sequence of elections with that outcome."""
     return decide(metadata, rules, isr=metadata.partition.isr, election=Election.PREFERRED, first=broker)
 
 
@@ -181,8 +181,8 @@ def reassign(metadata: Metadata, target: tuple[int, ...], rules: Rules) -> Metad
 
 
 def cancel_reassignment(metadata: Metadata, rules: Rules) -> Metadata:
-    """Cancel a reassignment: restore the original replicas, and those of them in the ISR (KIP-455). Without a
-    reassignment nothing changes.
+    """Return the metadata after a reassignment was cancelled: with the original replicas, and those of them in the ISR
+    (KIP-455). Without a reassignment nothing changes.
 
     Removing replicas raises the leader epoch under any leader (cancelPartitionReassignment). If only added replicas are
     in sync, the first original replica becomes the ISR if unclean elections are allowed; else the reassignment goes on

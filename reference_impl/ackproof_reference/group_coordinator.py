@@ -74,7 +74,7 @@ class GroupState(NamedTuple):
 
 
 def join(group: GroupState, member: int, rules: GroupRules, *, holds: bool = False) -> GroupState:
-    """Add a member to the group, or let a member rejoin. `holds`: the member keeps the partition meanwhile
+    """Return the group after a member has joined or rejoined it. `holds`: the member keeps the partition meanwhile
     (cooperative). In KIP-848 the group epoch rises, and the assignor has to choose again (`assign`)."""
     if rules.protocol is GroupProtocol.CONSUMER:
         return group._replace(epoch=group.epoch + 1).put(member, Entry(epoch=group.epoch + 1))

@@ -169,8 +169,8 @@ def serve_fetch(broker: Broker, fetch: Fetch, rules: Rules) -> BrokerAndMessages
 
 
 def answer_epoch_end(broker: Broker, asked: AskEpochEnd, rules: Rules) -> BrokerAndMessages:
-    """Answer where an epoch ends in the leader's log (KIP-101); the broker's state does not change. The answer names
-    the requested epoch; since KIP-279, the epoch that was found (`end_of_epoch`)."""
+    """Return the leader's answer to the question where an epoch ends in its log (KIP-101); the broker's state does not
+    change. The answer names the requested epoch; since KIP-279, the epoch that was found (`end_of_epoch`)."""
     leader = broker.process.role
     error = _refused(leader, asked.leader_epoch, rules)
     end = end_of_epoch(broker.log, asked.epoch)
@@ -251,9 +251,9 @@ def may_shrink(broker: Broker) -> tuple[int, ...]:
 
 
 def propose_shrink(broker: Broker, slow: tuple[int, ...]) -> BrokerAndMessages:
-    """Propose an ISR without the followers `slow` (Partition.maybeShrinkIsr, every half replica.lag.time.max.ms).
-    Call this only for a leader without a pending proposal.
-    """
+    """Return the leader with a pending proposal of an ISR without the followers `slow`, and the message with the
+    proposal (Partition.maybeShrinkIsr, every half replica.lag.time.max.ms). Call this only for a leader without a
+    pending proposal."""
     isr = broker.process.partition.isr
     return _propose(broker, tuple(replica for replica in isr if replica not in slow))
 
@@ -292,9 +292,8 @@ def isr_answered(broker: Broker, answer: Altered, rules: Rules) -> BrokerAndMess
 
 
 def same_leader(broker: Broker, metadata: Metadata, rules: Rules) -> BrokerAndMessages:
-    """Apply newer metadata with the same leader and leader epoch. Any change of the partition ends a pending ISR
-    proposal. Call this only for a leader.
-    """
+    """Return the broker after it has applied newer metadata with the same leader and leader epoch, and the messages
+    that follow. Any change of the partition ends a pending ISR proposal. Call this only for a leader."""
     leader, process = broker.process.role, broker.process
     assert isinstance(leader, Leader)
     if metadata.partition.epoch != process.partition.epoch:
@@ -335,8 +334,8 @@ def advance_high_watermark(broker: Broker, rules: Rules) -> BrokerAndMessages:
 
 
 def time_out(broker: Broker, waiting: Waiting) -> BrokerAndMessages:
-    """Answer a waiting producer with REQUEST_TIMED_OUT; its batch stays in the log and may commit later. Call this
-    only for a leader."""
+    """Return the broker without this waiting producer, and the answer REQUEST_TIMED_OUT to it. The batch stays in the
+    log and may commit later. Call this only for a leader."""
     leader = broker.process.role
     assert isinstance(leader, Leader)
     left = tuple(other for other in leader.waiting if other != waiting)

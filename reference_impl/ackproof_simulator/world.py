@@ -145,8 +145,8 @@ class World:
         return host
 
     def add_producer(self, slot: int | None = None) -> Producer:
-        """Add a producer with the next free number, not started yet. `slot`: number of the transactional id of an
-        earlier producer that it takes over; None: a new id."""
+        """Add a producer with the next free number, not started yet, and return it. `slot`: number of the transactional
+        id of an earlier producer that it takes over; None: a new id."""
         spec = self.case.experiment.workload.producers
         written = self.case.experiment.topic_names()
         number = len(self.producers)
@@ -307,10 +307,8 @@ class World:
 
 
 def make_world(setting: Setting, case: Case, wall_ns: int) -> World:
-    """Build the simulated cluster and its clients at virtual time 0, which is `wall_ns` on the wall clock.
-
-    All randomness follows from the case's seed.
-    """
+    """Return the simulated cluster and its clients at virtual time 0, which is `wall_ns` on the wall clock. All
+    randomness follows from the case's seed."""
     experiment = case.experiment
     random = Random(f"{case.seed}/simulate")
     timing, clock = setting.timing, Clock()

@@ -75,11 +75,11 @@ class Block:
 
     @classmethod
     def pack(cls, value: JsonValue, *, plain: bool = False) -> Block:
-        """Convert a JSON value to a data block, gzipped if its text has more than `PLAIN_LIMIT` characters
-        (16 KiB). Raises ValueError for NaN and infinities.
+        """Return a JSON value as a data block, gzipped if its text has more than `PLAIN_LIMIT` characters (16 KiB).
+        Raises ValueError for NaN and infinities.
 
-        The Markup is safe: its alphabet has no character that HTML interprets. `plain`: never gzip the value,
-        because content for print must not wait for a script to unpack it.
+        The Markup is safe: its alphabet has no character that HTML interprets. `plain`: never gzip the value, because
+        content for print must not wait for a script to unpack it.
         """
         text = safe_json(value)
         if plain or len(text) <= PLAIN_LIMIT:

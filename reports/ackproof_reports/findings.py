@@ -46,12 +46,12 @@ class Group:
 
 
 def groups_of(table: pa.Table) -> list[Group]:
-    """Group findings of the `RANGED` classes by class and partition. Columns: class, topic, partition, producer,
-    offset, seq. Raises ValueError for another class.
+    """Return the findings of the `RANGED` classes, grouped by class and partition. Columns: class, topic, partition,
+    producer, offset, seq. Raises ValueError for another class.
 
-    Findings with an offset form ranges of consecutive offsets. Others form ranges of a producer's seqs. A
-    producer counts its seq over all its partitions, so seqs of one partition have gaps: a gap up to four
-    times the number of partitions (at least 16) does not end a range.
+    Findings with an offset form ranges of consecutive offsets. Others form ranges of a producer's seqs. A producer
+    counts its seq over all its partitions, so seqs of one partition have gaps: a gap up to four times the number of
+    partitions (at least 16) does not end a range.
     """
     known = pc.greater_equal(table.column("offset"), 0)
     unknown = table.filter(pc.invert(known))

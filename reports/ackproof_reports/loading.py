@@ -200,9 +200,8 @@ class BatchView:
 
 
 def load_batch(path: Path) -> BatchView:
-    """Read a batch folder. Without a readable `batch.json`, read its case folders alone. Raises `BadInput` if
-    there are none.
-    """
+    """Return the batch in a folder; without a readable `batch.json`, only what its case folders show. Raises `BadInput`
+    if there are none."""
     absent: list[str] = []
     file = _document(BatchFile, BatchDir(path).batch_json, path, absent)
     strays = _unlisted(path, file)

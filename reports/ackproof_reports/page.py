@@ -70,7 +70,7 @@ def page(batch: BatchView, facts: Sequence[CaseFacts]) -> str:
 
 
 def render(template: str, styles: Sequence[str], scripts: Sequence[str] = (), **values: object) -> str:
-    """Render a template as one self-contained HTML page. `styles`, `scripts`: names of files to embed. `values`:
+    """Return a template as one self-contained HTML page. `styles`, `scripts`: names of files to embed. `values`:
     variables of the template; a missing variable raises `jinja2.UndefinedError`."""
     style, script = asset("css", styles), asset("js", scripts) if scripts else ""
     return (

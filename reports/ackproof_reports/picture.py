@@ -99,11 +99,9 @@ def find_shown_time(fact: CaseFacts, struck: Sequence[FaultLife]) -> ShownTime:
 def draw_lanes(
     span: ShownTime, struck: Sequence[FaultLife], rows: Sequence[tuple[str, Sequence[Bar], str]]
 ) -> Lanes:
-    """Lay out rows one below the other, with a band for each fault of `struck` and ticks for seconds.
-
-    `rows`: (label, bars, description for screen readers) of each. `span`: the shown time, in which the bars
-    were made (`ShownTime.bar`).
-    """
+    """Return a picture of rows one below the other, with a band for each fault of `struck` and ticks for seconds.
+    `rows`: (label, bars, description for screen readers) of each. `span`: the shown time, in which the bars were made
+    (`ShownTime.bar`)."""
     lanes = tuple(
         # The end of a label tells partitions of one topic apart.
         Lane(

@@ -138,7 +138,7 @@ def one_line(text: str, limit: int = 400) -> str:
 
 
 def joined(parts: Sequence[str]) -> str:
-    """Join texts into an English list: `a`, `a and b`, `a, b and c`."""
+    """Return texts as an English list: `a`, `a and b`, `a, b and c`."""
     if len(parts) <= 1:
         return "".join(parts)
     return ", ".join(parts[:-1]) + " and " + parts[-1]

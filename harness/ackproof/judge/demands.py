@@ -35,10 +35,11 @@ class Demands:
 
 
 def demands(cases: Iterable[Case], *, within_s: float = WITHIN_S) -> Demands:
-    """Find expectations that demand a finding which is predicted impossible, by a prediction of each case before it
-    runs. Unknown predictions are not reported.
+    """Return the expectations that demand a finding which is predicted impossible, by a prediction of each case before
+    it runs.
 
-    No further case is examined after `within_s` seconds. Of several repeats of a case, only the first is examined.
+    Unknown predictions are not reported. No further case is examined after `within_s` seconds. Of several repeats of a
+    case, only the first is examined.
     """
     found = Demands()
     began = time.monotonic()

@@ -69,10 +69,8 @@ class Facts(Evidence):
 
     @classmethod
     def read(cls, run: CaseDir) -> Facts:
-        """Read the facts of an audited, predicted and replayed run.
-
-        Raises `BadInput` for required files that are missing, and for files that cannot be read.
-        """
+        """Return the facts of an audited, predicted and replayed run. Raises `BadInput` for required files that are
+        missing, and for files that cannot be read."""
         file = CaseFile.load(run.case_json)
         events, whole = read_timeline(run.timeline)
         facts = cls(

@@ -75,8 +75,8 @@ def _installed_oracle() -> Oracle:
 
 
 def predict_run(run: CaseDir) -> PredictionFile:
-    """Predict which anomalies are possible under the faults that an audited run showed, and write `prediction.json`.
-    Raises `BadInput` for files that are missing or broken."""
+    """Predict which anomalies are possible under the faults that an audited run showed; write and return
+    `prediction.json`. Raises `BadInput` for files that are missing or broken."""
     case = case_from_json(CaseFile.load(run.case_json).resolved)
     file = oracle_for(case).predict(case, run)
     file.save(run.prediction_json)
@@ -84,11 +84,8 @@ def predict_run(run: CaseDir) -> PredictionFile:
 
 
 def replay_run(run: CaseDir) -> ConformanceFile:
-    """Replay an audited run, and write `conformance.json`. For a run that cannot be replayed, the file says
-    why.
-
-    Raises `BadInput` without a readable `case.json`.
-    """
+    """Replay an audited run; write and return `conformance.json`. For a run that cannot be replayed, the file says why.
+    Raises `BadInput` without a readable `case.json`."""
     case = case_from_json(CaseFile.load(run.case_json).resolved)
     try:
         file = oracle_for(case).replay(case, run)

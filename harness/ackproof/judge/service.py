@@ -144,8 +144,8 @@ def _look_up(known: Numbers, counts: Numbers, wanted: Numbers) -> Numbers:
 
 
 def read_events(run: CaseDir, file: ServiceFile, level: int) -> ServiceEvents:
-    """Read the events that all instances of a service printed. `level`: level that the service is to reach; at level 0
-    nothing is read. Raises OSError if a file cannot be read."""
+    """Return the events that all instances of a service printed. `level`: level that the service is to reach; at level
+    0 nothing is read. Raises OSError if a file cannot be read."""
     told = ServiceEvents()
     names: set[EventName] = set()
     for one in file.instances if level else ():

@@ -155,11 +155,11 @@ def _ask(checks: Sequence[Check], facts: Facts) -> Iterator[Opinion]:
 
 
 def combined(opinions: Sequence[Opinion]) -> tuple[Verdict, tuple[str, ...]]:
-    """Combine opinions into a verdict and its reasons (texts of opinions). The first of these rules that applies
-    decides:
+    """Return the verdict that follows from opinions, and its reasons (texts of opinions). The first of these rules that
+    applies decides:
 
-    Any `contradicts`: INCONCLUSIVE. A `breaks` that is proven: FAIL. Any `lacks`: INCONCLUSIVE. Any `breaks`: FAIL.
-    Any `open`: INCONCLUSIVE. Otherwise PASS. The reasons include every `breaks`.
+    Any `contradicts`: INCONCLUSIVE. A `breaks` that is proven: FAIL. Any `lacks`: INCONCLUSIVE. Any `breaks`: FAIL. Any
+    `open`: INCONCLUSIVE. Otherwise PASS. The reasons include every `breaks`.
     """
     contradicting = _texts(opinions, Says.CONTRADICTS)
     proven = tuple(one.text for one in opinions if one.says is Says.BREAKS and one.proven)

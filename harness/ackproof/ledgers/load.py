@@ -282,7 +282,7 @@ class Spilled:
     """Least and greatest value of each of the `CUT_KEYS` among the columns."""
 
     def load(self) -> Rows:
-        """Read the rows back from the file. Raises OSError if it cannot be read."""
+        """Return the rows, read back from the file. Raises OSError if it cannot be read."""
         columns: dict[str, Array] = {}
         with locate(self.path).open("rb") as file:
             file.seek(self.start)

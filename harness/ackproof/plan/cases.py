@@ -122,7 +122,7 @@ def load(
     repeat: int | None = None,
     soak: Soak | None = None,
 ) -> Plan:
-    """Read and check an experiment file with every cell of its matrix.
+    """Return the plan of an experiment file: read, and checked with every cell of its matrix.
 
     `settings` (PATH=VALUE) override the file. `soak`: duration of the load, of which the file's load is one window.
     `backend` and `repeat` are checked as if the file had them, so that an impossible combination is refused here.
@@ -202,11 +202,8 @@ def reseeded(case: Case, seed: int) -> Case:
 
 
 def pairs_of(experiment: ExperimentSpec) -> PairShares | None:
-    """Distribute all pairs of fault kinds over the repeats; None if the experiment has no storm with `pairs:
-    all`.
-
-    The result has a share of the pairs for each repeat, and the refused pairs. It does not depend on the seed.
-    """
+    """Return the shares of all pairs of fault kinds that the repeats get, and the refused pairs; None if the experiment
+    has no storm with `pairs: all`. The result does not depend on the seed."""
     storm = pair_storm_of(experiment)
     return None if storm is None else distribute_pairs(storm, experiment, able_on(experiment))
 

@@ -70,7 +70,7 @@ class Evidence:
 
     @classmethod
     def of_run(cls, run: CaseDir) -> Self:
-        """Read a run directory. Raises `BadInput` for files that cannot be read."""
+        """Return the evidence in a run directory. Raises `BadInput` for files that cannot be read."""
         events, whole = read_timeline(run.timeline)
         audit = AuditFile.load(run.audit_json) if run.audit_json.exists() else None
         file = CaseFile.load(run.case_json)

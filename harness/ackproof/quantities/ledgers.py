@@ -227,8 +227,8 @@ class Ledgers:
         return self._since[t_ns]
 
     def tally(self, spans: Spans) -> dict[TopicPartition, Tally]:
-        """Count the attempts of each partition whose delivery report lies within `spans` (begin, end in ns). An attempt
-        without a report counts at its send time. Partitions without any are missing."""
+        """Return counts of the attempts of each partition whose delivery report lies within `spans` (begin, end in ns).
+        An attempt without a report counts at its send time. Partitions without attempts there are missing."""
         if spans not in self._tallies:
             found: dict[TopicPartition, Tally] = defaultdict(Tally)
             columns = ["topic", "partition", "outcome", "error", "sent_ns", "done_ns"]

@@ -25,8 +25,8 @@ class MetadataLog:
 
     @classmethod
     def from_records(cls, records: Sequence[MetadataRecord], *, simulated: bool, kraft: bool) -> MetadataLog:
-        """Build the log from the records of `observed/metadata.jsonl`, in order. `simulated`: the model wrote them,
-        without a `LogEnded`. `kraft`: False in ZooKeeper mode."""
+        """Return the log of these records of `observed/metadata.jsonl`, which are in order. `simulated`: the model
+        wrote them, without a `LogEnded`. `kraft`: False in ZooKeeper mode."""
         lives: dict[TopicPartition, list[list[PartitionChanged]]] = defaultdict(list)
         gone: set[TopicPartition] = set()
         for record in records:

@@ -38,7 +38,7 @@ class Observations:
 
     @classmethod
     def from_pairs(cls, known: Iterable[tuple[int, float | None]]) -> Observations:
-        """Build observations from (time in ns, number) pairs in order of time. Pairs whose number is None are left
+        """Return the observations of (time in ns, number) pairs in order of time. Pairs whose number is None are left
         out."""
         told = [(time, number) for time, number in known if number is not None]
         return cls([time for time, _ in told], [number for _, number in told])

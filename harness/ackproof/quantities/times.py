@@ -128,8 +128,8 @@ def _new_leader(evidence: Evidence, life: FaultLife, ask: Ask) -> Value:
 def _together(
     of_all: Callable[[list[Value]], Value], values: Sequence[Value], unseen: Sequence[Value], none: str
 ) -> Value:
-    """Combine the times of all partitions by `of_all`, with an unknown time for each in `unseen`. Raises `Unknown` if
-    no time is known; `none`: the reason if there is no partition."""
+    """Return the times of all partitions, combined by `of_all`, with an unknown time for each in `unseen`. Raises
+    `Unknown` if no time is known; `none`: the reason if there is no partition."""
     if not values:
         raise Unknown(unseen[0].why if unseen else none)
     return of_all([*values, *unseen])

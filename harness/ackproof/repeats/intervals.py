@@ -83,8 +83,8 @@ class Moments:
 
     @classmethod
     def from_numbers(cls, numbers: Sequence[float], count: int) -> Moments:
-        """Compute mean and variance of at least one number, with `count` as their count. Both are infinite if a number
-        is infinite."""
+        """Return mean and variance of at least one number, with `count` as their count. Both are infinite if a number
+        is infinite. The variance of a single number is infinite."""
         mean = fmean(numbers)
         if not math.isfinite(mean) or len(numbers) < 2:
             return cls(mean, math.inf, count)

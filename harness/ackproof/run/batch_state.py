@@ -184,8 +184,8 @@ def warn_of_same_names(planned: Sequence[tuple[Path, Case]]) -> Iterator[str]:
 
 
 def lay_out(planned: PlannedBatch) -> Batch:
-    """Create the folder of a planned batch; folders of cases are named, but not created. Raises `BadInput` if the
-    folder cannot be created."""
+    """Create the folder of a planned batch, and return the batch; folders of cases are named, but not created. Raises
+    `BadInput` if the folder cannot be created."""
     options = planned.options
     name = "+".join(dict.fromkeys(case.experiment.name for _, case in planned.cases))
     seed = options.seed if options.seed is not None else planned.cases[0][1].experiment.seed
@@ -204,11 +204,8 @@ def lay_out(planned: PlannedBatch) -> Batch:
 
 
 def new_batch(out: Path, title: str, seed: int, command: str) -> Batch:
-    """Make an empty batch in a new folder of `out`, named by the time and `title`. If that name is taken, it
-    gets a number.
-
-    `command`: the command line that repeats the batch. Raises `BadInput` if the folder cannot be made.
-    """
+    """Return an empty batch in a new folder of `out`, named by the time and `title`. If that name is taken, it gets a
+    number. `command`: the command line that repeats the batch. Raises `BadInput` if the folder cannot be made."""
     name = safe_name(title)[:80]
     stamped = f"{time.strftime('%Y%m%dT%H%M%SZ', time.gmtime())}-{name}"
     try:
@@ -228,8 +225,9 @@ def new_batch(out: Path, title: str, seed: int, command: str) -> Batch:
 
 
 def upload(batch: BatchDir, out: Path) -> BatchDir:
-    """Copy a finished batch to an object store, compare every file there, and remove the local batch. Raises
-    `AckproofError` if the copy fails: then the local batch is still complete. `batch.json` is copied last."""
+    """Copy a finished batch to an object store, compare every file there, and remove the local batch. Return the
+    batch's new place. Raises `AckproofError` if the copy fails: then the local batch is still complete. `batch.json` is
+    copied last."""
     there = BatchDir(out / batch.path.name)
     files = sorted(path for path in batch.path.rglob("*") if path.is_file() and path != batch.batch_json)
     try:

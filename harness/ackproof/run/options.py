@@ -146,8 +146,9 @@ def plan_here(
     repeat: int | None = None,
     soak: Soak | None = None,
 ) -> Plan:
-    """Read and check an experiment file, with `backend: auto` resolved on this machine. The other parameters override
-    the file, as in `plan.cases.load`. Raises `InvalidExperiment` for a wrong file, `BadInput` if it cannot be read."""
+    """Return the plan of an experiment file, checked, with `backend: auto` resolved on this machine. The other
+    parameters override the file, as in `plan.cases.load`. Raises `InvalidExperiment` for a wrong file, `BadInput` if it
+    cannot be read."""
     plan = load(file, settings, backend=backend, repeat=repeat, soak=soak)
     if plan.spec.backend != "auto":
         return plan

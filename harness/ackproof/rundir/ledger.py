@@ -243,8 +243,8 @@ def _write_sorted(
     schema: pa.Schema,
     constants: Mapping[str, int],
 ) -> Path:
-    """Write the rows as one part, sorted by partition. `constants`: values of columns that are the same in all
-    rows."""
+    """Write the rows as one part, sorted by partition, and return its path. `constants`: values of columns that are the
+    same in all rows."""
     places, count = rows.places, len(rows.place)
     by_name = sorted(range(len(places)), key=places.__getitem__)
     # numpy sorts 16-bit numbers by radix, five times as fast as longer ones

@@ -22,11 +22,8 @@ CONTROL: Final = -1
 
 
 def parse_uuid(text: str) -> str:
-    """Convert a Kafka id (org.apache.kafka.common.Uuid, URL-safe base64) to hexadecimal UUID form; '' stays
-    ''.
-
-    Raises ValueError if the text is not such an id.
-    """
+    """Return a Kafka id (org.apache.kafka.common.Uuid, URL-safe base64) in hexadecimal UUID form; '' stays ''. Raises
+    ValueError if the text is no such id."""
     return str(uuid.UUID(bytes=base64.urlsafe_b64decode(f"{text}=="))) if text else ""
 
 

@@ -67,8 +67,8 @@ def name_subject(event: Event) -> str:
 
 
 def describe_event(event: Event) -> str:
-    """Describe an event in words, without its time and subject; '' if its detail is empty. Only two texts begin with
-    the subject: that of a node or client that ended by itself, and that of an audited window."""
+    """Return an event in words, without its time and subject; '' if its detail is empty. Only two texts begin with the
+    subject: that of a node or client that ended by itself, and that of an audited window."""
     match event.what:
         case PhaseBegan(phase=phase):
             return phase
@@ -99,7 +99,7 @@ def describe_event(event: Event) -> str:
 
 
 def tell_event(event: Event) -> str:
-    """Describe an event as a sentence with its subject, without its time."""
+    """Return an event as a sentence with its subject, without its time."""
     if event.kind in (EventKind.NODE_DIED, EventKind.CLIENT_DIED):
         return describe_event(event)
     if event.kind is EventKind.NODE_STARTED:

@@ -261,8 +261,8 @@ def _address(path: str | Path) -> tuple[str, pafs.FileSystem | None]:
 
 
 def open_parquet(path: str | Path, **options: object) -> pq.ParquetFile:
-    """Open a Parquet file with the options of `pyarrow.parquet.ParquetFile`. Raises OSError or ArrowException if it
-    cannot be read."""
+    """Return a Parquet file, opened with the options of `pyarrow.parquet.ParquetFile`. Raises OSError or ArrowException
+    if it cannot be read."""
     import pyarrow.parquet as pq
 
     name, filesystem = _address(path)
@@ -272,10 +272,8 @@ def open_parquet(path: str | Path, **options: object) -> pq.ParquetFile:
 
 
 def read_table(path: str | Path, columns: Sequence[str] | None = None, **options: object) -> pa.Table:
-    """Read a Parquet file (`columns` None: all), without partition columns from folder names.
-
-    Raises OSError or ArrowException if it cannot be read.
-    """
+    """Return the content of a Parquet file, without partition columns from folder names. `columns`: names of the
+    columns to read; None: all. Raises OSError or ArrowException if it cannot be read."""
     import pyarrow.parquet as pq
 
     name, filesystem = _address(path)
@@ -283,8 +281,8 @@ def read_table(path: str | Path, columns: Sequence[str] | None = None, **options
 
 
 def open_dataset(paths: Sequence[str | Path], schema: pa.Schema | None = None) -> ds.Dataset:
-    """Open Parquet files of one file system as one data set. `schema` None: the schema of the first file. Raises
-    OSError or ArrowException if one cannot be read."""
+    """Return Parquet files of one file system, opened as one data set. `schema` None: the schema of the first file.
+    Raises OSError or ArrowException if one cannot be read."""
     # Imported here because it imports pandas, which takes half the time of an `ackproof validate`.
     import pyarrow.dataset as ds
 

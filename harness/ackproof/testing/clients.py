@@ -380,7 +380,8 @@ class AuditedDeserializingConsumer(AuditedConsumer):
 
 
 def received(message: Message) -> Received:
-    """Convert a message of confluent-kafka for the ledger."""
+    """Return a message of confluent-kafka as the ledger stores it. An unknown partition, offset or leader epoch is
+    -1."""
     return Received(
         message.topic() or "",
         or_unknown(message.partition()),

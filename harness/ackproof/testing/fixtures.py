@@ -88,7 +88,8 @@ def note_end(item: pytest.Item, report: pytest.TestReport, error: BaseException 
 
 
 def _new_folder(home: Path, test: str, keep_all: bool) -> Path:
-    """Make a new folder for a test, different from the folders of other tests, xdist workers and earlier runs."""
+    """Make and return a new folder below `home` for a test, different from those of other tests, xdist workers and
+    earlier runs. Without `keep_all`, a folder that the last run of the test left is replaced."""
     name = safe_name(test)[:_LONGEST]
     alive = {Path(entry.case_dir) for _, entry in read_entries()}
     for number in itertools.count(1):

@@ -159,8 +159,8 @@ class PluginSession:
         return self._installed[build]
 
     def run(self, file: Path, case: Case) -> PlannedCase:
-        """Run, audit and judge a case. A failure is not raised: it is the `error` of the result. Raises `BadInput` if
-        nothing was started."""
+        """Run, audit and judge a case, and return it. A failure is not raised: it is the `error` of the result. Raises
+        `BadInput` if nothing was started."""
         ((_, case),) = fit_to_machine([(file, case)])
         ready = {build: self.installed(build) for build in case.builds}
         require_points([case], ready)

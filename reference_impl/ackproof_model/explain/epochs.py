@@ -107,7 +107,7 @@ def acked_rows(run: CaseDir) -> Iterator[tuple[TopicPartition, AckedRows]]:
 
 
 def identity(producer: Ints, seq: Ints) -> Ints:
-    """Pack (producer, seq) into one int64 per row, so that one comparison or sort covers both. seq must be
+    """Return (producer, seq) of each row as one int64, so that one comparison or sort covers both. Each seq must be
     below 2⁴⁰."""
     return (producer << _SEQ_BITS) + seq
 

@@ -44,7 +44,7 @@ _UNCLEAN: Final = "unclean.leader.election.enable"
 
 
 def partition_of(decided: PartitionChanged) -> Partition:
-    """Convert an observed partition state to the reference's type."""
+    """Return an observed partition state as the reference implementation's type."""
     return Partition(
         replicas=decided.replicas,
         leader=decided.leader,

@@ -105,7 +105,7 @@ class Observed:
         return first - SLACK_NS, last + SLACK_NS
 
     def t_ns(self, timestamp_ms: int) -> int:
-        """Convert a controller's wall-clock time to ns since the run's start, on the assumption that its clock was
+        """Return a controller's wall-clock time (ms) as ns since the run's start. The result assumes that its clock was
         never set."""
         return timestamp_ms * 1_000_000 - self.wall.began_ns
 

@@ -46,7 +46,8 @@ class _Counters:
         return number
 
     def value(self, number: int) -> Hashable:
-        """Unpack an integer that `number` returned. Counters whose bits were cleared (`mask`) are 0."""
+        """Return the value of the counters that `number` packed into an integer. Counters whose bits were cleared
+        (`mask`) are 0."""
         made = self.made.get(number)
         if made is None:
             made = self.make(number >> shift & mask for shift, mask in self.fields.values())
