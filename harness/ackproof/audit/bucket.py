@@ -132,7 +132,8 @@ def audit_bucket(
 
     `commits` compares reads with the outcomes of transactions. `keys`: producer → keys of its records; a producer whose
     records have none is missing. `removal`: settings and requests that may have removed records. `stamps`: timestamps
-    that the records may have; None: any. Raises `Rejected` (invalid rows), `UnreadablePart` and OSError.
+    that the records may have; None: any. Raises `Rejected` for invalid rows, `UnreadablePart` for an unreadable file,
+    OSError if findings cannot be written.
     """
     read, live = follow_bucket_reads(place, rows, findings), live_rows(rows)
     reads = RangeReads(

@@ -86,7 +86,7 @@ class ExaminedGroup:
 
     def examine(self, ledger: Ledger) -> None:
         """Find the files of the group in `ledger`, and set the other fields. Files that cannot be read become reasons
-        in them. Raises `Rejected` for a part without a column, and OSError."""
+        in them. Raises `Rejected` for a part without a column, OSError if a file cannot be read."""
         plan, sources = self.sources.plan, self.sources
         end = next((one for one in self.file.groups if one.group == plan.group), None)
         if end is None:
@@ -195,7 +195,7 @@ def examine_groups(
     doubted: Collection[str],
 ) -> list[ExaminedGroup]:
     """Return the groups of a run by its `groups-plan.json`; none without that file. Raises `BadInput` for a document
-    that cannot be read, `Rejected` for a part without a column, and OSError."""
+    that cannot be read, `Rejected` for a part without a column, OSError if a file cannot be read."""
     if not case.groups_plan.exists():
         return []
     file = GroupsFile.load(case.groups) if case.groups.exists() else GroupsFile()

@@ -220,7 +220,7 @@ def _read_part(
     """Yield the row groups of a file that may have rows of these partitions, each with its rows as one batch. Empty row
     groups are left out. Columns of text are dictionaries.
 
-    Raises `UnreadablePart`, and `Rejected` for a null.
+    Raises `UnreadablePart` if the file cannot be read, `Rejected` for a null.
     """
     wanted = [group for group in part.groups if group.rows and places.may_have(group)]
     if not wanted:

@@ -132,7 +132,8 @@ def audit_identities(
     `commits` compares reads with the outcomes of transactions. `keys`: producer → keys of its records; a producer whose
     records have none is missing. `removal`: settings and requests that may have removed records. `order`: writer of the
     findings of class reordered, by default `findings`. `stamps`: timestamps that the records may have; None: any.
-    Raises `Rejected` if an identity was produced twice or its transaction is not usable, `UnreadablePart` and OSError.
+    Raises `Rejected` if an identity was produced twice or its transaction is not usable, `UnreadablePart` for an
+    unreadable file, OSError if findings cannot be written.
     """
     match, add = _ProducedMatch(rows, reads), partial(findings.add, place)
     produced, copies, present = match.produced, match.copies, match.present
@@ -253,12 +254,11 @@ def _add_reordered(
 def recount_reordered(
     place: TopicPartition, produced: Rows, reads: RangeReads, above: Rows, findings: FindingsWriter
 ) -> None:
-    """Add the findings of class reordered of one range of seqs, now compared with the records of higher
-    ranges.
+    """Add the findings of class reordered of one range of seqs, now compared with the records of higher ranges.
 
-    `produced`: the produced rows of the range. `reads`: reads in which their offsets are looked up. `above`:
-    lowest and highest offsets of the records of higher ranges, by producer (`SPANS`). Raises `Rejected` if an
-    identity was produced twice, and OSError.
+    `produced`: the produced rows of the range. `reads`: reads in which their offsets are looked up. `above`: lowest and
+    highest offsets of the records of higher ranges, by producer (`SPANS`). Raises `Rejected` if an identity was
+    produced twice, OSError if the findings cannot be written.
     """
     _add_reordered(place, _ProducedMatch(produced, reads), above, findings)
 

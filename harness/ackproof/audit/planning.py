@@ -132,7 +132,7 @@ def count_tasks(count: int, cores: int) -> int:
 
 @dataclass(frozen=True)
 class CutAxis:
-    """Key by which a bucket is cut into ranges: read_seq, seq, time or offset."""
+    """A way to cut a bucket into ranges of one key, such as read_seq, seq, time or offset."""
 
     keys: Mapping[Stream, str]
     """Key column of each stream; other streams are not read."""

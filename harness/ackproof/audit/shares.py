@@ -227,7 +227,7 @@ def resolve_share(
     `given`: contributions of all buckets. `open_producers`: producers with an incomplete ledger. Nothing is reported
     about records whose attempts were audited in a deleted window (`deleted`). Several intact copies of one identity are
     duplicates, except one: a copy in the partition where it was produced, else the copy at the lowest (topic,
-    partition, offset). Raises `Rejected` if an identity was produced twice, and OSError.
+    partition, offset). Raises `Rejected` if an identity was produced twice, OSError if a file cannot be written.
     """
     register = IdentityRegister(given)
     _add_torn([(share.place, share.transactions) for share in given], findings)

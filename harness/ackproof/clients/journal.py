@@ -177,7 +177,7 @@ class Converter:
     def finish(self) -> None:
         """End the thread and convert the remaining chunks. Call it after the last delivery report.
 
-        Raises the error with which the thread ended, if any, and OSError.
+        Raises the error with which the thread ended, if any; OSError if a file cannot be written.
         """
         self._stop.set()
         self._thread.join()

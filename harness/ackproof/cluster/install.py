@@ -46,8 +46,8 @@ def install(build: KafkaBuild, progress: ProgressSink = ignore) -> Installation:
     """Find or make everything that nodes of this Kafka need to start.
 
     If this Java cannot share class data, there are no archives: nodes start slowly, and nothing else changes. Raises
-    `BadInput` (no such release, build or image), `MissingTool` (mvn, java, a container engine for an image),
-    `ProvisionFailed` (download, SHA-256, archive), `EngineFailed`.
+    `BadInput` without such a release, build or image, `MissingTool` without mvn, Java or a needed container engine.
+    Raises `ProvisionFailed` for a failed download, SHA-256 or archive, `EngineFailed` if the engine fails.
     """
     java = find_java()
     if build.image is None:

@@ -204,8 +204,8 @@ class OwnCluster(Cluster, contextlib.AbstractContextManager["OwnCluster"]):
     def stop(self, *, graceful: bool = False, timeout_s: float = GRACEFUL_WITHIN_S) -> list[int]:
         """End every node: brokers before controllers by SIGTERM if `graceful`, else all by SIGKILL.
 
-        Return the nodes that did not shut down within `timeout_s` seconds and were killed. May be called at any
-        time and again; afterwards no node can be started. Raises `WaitTimeout`, `DiskError` or `EngineFailed`.
+        Return the nodes that did not shut down within `timeout_s` seconds and were killed. May be called at any time
+        and again; afterwards no node can be started. Raises `WaitTimeout`, `DiskError` or `EngineFailed` if that fails.
         """
         self._ending = True
         late: list[int] = []

@@ -175,8 +175,8 @@ class Cluster(ABC):
         """Start all nodes; return when every broker answers and sees all of them unfenced. In an attached cluster, only
         find the brokers.
 
-        Raises `NodeDied` as soon as a node ends, `WaitTimeout`; then `stop` cleans up. Raises `BadInput` if the cluster
-        cannot be started or found.
+        Raises `NodeDied` as soon as a node ends, `WaitTimeout` if it takes too long; then `stop` cleans up. Raises
+        `BadInput` if the cluster cannot be started or found.
         """
 
     @abstractmethod
@@ -302,7 +302,7 @@ class Cluster(ABC):
     def create_topics(self, topics: Mapping[str, TopicSpec], timeout_s: float = 30.0) -> None:
         """Create topics; return when every running broker sees all leaders and full ISRs, and leaders answer.
 
-        Raises `BadInput` for what Kafka refuses, `NodeDied`, `WaitTimeout`.
+        Raises `BadInput` for what Kafka refuses, `NodeDied` if a node ends, `WaitTimeout` if it takes too long.
         """
 
     @abstractmethod

@@ -88,7 +88,7 @@ def create_topics(cluster: Cluster, topics: Mapping[str, TopicSpec], timeout_s: 
     """Create topics, and wait until every running broker sees all leaders and full ISRs, and the leaders answer.
 
     `timeout_s`: limit of the creation; the wait gets some time more for each partition. Raises `BadInput` for topics
-    that Kafka refuses, `NodeDied`, `WaitTimeout`.
+    that Kafka refuses, `NodeDied` if a node ends, `WaitTimeout` if it takes too long.
     """
     count = len(_places(topics))
     deadline = time.monotonic() + timeout_s + count * _PARTITION_S

@@ -46,7 +46,8 @@ class ClientChoice:
         return kafka.version if kafka.is_release or kafka.patch else line_of(kafka.version).releases[-1]
 
     def data(self) -> JsonValue:
-        """Return the value of `client` in the grammar of a file."""
+        """Return the value of `client` as a file writes it: the library's name, `{java: RELEASE}`, or `{command:
+        [PROGRAM, …]}`."""
         if self.command:
             return {self.library: list(self.command)}
         return {self.library: self.release} if self.release else self.library

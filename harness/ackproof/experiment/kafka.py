@@ -234,7 +234,8 @@ class KafkaBuild:
         return f"{what} {why}: the rules of {line_of(self.version)} are assumed"
 
     def data(self) -> JsonValue:
-        """Return the value of `kafka` in the grammar of a file."""
+        """Return the value of `kafka` as a file writes it: the version as text for a published release, else a mapping
+        of the fields that are given."""
         given: dict[str, JsonValue] = {
             one.name: value for one in fields(self) if (value := getattr(self, one.name)) is not None
         }

@@ -19,7 +19,7 @@ _ASSIGNMENT_EPOCHS: Final = (4, 3)
 def work_out_group_plans(run: CaseDir) -> None:
     """Remove an older `groups-plan.json` of a run, and write a new one before its audit; none without groups.
 
-    Raises `BadInput` for facts of a run that cannot be read, and OSError.
+    Raises `BadInput` for facts of a run that cannot be read, OSError if it cannot be written.
     """
     run.groups_plan.unlink(missing_ok=True)
     if not run.case_json.exists():

@@ -62,7 +62,8 @@ class _Clock(NamedTuple):
 
 def work_out_removals(run: CaseDir) -> None:
     """Remove an older `removals.json` of a run, and write a new one before its audit. Writes none for a ledger of
-    another tool, which has no case. Raises `BadInput` for facts of a run that cannot be read, and OSError."""
+    another tool, which has no case. Raises `BadInput` for facts of a run that cannot be read, OSError if it cannot be
+    written."""
     if run.removals_json.exists():
         run.removals_json.unlink()
     if not run.timeline.exists() or not run.case_json.exists():

@@ -226,7 +226,8 @@ def _by_topic(
 
 
 def _rows(response: Any, number: str) -> dict[TopicPartition, Any]:  # noqa: ANN401 — kafka-python's messages are untyped
-    """Return the rows of a response by partition. `number`: the field that holds the partition's number."""
+    """Return the rows of a Fetch or Produce response by partition. `number`: name of the field with the partition's
+    number."""
     return {
         TopicPartition(getattr(topic, "topic", "") or topic.name, getattr(row, number)): row
         for topic in response.responses

@@ -277,8 +277,8 @@ def _with_settings(root: MapNode, settings: Sequence[str]) -> MapNode:
 
 
 def _mapping(text: str) -> MapNode:
-    """Parse a build in the grammar of a file, `{path: ../kafka}`, relative to the working folder. Raises ValueError if
-    it is no mapping."""
+    """Return the node of a mapping that `--set` gives as text, such as the build `{path: ../kafka}`; its paths are
+    relative to the working folder. Raises ValueError if the text is no mapping."""
     node = nodes_of(plain(parse(f"value: {text}".encode(), "--set"))["value"])  # type: ignore[index, call-overload]
     if not isinstance(node, MapNode):
         raise ValueError("expected a mapping such as {path: ../kafka}")

@@ -53,8 +53,8 @@ class Cell:
 
 @dataclass(frozen=True)
 class Plan:
-    """An experiment that was read and checked, with the cells of its matrix, warnings, and expectations over
-    repeats."""
+    """An experiment file that was read and checked: the experiment, the cells of its matrix, warnings, and expectations
+    over repeats."""
 
     spec: ExperimentSpec
     """The experiment of the file."""

@@ -105,8 +105,9 @@ def fetch(
     `what`: their name in messages. `work`: an empty folder for the Maven project and its output. `expected`: file
     names, if known, for `progress`.
 
-    `strict`: fail on a wrong checksum, of which Maven otherwise only warns, and look again for files that were
-    missing earlier today. Raises `MissingTool` (mvn, java), `ProvisionFailed` with Maven's message, `WaitTimeout`.
+    `strict`: fail on a wrong checksum, of which Maven otherwise only warns, and look again for files that were missing
+    earlier today. Raises `MissingTool` without mvn or Java, `ProvisionFailed` with Maven's message, `WaitTimeout` if it
+    takes too long.
     """
     (work / "pom.xml").write_text(pom(artifacts), encoding="utf-8")
     goal = [f"{_PLUGIN}:copy-dependencies", "-DincludeScope=runtime", f"-DoutputDirectory={jars}"]

@@ -133,7 +133,8 @@ class Evidence:
 
     @cached_property
     def metadata_log(self) -> MetadataLog:
-        """Metadata log by partition, and what is missing from it. Raises `BadInput` for a broken file."""
+        """The metadata log of the run, by partition, with the reasons why it is incomplete. Raises `BadInput` for a
+        broken file."""
         return MetadataLog.from_records(
             self.metadata, simulated=self.backend == "model", kraft=not self.zookeeper
         )

@@ -105,8 +105,11 @@ class Demand:
 
     @classmethod
     def parse(cls, text: str, unit: Unit) -> Demand:
-        """Parse a demand on a quantity of this unit, such as `p95 < 6s` or `mean of acks=all over acks=1 < 2`. Raises
-        ValueError for any other text."""
+        """Parse a demand on a quantity of this unit. Raises ValueError for any other text.
+
+        It has a statistic, perhaps two groups of repeats (`of A over B`, `of A minus B`), a bound or range, and perhaps
+        a window: `p95 < 6s`, `mean of acks=all over acks=1 < 2`. Without a bound the number is only measured.
+        """
         at, by, window = split_tail(text)
         match = _DEMAND.match(text[:at].rstrip())
         if match is None or by is not None:

@@ -22,8 +22,8 @@ def state_directory() -> Path:
 
 
 class RunEntry(Document):
-    """One registered run. `owner_started`: start of the harness process in clock ticks since boot, which
-    distinguishes its pid from a later reuse."""
+    """One registered run, with its folder and the harness process that owns it. `owner_started`: start of that process
+    in clock ticks since boot, which distinguishes its pid from a later reuse."""
 
     run_id: str
     case_dir: str

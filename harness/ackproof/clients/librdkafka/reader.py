@@ -102,7 +102,7 @@ class ReaderProcess:
 
     def run(self) -> int:
         """Read until asked to stop, or to the ends of the final read; then close the ledger. Return the exit status,
-        `EXIT_CLEAN`. Raises KafkaException for a fatal error of the library, and OSError."""
+        `EXIT_CLEAN`. Raises KafkaException for a fatal error of the library, OSError if a file cannot be written."""
         if not self.settings.from_committed or self._start_at_committed():
             self._assign()
         self.counters.stage = ClientState.READY

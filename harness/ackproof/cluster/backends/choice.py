@@ -60,11 +60,11 @@ def make_cluster(
 def prepare(
     backend: str, needs: Set[Need], builds: Iterable[KafkaBuild], progress: ProgressSink = ignore
 ) -> None:
-    """Find, fetch or build the tools, images and jars for these builds and needs. Does nothing for backends
-    that start no nodes.
+    """Find, fetch or build the tools, images and jars for these builds and needs. Does nothing for backends that start
+    no nodes.
 
-    Raises `BadInput` for what this machine cannot have, `ProvisionFailed` (download, checksum, build),
-    `EngineFailed`.
+    Raises `BadInput` for what this machine cannot have, `ProvisionFailed` for a failed download, checksum or build,
+    `EngineFailed` if the container engine fails.
     """
     if not BACKENDS[backend].prepares:
         return

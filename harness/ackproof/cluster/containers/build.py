@@ -69,7 +69,8 @@ _STEPS: Final = 4
 
 def prepare_image(engine: Engine, build_: KafkaBuild, progress: ProgressSink = ignore) -> KafkaImage:
     """Return the image for nodes of this Kafka. An image for a build of your own or a patch is made here from the jars.
-    Raises `BadInput` (no such release, image or build), `MissingTool`, `ProvisionFailed`, `EngineFailed`."""
+    Raises `BadInput` without such a release, image or build, `MissingTool` without a program that it takes. Raises
+    `ProvisionFailed` if the image cannot be made, `EngineFailed` if the engine fails."""
     if build_.image is not None:
         return find_or_pull_image(engine, build_.image, progress)
     if build_.is_release:
@@ -84,7 +85,8 @@ def build(
     """Return the image `ackproof/kafka:VERSION`; make it (a minute, 480 MB) unless it exists and was made by this
     recipe.
 
-    `again`: make it in any case. Raises `BadInput` (no such release), `MissingTool`, `ProvisionFailed`, `EngineFailed`.
+    `again`: make it in any case. Raises `BadInput` without such a release, `MissingTool` without a program that it
+    takes. Raises `ProvisionFailed` if the image cannot be made, `EngineFailed` if the engine fails.
     """
     return _make_image(engine, kafka_jars(version, progress), f"{OWN}:{version}", progress, again=again)
 

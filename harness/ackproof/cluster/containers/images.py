@@ -62,7 +62,8 @@ def find_image(engine: Engine, reference: str) -> KafkaImage | None:
 
 def image_for(engine: Engine, version: str, progress: ProgressSink = ignore) -> KafkaImage:
     """Return the image for this version: an image made by ackproof, else the official one, pulled if a registry
-    answers. Raises `BadInput` with the remedy if there is none, and `EngineFailed`."""
+    answers. Raises `BadInput` with the remedy if there is none, `EngineFailed` if the engine refuses or does not
+    answer."""
     if (own := find_image(engine, f"{OWN}:{version}")) is not None:
         return own
     remedy = f"make one without a registry: ackproof image build {version}"
@@ -76,8 +77,7 @@ def find_or_pull_image(
     remedy: str = "docker images lists those that are there",
 ) -> KafkaImage:
     """Return the image of this name; pull it if the engine does not have it. Raises `BadInput` if it cannot be pulled,
-    with `remedy` at the end of its message, and `EngineFailed`.
-    """
+    with `remedy` at the end of its message; `EngineFailed` if the engine does not answer."""
     if (found := find_image(engine, reference)) is not None:
         return found
     progress(Progress("image", f"fetching {reference}"))
@@ -96,8 +96,8 @@ def find_or_pull_image(
 def copy_image_jars(reference: str, progress: ProgressSink = ignore) -> Path:
     """Return a cache folder with the image's jars, copied once per image without running any of its programs.
 
-    Raises `BadInput` if the image cannot be had or keeps its jars elsewhere than apache/kafka, `MissingTool` without an
-    engine, and `EngineFailed`.
+    Raises `BadInput` if the image cannot be had or keeps its jars elsewhere than apache/kafka. Raises `MissingTool`
+    without an engine, `EngineFailed` if the engine refuses or does not answer.
     """
     engine = connect()
     try:

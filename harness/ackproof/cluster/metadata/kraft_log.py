@@ -254,8 +254,8 @@ def decode(folder: Path) -> Iterator[MetadataRecord]:
     """Decode every record of a controller's log in `folder`, with the uncommitted tail. Yields nothing if there is no
     log.
 
-    Raises `NotDecoded`, also for a log whose beginning was cut off after a snapshot, ValueError for a batch that is
-    damaged or compressed, and OSError.
+    Raises `NotDecoded` for unknown records, and for a log whose beginning was cut off after a snapshot. Raises
+    ValueError for a batch that is damaged or compressed, OSError if a file cannot be read.
     """
     files = segments(folder)
     if files and files[0].base > 0:
@@ -265,7 +265,7 @@ def decode(folder: Path) -> Iterator[MetadataRecord]:
 
 def levels_in(checkpoint: Path) -> dict[str, int]:
     """Return feature name → level in force, from a formatted metadata checkpoint. Raises `NotDecoded` for an unknown
-    record, ValueError for damaged batches, and OSError."""
+    record, ValueError for damaged batches, OSError if a file cannot be read."""
     decided = (one for one in _decode([Segment(checkpoint)]) if isinstance(one, FeatureChanged))
     return {one.feature: one.level for one in decided}
 

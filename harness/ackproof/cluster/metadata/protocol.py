@@ -121,7 +121,7 @@ class Metadata(Protocol):
     def decode(self, folders: Sequence[Path]) -> Iterator[MetadataRecord]:
         """Decode the metadata changes that a majority of the servers have logged, from the servers' data folders.
 
-        Raises `NotDecoded`, ValueError for damaged batches, and OSError.
+        Raises `NotDecoded` for unknown records, ValueError for damaged batches, OSError if a file cannot be read.
         """
 
 

@@ -91,8 +91,8 @@ class _Body(BodyReader):
 
 
 def _transactions(file: Path) -> Iterator[_Transaction]:
-    """Yield the whole entries of a log file; a torn last one is left out. A file without a whole header
-    yields nothing. Raises `NotDecoded` for another kind of file, and OSError."""
+    """Yield the whole entries of a log file; a torn last one is left out. A file without a whole header yields nothing.
+    Raises `NotDecoded` for another kind of file, OSError if it cannot be read."""
     data = file.read_bytes()
     if len(data) < _FILE_HEADER.size:
         return
@@ -113,7 +113,7 @@ def decode(folders: Sequence[Path]) -> Iterator[MetadataRecord]:
     """Decode the changes to Kafka's znodes that a majority of servers has logged, by zxid.
 
     `folders`: the `version-2` folder of each server. A server that got a snapshot lacks the changes in it; they are
-    read from another server. Raises `NotDecoded` for unknown content, and OSError.
+    read from another server. Raises `NotDecoded` for unknown content, OSError if a file cannot be read.
     """
     logs: list[dict[int, _Transaction]] = []
     for folder in folders:

@@ -113,7 +113,7 @@ class ResetFault(NamedLinkFault):
 
 
 class FlapFault(NamedLinkFault):
-    """The link is cut and mended in turn."""
+    """Cut a link for `down` seconds and mend it for `up` seconds, in turn, until the fault ends."""
 
     KIND = "flap"
     SUMMARY = "Cut a link and mend it, again and again."

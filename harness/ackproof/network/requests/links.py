@@ -352,6 +352,7 @@ class NamespaceRequestLinks(RequestLinks):
 
 
 def _free(host: str) -> Iterator[Address]:
-    """Yield addresses at which nobody listens. Raises `LinkError` if there is none left."""
+    """Yield addresses of this host at which nobody listens, by ascending port. Raises `LinkError` after the last
+    one."""
     yield from (at for port in _PORTS if is_free(at := Address(host, port)))
     raise LinkError(f"too few ports of {host} are free between {_PORTS[0]} and {_PORTS[-1]}")

@@ -120,7 +120,8 @@ class Relay:
         return self.rules[name].find_waiting([way])[:1]
 
     def count_held(self) -> dict[str, dict[str, int]]:
-        """Return how many frames each rule holds on each route, without clients that have hung up."""
+        """Return the number of frames that each rule holds on each of its routes: rule → route → number. Frames of
+        clients that have hung up are not counted."""
         return {
             name: {way: len(acting.find_waiting([way])) for way in acting.rule.ways}
             for name, acting in self.rules.items()

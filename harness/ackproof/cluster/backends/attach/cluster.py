@@ -214,7 +214,8 @@ class AttachedCluster(Cluster):
     # -- what it says -------------------------------------------------------------------------------------------------
 
     def check(self) -> None:
-        """Do nothing: the harness cannot see whether a process of this cluster ends."""
+        """Do nothing. Other clusters raise `NodeDied` here, but the harness cannot see whether a process of this one
+        has ended."""
 
     def controller(self) -> int | None:
         """Return the leader of the KRaft quorum, as a broker reports it; in ZooKeeper mode the controller. None if no

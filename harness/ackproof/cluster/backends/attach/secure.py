@@ -85,8 +85,8 @@ def _check_login(settings: Mapping[str, str]) -> None:
 
 
 def opener_of(settings: Mapping[str, str]) -> Opener:
-    """Return a function that opens connections with these settings of librdkafka: plain or TLS, logged in by SASL.
-    It takes an address and a time-out in seconds, returns a socket, and raises `WireError` or OSError.
+    """Return a function that opens connections with these settings of librdkafka: plain or TLS, logged in by SASL. It
+    takes an address and a time-out in seconds, returns a socket, and raises `WireError` or OSError if that fails.
 
     Raises `BadInput` for impossible settings and unreadable files.
     """
