@@ -160,7 +160,7 @@ class Producer:
         self.clock.call_after(SECOND, self._watch)
 
     def sent_times(self, seq: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-        """Return the time in ns at which each record was passed to the client library."""
+        """Return the virtual time in ns at which each of these seqs was passed to the client library."""
         return (self.began + seq * self.gap).astype(np.int64)
 
     def sent_ns(self, seq: int) -> int:
@@ -209,7 +209,7 @@ class Producer:
     # -- sending ------------------------------------------------------------------------------------------------
 
     def _drain(self, line: Line) -> None:
-        """Send queued batches if the leader can be reached and another request may be in flight."""
+        """Send a partition's queued batches, in order, up to `in_flight` at a time; else wait, and try again."""
         now = self.clock.now
         if now < line.waits_until:
             self._arm(line)

@@ -202,8 +202,8 @@ class RowSource:
         """Yield (stream, rows) of partition `place` with the columns that `axis` needs. Streams without a key in `axis`
         are left out.
 
-        Raises OSError, `UnreadablePart`, `UntrustedStatistics` if a row contradicts its footer, and `Rejected` for
-        invalid rows.
+        Raises OSError or `UnreadablePart` if the file cannot be read, `UntrustedStatistics` if a row contradicts its
+        footer, `Rejected` for invalid rows.
         """
         if not isinstance(self.held, Piece):
             yield self.held[0], self.held[1].load()

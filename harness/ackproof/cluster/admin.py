@@ -39,7 +39,7 @@ class Election(IntEnum):
 
 
 class ResourceType(IntEnum):
-    """Type of a resource that has dynamic settings (ConfigResource.Type)."""
+    """Kind of owner of dynamic settings (Kafka's ConfigResource.Type): a topic or a broker."""
 
     TOPIC = 2
     BROKER = 4

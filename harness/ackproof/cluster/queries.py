@@ -204,8 +204,8 @@ def brokers(connection: Connection, timeout_s: float | None = None) -> frozenset
 def partitions(
     connection: Connection, topics: Iterable[str], timeout_s: float | None = None
 ) -> dict[TopicPartition, PartitionState]:
-    """Return all partitions of these topics, page by page (`timeout_s` None: the connection's). Raises `WireError` if
-    the broker gives no usable answer."""
+    """Return all partitions of these topics, page by page. `timeout_s`: limit of the first request; None: the
+    connection's. Raises `WireError` if the broker gives no usable answer."""
     wanted = tuple(topics)
     return read_pages(
         connection, wanted, connection.ask(ask_partitions(wanted, connection.access), timeout_s=timeout_s)

@@ -53,7 +53,7 @@ class EvidenceSpec(Spec):
 
 
 class ObserveSpec(Spec):
-    """Observers in addition to the observers that every run has."""
+    """Observers that a run has only if the experiment asks for them, such as metrics of the nodes."""
 
     metrics: Flag = Field(
         False, description="Scrape the metrics of every node once a second, through a Java agent in each."

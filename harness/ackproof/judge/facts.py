@@ -101,9 +101,8 @@ class Facts(Evidence):
 
     @property
     def sealed(self) -> bool:
-        """True if the run has a seal (`seal.json`, digests of its files). Only older versions wrote none;
-        their runs lack facts.
-        """
+        """True if the run has a seal (`seal.json`, digests of its files). Runs of the oldest versions have none, and
+        they lack some of the facts here."""
         return self.run.seal.exists()
 
     @cached_property

@@ -109,7 +109,8 @@ def unwrap(value: bytes | None) -> bytes | None:
 
 
 def wrap(value: bytes, pointer: str, text: str) -> bytes:
-    """Return a JSON document that contains a value in base64 (`unwrap` extracts it), and `text` at a JSON pointer."""
+    """Return a JSON document that contains `value` in base64, and `text` at the JSON pointer `pointer`. `unwrap`
+    extracts the value."""
     *outer, last = pointer.split("/")[1:]
     fields = "".join(f'"{name}":{{' for name in outer) + f'"{last}":"{text}"' + "}" * len(outer)
     return JSON_FRONT + base64.b64encode(value) + f'",{fields}}}'.encode()

@@ -190,8 +190,9 @@ class Image:
 
     @property
     def directories_clear_eligible(self) -> bool:
-        """True if a new log dir of a replica empties the ELR. handleAssignReplicasToDirs before 4.3 builds its change
-        as if eligible leader replicas were off (PartitionChangeBuilder.maybeUpdateRecordElr)."""
+        """True if the release is older than 4.3. There, the controller empties the eligible leader replicas (ELR) of a
+        partition when a replica reports its log dir. handleAssignReplicasToDirs builds the change as if ELR were off
+        (PartitionChangeBuilder.maybeUpdateRecordElr)."""
         return numbers(self._case.experiment.cluster.kafka.version) < (4, 3)
 
     def _setting(self, topic: str, key: str, default: str) -> str:

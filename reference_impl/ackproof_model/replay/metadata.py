@@ -116,8 +116,8 @@ class _Replay:
         self.image.take(record)
 
     def _registered(self, record: BrokerRegistered) -> None:
-        """Check a broker's registration, and count the step: a new incarnation must have a higher broker epoch. Adds a
-        forbidden step to the account otherwise."""
+        """Check a broker's registration, and count the step. A new incarnation must have a higher broker epoch than
+        before, the same incarnation no lower one. Otherwise a forbidden step is added to the account."""
         self._step("broker registered")
         before = self.image.brokers.get(record.node)
         # An incarnation that asks again keeps its epoch (KIP-903).

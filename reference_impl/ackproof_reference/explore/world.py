@@ -115,11 +115,8 @@ class Retelling:
         return told
 
     def _walk(self, told: list[StoryLine], here: Row, before: Row, after: Row, broken: set[str]) -> Row:
-        """Append to `told` the shortest plain steps from `here` to a state with reduced state `after`, and
-        return that state.
-
-        The state also breaks the invariants in `broken`.
-        """
+        """Append to `told` the shortest sequence of steps, without any reduction, from `here` to a state with the
+        reduced form `after`. Return that state, which also breaks the invariants in `broken`."""
         if after in self.images(here) and broken <= _broken(self.full, here):
             return here
         known: dict[Row, list[StoryLine]] = {here: []}

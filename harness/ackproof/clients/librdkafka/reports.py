@@ -259,7 +259,11 @@ class DeliveryReports:
         self._journal.pinned = pinned
 
     def _decide(self, matrix: Matrix, row: Numbers, at_ns: int) -> list[int]:
-        """Decide the outcome of these rows of a chunk. Return the rows reported after `at_ns`: they stay undecided."""
+        """Change the outcome of these rows of a chunk from INDETERMINATE to FAILED where the partition kept its leader
+        epoch between send and report: such a record was sent only once.
+
+        Rows that were reported at `at_ns` or later stay undecided, and are returned.
+        """
         due = matrix[row, DONE] < at_ns
         late, row = row[~due], row[due]
         result = matrix[row, RESULT]

@@ -51,7 +51,8 @@ class ProcessCluster(OwnCluster):
         )
 
     def _command(self, node: ProcessNode) -> list[str]:
-        """Return the command line. Paths are relative to the node's folder, its working folder."""
+        """Return the command line that starts the node's JVM. Its paths are relative to the node's folder, in which the
+        JVM runs."""
         installed = self._installed_on(node)
         files = node.files
         flags = [

@@ -228,8 +228,8 @@ class LinksInjection(Injection[LinksT]):
             raise
 
     def _is_vouched_for(self, link: Link) -> bool:
-        """Return True if this fault silences its links, and another fault is known to silence this link already: it
-        holds an end that does not run, or has an effect on the link."""
+        """Return True if this fault silences its links, and another fault explains why this link is silent already.
+        That fault keeps an end of the link from running, or has an effect on the link."""
         cause = self._holding_faults(link) if self._not_running(link) else self._below[link]
         return isinstance(self.effect, SILENT) and bool(cause)
 

@@ -102,7 +102,7 @@ class RequestFault(FaultSpec):
 
     @property
     def api_name(self) -> str:
-        """Return the name of the fault's API in messages."""
+        """Return the name of the API that the fault affects, for messages; `client` if it names none."""
         return self.api or "client"
 
     @property

@@ -350,7 +350,7 @@ def why_stale(facts: Facts, partition: int) -> str:
 
 
 def _values(case: Case, name: str) -> list[str]:
-    """Return the values of a broker setting that the experiment names."""
+    """Return the values that the experiment gives to a broker setting; empty if it gives none."""
     cluster = case.experiment.cluster
     configs = (cluster.config, *cluster.broker_config.values())
     return [config[name] for config in configs if name in config]
