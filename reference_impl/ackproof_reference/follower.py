@@ -127,7 +127,7 @@ def _divergence(log: Log, epoch: int, end: int) -> int:
 
 
 def _reset(log: Log, answer: Fetched) -> Log:
-    """Return the log after OFFSET_OUT_OF_RANGE: truncated to the leader's end, or begun anew at its log start
+    """Return the log after OFFSET_OUT_OF_RANGE: truncated to the leader's end, or begun again at its log start
     (fetchOffsetAndTruncate).
 
     Between the leader's start and end the log is kept, though it may not match after an unclean election: "we are not

@@ -47,7 +47,7 @@ class _RunShown:
 
 
 def render_claims(folder: Path) -> None:
-    """Read `claims.json` in a folder, and write its page `claims.html` beside it. Raises `BadInput` if the file is
+    """Read `claims.json` in a folder, and write the page `claims.html` there. Raises `BadInput` if the file is
     missing or unreadable."""
     file = ClaimsFile.load(folder / "claims.json")
     count = Counter(judged.verdict for judged in file.claims)

@@ -1,4 +1,4 @@
-"""Report sections about the reference implementation: its predictions, and the counterexamples behind them."""
+"""Report sections about the reference implementation: its predictions, and their counterexamples."""
 
 from __future__ import annotations
 

@@ -110,7 +110,7 @@ def publish(outputs: Outputs, counted: Tally, file: AuditFile) -> AuditFile:
 
 
 def _with_longest_gap(series: pa.RecordBatch, cut: Mapping[TopicPartition, float]) -> pa.RecordBatch:
-    """Return the series with the column `longest_gap_ms` set anew for the partitions in `cut`, whose buckets were cut
+    """Return the series with the column `longest_gap_ms` recomputed for the partitions in `cut`, whose buckets were cut
     into ranges.
 
     `cut`: longest time between acknowledgements in ms; -1: fewer than two acknowledgements.

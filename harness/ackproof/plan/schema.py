@@ -150,7 +150,7 @@ def _fault(parts: Schema, frame: Schema) -> Schema:
 
 
 def _siblings_schema(kind: type[FaultSpec], parts: Schema, loose: set[str]) -> Schema:
-    """Return the schema of the keys beside a kind. It forbids duration keys of other kinds, and fields outside the
+    """Return the schema of the keys next to a kind. It forbids duration keys of other kinds, and fields outside the
     short form."""
     siblings = short_form_fields(kind)
     closed: Schema = {

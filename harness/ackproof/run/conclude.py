@@ -129,7 +129,7 @@ def _audit_new(runs: Sequence[CaseDir], step: Step) -> dict[CaseDir, str]:
 
 
 def _simulate(runs: Sequence[CaseDir], step: Step) -> None:
-    """Simulate each run that has ledgers, for the report. A failure is told by `step` and not raised, as no verdict
+    """Simulate each run that has ledgers, for the report. `step` reports a failure, which is not raised: no verdict
     depends on it."""
     ran = [run for run in runs if run.ledger.exists()]
     if ran:

@@ -77,7 +77,7 @@ class TruncateSegment(PartitionFault):
     """SIGKILL, and the end of a segment is cut off, in the middle of a batch or not.
 
     The broker fetches the missing end of an active segment from the leader. Kafka does not check closed segments: the
-    hole stays until the replica is created anew from another replica.
+    hole stays until the replica is created again from another replica.
     """
 
     KIND = "truncate_segment"
