@@ -10,12 +10,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from ackproof.plan.cases import case_to_json, cases, load
-from ackproof.rundir import storage
 from ackproof.rundir.committed import GroupOffsets
 from ackproof.rundir.documents import CaseFile, Client
 from ackproof.rundir.groups import GroupEnd, GroupsFile, MemberEnd, OffsetsHistory
 from ackproof.rundir.layout import CaseDir
-from ackproof.rundir.ledger import column_encodings, sort_by_place
+from ackproof.rundir.ledger import write_table
 from ackproof.rundir.outcome import ReadPhase
 from ackproof.rundir.parts import mark_end
 from ackproof.rundir.schema import CONSUMED, PRODUCED, TRANSACTIONS
@@ -206,7 +205,5 @@ def _write_file(path: Path, table: pa.Table, options: dict[str, Any], *, by_plac
     """Write a file as ackproof does, or with `options`, if there are any: rows in their order, partitions mixed."""
     if options:
         pq.write_table(table, path, **options)
-        return
-    with storage.create_parquet(path, table.schema, **column_encodings(table.schema)) as file:
-        for row_group in sort_by_place(table) if by_place else [table]:
-            file.write_table(row_group)
+    else:
+        write_table(path, table, by_place=by_place)

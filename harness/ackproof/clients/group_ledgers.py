@@ -18,7 +18,6 @@ import pyarrow.json as pj
 
 from ackproof.clients.command.events import LINES, Breach, BreachKind, EventName, ProgramLines
 from ackproof.clients.contract import EXIT_CLEAN, GroupSettings, MemberSettings, ShareSettings
-from ackproof.rundir import storage
 from ackproof.rundir.groups import (
     COMMITS,
     DELIVERIES,
@@ -28,7 +27,7 @@ from ackproof.rundir.groups import (
     ProcessingState,
 )
 from ackproof.rundir.layout import CaseDir, client_folder
-from ackproof.rundir.ledger import column_encodings, sort_by_place
+from ackproof.rundir.ledger import write_table
 from ackproof.rundir.parts import mark_end
 from ackproof.rundir.shares import SHARES, ShareResult
 
@@ -154,18 +153,12 @@ def _write(
     ledger: Path, settings: GroupSettings, schema: pa.Schema, rows: _Row | list[_Row], *, whole: bool
 ) -> None:
     """Write the ledger part of a member, given as columns or as rows; and `_END` if it is `whole`. Raises OSError if it
-    cannot be written.
-
-    Deliveries and commits are sorted by partition, so that the audit of some partitions need not decode the others.
-    """
+    cannot be written."""
     schema = schema.with_metadata(settings.client_library.metadata())
     make = pa.Table.from_pydict if isinstance(rows, dict) else pa.Table.from_pylist
     folder = ledger / client_folder(settings.client)
     folder.mkdir(parents=True, exist_ok=True)
-    table = make(rows, schema=schema)
-    with storage.create_parquet(folder / PART, schema, **column_encodings(schema)) as file:
-        for row_group in sort_by_place(table) if schema in (DELIVERIES, COMMITS) else [table]:
-            file.write_table(row_group)
+    write_table(folder / PART, make(rows, schema=schema), by_place=schema in (DELIVERIES, COMMITS))
     if whole:
         mark_end(folder)
 

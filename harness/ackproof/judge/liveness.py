@@ -7,7 +7,7 @@ that its broker no longer serves, a throttle in force, an unclean election on th
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator
 from typing import Final
 
 from ackproof.experiment.backends import BACKENDS
@@ -172,25 +172,23 @@ def _list_needed(
     They are those of its offsets, the input, its output and, with transactions, all of `__transaction_state`, any of
     which may be used.
     """
-    configs = list(_broker_configs(facts))
-    least = max((int(config.get("min.insync.replicas", "1")) for config in configs), default=1)
-    yield TopicPartition(OFFSETS_TOPIC, end.committed.partition), least
+    yield (
+        TopicPartition(OFFSETS_TOPIC, end.committed.partition),
+        _find_strictest(facts, "min.insync.replicas"),
+    )
     yield place, 1
     for other in sorted(facts.metadata_log.states):
         if other.topic == spec.output:  # it has the settings of the first input topic
             topic = spec.topics[0] if spec.topics else place.topic
             yield other, Promises.from_experiment(facts.case.experiment, topic).min_insync
         elif other.topic == _TRANSACTIONS_TOPIC and spec.commit == "transaction":
-            yield (
-                other,
-                max((int(config.get("transaction.state.log.min.isr", "1")) for config in configs), default=1),
-            )
+            yield other, _find_strictest(facts, "transaction.state.log.min.isr")
 
 
-def _broker_configs(facts: Facts) -> Iterator[Mapping[str, str]]:
+def _find_strictest(facts: Facts, setting: str) -> int:
+    """Return the greatest value that the experiment gives a broker for a setting; 1 if it gives none."""
     cluster = facts.case.experiment.cluster
-    yield cluster.config
-    yield from cluster.broker_config.values()
+    return max(int(config.get(setting, "1")) for config in (cluster.config, *cluster.broker_config.values()))
 
 
 def _without_eligible(facts: Facts, place: TopicPartition) -> tuple[int, ...]:

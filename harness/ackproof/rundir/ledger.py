@@ -58,7 +58,7 @@ _RISING: Final = frozenset(
 )  # fmt: skip
 """Columns whose values differ little from row to row: delta encoding halves their size and time."""
 _GREATEST_GROUP: Final = 1 << 20
-"""Maximum number of rows of a row group of `sort_by_place`."""
+"""Maximum number of rows of a row group of `write_table`."""
 
 Ints = npt.NDArray[np.int64]
 
@@ -288,7 +288,7 @@ def _row_groups(lengths: Sequence[int]) -> list[int]:
     return bounds
 
 
-def sort_by_place(table: pa.Table) -> Iterator[pa.Table]:
+def _sort_by_place(table: pa.Table) -> Iterator[pa.Table]:
     """Yield the rows sorted by partition, as row groups of a file: of one partition, or of some that have few rows.
     Rows of a partition keep their order. A table without rows is yielded."""
     parts = group_rows(table, ["topic", "partition"])
@@ -299,11 +299,22 @@ def sort_by_place(table: pa.Table) -> Iterator[pa.Table]:
             yield ordered.slice(at, min(end - at, _GREATEST_GROUP))
 
 
-def column_encodings(schema: pa.Schema) -> dict[str, Any]:
-    """Return options of a Parquet writer: numbers that rise from row to row as differences, others in dictionaries."""
+def write_table(path: Path, table: pa.Table, *, by_place: bool = False) -> None:
+    """Write a table with its schema as a Parquet file; `by_place`: sorted by partition, so that a reader of some
+    partitions need not decode the others. Raises OSError if it cannot be written."""
+    with storage.create_parquet(path, table.schema, **column_encodings(table.schema)) as file:
+        for row_group in _sort_by_place(table) if by_place else [table]:
+            file.write_table(row_group)
+
+
+def column_encodings(schema: pa.Schema, repeating: Sequence[str] | None = None) -> dict[str, Any]:
+    """Return options of a Parquet writer: numbers that rise from row to row are written as differences, the columns
+    `repeating` in dictionaries. None: all others."""
+    rising = [name for name in schema.names if name in _RISING]
+    others = [name for name in schema.names if name not in _RISING]
     return {
-        "use_dictionary": [name for name in schema.names if name not in _RISING],
-        "column_encoding": {name: "DELTA_BINARY_PACKED" for name in schema.names if name in _RISING},
+        "use_dictionary": others if repeating is None else repeating,
+        "column_encoding": dict.fromkeys(rising, "DELTA_BINARY_PACKED"),
     }
 
 
@@ -324,9 +335,8 @@ def _write(
         table.schema,
         compression="zstd",
         store_schema=False,  # so that readers get strings, as the schema says
-        use_dictionary=_DICTIONARY,
         write_statistics=[name for name in table.column_names if name in _STATISTICS],
-        column_encoding={name: "DELTA_BINARY_PACKED" for name in table.column_names if name in _RISING},
+        **column_encodings(table.schema, _DICTIONARY),
     )
     with writer:
         for begin, stop in zip(bounds, [*bounds[1:], len(table)], strict=True):

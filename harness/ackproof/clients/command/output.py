@@ -20,8 +20,7 @@ from ackproof.base.wait import wait_until
 from ackproof.clients.contract import Isolation
 from ackproof.cluster.protocol import Cluster
 from ackproof.cluster.queries import PartitionEnds
-from ackproof.rundir import storage
-from ackproof.rundir.ledger import column_encodings
+from ackproof.rundir.ledger import write_table
 from ackproof.rundir.partition import TopicPartition
 from ackproof.rundir.payload import HEADER, decode
 from ackproof.rundir.service import OUTPUT
@@ -143,8 +142,7 @@ def write_output(path: Path, rows: Sequence[OutputRow]) -> None:
     cannot be written."""
     columns = np.array(rows, np.int64).reshape(len(rows), len(OUTPUT)).T
     arrays = [pa.array(column).cast(kind) for column, kind in zip(columns, OUTPUT.types, strict=True)]
-    with storage.create_parquet(path, OUTPUT, **column_encodings(OUTPUT)) as file:
-        file.write_table(pa.Table.from_arrays(arrays, schema=OUTPUT))
+    write_table(path, pa.Table.from_arrays(arrays, schema=OUTPUT))
 
 
 def ask_sink(command: Sequence[str]) -> list[OutputRow]:

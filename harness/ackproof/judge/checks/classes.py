@@ -146,15 +146,15 @@ def _with_those_apart(
     """
     traced = all(found.explained == found.count for found in facts.replay.classes if found.anomaly in TRACED)
     traced &= any(found.anomaly == Anomaly.LOST for found in facts.replay.classes)
-    untraced = "of which nothing can be said"
-    if facts.replay.not_replayed and not traced:
-        untraced = f"not traced to the step that removed them ({facts.replay.not_replayed[0]})"
+    unreplayed = facts.replay.not_replayed[:1] if not traced else ()
     words, opens = [], False
     for one in apart:
         if seen := facts.count(rest.anomaly, _on_partitions([one])):
             known = traced and one.chance is Chance.POSSIBLE
             opens |= not known
-            said = "predicted possible" if known else untraced
+            said = "predicted possible" if known else "of which nothing can be said"
+            if one.chance is Chance.POSSIBLE and unreplayed:
+                said = f"not traced to the step that removed them ({unreplayed[0]})"
             words.append(f"{seen} of {whole} are on {', '.join(one.partitions)}, {said}: {one.why}")
     if rest.count and rest.forbidden is not False:
         opens |= rest.forbidden is None
