@@ -10,6 +10,7 @@ import socket
 import socketserver
 import struct
 import threading
+import uuid
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
@@ -198,7 +199,8 @@ def mock_kafka_for_java() -> Iterator[MockKafka]:
             relay.shutdown()
 
 
-RUN_ID: Final = "00112233aabbccdd"
+RUN_ID: Final = uuid.uuid4().hex[:16]
+"""Processes are found by it: another test process, whose client has the same id, must have another one."""
 
 
 @dataclass

@@ -25,8 +25,8 @@ from ackproof.rundir.outcome import Outcome
 from ackproof.rundir.parts import ClientLibrary
 from ackproof.rundir.payload import decode
 from ackproof.rundir.schema import PRODUCED
+from mock_kafka import RUN_ID
 
-RUN_ID = "00112233aabbccdd"
 PRODUCE = 0
 BOUND_NS = 50_000_000
 
@@ -167,10 +167,10 @@ from ackproof.rundir.clock import RunClock
 from ackproof.rundir.layout import CaseDir
 from ackproof.rundir.timeline import Timeline
 from ackproof.clients.workload import Workload
-bootstrap, folder = sys.argv[1:]
+bootstrap, folder, run_id = sys.argv[1:]
 run = CaseDir(pathlib.Path(folder))
 spec = WorkloadSpec(producers=ProducerSpec(rate=500, linger=0.001), consumers=ConsumerSpec(live=1))
-tag = RunTag("00112233aabbccdd", run.path, run.path)
+tag = RunTag(run_id, run.path, run.path)
 timeline = Timeline(run.timeline, RunClock.start())
 workload = Workload(spec, {"orders": TopicSpec(partitions=2)}, bootstrap, timeline, tag)
 workload.start()
@@ -186,7 +186,9 @@ def test_when_the_harness_is_killed_its_clients_end_and_leave_their_journals(kaf
     run.path.mkdir()
     mine = lambda child: child.directory == run.path  # noqa: E731
     try:
-        harness = subprocess.run([sys.executable, "-c", ORPHAN, kafka.bootstrap, str(run.path)], timeout=60)
+        harness = subprocess.run(
+            [sys.executable, "-c", ORPHAN, kafka.bootstrap, str(run.path), RUN_ID], timeout=60
+        )
         assert harness.returncode == -signal.SIGKILL
         died = time.monotonic()
         wait_until(lambda: not [c for c in find_children() if mine(c)], what="clients to end", timeout_s=5)

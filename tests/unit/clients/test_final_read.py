@@ -25,8 +25,7 @@ from ackproof.rundir.layout import CaseDir
 from ackproof.rundir.ledger import read_parts
 from ackproof.rundir.partition import TopicPartition
 from ackproof.rundir.schema import CONSUMED
-
-RUN_ID = "00112233aabbccdd"
+from mock_kafka import RUN_ID
 
 
 @pytest.mark.parametrize(

@@ -20,10 +20,10 @@ from ackproof.rundir.observed import read_commits, read_starts
 from ackproof.rundir.partition import TopicPartition
 from ackproof.rundir.payload import encoder
 from ackproof.rundir.schema import CONSUMED
+from mock_kafka import RUN_ID
 
 OFFSET_COMMIT = 8
 OFFSET_FETCH = 9
-RUN_ID = "00112233aabbccdd"
 
 
 def reads(load) -> dict[tuple[int, int, str, int], list[dict]]:
