@@ -200,7 +200,10 @@ class _Group:
         if sent < 0:
             return False
         if epochs is None:
-            return generation is not None and sent < generation
+            over = max(commit.begun_ns, commit.done_ns)
+            own = [row for row in self.events if row.member == commit.member and row.event == "assigned"]
+            later = [row.generation for row in own if row.t_ns >= over][:1]
+            return generation is not None and sent < generation and generation not in later
         name = self.member_id(commit)
         if name is None or name not in epochs:
             return False

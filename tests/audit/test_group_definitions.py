@@ -93,6 +93,20 @@ def test_what_a_definition_counts(tmp_path, plant, value, expected):
     assert +Counter(agree(group.write(tmp_path / "run").path).groups[0].counts) == expected
 
 
+@pytest.mark.parametrize(
+    ("later", "expected"), [(0, {}), (-1, {"zombie-commit": 1}), (1, {"zombie-commit": 1})]
+)
+def test_a_generation_that_is_reported_after_the_commit(tmp_path, later, expected):
+    """A member may commit with a generation that it reports later, if that one had begun: `later`, from the newest."""
+    group = PlantedGroups()
+    group.plant_zombie(3)
+    commit = group.commits.extra[-1]
+    group.member_event(
+        MembershipEvent.ASSIGNED, commit["member"], -1, commit["done_ns"], generation=group.generation + later
+    )
+    assert +Counter(agree(group.write(tmp_path / "run").path).groups[0].counts) == expected
+
+
 def test_ownerships_overlap_at_their_ends():
     first, second = group_records._Ownership(0, 5, 1), group_records._Ownership(5, 9, 2)
     assert list(group_records._find_overlapping([first, second])) == [(first, second)]

@@ -78,7 +78,8 @@ def _find_zombies(
     generation or member epoch was over. `events`: membership events of all partitions.
 
     A plain commit has the newest generation that its member can have sent. If the generation fell during the call, the
-    member had joined again, and its commit is not judged.
+    member had joined again, and its commit is not judged. A Java member of a classic group commits with a generation
+    from its SyncGroup response on, and reports it only in its next poll (ConsumerCoordinator.onJoinComplete).
     """
     records = log.effective(of.place)
     row = find_commits(rows, records)
@@ -88,6 +89,8 @@ def _find_zombies(
     row, sent, position = row[known], sent[known], records.ints("log_offset")[known]
     newest, protocol = (value_before(history, position) for history in (log.generations, log.protocols))
     by_epochs = protocol == 1
+    joined = _find_next_generation(rows, row, events)
+    sent = np.where(~by_epochs & (joined > sent) & (joined <= newest), joined, sent)
     found = [
         (at, f"generation {newest[at]} had begun") for at in np.flatnonzero(~by_epochs & (sent < newest))
     ]
@@ -95,6 +98,21 @@ def _find_zombies(
     over = _find_epochs_over(of, rows, events, log, (row[which], sent[which], position[which]))
     for at, why in (*found, *((which[at], why) for at, why in over)):
         yield int(row[at]), f" in generation {sent[at]}, after {why}"
+
+
+def _find_next_generation(rows: Rows, row: Ints, events: Sequence[Event]) -> Ints:
+    """Return the generation of the next assignment that a member reported after its commit, for each commit; -1 if it
+    reported none. `row`: indexes of the commits in `rows`."""
+    found = np.full(len(row), -1, np.int64)
+    over = np.maximum(rows.ints("begun_ns"), rows.ints("done_ns"))[row]
+    for member in np.unique(rows["member"][row]).tolist():
+        own = [
+            event for event in events if event.member == member and event.event == MembershipEvent.ASSIGNED
+        ]
+        mine = rows["member"][row] == member
+        at = np.searchsorted([event.t_ns for event in own], over[mine])
+        found[mine] = np.array([*(event.generation for event in own), -1])[at]
+    return found
 
 
 def _find_epochs_over(

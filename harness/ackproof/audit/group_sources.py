@@ -77,6 +77,7 @@ class Event(NamedTuple):
     member: int
     event: str
     member_id: str
+    generation: int
     place: TopicPartition
     from_offset: int
     position: int
@@ -167,12 +168,13 @@ class GroupSources:
     def read_events(self) -> list[Event]:
         """Return the rows of the membership ledger, by time. Raises `UnreadablePart` or `UntrustedStatistics` for a
         broken file, `Rejected` if nothing can be audited."""
-        names = ("t_ns", "member", "event", "member_id", "topic", "partition", "from_offset", "offset")
+        of_member = ("t_ns", "member", "event", "member_id", "generation")
+        of_place = ("topic", "partition", "from_offset", "offset")
         found = [
-            Event(t_ns, member, event, member_id, TopicPartition(topic, partition), from_offset, offset)
-            for batch in self.batches(self.membership, names)
-            for t_ns, member, event, member_id, topic, partition, from_offset, offset in zip(
-                *(batch[name].to_pylist() for name in names), strict=True
+            Event(t_ns, member, event, member_id, generation, TopicPartition(topic, partition), start, offset)
+            for batch in self.batches(self.membership, (*of_member, *of_place))
+            for t_ns, member, event, member_id, generation, topic, partition, start, offset in zip(
+                *(batch[name].to_pylist() for name in (*of_member, *of_place)), strict=True
             )
         ]
         return sorted(found, key=lambda event: event.t_ns)

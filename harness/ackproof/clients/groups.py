@@ -32,6 +32,7 @@ from ackproof.clients.group_progress import ASK_S, GroupProgress, ShareProgress
 from ackproof.clients.instances import Instance, Instances
 from ackproof.clients.java import adapter as java
 from ackproof.clients.launch import verify_config
+from ackproof.clients.librdkafka import adapter as librdkafka
 from ackproof.cluster.protocol import Cluster
 from ackproof.experiment.client import COMMAND
 from ackproof.experiment.experiment import ExperimentSpec
@@ -282,8 +283,7 @@ class Groups(Instances):
         stop them. Ask for the committed offsets, read outputs back, convert the ledgers, and write
         `observed/groups.json` and `observed/shares.json`. Return the partitions of consumer groups that stalled."""
         self._timeline.add(Note(note="waiting until groups have caught up"))
-        workload = self.spec.workload
-        known = self._cluster, self.spec
+        workload, known = self.spec.workload, (self._cluster, self.spec)
         progress = [GroupProgress(*known, name, self._hidden) for name in workload.groups]
         shares = [
             ShareProgress(*known, name, self._hidden, printed_bytes=partial(self._printed_bytes, name))
@@ -321,10 +321,10 @@ class Groups(Instances):
         """Return which members of a group wait for the answer to a commit, and for how long; '' if none does."""
         return "".join(
             f"; {one.id} has waited {waited_s:.1f} s for the answer to a commit"
+            + librdkafka.known_wait(self._members[one.id].settings, one.silent_s)
             for one in self.instances
-            if self.group_of(one.id) == group
-            and one.child.poll() is None
-            and (waited_s := one.commit_in_flight_s) >= ASK_S
+            if self.group_of(one.id) == group and one.child.poll() is None
+            if (waited_s := one.commit_in_flight_s) >= ASK_S
         )
 
     def _printed_bytes(self, group: str) -> int:

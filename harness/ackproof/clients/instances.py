@@ -79,6 +79,12 @@ class Instance:
         return 0.0
 
     @property
+    def silent_s(self) -> float:
+        """Seconds since the process last wrote to its event file or to its standard error."""
+        written = (self.folder / LINES, self.folder / "output.log")
+        return time.time() - max(file.stat().st_mtime for file in written if file.exists())
+
+    @property
     def last_words(self) -> str:
         """The last characters of the process's standard error."""
         output = self.folder / "output.log"

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -12,6 +14,8 @@ import pytest
 from ackproof.clients.command.events import LINES
 from ackproof.clients.contract import MemberSettings
 from ackproof.clients.group_ledgers import PART, REFUSED, convert
+from ackproof.clients.instances import Instance
+from ackproof.clients.librdkafka.adapter import known_wait
 from ackproof.rundir import storage
 from ackproof.rundir.groups import COMMITS, DELIVERIES, MEMBERSHIP, CommitResult, ProcessingState
 from ackproof.rundir.layout import CaseDir, client_folder
@@ -48,7 +52,7 @@ def member(run: CaseDir, command: Sequence[str] = (), **changed: Any) -> MemberS
         "record_s": 0.0,
         "instance": "",
     }
-    return MemberSettings(**fields, **changed)
+    return MemberSettings(**(fields | changed))
 
 
 class Planted:
@@ -332,3 +336,27 @@ def test_a_program_that_breaks_the_contract(planted: Planted) -> None:
         "line 4",
         "the program ended and never said closed",
     ]
+
+
+@pytest.mark.parametrize(
+    ("library", "commit", "silent_s", "named"),
+    [
+        ("librdkafka", "transaction", 25.0, True),
+        ("librdkafka", "transaction", 15.0, False),
+        ("librdkafka", "after", 25.0, False),
+        ("java", "transaction", 25.0, False),
+    ],
+)
+def test_a_call_past_its_time_out_names_the_bug_of_the_library(
+    tmp_path: Path, library: str, commit: str, silent_s: float, named: bool
+) -> None:
+    settings = member(CaseDir(tmp_path), library=library, commit=commit)
+    assert ("/issues/5456" in known_wait(settings, silent_s)) is named
+
+
+def test_a_member_is_silent_since_its_last_line_or_error(tmp_path: Path) -> None:
+    for name, age_s in ((LINES, 60), ("output.log", 20)):
+        (tmp_path / name).touch()
+        os.utime(tmp_path / name, (0, time.time() - age_s))
+    child: Any = None
+    assert 19 <= Instance("g3", child, 0, tmp_path, -1, True).silent_s < 59

@@ -9,8 +9,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, Literal
 
 from ackproof.clients.contract import (
+    ClientSettings,
     ConfigValue,
     GroupSettings,
+    MemberSettings,
     ProducerSettings,
     ReaderSettings,
     allowed_settings,
@@ -40,6 +42,8 @@ _CONSUMES: Final[dict[str, ConfigValue]] = {
     "fetch.error.backoff.ms": 50,
 }
 _TRANSACTION_MS: Final = 30_000
+TRANSACTION_CALL_S: Final = 10.0
+"""Time-out of one call of a member's transactional producer."""
 _FAST_REFRESH_MS: Final = 100
 _SINGLE_SEND_BACKOFF_MS: Final = 500
 _STATISTICS_MS: Final = 200
@@ -253,3 +257,16 @@ def request_wait_s(config: Mapping[str, ConfigValue]) -> float:
 
 def _milliseconds(seconds: float) -> int:
     return max(1, round(seconds * 1000))
+
+
+def known_wait(settings: ClientSettings, silent_s: float) -> str:
+    """Return, as the end of a sentence, the known bug of librdkafka that explains why a member waits for the answer to
+    a commit; empty if none does. `silent_s`: seconds since the member last printed, which each call that returns
+    causes."""
+    transacts = isinstance(settings, MemberSettings) and settings.commit == "transaction"
+    if settings.library != LIBRDKAFKA or not transacts or silent_s < 2 * TRANSACTION_CALL_S:
+        return ""
+    return (
+        f" in a call whose time-out is {TRANSACTION_CALL_S:g} s: librdkafka's send_offsets_to_transaction ignores its "
+        "time-out (https://github.com/confluentinc/librdkafka/issues/5456), which is no fault of the brokers"
+    )

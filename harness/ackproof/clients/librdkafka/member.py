@@ -26,6 +26,7 @@ from confluent_kafka import KafkaError, KafkaException, Message, Producer
 from confluent_kafka import TopicPartition as ClientPartition
 
 from ackproof.clients.contract import EXIT_CLEAN, EXIT_ORPHAN, MemberSettings
+from ackproof.clients.librdkafka.adapter import TRANSACTION_CALL_S
 from ackproof.clients.librdkafka.membership import (
     InstanceTaken,
     Lines,
@@ -44,9 +45,8 @@ EXIT_STUCK: Final = 5
 """The library did not close in time."""
 _WAIT_S: Final = 0.1
 """Longest time in seconds for which `consume` waits for a full batch."""
-_CALL_S: Final = 10.0
-"""Time-out of one call of the transactional producer; calls are repeated for `_INSIST_S`."""
 _INSIST_S: Final = 60.0
+"""Calls of the transactional producer are repeated for so many seconds."""
 _REPEAT_S: Final = 0.1
 """Pause before a call is repeated: some errors come at once."""
 _CLOSE_S: Final = 10.0
@@ -263,7 +263,7 @@ class MemberProcess:
     def _start_producer(self) -> Producer:
         producer = Producer({**self.settings.output_config, "error_cb": show_error})
         if self.settings.commit == "transaction":
-            _insist(lambda: producer.init_transactions(_CALL_S))
+            _insist(lambda: producer.init_transactions(TRANSACTION_CALL_S))
         return producer
 
     def _transact(
@@ -288,8 +288,8 @@ class MemberProcess:
             group.look()
             member = group.client.consumer_group_metadata() if named else group.nobody()
             committed = self._tell_commit(number, ends, group.sent_generation if named else group.generation)
-            _insist(lambda: producer.send_offsets_to_transaction(committed, member, _CALL_S))
-            _insist(lambda: producer.commit_transaction(_CALL_S))
+            _insist(lambda: producer.send_offsets_to_transaction(committed, member, TRANSACTION_CALL_S))
+            _insist(lambda: producer.commit_transaction(TRANSACTION_CALL_S))
         except KafkaException as error:
             self._abort(producer, number, error.args[0], begins)
             return
@@ -307,7 +307,7 @@ class MemberProcess:
         aborted = False
         try:
             if not (error.fatal() or error.retriable()):
-                _insist(lambda: producer.abort_transaction(_CALL_S))
+                _insist(lambda: producer.abort_transaction(TRANSACTION_CALL_S))
                 aborted = True
         except KafkaException as refused:
             show_error(refused.args[0])

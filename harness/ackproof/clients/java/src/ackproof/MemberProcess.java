@@ -294,7 +294,19 @@ final class MemberProcess {
         }
         for (var place : places) {
             var offset = committed.get(place);
-            consumer.seek(place, offset == null ? starts.get(place) : offset.offset());
+            seek(place, offset == null ? starts.get(place) : offset.offset());
+        }
+    }
+
+    /** Go on at this offset. Return False if the partition is not the member's any more: with KIP-848 the thread that
+     * hears from the coordinator takes it away between two polls. */
+    private boolean seek(TopicPartition place, long offset) {
+        try {
+            consumer.seek(place, offset);
+            return true;
+        } catch (IllegalStateException revoked) {
+            System.err.println(revoked.getMessage());
+            return false;
         }
     }
 
@@ -313,9 +325,9 @@ final class MemberProcess {
         }
         for (var place : places) {
             long to = ends.getOrDefault(place, bounds.get(place)); // a truncation: the library too goes on there
+            if (!seek(place, to)) continue;
             lines.tell("reset", "\"topic\":%s,\"p\":%d,\"from\":%d,\"to\":%d,\"why\":\"%s\",%s".formatted(Harness.quote(place.topic()),
                 place.partition(), from.getOrDefault(place, -1L), to, why, who()));
-            consumer.seek(place, to);
         }
     }
 }
