@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -76,6 +77,14 @@ def test_nothing_is_said_of_what_was_deleted(ledger: Path, limits: Limits) -> No
     assert counts(result.file) == {"lost": 1, "duplicate": 1, "phantom": 1, "surfaced": 1}
     found = {row["class"]: (row["seq"], row["offset"]) for row in findings_of(ledger)}
     assert found == {"lost": (25, -1), "duplicate": (19, 42), "phantom": (99, 43), "surfaced": (3, 3)}
+
+
+def test_unreadable_findings_of_a_deleted_window_end_this_audit_alone(ledger: Path, tmp_path: Path) -> None:
+    shutil.copytree(ledger, other := tmp_path / "other")
+    window_findings(CaseDir(ledger), 0).write_bytes(b"no Parquet")
+    broken, whole = audited([ledger, other])
+    assert broken.file is None and "000000" in broken.reasons[0] and "cannot be read" in broken.reasons[0]
+    assert counts(whole.file) == {"lost": 1, "duplicate": 1, "phantom": 1, "surfaced": 1}
 
 
 def test_what_was_deleted_counts(ledger: Path) -> None:

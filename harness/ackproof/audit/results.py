@@ -20,6 +20,7 @@ import pyarrow.compute as pc
 from ackproof.audit.outputs import NOTHING_DELETED, DeletedRecords, Outputs, create_findings
 from ackproof.audit.series import longest_ms
 from ackproof.audit.units import Tally
+from ackproof.base.errors import BadInput
 from ackproof.ledgers.directory import Ledger
 from ackproof.ledgers.lookup import NumberRuns
 from ackproof.rundir import storage
@@ -201,8 +202,8 @@ def sum_windows(found: Sequence[WindowFile], ledger: Ledger, spared: int) -> Del
 
 
 def copy_window_findings(case: CaseDir, found: Sequence[WindowFile], into: Path) -> Counter[str]:
-    """Copy the findings of deleted windows into the file `into`. Return their number by class. Raises OSError or
-    ArrowException if a file cannot be read or written.
+    """Copy the findings of deleted windows into the file `into`. Return their number by class. Raises `BadInput` if
+    such a file cannot be read, OSError if `into` cannot be written.
 
     `found`: result of `read_deleted_windows`. Without such findings no file is written. They need no judgement of their
     own: every configuration allows these classes.
@@ -212,7 +213,10 @@ def copy_window_findings(case: CaseDir, found: Sequence[WindowFile], into: Path)
     if paths:
         with create_findings(into) as writer:
             for path in paths:
-                table = storage.read_table(path)
+                try:
+                    table = storage.read_table(path)
+                except (OSError, pa.ArrowException) as error:
+                    raise BadInput(f"{path} cannot be read: {error}") from error
                 counts.update(table["class"].to_pylist())
                 writer.write_table(table)
     return counts
