@@ -295,6 +295,14 @@ def test_a_transaction_that_may_still_end_does_not_hang(ground: Ground, states: 
     ) in found.undecided[0]
 
 
+def test_nothing_is_said_of_a_transaction_whose_leader_has_just_ended(ground: Ground) -> None:
+    _hanging(ground)
+    ground.running = (2, 3)
+    found = watched(ground)
+    assert found.unrecovered == ()
+    assert "not explained: its leader does not run" in found.undecided[0]
+
+
 def test_what_no_class_speaks_of_is_awaited_as_long_as_the_cluster_may_take_to_settle(ground: Ground) -> None:
     ground.end = None
     watch = ground.watch()

@@ -67,13 +67,15 @@ def prepare_audit(runs: Iterable[Path]) -> None:
     They tell what may have removed records, which timestamps records may have, and what the consumer groups are. Skips
     folders without a case. A file that cannot be read or written raises nothing: the audit and the judge report it.
     """
+    from pyarrow import ArrowException
+
     from ackproof.judge.group_plans import work_out_group_plans
     from ackproof.judge.removal import work_out_removals  # Arrow
     from ackproof.judge.timestamps import work_out_timestamps
 
     for run in runs:
         for work_out in (work_out_removals, work_out_timestamps, work_out_group_plans):
-            with suppress(BadInput, OSError):
+            with suppress(BadInput, OSError, ArrowException):
                 work_out(CaseDir(run))
 
 

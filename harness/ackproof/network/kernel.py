@@ -164,9 +164,13 @@ def list_tables(enter: Sequence[str] = ()) -> list[str]:
     `enter`: a command that enters the network namespace to look in; empty for this process's own.
     """
     try:
-        listed = json.loads(run_nft(["-j", "list", "tables"], enter=enter))
+        return _read_tables(enter)
     except (BadInput, LinkError):
         return []
+
+
+def _read_tables(enter: Sequence[str]) -> list[str]:
+    listed = json.loads(run_nft(["-j", "list", "tables"], enter=enter))
     return [
         entry["table"]["name"]
         for entry in listed["nftables"]
@@ -186,7 +190,7 @@ def find_orphaned_tables() -> list[str]:
 def remove_table(table: str, enter: Sequence[str] = ()) -> None:
     """Remove an nftables table with all its rules; do nothing if no table has this name. Raises like `run_nft`.
     `enter`: a command that enters the table's network namespace; empty for this process's own."""
-    if table in list_tables(enter):
+    if table in _read_tables(enter):
         run_nft(["delete", "table", "inet", table], enter=enter)
 
 

@@ -6,16 +6,14 @@ A validation error of pydantic is reported in the terms of the file: path, expec
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import fields, replace
-from typing import Final, TypeVar, get_args
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from typing import Final, TypeVar
 
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
 from ackproof.base.units import FROM_FILE, UNKNOWN, WRONG, write_like
-from ackproof.experiment.experiment import ExperimentSpec
-from ackproof.experiment.group import GroupSpec
 from ackproof.experiment.problems import (
     MOST_PROBLEMS,
     ListNode,
@@ -29,26 +27,10 @@ from ackproof.experiment.problems import (
     path_text,
     shorten,
 )
-from ackproof.experiment.spec import TopicSpec
-from ackproof.experiment.triggers import ChainTrigger
-from ackproof.faults.registry import fault_kinds
+from ackproof.plan.paths import GROUPS, group_of
 
 M = TypeVar("M", bound=BaseModel)
 
-
-def _groups(model: type[BaseModel], path: Path = ()) -> Iterator[tuple[Path, tuple[str, ...]]]:
-    yield path, tuple(model.model_fields)
-    for name, field in model.model_fields.items():
-        if isinstance(field.annotation, type) and issubclass(field.annotation, BaseModel):
-            yield from _groups(field.annotation, (*path, name))
-
-
-GROUPS: Final[dict[Path, tuple[str, ...]]] = {
-    **dict(_groups(ExperimentSpec)),
-    ("topics", "*"): tuple(TopicSpec.model_fields),
-    ("workload", "groups", "*"): tuple(GroupSpec.model_fields),
-}
-"""The fields of each group of an experiment, by the path of the group; `*` stands for any name."""
 
 _BOUNDS_AT: Final[Mapping[int | str, int]] = {"expect": 2, "claims": 4}
 """Depth at which the bounds of an entry are, by the top-level key of the entry."""
@@ -81,29 +63,6 @@ _TRUTHS: Final = {
     **dict.fromkeys(("yes", "on", "enabled", "enable", "y"), "true"),
     **dict.fromkeys(("no", "off", "disabled", "disable", "n"), "false"),
 }
-
-
-def group_of(path: Path) -> tuple[str, ...]:
-    """Return the names of the fields directly below `path`; empty if their names are free."""
-    if path[:1] == ("faults",) and path[2:] == ("after",):
-        return tuple(field.name for field in fields(ChainTrigger))
-    if path[:1] == ("faults",) and len(path) > 3 and path[2] in fault_kinds():
-        return _below(fault_kinds()[str(path[2])], path[3:])
-    return GROUPS.get(named if (named := (*path[:-1], "*")) in GROUPS else path, ())
-
-
-def _below(model: type[BaseModel], path: Path) -> tuple[str, ...]:
-    """Return the fields at `path` of a model (through lists of models); none if there is no model at `path`."""
-    for part in path:
-        if isinstance(part, int):
-            continue
-        field = model.model_fields.get(part)
-        inside = () if field is None else (field.annotation, *get_args(field.annotation))
-        models = [one for one in inside if isinstance(one, type) and issubclass(one, BaseModel)]
-        if not models:
-            return ()
-        model = models[0]
-    return tuple(model.model_fields)
 
 
 class Problems:

@@ -4,21 +4,72 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
-from typing import Final
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import fields
+from typing import Final, get_args
+
+from pydantic import BaseModel
 
 from ackproof.experiment.client import COMMAND, JAVA
+from ackproof.experiment.experiment import ExperimentSpec
+from ackproof.experiment.group import GroupSpec
 from ackproof.experiment.kafka import ELR
 from ackproof.experiment.problems import Data, ListNode, MapNode, Node, Path, ScalarNode, nearest, path_text
 from ackproof.experiment.settings import TOPIC_SETTINGS
-from ackproof.plan.diagnostics import GROUPS, group_of
+from ackproof.experiment.share_group import ShareGroupSpec
+from ackproof.experiment.spec import TopicSpec
+from ackproof.experiment.triggers import ChainTrigger
+from ackproof.faults.registry import fault_kinds
 from ackproof.rundir.documents import Scalar
 
 _PART: Final = re.compile(r"\.?([A-Za-z0-9_-]+)|\[([^\[\]]+)\]")
 ROOTS: Final = ("cluster", "topics", "workload", "faults", "observe", "evidence")
 _MAPS: Final = ("config", "broker_config", "features")
-_NAMED: Final[dict[Path, str]] = {("topics",): "topic", ("workload", "groups"): "consumer group"}
+_NAMED: Final[dict[Path, str]] = {
+    ("topics",): "topic",
+    ("workload", "groups"): "consumer group",
+    ("workload", "share_groups"): "share group",
+}
 """Paths below which names of the user's stand, each with what has them."""
+
+
+def _groups(model: type[BaseModel], path: Path = ()) -> Iterator[tuple[Path, tuple[str, ...]]]:
+    yield path, tuple(model.model_fields)
+    for name, field in model.model_fields.items():
+        if isinstance(field.annotation, type) and issubclass(field.annotation, BaseModel):
+            yield from _groups(field.annotation, (*path, name))
+
+
+GROUPS: Final[dict[Path, tuple[str, ...]]] = {
+    **dict(_groups(ExperimentSpec)),
+    ("topics", "*"): tuple(TopicSpec.model_fields),
+    ("workload", "groups", "*"): tuple(GroupSpec.model_fields),
+    ("workload", "share_groups", "*"): tuple(ShareGroupSpec.model_fields),
+}
+"""The fields of each group of an experiment, by the path of the group; `*` stands for any name."""
+
+
+def group_of(path: Path) -> tuple[str, ...]:
+    """Return the names of the fields directly below `path`; empty if their names are free."""
+    if path[:1] == ("faults",) and path[2:] == ("after",):
+        return tuple(field.name for field in fields(ChainTrigger))
+    if path[:1] == ("faults",) and len(path) > 3 and path[2] in fault_kinds():
+        return _below(fault_kinds()[str(path[2])], path[3:])
+    return GROUPS.get(named if (named := (*path[:-1], "*")) in GROUPS else path, ())
+
+
+def _below(model: type[BaseModel], path: Path) -> tuple[str, ...]:
+    """Return the fields at `path` of a model (through lists of models); none if there is no model at `path`."""
+    for part in path:
+        if isinstance(part, int):
+            continue
+        field = model.model_fields.get(part)
+        inside = () if field is None else (field.annotation, *get_args(field.annotation))
+        models = [one for one in inside if isinstance(one, type) and issubclass(one, BaseModel)]
+        if not models:
+            return ()
+        model = models[0]
+    return tuple(model.model_fields)
 
 
 def may_be_at(path: Path, node: Node) -> bool:
@@ -163,9 +214,9 @@ def _wrong_below(path: Path) -> tuple[str, str | None] | None:
 
 def _deep_match(path: Path) -> str | None:
     """Return a full path that ends in the same name as `path`: `acks` → `workload.producers.acks`; None for none."""
-    for above, fields in GROUPS.items():
+    for above, names in GROUPS.items():
         there = (*above, path[-1])
-        if above and "*" not in above and path[-1] in fields and there not in GROUPS:
+        if above and "*" not in above and path[-1] in names and there not in GROUPS:
             return path_text(there)
     return None
 

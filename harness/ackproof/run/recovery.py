@@ -316,8 +316,11 @@ class RecoveryWatch:
     def _throttled(self, found: Unrecovered) -> bool:
         """Return True if the topic names throttled replicas and a broker of a replica has a throttle rate."""
         links = self._cluster.running_links()
-        link = next(iter(links.values()))
-        named = admin.describe_config(link, admin.Owner(admin.ResourceType.TOPIC, found.topic), _THROTTLED)
+        if not links:
+            return False
+        named = admin.describe_config(
+            next(iter(links.values())), admin.Owner(admin.ResourceType.TOPIC, found.topic), _THROTTLED
+        )
         if not any(setting.value for setting in named.values()):
             return False
         for node in set(found.replicas) & links.keys():
@@ -342,11 +345,13 @@ class RecoveryWatch:
         `producer_id`, `coordinator` (the transaction's state), `seen`.
 
         {}: the leader knows no open transaction. None: a coordinator reports the state Ongoing, so the transaction does
-        not hang.
+        not hang. Raises `WireError` if a broker does not answer, or the leader does not run.
         """
         links = self._cluster.running_links()
-        leader = self._cluster.topic_state([found.topic])[found.place].leader
-        opened = admin.open_transactions(links[leader], found.place)
+        described = self._cluster.topic_state([found.topic]).get(found.place)
+        if described is None or described.leader not in links:
+            raise WireError("its leader does not run")
+        opened = admin.open_transactions(links[described.leader], found.place)
         if not opened:
             return {}
         since, producer_id, epoch = opened[0]

@@ -52,7 +52,7 @@ D = TypeVar("D", bound=Document)
 def read_lines(path: Path, kind: type[D]) -> Iterator[D]:
     """Yield one document per line; nothing if the file does not exist. Raises OSError if the file cannot be read. An
     unreadable last line (its writer was killed) is skipped. Raises `BadInput` for any other unreadable line."""
-    lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
+    lines = path.read_bytes().splitlines() if path.exists() else []
     for number, line in enumerate(lines, start=1):
         try:
             yield kind.model_validate_json(line)

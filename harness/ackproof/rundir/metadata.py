@@ -191,7 +191,7 @@ def read_metadata(path: Path) -> Iterator[MetadataRecord]:
     unreadable.
     """
     try:
-        lines = path.read_text(encoding="utf-8").splitlines()
+        lines = path.read_bytes().splitlines()
     except OSError as error:
         raise BadInput(f"{path}: cannot be read: {error.strerror}") from error
     for number, line in enumerate(lines, start=1):

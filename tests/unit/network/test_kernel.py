@@ -56,6 +56,21 @@ def test_what_needs_a_queue_is_no_rule(nft_lines: list[str]) -> None:
     assert not nft_lines
 
 
+def test_rules_that_cannot_be_looked_for_do_not_count_as_removed(
+    nft_lines: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rules = PacketRules("t")
+    rules.lay("a", [Address("127.1.51.2", 9092)], Cut())
+
+    def refuse(*_: object, **__: object) -> str:
+        raise LinkError("nft does not answer")
+
+    monkeypatch.setattr(kernel, "run_nft", refuse)
+    with pytest.raises(LinkError, match="does not answer"):
+        rules.end()
+    assert kernel.list_tables() == []
+
+
 def test_a_table_is_that_of_a_living_harness(monkeypatch: pytest.MonkeyPatch) -> None:
     mine = kernel.table_name("20261121T1-x")
     dead = mine.replace(str(os.getpid()), str(2**22 + 5))

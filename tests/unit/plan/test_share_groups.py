@@ -37,6 +37,14 @@ workload:
         ("4.4.0", "lock: 5s}\n    more: {lock: 6s", "", "give them the same"),
         ("4.4.0", "client: librdkafka", "", "need the Java client"),
         ("4.4.0", "lock: 5s", "backend: model\n", "the model runs no share groups"),
+        ("4.4.0", "lok: 5s", "", "did you mean 'lock'"),
+        ("4.4.0", "lock: 5s", "matrix: {workload.share_groups.jobs.members: [1, 2]}\n", ""),
+        (
+            "4.4.0",
+            "lock: 5s",
+            "matrix: {workload.share_groups.job.members: [1, 2]}\n",
+            "share group 'job' does not",
+        ),
     ],
 )
 def test_a_file_with_a_share_group(

@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
+from ackproof.base.errors import BadInput
+from ackproof.rundir.document import read_lines
 from ackproof.rundir.documents import FinalReadFile, PartitionRead
+from ackproof.rundir.metadata import read_metadata
+from ackproof.rundir.observed import OffsetCommit
 from ackproof.rundir.partition import TopicPartition
 
 
@@ -53,3 +59,12 @@ def test_text_and_back() -> None:
 def test_what_is_no_partition_is_refused_with_an_example(text: str) -> None:
     with pytest.raises(ValueError, match="expected a partition such as orders/0"):
         TopicPartition.parse(text)
+
+
+def test_lines_that_are_no_text_are_bad_input(tmp_path: Path) -> None:
+    path = tmp_path / "lines.jsonl"
+    path.write_bytes(b'{"t_ns": 1, "text": "\xff"}\n{}\n')
+    with pytest.raises(BadInput, match=r"lines\.jsonl:1"):
+        list(read_lines(path, OffsetCommit))
+    with pytest.raises(BadInput, match=r"lines\.jsonl:1"):
+        list(read_metadata(path))
