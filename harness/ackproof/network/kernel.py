@@ -142,8 +142,8 @@ class PacketRules:
             return Counter(comment for _, _, comment in self._rules())
 
     def end(self) -> None:
-        """Remove the run's nftables table with all rules; do nothing if no rule was laid since the last call. Raises as
-        `lay` does."""
+        """Remove the run's nftables table with all rules; do nothing if no rule was laid since the last call.
+        Raises as `remove_table` does."""
         with self._lock:
             if self._made:
                 remove_table(self.table, self.enter)
@@ -184,8 +184,9 @@ def find_orphaned_tables() -> list[str]:
 
 
 def remove_table(table: str, enter: Sequence[str] = ()) -> None:
-    """Remove an nftables table with all its rules; do nothing if no table has this name. Raises like `run_nft`.
-    `enter`: a command that enters the table's network namespace; empty for this process's own."""
+    """Remove an nftables table with all its rules. Do nothing if no table has this name, or if nft cannot
+    list tables. Raises `LinkError` if nft cannot remove it. `enter`: a command that enters the table's
+    network namespace; empty for this process's own."""
     if table in list_tables(enter):
         run_nft(["delete", "table", "inet", table], enter=enter)
 

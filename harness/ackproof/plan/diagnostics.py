@@ -1,4 +1,5 @@
-"""Collects the problems of one document while it is read, with their positions, and marks checks to skip.
+"""Collects the problems of one document while it is read, with their positions. Marks the fields that have a
+problem, so that checks which depend on them are skipped.
 
 A validation error of pydantic is reported in the terms of the file: path, expected shape, value, remedy.
 """
@@ -48,10 +49,10 @@ GROUPS: Final[dict[Path, tuple[str, ...]]] = {
     ("topics", "*"): tuple(TopicSpec.model_fields),
     ("workload", "groups", "*"): tuple(GroupSpec.model_fields),
 }
-"""The fields of each group of an experiment, by the path of the group; `*` stands for any name."""
+"""The names of the fields of each mapping in an experiment, by the path of the mapping; `*` stands for any name."""
 
 _BOUNDS_AT: Final[Mapping[int | str, int]] = {"expect": 2, "claims": 4}
-"""Depth at which the bounds of an entry are, by the top-level key of the entry."""
+"""Index of the part `bounds` or `over_repeats` in the path of a pydantic error, by the first part of the path."""
 _EXPECTED: Final = {
     "int_type": "a whole number",
     "int_from_float": "a whole number",
@@ -84,7 +85,8 @@ _TRUTHS: Final = {
 
 
 def group_of(path: Path) -> tuple[str, ...]:
-    """Return the names of the fields directly below `path`; empty if their names are free."""
+    """Return the names of the fields directly below `path`; empty if the user chooses the names there, or if
+    there are no fields."""
     if path[:1] == ("faults",) and path[2:] == ("after",):
         return tuple(field.name for field in fields(ChainTrigger))
     if path[:1] == ("faults",) and len(path) > 3 and path[2] in fault_kinds():
@@ -161,7 +163,7 @@ class Problems:
 
     @property
     def full(self) -> bool:
-        """True if there are more problems than are reported. Checking stops then."""
+        """True if there are more problems than are reported. No further problem is added then."""
         return len(self.problems) > MOST_PROBLEMS
 
     def unknown(
@@ -170,7 +172,8 @@ class Problems:
         """Add a problem about an unknown name: `said`, or the last part of `path`. `what`: the kind of name, such as
         `topic`.
 
-        The message suggests the nearest of the `valid` names, or lists them. `hint` replaces the list.
+        The message suggests the nearest of the `valid` names; if none is near, it lists them. With a `hint`,
+        the message has that text instead of both.
         """
         if self.full:
             self._broken.add(path)
@@ -304,7 +307,7 @@ def ordered(error: ValidationError) -> list[ErrorDetails]:
 
 def path_of(detail: ErrorDetails) -> Path:
     """Return the path of a pydantic error as the experiment file has it: without the fields `bounds` and
-    `over_repeats`, whose content a file writes beside `given`."""
+    `over_repeats`, whose content a file writes next to `given`."""
     path = tuple(part for part in detail["loc"] if part != "[key]")
     at = _BOUNDS_AT.get(path[0], len(path)) if path else 0
     return path[:at] + path[at + 1 :] if path[at : at + 1] in (("bounds",), ("over_repeats",)) else path

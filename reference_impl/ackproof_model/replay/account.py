@@ -187,9 +187,9 @@ class Account:
     be replayed. `steps`: how often each cause of a step occurred. `counts`: records by (class, field of
     `ClassExplained`).
 
-    `must_be_gone`, `either_way`: acknowledged offsets that the replay says are gone, and that may be gone or kept.
-    `present`: offsets that must be gone although the audit found them. `intervals`, `unexplained`: examples, at most
-    `EXAMPLES` of each.
+    `must_be_gone`, `either_way`: numbers of acknowledged offsets that the replay says are gone, and that may
+    be gone or kept. `present`: number of offsets that must be gone although the audit found them.
+    `intervals`, `unexplained`: examples, at most `EXAMPLES` of each.
     """
 
     not_replayed: list[str]
