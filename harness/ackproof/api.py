@@ -122,10 +122,9 @@ class Run:
         return _views(session, {self.directory.name: self.directory})
 
     def quantities(self) -> pandas.DataFrame:
-        """Every quantity of docs/quantities.md for which the run collected evidence, a row for each partition
-        ('': all) and window ('': whole run). The value is between `low` and `high` (of a state: least and
-        greatest number); `why`: reason for an infinite bound. `timing`: for a time, the name of the brokers'
-        time-outs."""
+        """Every quantity of docs/quantities.md for which the run collected evidence, a row for each partition ('': all)
+        and window ('': whole run). The value is between `low` and `high` (of a state: least and greatest number);
+        `why`: reason for an infinite bound. `timing`: for a time, the name of the brokers' time-outs."""
         import pandas
 
         from ackproof.quantities.answer import Row, rows
@@ -261,9 +260,8 @@ def plan(
 ) -> list[Case]:
     """Return the cases of experiment files, in order, with every random choice drawn. Nothing is started.
 
-    `backend`, `seed`, `repeat` and each of `settings` (`PATH=VALUE`, such as `cluster.kafka=4.2.1`) override
-    the files; `only` names the cases to take (`acks=1` or `acks=1#2`). Raises `BadInput` with the errors of
-    the first wrong file.
+    `backend`, `seed`, `repeat` and each of `settings` (`PATH=VALUE`, such as `cluster.kafka=4.2.1`) override the files;
+    `only` names the cases to take (`acks=1` or `acks=1#2`). Raises `BadInput` with the errors of the first wrong file.
     """
     from ackproof.run.options import BatchOptions, plan_cases
 
@@ -295,13 +293,12 @@ def run(
 ) -> Batch:
     """Run experiment files on real clusters; audit, judge and report them. Takes as long as the experiments do.
 
-    `at_most` runs further repeats until every expectation over repeats is decided, up to that many of each
-    case. `bootstrap` (`host:port,…`) and `client_config` (a file of `key=value` lines) name an existing
-    cluster. `out`: folder or URI in which the batch gets a folder. `keep_data` keeps the brokers' data,
-    `simulate` also simulates each case. `progress` gets each long step in words. The other arguments are
-    those of `plan`. Raises `BadInput` before anything is started if files, tools or the machine do not allow
-    the run, and later if every case was refused. A KeyboardInterrupt ends all that was started and is raised
-    again.
+    `at_most` runs further repeats until every expectation over repeats is decided, up to that many of each case.
+    `bootstrap` (`host:port,…`) and `client_config` (a file of `key=value` lines) name an existing cluster. `out`:
+    folder or URI in which the batch gets a folder. `keep_data` keeps the brokers' data, `simulate` also simulates each
+    case. `progress` gets each long step in words. The other arguments are those of `plan`. Raises `BadInput` before
+    anything is started if files, tools or the machine do not allow the run, and later if every case was refused. A
+    KeyboardInterrupt ends all that was started and is raised again.
     """
     from ackproof.cluster.backends.attach.options import attachment
     from ackproof.run.batch import run_batch
@@ -350,11 +347,10 @@ def audit(
 
 
 def judge(directory: AnyPath, *, progress: Progress | None = None) -> tuple[Run, ...]:
-    """Judge a batch or one run again from its files, and return its runs. Runs of a batch that were not
-    audited yet are audited first, and the report is written again. `progress` gets each long step in words. A
-    run whose files were changed after its end is INCONCLUSIVE. Raises `BadInput` for another folder, and for
-    a single unchanged run that was not audited.
-    """
+    """Judge a batch or one run again from its files, and return its runs. Runs of a batch that were not audited yet are
+    audited first, and the report is written again. `progress` gets each long step in words. A run whose files were
+    changed after its end is INCONCLUSIVE. Raises `BadInput` for another folder, and for a single unchanged run that was
+    not audited."""
     from ackproof.run.conclude import conclude_again, judge_run
 
     path = storage.locate(directory).resolve()

@@ -91,11 +91,10 @@ def unfence(metadata: Metadata, broker: int, rules: Rules) -> Metadata:
 
 
 def alter_partition(metadata: Metadata, request: AlterPartition, rules: Rules) -> tuple[Metadata, Altered]:
-    """Change the ISR as its leader proposes, or refuse
-    (ReplicationControlManager.validateAlterPartitionData).
+    """Change the ISR as its leader proposes, or refuse (ReplicationControlManager.validateAlterPartitionData).
 
-    Returns the metadata, unchanged if refused, and the answer to the leader. An accepted proposal also ends
-    the recovery after an unclean election: Kafka inspects no log (KIP-704).
+    Returns the metadata, unchanged if refused, and the answer to the leader. An accepted proposal also ends the
+    recovery after an unclean election: Kafka inspects no log (KIP-704).
     """
     partition = metadata.partition
     error = _invalid(metadata, request, rules)

@@ -35,10 +35,9 @@ from ackproof_reference.transactions import check_marker, marker_batch
 def become_leader(broker: Broker, metadata: Metadata, rules: Rules) -> BrokerAndMessages:
     """Begin an epoch at the log end, without knowledge of the followers' logs until they fetch (Partition.makeLeader).
 
-    A leader that leads on in the next epoch keeps its knowledge and its waiting producers, because its log
-    was not cut meanwhile (Replica.resetReplicaState). If it was deposed in between, its waiting producers are
-    refused; by rules without `notice_skipped_epochs` it keeps both. Rules without `reset_followers` keep the
-    knowledge in any case.
+    A leader that leads on in the next epoch keeps its knowledge and its waiting producers, because its log was not cut
+    meanwhile (Replica.resetReplicaState). If it was deposed in between, its waiting producers are refused; by rules
+    without `notice_skipped_epochs` it keeps both. Rules without `reset_followers` keep the knowledge in any case.
     """
     partition, old = metadata.partition, broker.process.role
     others = tuple(replica for replica in partition.replicas if replica != broker.id)

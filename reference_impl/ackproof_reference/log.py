@@ -1,8 +1,7 @@
 """A replica's log: batches, leader epochs, high watermark, and how much of it the disk has seen.
 
-Offsets count records; a batch is atomic: it is appended, fetched, truncated and lost as a whole. All
-functions return a new log. A log survives the kill of its process; what `lose_power` cuts does not survive a
-power loss.
+Offsets count records; a batch is atomic: it is appended, fetched, truncated and lost as a whole. All functions return a
+new log. A log survives the kill of its process; what `lose_power` cuts does not survive a power loss.
 """
 
 from __future__ import annotations

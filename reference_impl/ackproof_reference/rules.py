@@ -33,8 +33,7 @@ class Rules:
     # Logs.
     truncation: Truncation = Truncation.ON_FETCH
     fetch_fencing: bool = True
-    """A fetch carries the follower's current leader epoch, and a leader in another epoch refuses it
-    (KIP-320)."""
+    """A fetch carries the follower's current leader epoch, and a leader in another epoch refuses it (KIP-320)."""
     match_responses: bool = True
     """A follower drops a response to a fetch it would not send now (AbstractFetcherThread.processFetchRequest)."""
     bounded_high_watermark: bool = True
@@ -58,9 +57,8 @@ class Rules:
     reset_followers: bool = True
     """A new leader knows nothing of its followers' logs until they fetch in its epoch (Replica.resetReplicaState)."""
     notice_skipped_epochs: bool = True
-    """A leader that learns in one step that it was deposed and elected again forgets its followers' log ends.
-    Off: it keeps them, as Kafka does if both changes come in one delta (Partition.makeLeader: `isNewLeader`).
-    """
+    """A leader that learns in one step that it was deposed and elected again forgets its followers' log ends. Off: it
+    keeps them, as Kafka does if both changes come in one delta (Partition.makeLeader: `isNewLeader`)."""
 
     # The controller.
     alter_partition: bool = True

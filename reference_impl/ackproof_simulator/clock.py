@@ -112,8 +112,7 @@ class Timing:
     counters: int = 50 * MS
     """Longest time in ns until a trigger sees a changed counter of the clients."""
     sampling: int = 200 * MS
-    """Longest time in ns until a trigger sees a changed ISR, lag or other sampled state: samples are that far
-    apart."""
+    """Longest time in ns until a trigger sees a changed ISR, lag or other sampled state: samples are that far apart."""
 
 
 def timing_of(cluster: ClusterSpec) -> Timing:

@@ -88,9 +88,8 @@ class Control:
         return self.active if self.holder == NOBODY else self.holder
 
     def reaches(self, broker: int) -> bool:
-        """Return True if a broker's heartbeats arrive at the active controller. False also if no controller
-        is active, or if the broker knows only an earlier one, because its metadata log is on a frozen disk.
-        """
+        """Return True if a broker's heartbeats arrive at the active controller. False also if no controller is active,
+        or if the broker knows only an earlier one, because its metadata log is on a frozen disk."""
         if self.active == NOBODY or self.disks.knew.get(broker, self.active) != self.active:
             return False
         if broker == self.active:

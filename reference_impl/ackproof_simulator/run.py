@@ -29,8 +29,7 @@ from ackproof_simulator.world import Setting, World, make_world
 REST_NS = SECOND
 LOOK_NS = 10 * MS
 FLUSH_MARGIN_NS = SECOND
-"""Nanoseconds beyond the delivery time-out in which producers may finish; records without an outcome are then
-purged.
+"""Nanoseconds beyond the delivery time-out in which producers may finish; records without an outcome are then purged.
 """
 FETCH_BATCHES = 1_000_000
 """Number of batches in one fetch response: no limit in practice. The explorer's default is 1."""

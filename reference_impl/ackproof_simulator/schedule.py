@@ -39,8 +39,7 @@ NOTICE_NS = 10 * MS
 
 Say: TypeAlias = Callable[[EventDetail, int | None], None]
 """Records an event of the timeline at the present virtual time; the second argument is the number of its fault, or
-None.
-"""
+None."""
 
 
 class Schedule:

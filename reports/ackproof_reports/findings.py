@@ -171,8 +171,7 @@ def first_lines(findings: pa.Table, most: int) -> tuple[Line, ...]:
 
 def _follows(row: Row, before: Row) -> bool:
     """Return True if a row belongs on the line of the row before: class, partition and detail are the same, and its
-    offset is a neighbour or, without offsets, its producer is the same.
-    """
+    offset is a neighbour or, without offsets, its producer is the same."""
     if any(row[name] != before[name] for name in _SAME):
         return False
     step = row["offset"] - before["offset"]

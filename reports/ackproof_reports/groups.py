@@ -51,8 +51,7 @@ class Sign:
 class MemberLane:
     """A member over time. `alive`: bars while its process ran. `owned`: a bar for each time in which its assignment did
     not change. `paused`: bars of faults that paused or slowed it. `work`, `commits`: SVG paths of its processing and
-    its accepted commits. `said`: its events in words.
-    """
+    its accepted commits. `said`: its events in words."""
 
     name: str
     y: int

@@ -148,8 +148,7 @@ class CaseView:
 @dataclass(frozen=True)
 class BatchView:
     """A batch with all of its cases, read from its folder. `absent`: a sentence if `batch.json` is missing or
-    unreadable, else one for each case folder that it does not name.
-    """
+    unreadable, else one for each case folder that it does not name."""
 
     directory: BatchDir
     file: BatchFile

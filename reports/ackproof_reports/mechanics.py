@@ -71,8 +71,7 @@ _ROOM: Final = 0.35
 @dataclass(frozen=True)
 class LogBar:
     """A range of offsets in a log. `x`, `width`: in per cent of the picture. `epoch`: its leader epoch; -1 if none is
-    given, as for truncated offsets.
-    """
+    given, as for truncated offsets."""
 
     x: float
     width: float

@@ -247,8 +247,7 @@ def _order_commits(accepted: Rows, log: Rows) -> tuple[Ints, Bools, Ints]:
     """Return three arrays, a row for each record in the order of the log: the index of its accepted commit (-1: none),
     True if it is that commit's first record, and its offset.
 
-    Accepted commits that the log lacks have rows too: each follows the last commit that was answered before
-    it began.
+    Accepted commits that the log lacks have rows too: each follows the last commit that was answered before it began.
     """
     commit = find_commits(accepted, log)
     known = np.flatnonzero(commit >= 0)[::-1]

@@ -56,11 +56,10 @@ _OF_LEDGER: Final[Mapping[str, tuple[Anomaly, ...]]] = {
 
 @dataclass
 class ExaminedGroup:
-    """A group with its files. `set_aside`: path → reason, of files that cannot be read. `doubted`: paths of
-    files whose statistics are not trusted. `counted`: classes that can be counted; `reasons`: why others
-    cannot. `broken`: parts of its ledgers that are missing or cannot be read, so the audit is incomplete.
-    `digests`: SHA-256 of each part, by its path in the run directory. `partitions`: number of partitions of
-    its input."""
+    """A group with its files. `set_aside`: path → reason, of files that cannot be read. `doubted`: paths of files whose
+    statistics are not trusted. `counted`: classes that can be counted; `reasons`: why others cannot. `broken`: parts of
+    its ledgers that are missing or cannot be read, so the audit is incomplete. `digests`: SHA-256 of each part, by its
+    path in the run directory. `partitions`: number of partitions of its input."""
 
     case: CaseDir
     file: GroupsFile
@@ -196,9 +195,8 @@ def examine_groups(
     set_aside: Mapping[str, str],
     doubted: Collection[str],
 ) -> list[ExaminedGroup]:
-    """Return the groups of a run by its `groups-plan.json`; none without that file. Raises `BadInput` for a
-    document that cannot be read, `Rejected` for a part with a missing or wrong column, OSError if a file
-    disappears."""
+    """Return the groups of a run by its `groups-plan.json`; none without that file. Raises `BadInput` for a document
+    that cannot be read, `Rejected` for a part with a missing or wrong column, OSError if a file disappears."""
     if not case.groups_plan.exists():
         return []
     file = GroupsFile.load(case.groups) if case.groups.exists() else GroupsFile()

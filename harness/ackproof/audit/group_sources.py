@@ -148,11 +148,9 @@ class GroupSources:
     def batches(
         self, parts: Sequence[GroupPart], columns: Iterable[str], places: PlaceSet = ALL_PLACES
     ) -> Iterator[pa.RecordBatch]:
-        """Yield rows of the group from these files, a batch per row group, with `columns`, topic and
-        partition. Row groups that have none of the partitions `places` are skipped; rows of other partitions
-        may remain. No batch is empty. Raises `UnreadablePart` or `UntrustedStatistics` for a broken file,
-        `Rejected` for a null in a column.
-        """
+        """Yield rows of the group from these files, a batch per row group, with `columns`, topic and partition. Row
+        groups that have none of the partitions `places` are skipped; rows of other partitions may remain. No batch is
+        empty. Raises `UnreadablePart` or `UntrustedStatistics` for a broken file, `Rejected` for a null in a column."""
         names = list(dict.fromkeys(["group", "topic", "partition", *columns]))
         for part in parts:
             for group, batch in _read_part(part, names, places):

@@ -288,8 +288,7 @@ def cut_ranges(
 def find_borders(spans: Sequence[tuple[int, int, float]], count: int) -> list[int]:
     """Return the keys at which `count` ranges of about equal cost begin, except the first range.
 
-    `spans`: (least key, greatest key, cost) of each row group. Assumes that rows lie evenly in the span of
-    their group.
+    `spans`: (least key, greatest key, cost) of each row group. Assumes that rows lie evenly in the span of their group.
     """
     if count < 2 or not spans:
         return []

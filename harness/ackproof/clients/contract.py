@@ -1,8 +1,7 @@
 """The contract between the harness and a client process (README.md), and what an adapter of a client library offers.
 
-A client gets one JSON file, `settings.json`, which is read without pydantic so that a client starts fast. A
-library is a folder of this package with a module `adapter` and its tables, `guarantees.txt`
-(`rundir.guarantees`).
+A client gets one JSON file, `settings.json`, which is read without pydantic so that a client starts fast. A library is
+a folder of this package with a module `adapter` and its tables, `guarantees.txt` (`rundir.guarantees`).
 """
 
 from __future__ import annotations

@@ -175,8 +175,7 @@ class Converter:
         self._thread.start()
 
     def finish(self) -> None:
-        """End the thread, convert the remaining chunks and remove the journal. Call it after the last
-        delivery report.
+        """End the thread, convert the remaining chunks and remove the journal. Call it after the last delivery report.
 
         Raises the error with which the thread ended, if any; OSError if a file cannot be written.
         """

@@ -87,8 +87,7 @@ Features: TypeAlias = dict[
 ]
 NodeId: TypeAlias = Annotated[int, BeforeValidator(_read_node), Field(strict=True, ge=1, le=2**31 - 1)]
 _ONE_OR_MANY: Final = BeforeValidator(lambda value: value if isinstance(value, list | tuple) else (value,))
-"""Turn a single value into a tuple of one, so that a file, or an axis of its matrix, need not write a
-list."""
+"""Turn a single value into a tuple of one, so that a file, or an axis of its matrix, need not write a list."""
 NodeIds: TypeAlias = Annotated[
     tuple[NodeId, ...],
     _ONE_OR_MANY,

@@ -33,8 +33,7 @@ from ackproof.faults.injection import Aim, Injection, injects
 Argv: TypeAlias = Annotated[tuple[Text, ...], Field(min_length=1, max_length=200)]
 CHECK_EVERY_S: Final = 0.25
 _TOLD: Final = 2000
-"""Number of characters, from the end of a command's output, that the timeline has. All of it is in
-`commands/`."""
+"""Number of characters, from the end of a command's output, that the timeline has. All of it is in `commands/`."""
 
 
 class CommandFault(FaultSpec):
@@ -117,8 +116,7 @@ _BRACES: Final = re.compile(r"(?<![${])\{[A-Za-z_]+\}(?!\})")
 
 @dataclass(frozen=True)
 class _CommandResult:
-    """A command that was run: its words joined by blanks, its exit status and the end of its output
-    (`_TOLD`)."""
+    """A command that was run: its words joined by blanks, its exit status and the end of its output (`_TOLD`)."""
 
     words: str
     status: int

@@ -124,8 +124,7 @@ class Holds:
                 self._note_change(node)
 
     def drop(self, fault: int) -> None:
-        """Release all claims on nodes of the fault with this number, and note that the fault is over
-        (`is_over`)."""
+        """Release all claims on nodes of the fault with this number, and note that the fault is over (`is_over`)."""
         for node in list(self._grips):
             self.release(node, fault)
         with self._lock:

@@ -101,8 +101,7 @@ _TAIL_LINES: Final = 300
 
 
 class KillStarting(ProcessFault):
-    """SIGKILL, start, and SIGKILL during the start, so that the recovery of the node's logs is itself
-    interrupted."""
+    """SIGKILL, start, and SIGKILL during the start, so that the recovery of the node's logs is itself interrupted."""
 
     KIND = "kill_starting"
     DONE = "killed while starting"

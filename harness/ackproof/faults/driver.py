@@ -123,9 +123,8 @@ class FaultDriver:
                 thread.start()
 
     def _tick(self) -> None:
-        """Start the thread of each fault shortly before its time; return once all have one, or the run is
-        stopped. A soak has thousands of faults, few of them at once, and each waiting thread takes processor
-        time."""
+        """Start the thread of each fault shortly before its time; return once all have one, or the run is stopped. A
+        soak has thousands of faults, few of them at once, and each waiting thread takes processor time."""
 
         def all_live() -> bool:
             self._begin(self._due)
@@ -162,9 +161,8 @@ class FaultDriver:
         return {number: life.stage for number, life in self._lives.items()}
 
     def has_begun(self, number: int) -> bool:
-        """Return True if the fault took effect, or ended without effect. A failed fault counts only once it
-        is undone. Raises KeyError for a number that no fault of the case has, and for a fault that `forget`
-        dropped."""
+        """Return True if the fault took effect, or ended without effect. A failed fault counts only once it is undone.
+        Raises KeyError for a number that no fault of the case has, and for a fault that `forget` dropped."""
         return self._lives[number].bit or self._lives[number].over
 
     @property
@@ -196,9 +194,8 @@ class FaultDriver:
         return [life.failure for life in self._lives.values() if life.stage is Stage.FAILED]
 
     def _go(self, step: Step) -> None:
-        """Write the events of a step to the timeline, and only then store the fault's next stage, so that its
-        events are there once the stage is seen. If the timeline cannot be written, keep the error for
-        `heal_all`."""
+        """Write the events of a step to the timeline, and only then store the fault's next stage, so that its events
+        are there once the stage is seen. If the timeline cannot be written, keep the error for `heal_all`."""
         try:
             for event in step.events:
                 self._timeline.add(event, fault=step.life.number)

@@ -179,8 +179,7 @@ class Injection(ABC, Generic[SpecT]):
     def await_ready(self, node: Node) -> None:
         """Wait until the node answers and, if it is a broker, is registered and unfenced.
 
-        Raises `FaultNotConfirmed` after `READY_WITHIN_S` seconds, `NodeDied` at once if the node died by
-        itself.
+        Raises `FaultNotConfirmed` after `READY_WITHIN_S` seconds, `NodeDied` at once if the node died by itself.
         """
         try:
             node.await_ready(READY_WITHIN_S)
@@ -222,9 +221,8 @@ def find_factory(kind: type[FaultSpec]) -> InjectionFactory[Any] | None:
 
 
 def make_injection(fault: FaultSpec, aim: Aim, context: FaultContext) -> Injection[Any]:
-    """Return the injection of `fault` on the nodes of `aim`. Raises `FaultNotConfirmed` if its kind has no
-    injection (a storm), or the cluster or `context` lacks what the injection needs.
-    """
+    """Return the injection of `fault` on the nodes of `aim`. Raises `FaultNotConfirmed` if its kind has no injection (a
+    storm), or the cluster or `context` lacks what the injection needs."""
     maker = find_factory(type(fault))
     if maker is None:
         raise FaultNotConfirmed(f"{fault.kind} has no injection")

@@ -332,8 +332,7 @@ class _RestartInjection(ProcessInjection[Restart]):
         return f"SIGTERM and start of {self._name_nodes()}"
 
     def _start(self, node: LocalNode) -> None:
-        """Release the node, wait until no other fault holds it, and start it unless another fault has started
-        it."""
+        """Release the node, wait until no other fault holds it, and start it unless another fault has started it."""
         self.holds.release(node.id, self.fault.number)
         self.holds.await_free(node.id, self.fault.number, self.context.stop)
         with self.holds.acting_on(node.id):

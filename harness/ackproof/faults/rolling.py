@@ -252,9 +252,8 @@ class _UpgradeInjection(_RolloutInjection[Upgrade]):
         return f"{witness}; ApiVersions at {views(self.context).name}: {self._text(self._levels)}"
 
     def _confirm_node(self, node: LocalNode) -> None:
-        """Confirm that the node has logged the new release. The log is read at once: a node logs much, and
-        only the end of its log is read. Raises `FaultNotConfirmed` if the node does not log the release in
-        time."""
+        """Confirm that the node has logged the new release. The log is read at once: a node logs much, and only the end
+        of its log is read. Raises `FaultNotConfirmed` if the node does not log the release in time."""
         logged: list[str] = []
 
         def says() -> bool:

@@ -184,9 +184,8 @@ def _by_a_new_leader(facts: Facts) -> int:
 def _sent_again(facts: Facts, anomaly: Anomaly) -> int:
     """Return the number of findings of a class about records that the client may have sent again.
 
-    Such a record was in flight for at least the time after which the client sends again. If its partition had
-    only one leader epoch in the samples, it was also in flight for as long as a request can wait in the
-    client.
+    Such a record was in flight for at least the time after which the client sends again. If its partition had only one
+    leader epoch in the samples, it was also in flight for as long as a request can wait in the client.
     """
     least_s = _resend_after_s(facts.case)
     producers = facts.case.experiment.workload.producers

@@ -89,9 +89,8 @@ class GroupFacts:
         return conditions_of(self.spec) | {condition: why for condition, why in causes.items() if why}
 
     def conditions_for(self, anomaly: str) -> Mapping[Condition, str]:
-        """Return the conditions that hold for an anomaly class with findings: `conditions`, and those that
-        depend on the class, its findings or the group's ledgers. Raises OSError or ArrowException if one
-        cannot be read."""
+        """Return the conditions that hold for an anomaly class with findings: `conditions`, and those that depend on
+        the class, its findings or the group's ledgers. Raises OSError or ArrowException if one cannot be read."""
         more: dict[Condition, str] = {}
         if outsiders := self._outsiders:
             member, number = min(outsiders)
@@ -214,9 +213,8 @@ class GroupFacts:
         return {Condition.STALE: moved} if places else {}
 
     def _find_forgotten(self, partition: int) -> Set[TopicPartition]:
-        """Return the partitions for which a member got a lower committed offset than even a deposed
-        coordinator has (`find_forgotten`); none if members read at read_uncommitted. `partition`: of
-        `__consumer_offsets`."""
+        """Return the partitions for which a member got a lower committed offset than even a deposed coordinator has
+        (`find_forgotten`); none if members read at read_uncommitted. `partition`: of `__consumer_offsets`."""
         if self.spec.isolation == "read_uncommitted":
             return set()  # a transaction may be complete before its offsets are in force
         membership = self._read(parts(self.facts.run.membership), MEMBERSHIP)

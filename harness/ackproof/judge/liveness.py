@@ -1,8 +1,7 @@
-"""Clients and partitions that had not recovered at the end of a run: forbidden, unless a fact of the run
-excuses them.
+"""Clients and partitions that had not recovered at the end of a run: forbidden, unless a fact of the run excuses them.
 
-Excuses are, for example, a broker that does not run, a log dir that a fault broke and that its broker no
-longer serves, a throttle in force, and an unclean election on that partition.
+Excuses are, for example, a broker that does not run, a log dir that a fault broke and that its broker no longer serves,
+a throttle in force, and an unclean election on that partition.
 """
 
 from __future__ import annotations

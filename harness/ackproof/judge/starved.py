@@ -40,10 +40,9 @@ LATEST_MS: Final = 2000.0
 FEWEST_LOOKS: Final = 5.0
 """Least number of rounds of samples per second. On a healthy machine it is 10."""
 _HAD_ROOM: Final = {"busy": 0.8, "cpu_pressure": 0.7, "io_pressure": 0.1, "memory_pressure": 0.1}
-"""Shares of a second below which processors, disks and memory had room. One run alone on two processors keeps
-them busy for a share of 0.4 to 0.6, and tasks wait for a processor for 0.2 to 0.5. Eight runs at once keep
-them busy for 0.95 or more. The kernel takes the mean over processors, so that one disk that stands still
-shows little on a large machine."""
+"""Shares of a second below which processors, disks and memory had room. One run alone on two processors keeps them busy
+for a share of 0.4 to 0.6, and tasks wait for a processor for 0.2 to 0.5. Eight runs at once keep them busy for 0.95 or
+more. The kernel takes the mean over processors, so that one disk that stands still shows little on a large machine."""
 _ON_TIME_MS: Final = 20.0
 """Delay in ms of the harness' own loop below which a processor was free for it. On a healthy machine it is one or two.
 A limit on a group of processes (cpu.max, cpusets), under which /proc/stat shows an idle machine, delays it by more.
@@ -53,8 +52,7 @@ _ROOMY: Final = 0.75
 were late, some were then late in a second with room.
 """
 _FEWEST_ROOMY: Final = 3
-"""Least number of seconds in which the machine had room. Cold brokers are slow for a second or two in any
-case."""
+"""Least number of seconds in which the machine had room. Cold brokers are slow for a second or two in any case."""
 _MODEST_PER_S: Final = 10_000
 _MODEST_BYTES_PER_S: Final = 10_000_000
 """Rates of all producers together that any machine and client library carries. Above them records queue in the client.
@@ -177,12 +175,10 @@ def _starved(seen: QuietSeconds, *, had_room: bool, died: bool) -> tuple[str, ..
 
 
 def quiet(facts: Facts) -> Spans:
-    """Return the time spans (begin, end in ns since the run's start) of load without an active fault, in
-    order.
+    """Return the time spans (begin, end in ns since the run's start) of load without an active fault, in order.
 
-    A fault is active from its request until five seconds after it has recovered or missed. If it never did,
-    it is active to the end. The first second of the load is left out. Callers use `Facts.quiet`, which is
-    computed once.
+    A fault is active from its request until five seconds after it has recovered or missed. If it never did, it is
+    active to the end. The first second of the load is left out. Callers use `Facts.quiet`, which is computed once.
     """
     lives: list[tuple[float, float]] = []
     for number, life in facts.faults.items():

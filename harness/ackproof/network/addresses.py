@@ -41,8 +41,7 @@ class Address(NamedTuple):
 
 @dataclass(frozen=True)
 class Addresses:
-    """Addresses of one cluster. `block`: the octet C in 127.C.x.y. `base_port`: the first of a node's five
-    ports."""
+    """Addresses of one cluster. `block`: the octet C in 127.C.x.y. `base_port`: the first of a node's five ports."""
 
     block: int
     base_port: int

@@ -1,10 +1,9 @@
 """Meshes of the clusters that ackproof starts: `ProxyMesh` for processes, `KernelMesh` for containers.
 
-On processes each link goes through Toxiproxy, one proxy per listening address. In containers a link is broken
-by packet rules in the network namespace of its source, which are added from outside. It goes through no proxy
-until its traffic is held back (throttle, delay, slow close). Then new connections are redirected to a
-Toxiproxy on a host that all nodes reach. Links from clients, which run on this machine, always go through
-proxies.
+On processes each link goes through Toxiproxy, one proxy per listening address. In containers a link is broken by packet
+rules in the network namespace of its source, which are added from outside. It goes through no proxy until its traffic
+is held back (throttle, delay, slow close). Then new connections are redirected to a Toxiproxy on a host that all nodes
+reach. Links from clients, which run on this machine, always go through proxies.
 """
 
 from __future__ import annotations
@@ -256,12 +255,11 @@ class ProxyMesh:
 
 
 class KernelMesh(ProxyMesh):
-    """Mesh of nodes with network namespaces of their own: packet rules in the namespace of its source break a
-    link, or redirect it to a proxy while an effect of `HELD_BACK` is on it.
+    """Mesh of nodes with network namespaces of their own: packet rules in the namespace of its source break a link, or
+    redirect it to a proxy while an effect of `HELD_BACK` is on it.
 
-    `relay_host`: host at which these proxies listen for nodes. `behind(link, address)` returns the address to
-    which a link's proxy connects instead of `address`, at which the node listens; None: it connects to
-    `address`.
+    `relay_host`: host at which these proxies listen for nodes. `behind(link, address)` returns the address to which a
+    link's proxy connects instead of `address`, at which the node listens; None: it connects to `address`.
     """
 
     def __init__(

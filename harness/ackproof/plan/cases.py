@@ -1,9 +1,8 @@
 """Cases: cell × repeat, each with its own seed and every random choice drawn before it starts.
 
-A case's seed depends only on the experiment's seed and on the case's id. The case's seed determines its random
-choices; only a storm with `pairs: all` takes the experiment's seed. So one case can be run again without the
-others. Settings of the command line override the file. On a cluster that ackproof does not own, each case has
-topics of its own.
+A case's seed depends only on the experiment's seed and on the case's id. The case's seed determines its random choices;
+only a storm with `pairs: all` takes the experiment's seed. So one case can be run again without the others. Settings of
+the command line override the file. On a cluster that ackproof does not own, each case has topics of its own.
 """
 
 from __future__ import annotations

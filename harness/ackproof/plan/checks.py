@@ -127,11 +127,10 @@ def _check_mode(spec: ExperimentSpec, found: Problems) -> None:
 
 
 def _check_release(spec: ExperimentSpec, found: Problems) -> None:
-    """Report to `found` a release that is not supported, a build that the backend cannot run, and feature
-    levels that the release does not have.
+    """Report to `found` a release that is not supported, a build that the backend cannot run, and feature levels that
+    the release does not have.
 
-    For a release newer than all that ackproof knows, Kafka's own tool refuses wrong levels before anything is
-    started.
+    For a release newer than all that ackproof knows, Kafka's own tool refuses wrong levels before anything is started.
     """
     kafka: Path = ("cluster", "kafka")
     if not found.sound(kafka):

@@ -39,10 +39,9 @@ Groups = Sequence[Sequence[Value]]
 class Decision:
     """Result of comparing a confidence interval with the range that an expectation demands.
 
-    `holds`: True if the interval is inside the range, False if outside. None: it reaches over a bound, or an
-    early look has too few repeats for a mean. `enough`: number of repeats of each case that would likely
-    decide, if their numbers scattered like these. None: it is decided, no number up to `MOST` would decide it,
-    or the statistic is the maximum.
+    `holds`: True if the interval is inside the range, False if outside. None: it reaches over a bound, or an early look
+    has too few repeats for a mean. `enough`: number of repeats of each case that would likely decide, if their numbers
+    scattered like these. None: it is decided, no number up to `MOST` would decide it, or the statistic is the maximum.
     """
 
     estimate: Estimate

@@ -80,8 +80,7 @@ def await_clients(clients: ClientWatch, wait: Waiter) -> list[Unrecovered]:
 
 
 class ClientWatch:
-    """Watches the clients of one run. Call `mark` while the load goes on, `heal` once, then `done` until it is
-    True.
+    """Watches the clients of one run. Call `mark` while the load goes on, `heal` once, then `done` until it is True.
 
     `bounds`: seconds without progress after which a client counts as stuck, by anomaly class.
     """

@@ -174,9 +174,8 @@ class TrendCase(Document):
 
 
 class TrendFile(Document):
-    """Output of `ackproof trend`: each case over the batches of one folder. `unread`: folders without a readable
-    batch, each with the reason.
-    """
+    """Output of `ackproof trend`: each case over the batches of one folder. `unread`: folders without a readable batch,
+    each with the reason."""
 
     directory: str
     cases: tuple[TrendCase, ...]

@@ -1,8 +1,7 @@
-"""The ledgers on disk: Parquet parts in `ledger/{produced,consumed}/client=<id>/` (docs/architecture.md, The
-ledgers).
+"""The ledgers on disk: Parquet parts in `ledger/{produced,consumed}/client=<id>/` (docs/architecture.md, The ledgers).
 
-A part appears complete or not at all: it is written under a temporary name that readers ignore, then renamed. Its
-rows are sorted by topic, partition and order (seq of a produced row, read_seq of a consumed one). A row group has whole
+A part appears complete or not at all: it is written under a temporary name that readers ignore, then renamed. Its rows
+are sorted by topic, partition and order (seq of a produced row, read_seq of a consumed one). A row group has whole
 partitions, one or several small ones, so that a reader of one partition can skip most others by their statistics. The
 folder of a client that produced or read nothing has no parts.
 

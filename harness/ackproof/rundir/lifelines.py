@@ -64,8 +64,7 @@ class FaultLife:
     """Time at which the fault or its healing failed."""
     missed: int | None = None
     """Time at which the fault missed: a storm drew it, and it found nothing to break or had no effect. A miss alone is
-    no lack of evidence.
-    """
+    no lack of evidence."""
     reason: str = ""
     """Reason for a failure or a miss; the first reason if there are several."""
     over: int | None = None
@@ -151,8 +150,7 @@ class Lifelines:
     """Faults that were requested, by number."""
     every_fault: Mapping[int, FaultLife]
     """All faults with events, by number: those in `faults`, and those that were never requested, because their trigger
-    never fired or, for faults that a storm drew, because they found nothing to break.
-    """
+    never fired or, for faults that a storm drew, because they found nothing to break."""
     fault_events: Mapping[int, Sequence[Event]]
     """All events of each fault."""
     nodes: Mapping[int, NodeLife]

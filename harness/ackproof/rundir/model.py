@@ -192,8 +192,7 @@ class ConformanceFile(Document):
     @property
     def unexplained_records(self) -> int:
         """Number of lost or displaced records that no observed step explains. The judge counts them against Kafka under
-        any settings.
-        """
+        any settings."""
         return sum(explained.unexplained for explained in self.classes)
 
 

@@ -162,8 +162,7 @@ class BulkDecoder:
 
     def __call__(self, values: Sequence[bytes | None]) -> Decoded:
         """Return the identities of these values. Values of the same length are decoded together in numpy, and one by
-        one if there are few of them.
-        """
+        one if there are few of them."""
         count = len(values)
         if any(value is not None and value.startswith(JSON_FRONT) for value in values[:1]):
             values = list(map(unwrap, values))

@@ -190,8 +190,7 @@ def driver_environment(java: Java, folder: Path, *, local: bool) -> Iterator[Pat
 
 
 def archive_options(java: Java, progress: Progress) -> str:
-    """Return JVM options for a class-data archive (AppCDS), which a separate process makes once per pyspark
-    and Java.
+    """Return JVM options for a class-data archive (AppCDS), which a separate process makes once per pyspark and Java.
 
     The archive holds parsed and linked classes and halves the start time. Return '' if the JVM cannot use one, for
     example with a folder of settings on its class path, or if it could not be made. The JVM ignores an archive that
@@ -220,8 +219,7 @@ def archive_path(java: Java) -> Path:
 
 def discard_archive(settings: Mapping[str, str], progress: Progress) -> bool:
     """Remove the class-data archive that the settings name, because a JVM failed to start from it, and return True.
-    Return False if they name no archive of ackproof.
-    """
+    Return False if they name no archive of ackproof."""
     found = re.search(r"-XX:SharedArchiveFile=(\S+)", settings.get("spark.driver.extraJavaOptions", ""))
     if found is None or not found[1].startswith(str(cache_root())):
         return False
@@ -234,8 +232,7 @@ def discard_archive(settings: Mapping[str, str], progress: Progress) -> bool:
 
 def _train(archive: Path) -> None:
     """Make the class-data archive, and rename it into place. On failure leave an empty file, so that it is not tried
-    again. After a time-out leave none, so that a later audit tries again.
-    """
+    again. After a time-out leave none, so that a later audit tries again."""
     for left in processes.left_behind(archive.parent, f".{archive.name}."):
         left.unlink(missing_ok=True)
     unfinished = archive.with_name(f".{archive.name}.{processes.mark()}")

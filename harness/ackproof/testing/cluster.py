@@ -240,15 +240,13 @@ class KafkaCluster:
 
     def resume(self, target: Target | None = None) -> tuple[int, ...]:
         """Resume paused nodes (default: all) with SIGCONT, and wait until they are back in the cluster. Return the
-        nodes. Raises `BadInput` if a node is not paused, or if none is, and for nodes that a `fault` block paused.
-        """
+        nodes. Raises `BadInput` if a node is not paused, or if none is, and for nodes that a `fault` block paused."""
         return self._undo(Pause, NodeState.STOPPED, "resume", target)
 
     def start(self, target: Target | None = None) -> tuple[int, ...]:
         """Start nodes whose process has ended (default: all), and wait until they are back in the cluster. Return the
         nodes. Raises `BadInput` if a node's process runs, or if none has ended, and for nodes that a `fault` block
-        ended.
-        """
+        ended."""
         return self._undo(Kill, NodeState.GONE, "start", target)
 
     def heal(self) -> None:
@@ -265,8 +263,7 @@ class KafkaCluster:
 
     def troubles(self) -> str:
         """Return as text the faults so far, the most relevant of the nodes' log lines at WARN and above around them
-        (`bad_lines`), and the path of the logs.
-        """
+        (`bad_lines`), and the path of the logs."""
         logs = {node.name: node.log_tail(_LOG_TAIL) for node in self._cluster.nodes.values()}
         said = bad_lines(logs, self._moments, self._ready) or ["no node logged anything at WARN or above"]
         faults = "; ".join(self._faults) or "none"

@@ -71,8 +71,7 @@ class AuditedKafkaProducer(AuditedClient["KafkaProducer"]):
         timestamp_ms: int | None = None,
     ) -> Any:  # noqa: ANN401 — a FutureRecordMetadata
         """Send a record with the header `ackproof` and record the attempt. Returns and raises as `KafkaProducer.send`
-        does. A record that cannot be serialized, or for which there is no room or no metadata, is no attempt.
-        """
+        does. A record that cannot be serialized, or for which there is no room or no metadata, is no attempt."""
         given = list(others(headers))
         raw_key, raw = (
             part if serializer is None else self._real._serialize(serializer, topic, given, part)

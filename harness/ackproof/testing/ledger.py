@@ -26,8 +26,7 @@ _MOST: Final = 10
 _LONGEST: Final = 60
 _KAFKAS: Final = frozenset(row.name for row in TABLE.values() if row.concern is Concern.DURABILITY)
 """Anomaly classes that `assert_durable` forbids. Duplicates and reordering, which retries may cause, are not among
-them.
-"""
+them."""
 _READERS: Final = frozenset(row.name for row in TABLE.values() if row.concern is Concern.READING)
 
 

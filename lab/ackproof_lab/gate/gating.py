@@ -111,8 +111,7 @@ def _not_run(kafka: str, error: Exception, options: BatchOptions) -> GateColumn:
 def publish(result: GateResult, out: Path, console: Console) -> None:
     """Write `summary.md`, `comment.md` and, with a comparison, `compared.json` and `compared.html` into `out`. Print
     the problems and the result. On GitHub Actions the problems are annotations, and the job's summary and outputs are
-    written too. Raises OSError if a file cannot be read or written.
-    """
+    written too. Raises OSError if a file cannot be read or written."""
     out.mkdir(parents=True, exist_ok=True)
     reports = [str(one.batch.directory.report_html) for one in result.columns if one.batch is not None]
     if result.comparison is not None:

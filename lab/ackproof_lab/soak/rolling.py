@@ -132,9 +132,8 @@ class LedgerProgress:
 
 @dataclass
 class WindowCounts:
-    """Result of the audit of one window. `counts`: findings by class. `ends`: offset up to which each
-    partition was audited. `reached`: offset up to which all live readers have read it. `carried`: state for
-    the next window.
+    """Result of the audit of one window. `counts`: findings by class. `ends`: offset up to which each partition was
+    audited. `reached`: offset up to which all live readers have read it. `carried`: state for the next window.
 
     `flaws`: how often the follower went back or skipped offsets. `unledgered`: number of records that were read back,
     but that no producer's ledger has. `late`: number of live reads of offsets before this window.

@@ -69,8 +69,7 @@ _LOOK_EVERY_S: Final = 0.2
 
 def rotation_of(spec: ExperimentSpec) -> Rotation:
     """Return the sizes of the ledger parts that an experiment's clients write. In a soak, a window has several parts.
-    Without a soak, or at full rate, return the defaults.
-    """
+    Without a soak, or at full rate, return the defaults."""
     rate = spec.workload.producers.rate
     if spec.soak is None or rate is None:
         return Rotation()
@@ -255,8 +254,7 @@ class Soaker(Watcher):
 
     def _ledgers_have(self, sent: Mapping[str, int]) -> bool:
         """Return True if each producer's ledger has all of its attempts, or the producer has ended. `sent`: number of
-        attempts by client id.
-        """
+        attempts by client id."""
         running = self._workload.running()
         for client, count in sent.items():
             if count and client in running:
@@ -327,8 +325,7 @@ class Soaker(Watcher):
 
     def _audit(self, order: WindowTask, folder: CaseDir) -> WindowFile:
         """Run a process that audits a window, and return its result. Raises `AckproofError` with the last line of the
-        process' output if it fails, `WaitTimeout` if it takes longer than ten minutes.
-        """
+        process' output if it fails, `WaitTimeout` if it takes longer than ten minutes."""
         named = folder.path / "order.json"
         order.save(named)
         output = folder.path / "audit.log"

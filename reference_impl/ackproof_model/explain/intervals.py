@@ -1,10 +1,9 @@
 """Explains missing records that were acknowledged without an offset (acks=0) by events while they were in flight.
 
-Such a record was never appended (the connection broke, the leader had ended), or it was appended and
-truncated; the files do not tell which. Either requires a new leader, the end of a leader, or a fault between
-producer and leader. No record is missing that was sent before the last time at which the leader was seen to
-append: a leader reads a producer's records in order, so it had read all that were sent until then. Records
-below the start offset of the next leader stay.
+Such a record was never appended (the connection broke, the leader had ended), or it was appended and truncated; the
+files do not tell which. Either requires a new leader, the end of a leader, or a fault between producer and leader. No
+record is missing that was sent before the last time at which the leader was seen to append: a leader reads a producer's
+records in order, so it had read all that were sent until then. Records below the start offset of the next leader stay.
 
 A producer's last records can also be missing because it closed before a broker that stood still for long had read them.
 """
@@ -147,9 +146,8 @@ def _appended_ns(
     """Return the time in ns up to which a leader surely appended what it was sent; its start as leader if no later time
     is known. `start`: leave out samples from the first with a log end above this offset on.
 
-    The samples show when its log grew. A sample has a broker's newest answer, and a broker is asked again
-    only after its answer. So the log grew after the sample that precedes the first sample with the shorter
-    end.
+    The samples show when its log grew. A sample has a broker's newest answer, and a broker is asked again only after
+    its answer. So the log grew after the sample that precedes the first sample with the shorter end.
     """
     surely = before = shorter = reign.begin_ns
     ended = -1

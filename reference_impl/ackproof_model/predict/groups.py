@@ -1,10 +1,9 @@
 """Prediction of consumer groups: each anomaly class of a group is impossible, possible (with a counterexample) or
 unknown.
 
-The model of `ackproof_reference.explore.consumer_groups` is searched with what may go wrong in the case.
-Whether `__consumer_offsets` may lose records is asked of the model of a partition, with the same faults. What
-no model has (resets, retention, programs as members) is decided here from the settings, or leaves a class
-unknown.
+The model of `ackproof_reference.explore.consumer_groups` is searched with what may go wrong in the case. Whether
+`__consumer_offsets` may lose records is asked of the model of a partition, with the same faults. What no model has
+(resets, retention, programs as members) is decided here from the settings, or leaves a class unknown.
 """
 
 from __future__ import annotations
@@ -41,8 +40,7 @@ from ackproof_reference.explore.search import Search
 from ackproof_reference.rules import GroupRules
 
 _OF_THE_LOG: Final = frozenset(world.CLASSES) - {world.ZOMBIE, world.TWO_OWNERS}
-"""Classes that may occur if the offsets log loses records. Such a loss does not change which commits are
-refused."""
+"""Classes that may occur if the offsets log loses records. Such a loss does not change which commits are refused."""
 _OF_THE_INPUT: Final = _OF_THE_LOG - {world.LOST_COMMIT}
 """Classes that may occur if an input topic loses records that members have read."""
 _COVERED: Final = frozenset({"join_group", "leave_group", "bounce_members"})

@@ -53,8 +53,7 @@ CUTS_LOGS: Final = frozenset(
         "command",
     ]
 )
-"""Kinds of faults that may remove appended records from a disk: even a clean election after them may lose
-records."""
+"""Kinds of faults that may remove appended records from a disk: even a clean election after them may lose records."""
 _ROTS_ALL: Final = frozenset({"empty_disk", "fail_log_dir", "command"})
 """Kinds of faults after which, for any partition, the protocol does not tell what a broker reads back."""
 ANYTHING: Final = "command"

@@ -58,8 +58,7 @@ def _of_a_life(
 
 
 def _logs(observed: Observed, place: TopicPartition, life: Life) -> Sequence[Replica]:
-    """Return the replicas' logs of one incarnation; of a deleted one, the logs that brokers had not removed
-    yet."""
+    """Return the replicas' logs of one incarnation; of a deleted one, the logs that brokers had not removed yet."""
     if life.removal is None:
         return observed.replicas_of(place, life.topic_id)
     return [one for one in observed.deleted.get(place, ()) if life.topic_id and one.topic_id == life.topic_id]

@@ -327,9 +327,8 @@ class _World(CoordinatorSteps):
     # -- what must hold at rest ------------------------------------------------------------------------------------
 
     def at_rest(self, state: WorldState, finding: Finding | None) -> Iterator[Finding]:
-        """Yield findings that no later step of a member can undo: records below the committed offset that no
-        member has processed or will process; with transactions also output of input that stays uncommitted.
-        """
+        """Yield findings that no later step of a member can undo: records below the committed offset that no member has
+        processed or will process; with transactions also output of input that stays uncommitted."""
         if finding is not None:
             return
         committed = state.committed

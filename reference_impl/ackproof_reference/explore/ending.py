@@ -212,9 +212,8 @@ def _is_known_rightly(
 ) -> bool:
     """Return True if a broker's view of replica `own` is safe.
 
-    Either the replica's log is whole; or the broker's recorded fetch position for it is not beyond its log
-    end, and each ISR with it that the broker knows or proposes is of a leader epoch that the controller would
-    refuse.
+    Either the replica's log is whole; or the broker's recorded fetch position for it is not beyond its log end, and
+    each ISR with it that the broker knows or proposes is of a leader epoch that the controller would refuse.
     """
     if _is_whole(client, log):
         return True

@@ -231,10 +231,9 @@ def fused(scope: Scope, own: int) -> list[Group]:
 
 
 def asking(group: Group, own: int, rules: Rules) -> Group:
-    """Extend a group of steps that change the next fetch of broker `own`: add the cell of its fetch in
-    flight, and for each step also the outcome in which the old fetch was sent before the step (`Late`). A
-    group that does not read the broker's log and memory, or reads its fetch already, is returned unchanged.
-    """
+    """Extend a group of steps that change the next fetch of broker `own`: add the cell of its fetch in flight, and for
+    each step also the outcome in which the old fetch was sent before the step (`Late`). A group that does not read the
+    broker's log and memory, or reads its fetch already, is returned unchanged."""
     log, process, fetch = log_cell(own), process_cell(own), fetch_cell(own)
     if group.moves is None or not {log, process} <= {*group.cells} or fetch in group.cells:
         return group

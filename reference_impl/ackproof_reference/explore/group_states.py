@@ -77,9 +77,8 @@ class LateCommit(NamedTuple):
 
 
 class WorldState(NamedTuple):
-    """A state of the model of a consumer group. `processed`: for each record, True if a member has processed
-    it; with transactions, only if the transaction was committed. `late`: a commit request in flight, or None.
-    """
+    """A state of the model of a consumer group. `processed`: for each record, True if a member has processed it; with
+    transactions, only if the transaction was committed. `late`: a commit request in flight, or None."""
 
     group: GroupState
     log: OffsetsLog

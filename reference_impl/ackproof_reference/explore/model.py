@@ -136,8 +136,7 @@ class Model:
     retold: Callable[[Sequence[Row]], list[StoryLine]] | None = None
     """Turns a path of states into a counterexample for readers, if the steps of the model are not the steps to show."""
     ranked: bool = False
-    """True if states that differ in their epochs, but not in the order of these, count as equal
-    (`ranking.py`)."""
+    """True if states that differ in their epochs, but not in the order of these, count as equal (`ranking.py`)."""
     frugal: bool = False
     """True to drop a state if an earlier one differs in counters only and has at least as much of each: whatever is
     possible from the dropped state is possible from that one.

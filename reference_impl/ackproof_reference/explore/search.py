@@ -177,8 +177,7 @@ class Search:
             self._widen(cell)
 
     def _take_up_to(self, end: int) -> None:
-        """Visit the states of the present level before index `end`, and add the new states that their steps
-        lead to.
+        """Visit the states of the present level before index `end`, and add the new states that their steps lead to.
 
         Raises `TooNarrowError` if a value needs a wider cell; `place` is then the index of the state to resume from.
         """
@@ -382,9 +381,8 @@ def save(search: Search, path: Path, of: str) -> None:
 def load(model: Model, path: Path, of: str) -> Search:
     """Return a saved search of the same model, ready to continue.
 
-    Raises ValueError if `of` differs (with other rules the same states would have other next steps) or
-    another version wrote the file; for other broken files errors such as OSError, EOFError, KeyError or
-    `pickle.UnpicklingError`.
+    Raises ValueError if `of` differs (with other rules the same states would have other next steps) or another version
+    wrote the file; for other broken files errors such as OSError, EOFError, KeyError or `pickle.UnpicklingError`.
     """
     with path.open("rb") as file:
         header = pickle.load(file)

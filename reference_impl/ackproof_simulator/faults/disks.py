@@ -109,8 +109,7 @@ class _LogDirRun(DownRun[LogDirFault]):
 
 def _which_dir(fault: LogDirFault, world: World, node: int) -> int:
     """Return the number, from 0, of the log dir of `node` that a fault aims at: the named one, else that of the
-    target's partition, else 0.
-    """
+    target's partition, else 0."""
     if fault.dir is not None:
         return fault.dir - 1
     role = fault.target
@@ -233,9 +232,8 @@ class SlowDiskRun(Virtual[SlowDisk]):
 
     LET_THROUGH_S: ClassVar[float] = 0.05
     WITHIN_S: ClassVar[float] = 93.0
-    """Seconds for the effect and for the recovery: three times the longest stall that an experiment may ask for, and
-    3 s for the first freeze, as on real brokers.
-    """
+    """Seconds for the effect and for the recovery: three times the longest stall that an experiment may ask for, and 3
+    s for the first freeze, as on real brokers."""
 
     over = is_still = False
     error = ""

@@ -255,8 +255,7 @@ class _RollingRun(RestartRun[RolloutT]):
 @does(Upgrade)
 class _UpgradeRun(_RollingRun[Upgrade]):
     """Upgrade nodes one after the other; each follows its new release's rules from its start. At the end raise the
-    feature levels, if the fault says `finalise`.
-    """
+    feature levels, if the fault says `finalise`."""
 
     raised = False
 

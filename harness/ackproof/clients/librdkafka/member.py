@@ -301,10 +301,9 @@ class MemberProcess:
     def _abort(self, producer: Producer, number: int, error: KafkaError, begins: Mapping[Place, int]) -> None:
         """Abort a transaction that failed, and go back to the committed offsets.
 
-        It is aborted after any error that is neither fatal nor retriable, also if the library does not ask
-        for that: a transaction that timed out fails with _STATE. After a fatal error, after a retriable one
-        (the library still has the call in progress), and if the abort fails, another producer with the
-        transactional id takes over.
+        It is aborted after any error that is neither fatal nor retriable, also if the library does not ask for that: a
+        transaction that timed out fails with _STATE. After a fatal error, after a retriable one (the library still has
+        the call in progress), and if the abort fails, another producer with the transactional id takes over.
         """
         aborted = False
         try:

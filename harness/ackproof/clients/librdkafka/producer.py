@@ -160,9 +160,8 @@ class ProducerProcess:
         self.converter = Converter(settings, self.journal, self.ledger, starts)
 
     def run(self) -> int:
-        """Send until asked to stop or until the library's client cannot be used any more, and close the
-        ledger. Return the exit status: `EXIT_CLEAN`, or `EXIT_RESET` if the client could not be used any
-        more."""
+        """Send until asked to stop or until the library's client cannot be used any more, and close the ledger. Return
+        the exit status: `EXIT_CLEAN`, or `EXIT_RESET` if the client could not be used any more."""
         joined = self.transactions is None or self.transactions.join()
         self.counters.stage = ClientState.READY
         if joined:

@@ -58,10 +58,9 @@ class LeaderEpochs:
     the send of a record and its report.
 
     With retries=0 librdkafka still sends a record again after NOT_LEADER_OR_FOLLOWER and similar errors
-    (`adapter.resend_after_s`). Kafka gives such an answer after an append only if the partition has another
-    leader by then, with another epoch; and the client sends again only to a leader that it knows. So if a
-    partition had one epoch from before the send until after the report, no earlier send of the record was
-    appended. Epochs never go down.
+    (`adapter.resend_after_s`). Kafka gives such an answer after an append only if the partition has another leader by
+    then, with another epoch; and the client sends again only to a leader that it knows. So if a partition had one epoch
+    from before the send until after the report, no earlier send of the record was appended. Epochs never go down.
     """
 
     def __init__(self, places: Sequence[TopicPartition]) -> None:

@@ -40,8 +40,7 @@ _ROOM_S: Final = 0.01
 
 
 class Sender:
-    """Sender of one producer's records. Record seq goes to partition `places[(seq + first_place) %
-    len(places)]`.
+    """Sender of one producer's records. Record seq goes to partition `places[(seq + first_place) % len(places)]`.
 
     `serve(seconds)` serves delivery reports for at most this time. `ending` returns True if nothing more is to be sent.
     `failed` is called with the error of a produce call, and with one of the errors of a batch.

@@ -225,9 +225,8 @@ class ClientInjection(Injection[ClientT]):
         return found
 
     def choose(self) -> list[ClientProcess]:
-        """Return the clients that the fault's field `client` selects now; a random one is drawn from the
-        case's seed. Raises `FaultNotConfirmed` if no such client runs, or no coordinator names the
-        partition's owner in time."""
+        """Return the clients that the fault's field `client` selects now; a random one is drawn from the case's seed.
+        Raises `FaultNotConfirmed` if no such client runs, or no coordinator names the partition's owner in time."""
         group = self.fault.client.group
         running = {
             name: client

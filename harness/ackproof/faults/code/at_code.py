@@ -52,10 +52,9 @@ _STANDS_IN: Final = {
 class AtCode(NodeFault):
     """The process halts, one thread waits, is delayed or fails where a thread passes a point of the code.
 
-    The rule is loaded when the fault is due. `halt` and `pause_thread` act at the pass of number `pass`;
-    `delay` and `throw` act at that pass and at all later passes, until the fault is healed. Passes are
-    counted per node and, at points that concern partitions, per partition. Passes for internal topics do not
-    count.
+    The rule is loaded when the fault is due. `halt` and `pause_thread` act at the pass of number `pass`; `delay` and
+    `throw` act at that pass and at all later passes, until the fault is healed. Passes are counted per node and, at
+    points that concern partitions, per partition. Passes for internal topics do not count.
     """
 
     KIND = "at_code"

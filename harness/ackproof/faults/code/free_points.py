@@ -48,9 +48,8 @@ class FreePoint(Spec):
         return CodePlace(self.class_name, self.method, self.at, self.when)
 
     def missing_in(self, builds: Iterable[KafkaBuild]) -> tuple[KafkaBuild, MissingName] | None:
-        """Return the first build and the class or method that it lacks, if every build lacks one of them;
-        else None. None also if a build cannot be examined: its jars are not in the cache, or cannot be
-        read."""
+        """Return the first build and the class or method that it lacks, if every build lacks one of them; else None.
+        None also if a build cannot be examined: its jars are not in the cache, or cannot be read."""
         lacks: list[tuple[KafkaBuild, MissingName]] = []
         for build in builds:
             jars = cached_classpath(build)

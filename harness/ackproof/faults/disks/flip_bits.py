@@ -34,10 +34,9 @@ _RECORDS_FROM: Final = 61
 class FlipBits(PartitionFault):
     """One bit of a record batch is flipped in a segment of a broker that keeps running.
 
-    Kafka does not look for such damage by itself: a reader of the leader finds it, or a recovery after an
-    unclean shutdown. Only replication repairs it. Healing kills the broker, removes that replica, and starts
-    the broker. The bit is flipped back instead unless all other replicas are in sync, run, and are held by no
-    other fault.
+    Kafka does not look for such damage by itself: a reader of the leader finds it, or a recovery after an unclean
+    shutdown. Only replication repairs it. Healing kills the broker, removes that replica, and starts the broker. The
+    bit is flipped back instead unless all other replicas are in sync, run, and are held by no other fault.
     """
 
     KIND = "flip_bits"

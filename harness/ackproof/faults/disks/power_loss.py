@@ -1,9 +1,8 @@
 """Power loss: all data that was not fsynced is lost.
 
-With root, the ext4 below the node's data is shut down without a flush of its journal. The witness is a canary
-file, written just before and not synced: its content is missing after the next mount. Without root, the logs
-are cut after a SIGKILL. In both cases the timeline states the ends, before and after, of logs that became
-shorter.
+With root, the ext4 below the node's data is shut down without a flush of its journal. The witness is a canary file,
+written just before and not synced: its content is missing after the next mount. Without root, the logs are cut after a
+SIGKILL. In both cases the timeline states the ends, before and after, of logs that became shorter.
 """
 
 from __future__ import annotations
@@ -43,11 +42,10 @@ Ends = dict[TopicPartition, int]
 class PowerLoss(DiskFault):
     """The process ends, and all data that was not fsynced is lost.
 
-    `how: device` (root): the ext4 below the node's data is shut down without a flush of its journal, and the
-    process is killed. The file system is mounted again. `how: cut`: SIGKILL, and each log loses the batch
-    that has the recovery point on disk, or in the experiment's topics offset `keep`, and all later batches.
-    Stale indexes and the mark of a clean shutdown are removed. `auto`: device if possible, else cut; the
-    timeline states which.
+    `how: device` (root): the ext4 below the node's data is shut down without a flush of its journal, and the process is
+    killed. The file system is mounted again. `how: cut`: SIGKILL, and each log loses the batch that has the recovery
+    point on disk, or in the experiment's topics offset `keep`, and all later batches. Stale indexes and the mark of a
+    clean shutdown are removed. `auto`: device if possible, else cut; the timeline states which.
     """
 
     KIND = "power_loss"

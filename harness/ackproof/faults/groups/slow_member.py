@@ -27,11 +27,9 @@ if TYPE_CHECKING:
     from ackproof.clients.groups import Groups
 
 OF_TIME: Final = 0.8
-"""Share of `record_time` in which a slowed member must process no record, and a member at its usual pace
-two."""
+"""Share of `record_time` in which a slowed member must process no record, and a member at its usual pace two."""
 WITHIN_S: Final = 60.0
-"""Seconds, in addition to `record_time`, until a member is seen at its new pace. It may have to join
-again."""
+"""Seconds, in addition to `record_time`, until a member is seen at its new pace. It may have to join again."""
 _LINE: Final = b'"e":"processed"'
 
 

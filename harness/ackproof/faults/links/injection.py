@@ -78,9 +78,8 @@ class LinksInjection(Injection[LinksT]):
     def heal(self) -> str:
         """Lift the effect from all links, and return what was done and seen, in words.
 
-        Before that, confirm that the effect lasted, and probe links whose ends have come back: they must be
-        silent. Raises `FaultNotConfirmed`, after the attempt to lift, if one of these is not seen or a link
-        cannot be mended.
+        Before that, confirm that the effect lasted, and probe links whose ends have come back: they must be silent.
+        Raises `FaultNotConfirmed`, after the attempt to lift, if one of these is not seen or a link cannot be mended.
         """
         try:
             lasted = self._confirm_lasting()
@@ -91,11 +90,10 @@ class LinksInjection(Injection[LinksT]):
         return f"mended {names(self.links)}{lasted}{describe_looks(back)}"
 
     def confirm_healed(self) -> str:
-        """Confirm that the broken links work again, and that the nodes at their ends answer, registered and
-        unfenced.
+        """Confirm that the broken links work again, and that the nodes at their ends answer, registered and unfenced.
 
-        Links and nodes that another fault still affects are left out. Return what the probes saw, in words.
-        Raises `FaultNotConfirmed` if a link does not work, or a node does not answer, in time.
+        Links and nodes that another fault still affects are left out. Return what the probes saw, in words. Raises
+        `FaultNotConfirmed` if a link does not work, or a node does not answer, in time.
         """
         links = self._await_a_look()
         seen = on_each(links, self._await_mending)

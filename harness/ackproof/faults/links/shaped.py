@@ -189,8 +189,7 @@ class DropLargeFault(NamedLinkFault):
 
     @property
     def _large(self) -> int:
-        """Return the size, in bytes, of a probe that is too large to pass, if `above` is less than
-        `LARGEST`."""
+        """Return the size, in bytes, of a probe that is too large to pass, if `above` is less than `LARGEST`."""
         return min(LARGEST, 2 * self.above)
 
     def at_odds(self, first: FaultSpec, spec: ExperimentSpec) -> str:

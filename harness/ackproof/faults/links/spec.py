@@ -34,9 +34,8 @@ Holders: TypeAlias = Mapping[Role, Sequence[int]]
 
 @dataclass(frozen=True)
 class LinkObservation:
-    """Observation of a link at one moment. `passes`: True if requests are answered. `value`: the measured
-    number. Its meaning depends on the kind of fault: seconds, bytes, packets per answer. `words`: the
-    observation in words."""
+    """Observation of a link at one moment. `passes`: True if requests are answered. `value`: the measured number. Its
+    meaning depends on the kind of fault: seconds, bytes, packets per answer. `words`: the observation in words."""
 
     passes: bool
     value: float

@@ -76,9 +76,8 @@ class PartitionOperationInjection(Injection[PlannedT]):
         views(self.context)
 
     def _witness(self) -> PartitionState | None:
-        """Return the partition as the witness broker shows it now; None if no broker is there, or the witness
-        does not answer or know the partition. The witness is chosen at each call, because brokers may
-        restart."""
+        """Return the partition as the witness broker shows it now; None if no broker is there, or the witness does not
+        answer or know the partition. The witness is chosen at each call, because brokers may restart."""
         look = find_views(self.context)
         return None if look is None else state_at(look.witness_link, self.place)
 

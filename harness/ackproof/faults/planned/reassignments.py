@@ -303,9 +303,8 @@ class CancelledReassignment(MoveInjection[CancelReassign]):
         return f"asked broker {asked} to cancel it"
 
     def _cancel(self) -> int | None:
-        """Cancel the reassignment. Return the broker that got the request; None if there was no reassignment
-        to cancel any more. Raises `Refused` for other errors of Kafka, `FaultNotConfirmed` if no broker
-        answers."""
+        """Cancel the reassignment. Return the broker that got the request; None if there was no reassignment to cancel
+        any more. Raises `Refused` for other errors of Kafka, `FaultNotConfirmed` if no broker answers."""
         try:
             asked, _ = put_back(self.context, lambda link: admin.reassign(link, {self.place: None}))
         except Refused as error:

@@ -151,10 +151,9 @@ class ConfigChange(Injection[SetConfig]):
         return Owner(ResourceType.BROKER, "" if self.fault.broker is None else str(self.fault.broker))
 
     def _ask(self, do: Callable[[Connection], T], within_s: float = SEEN_WITHIN_S) -> tuple[int, T]:
-        """Send the request `do` to the broker whose settings change or, for other settings, to any live
-        broker; return its id and the result. Raises `FaultNotConfirmed` if that broker does not run or no
-        live broker answers, `WireError` if the broker whose settings change does not answer, `Refused` for
-        Kafka's errors."""
+        """Send the request `do` to the broker whose settings change or, for other settings, to any live broker; return
+        its id and the result. Raises `FaultNotConfirmed` if that broker does not run or no live broker answers,
+        `WireError` if the broker whose settings change does not answer, `Refused` for Kafka's errors."""
         if self.fault.broker is None:
             return ask(self.context, do, within_s)
         link = self.context.cluster.running_links().get(self.fault.broker)
@@ -261,8 +260,7 @@ class Recreate(FaultSpec):
 
     @property
     def targets(self) -> tuple[Role, ...]:
-        """Return the role of the preferred leader of partition 0, which has a holder as long as the topic
-        exists."""
+        """Return the role of the preferred leader of partition 0, which has a holder as long as the topic exists."""
         return (Role(RoleKind.PREFERRED_LEADER, self.topic, 0),)
 
     def drops(self, topic: str) -> bool:

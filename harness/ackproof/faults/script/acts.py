@@ -74,9 +74,8 @@ class ScriptActions:
         """Let a request (`step.side` request), its response, or both through the gate; return what was done. `what`:
         the request in words.
 
-        A request is through when its response waits at the gate. A response is through at once or, for
-        fetches, when the broker's next fetch waits. Raises `FaultNotConfirmed` if a frame does not come, or
-        come through, in time.
+        A request is through when its response waits at the gate. A response is through at once or, for fetches, when
+        the broker's next fetch waits. Raises `FaultNotConfirmed` if a frame does not come, or come through, in time.
         """
         broker, gates, until = step.broker or 0, self.gates, self.until
         name = f"the {what} of broker {broker}"

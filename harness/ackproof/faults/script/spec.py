@@ -312,9 +312,8 @@ class Script(FaultSpec):
         return tuple(f"{number}. {step}" for number, step in enumerate(self.steps, 1))
 
     def held_brokers(self, gate: Gate, brokers: Sequence[int]) -> tuple[int, ...]:
-        """Return those of `brokers` at which the script holds the requests of a gate. Unless `holds` names
-        them, heartbeats are held only at brokers for which a step lets a heartbeat through; the others would
-        be fenced."""
+        """Return those of `brokers` at which the script holds the requests of a gate. Unless `holds` names them,
+        heartbeats are held only at brokers for which a step lets a heartbeat through; the others would be fenced."""
         if gate is not Gate.HEARTBEATS or gate in self.holds:
             return tuple(brokers)
         return tuple(sorted({step.heartbeat for step in self.steps if step.heartbeat is not None}))
@@ -358,9 +357,8 @@ class Script(FaultSpec):
         return found
 
     def check(self, spec: ExperimentSpec, say: Complaints) -> None:
-        """Report to `say` topics, controllers and time-outs of the experiment with which the script cannot
-        work, and steps that name a missing broker or producer, or deliver a fetch that no step has set
-        aside."""
+        """Report to `say` topics, controllers and time-outs of the experiment with which the script cannot work, and
+        steps that name a missing broker or producer, or deliver a fetch that no step has set aside."""
         if len(spec.topics) != 1 or any(topic.partitions != 1 for topic in spec.topics.values()):
             say.report((), "a script goes on one partition: give one topic with one partition", key=True)
         if spec.cluster.combined or len(spec.cluster.controller_ids) != 1:

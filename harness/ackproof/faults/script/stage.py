@@ -225,8 +225,7 @@ def find_unexpected_decisions(
 
 
 class Gates:
-    """The gates of one script at the request proxy: each holds requests of one kind, or their responses, at
-    one broker.
+    """The gates of one script at the request proxy: each holds requests of one kind, or their responses, at one broker.
 
     `laid`: the links with the proxy. `number`: number of the fault. Methods raise `LinkError` if the proxy does not
     carry out a request.

@@ -214,8 +214,7 @@ def _strictest_ruling(
 ) -> Ruling:
     """Return the strictest ruling of the topics on a class.
 
-    Topics with an unknown prediction are left out if the class has findings, and none of them is on such a
-    topic.
+    Topics with an unknown prediction are left out if the class has findings, and none of them is on such a topic.
     """
     unknown = {topic: topics[topic] for topic, one in rulings.items() if one.predicted is Chance.UNKNOWN}
     elsewhere = topics.keys() - unknown.keys()
@@ -238,10 +237,9 @@ def _count_against(
     permitting: Set[str],
     apart: Sequence[PredictedClass],
 ) -> int:
-    """Return the number of findings of a class that lie on none of the `permitting` topics. `count`: all
-    findings of the class. Neither number has findings on the partitions `apart`, which have predictions of
-    their own. For a class of order, only inversions of acknowledged records count if a topic in `forbidden`
-    is without idempotence."""
+    """Return the number of findings of a class that lie on none of the `permitting` topics. `count`: all findings of
+    the class. Neither number has findings on the partitions `apart`, which have predictions of their own. For a class
+    of order, only inversions of acknowledged records count if a topic in `forbidden` is without idempotence."""
     acked_only = any(_acked_inversions_only(anomaly, promises) for promises in forbidden.values())
     if not permitting and not acked_only:
         return count

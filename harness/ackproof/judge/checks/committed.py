@@ -54,8 +54,7 @@ class _Commits:
         return max(self.granted, key=lambda one: one[1], default=None)
 
     def standing(self) -> set[int]:
-        """Return the offsets that the coordinator may have for this partition after these commits; -1:
-        none."""
+        """Return the offsets that the coordinator may have for this partition after these commits; -1: none."""
         latest = max((begun for begun, _, _ in self.granted), default=0)
         newest = {offset for _, done, offset in self.granted if done >= latest}
         return newest | self.loose | (set() if self.granted else {_NONE})
@@ -106,11 +105,10 @@ def check_committed_offsets(facts: Facts) -> Iterator[Opinion]:
 def check_committed_starts(facts: Facts) -> Iterator[Opinion]:
     """Check the committed offsets at which readers started.
 
-    Yields a `breaks` opinion (a promise is broken) for a reader if OffsetFetch answered an offset that the
-    group's commits do not explain, and one if no earlier reader of the group got the last records below that
-    offset. Where commits may be missing, or a replaced coordinator may have answered with older offsets,
-    every offset that a client tried to commit is accepted. Where faults or settings may have removed commits
-    from the logs, yields nothing.
+    Yields a `breaks` opinion (a promise is broken) for a reader if OffsetFetch answered an offset that the group's
+    commits do not explain, and one if no earlier reader of the group got the last records below that offset. Where
+    commits may be missing, or a replaced coordinator may have answered with older offsets, every offset that a client
+    tried to commit is accepted. Where faults or settings may have removed commits from the logs, yields nothing.
     """
     for reader, start in sorted(facts.starts.items()):
         if facts.committed is None or _why_not_judged(facts.case, start.t_ns):
@@ -216,11 +214,10 @@ def _in_logs(group: GroupOffsets, place: TopicPartition, logs: Sequence[OffsetsL
 def _unhanded(
     facts: Facts, reader: str, start: CommittedStart, offsets: Mapping[TopicPartition, int]
 ) -> Iterator[tuple[TopicPartition, str]]:
-    """Yield (partition, sentence) for each partition with records below the committed offset that lie after
-    all records that earlier readers of the group got. Yields no more if a ledger part cannot be read.
+    """Yield (partition, sentence) for each partition with records below the committed offset that lie after all records
+    that earlier readers of the group got. Yields no more if a ledger part cannot be read.
 
-    Only records that the final read has count, because offsets of markers and of deleted records reach no
-    reader.
+    Only records that the final read has count, because offsets of markers and of deleted records reach no reader.
     """
     earlier = {
         client.reader

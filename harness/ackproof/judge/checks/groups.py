@@ -101,16 +101,15 @@ def _uncounted(group: GroupFacts) -> Iterator[Opinion]:
 
 
 def check_group_offsets(facts: Facts) -> Iterator[Opinion]:
-    """Compare committed offsets after the load with the logs of in-sync replicas, and with what members
-    committed.
+    """Compare committed offsets after the load with the logs of in-sync replicas, and with what members committed.
 
-    Yields a `breaks` opinion (a promise is broken) for a group if OffsetFetch differs from the last commit in
-    a log, or if the coordinator returned or wrote an offset that no member committed. Yields `not judged` for
-    a group whose commits a fault may have removed, and one `agrees` for all partitions without a difference.
+    Yields a `breaks` opinion (a promise is broken) for a group if OffsetFetch differs from the last commit in a log, or
+    if the coordinator returned or wrote an offset that no member committed. Yields `not judged` for a group whose
+    commits a fault may have removed, and one `agrees` for all partitions without a difference.
 
-    A follower may lag, so only logs that end at the coordinator's log end offset are compared. A commit
-    without an answer may be in the logs only, so its offset is no difference there. An operator, a program of
-    the user, or automatic commits may commit what no ledger has: such groups are compared with the logs only.
+    A follower may lag, so only logs that end at the coordinator's log end offset are compared. A commit without an
+    answer may be in the logs only, so its offset is no difference there. An operator, a program of the user, or
+    automatic commits may commit what no ledger has: such groups are compared with the logs only.
     """
     confirmed = 0
     for group in read_groups(facts):

@@ -1,12 +1,11 @@
 """Replicas in the ISR, and replicas that left it.
 
-The log of a replica that left is compared with the log of one that is in sync, below the high watermark of
-the time when it left.
+The log of a replica that left is compared with the log of one that is in sync, below the high watermark of the time
+when it left.
 
-acks=all is a promise of the leader: every replica of the ISR has the record. The ISR is the controller's
-decision, in the metadata log. A sample that finds the log of an in-sync replica behind an offset that was
-acknowledged before the replica was asked shows a leader that counted fewer replicas, or none, even if no loss
-follows.
+acks=all is a promise of the leader: every replica of the ISR has the record. The ISR is the controller's decision, in
+the metadata log. A sample that finds the log of an in-sync replica behind an offset that was acknowledged before the
+replica was asked shows a leader that counted fewer replicas, or none, even if no loss follows.
 """
 
 from __future__ import annotations
@@ -51,12 +50,11 @@ class _Behind(NamedTuple):
 
 
 def check_acks_in_isr(facts: Facts) -> Iterator[Opinion]:
-    """Yield a `breaks` opinion (a promise is broken) for each partition where at least two samples show a
-    replica in the controller's ISR whose log ended below an offset that had been acknowledged with acks=all.
+    """Yield a `breaks` opinion (a promise is broken) for each partition where at least two samples show a replica in
+    the controller's ISR whose log ended below an offset that had been acknowledged with acks=all.
 
-    Nothing is yielded for other acks, in ZooKeeper mode, for simulated or attached clusters, for deleted
-    topics, for partitions whose logs a fault damages, or if a fault shifts a clock. Raises OSError or
-    `BadInput` for a broken file.
+    Nothing is yielded for other acks, in ZooKeeper mode, for simulated or attached clusters, for deleted topics, for
+    partitions whose logs a fault damages, or if a fault shifts a clock. Raises OSError or `BadInput` for a broken file.
     """
     experiment = facts.case.experiment
     backend = BACKENDS[facts.backend]
@@ -99,10 +97,9 @@ def _replicas_behind(samples: Sequence[Sample]) -> Iterator[_Behind]:
 def _acked_beyond(
     facts: Facts, place: TopicPartition, records: Sequence[PartitionChanged], behind: Sequence[_Behind]
 ) -> Iterator[tuple[int, int, _Behind]]:
-    """Yield (offset, time of its acknowledgement in ns, replica) for each replica that lacked an acknowledged
-    offset although it was asked later and was in the ISR; the offset acknowledged last if there are several.
-    `records`: records of the metadata log about the partition. Yields nothing if a ledger part cannot be
-    read."""
+    """Yield (offset, time of its acknowledgement in ns, replica) for each replica that lacked an acknowledged offset
+    although it was asked later and was in the ISR; the offset acknowledged last if there are several. `records`:
+    records of the metadata log about the partition. Yields nothing if a ledger part cannot be read."""
     wanted = (
         (pc.field("topic") == place.topic)
         & (pc.field("partition") == place.partition)
@@ -123,12 +120,11 @@ def _acked_beyond(
 
 
 def _was_in_sync(facts: Facts, records: Sequence[PartitionChanged], one: _Behind, acked_ns: int) -> bool:
-    """Return True if the controller kept the replica in the ISR from 1 s before the acknowledgement
-    (`acked_ns`) until the replica answered, in one leader epoch, and the replica's process lived all that
-    time.
+    """Return True if the controller kept the replica in the ISR from 1 s before the acknowledgement (`acked_ns`) until
+    the replica answered, in one leader epoch, and the replica's process lived all that time.
 
-    If the wall clock was set during the run, the time of a record of the metadata log is not certain. Then
-    the record counts at every time that is possible.
+    If the wall clock was set during the run, the time of a record of the metadata log is not certain. Then the record
+    counts at every time that is possible.
     """
     since = acked_ns - _IN_SYNC_NS
     written = [(record, *facts.wall.written_within(record.timestamp_ms)) for record in records]
@@ -150,14 +146,13 @@ _COPY = ("first_offset", "last_offset", "leader_epoch", "crc")
 
 
 def check_left_replicas(facts: Facts) -> Iterator[Opinion]:
-    """Compare the log of each replica that left the ISR with the log of one that stayed, below the high
-    watermark at the time when it left. Yield a `lacks` opinion (evidence is missing) for each that differs.
+    """Compare the log of each replica that left the ISR with the log of one that stayed, below the high watermark at
+    the time when it left. Yield a `lacks` opinion (evidence is missing) for each that differs.
 
-    That high watermark is the one of the last sample with the replica in the ISR: a replica in the ISR holds
-    every record below it, and never removes one by itself. Not compared: records that a later leader did not
-    have (truncations of the replay), nodes whose disk a fault hit, deleted and compacted topics, and logs
-    that could not be read. Nothing is yielded without the logs on disk. Raises `BadInput`, OSError or
-    ArrowException for broken files.
+    That high watermark is the one of the last sample with the replica in the ISR: a replica in the ISR holds every
+    record below it, and never removes one by itself. Not compared: records that a later leader did not have
+    (truncations of the replay), nodes whose disk a fault hit, deleted and compacted topics, and logs that could not be
+    read. Nothing is yielded without the logs on disk. Raises `BadInput`, OSError or ArrowException for broken files.
     """
     if facts.replicas is None:
         return

@@ -222,7 +222,6 @@ def _unwritten(facts: Facts, spec: ServiceSpec, gone: Sequence[Position], told: 
 
 
 def describe_positions(found: Sequence[Position]) -> str:
-    """Return the first three positions as text: `orders/0 at 13, orders/1 at 110`. A final `…` stands for
-    more."""
+    """Return the first three positions as text: `orders/0 at 13, orders/1 at 110`. A final `…` stands for more."""
     named = [f"{place} at {offset}" for place, offset in found[:_SAMPLES]]
     return ", ".join([*named, *(["…"] if len(found) > _SAMPLES else [])])

@@ -190,9 +190,8 @@ def _wrong_nodes(facts: Facts, fault: FaultSpec, nodes: Sequence[int], t_ns: int
 
 
 def _holders(facts: Facts, role: Role, fault: FaultSpec, t_ns: int) -> set[int] | None:
-    """Return the nodes that may have held the role at `t_ns`; None if unknown. For a role of a partition
-    these are its holders in samples around that time, and all holders that the metadata log has in the
-    run."""
+    """Return the nodes that may have held the role at `t_ns`; None if unknown. For a role of a partition these are its
+    holders in samples around that time, and all holders that the metadata log has in the run."""
     spec = facts.case.experiment.cluster
     each: dict[Role, set[int] | None] = {}
     for part in (part for part in role.walk() if part.kind is not RoleKind.RACK):

@@ -31,8 +31,7 @@ _DELIVERY_RULES: Final = {
     "were processed at no time, or not processed at some time": _UNPROCESSED == _PROCESSED,
     "have an offset below 0": pc.field("offset") < 0,
 }
-"""Properties that no delivery may have: words for a sentence → filter. `_COMMIT_RULES` is the same for
-commits."""
+"""Properties that no delivery may have: words for a sentence → filter. `_COMMIT_RULES` is the same for commits."""
 _COMMIT_RULES: Final = {
     "were answered before they began": (pc.field("done_ns") >= 0)
     & (pc.field("done_ns") < pc.field("begun_ns")),
@@ -42,12 +41,11 @@ _COMMIT_RULES: Final = {
 
 
 def check_groups(facts: Facts) -> Iterator[Opinion]:
-    """Yield a `contradicts` opinion (files disagree) for each member that differs from the case, the timeline
-    or its own ledgers.
+    """Yield a `contradicts` opinion (files disagree) for each member that differs from the case, the timeline or its
+    own ledgers.
 
-    If members got records, or committed offsets, beyond the end of the final read, answers of Kafka differ:
-    yield `lacks` (missing evidence) in a sealed run, else `contradicts`. Groups whose input may have been cut
-    are left out.
+    If members got records, or committed offsets, beyond the end of the final read, answers of Kafka differ: yield
+    `lacks` (missing evidence) in a sealed run, else `contradicts`. Groups whose input may have been cut are left out.
     """
     if facts.groups is None or not facts.case.experiment.workload.groups:
         return

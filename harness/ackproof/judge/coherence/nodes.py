@@ -69,12 +69,11 @@ def _too_many_registrations(facts: Facts) -> Iterator[str]:
 
 
 def _kept_leaderships(facts: Facts) -> Iterator[str]:
-    """Yield a sentence for each leader that ended and registered again, and still leads in the same leader
-    epoch.
+    """Yield a sentence for each leader that ended and registered again, and still leads in the same leader epoch.
 
     A new incarnation is registered after the session of the old one has ended, and with it its leaderships
-    (org.apache.kafka.controller.ClusterControlManager.registerBroker). This does not hold with ZooKeeper: a
-    controller that starts after its brokers finds them all alive.
+    (org.apache.kafka.controller.ClusterControlManager.registerBroker). This does not hold with ZooKeeper: a controller
+    that starts after its brokers finds them all alive.
     """
     ends = [event for event in facts.events if isinstance(event.what, NodeEnded | NodeDied)]
     back = [

@@ -1,9 +1,8 @@
 """Links whose requests faults can change, and the harness's control of the request proxy that serves them.
 
-In containers the proxy listens on a host that all nodes reach. Packet rules in the namespace of a link's
-source redirect new connections to the proxy. If the mesh sends a link through Toxiproxy, Toxiproxy connects
-to the request proxy. Links from clients, which run on this machine, go through the proxy as they do on
-processes.
+In containers the proxy listens on a host that all nodes reach. Packet rules in the namespace of a link's source
+redirect new connections to the proxy. If the mesh sends a link through Toxiproxy, Toxiproxy connects to the request
+proxy. Links from clients, which run on this machine, go through the proxy as they do on processes.
 """
 
 from __future__ import annotations

@@ -206,8 +206,7 @@ class QuestionOutcome:
     """Kafka's error code in the answer: at its top, else of its first group or partition; None without an answer or an
     error code."""
     arrived_s: float = 0.0
-    """Seconds until the arrivals were counted and the wait for an answer was over. No counted arrival was
-    later."""
+    """Seconds until the arrivals were counted and the wait for an answer was over. No counted arrival was later."""
 
     @property
     def answered(self) -> bool:

@@ -122,9 +122,8 @@ class Relay:
         return self.rules[name].find_waiting([way])[:1]
 
     def count_held(self) -> dict[str, dict[str, int]]:
-        """Return the number of frames that each rule holds on each of its routes: rule → route → number.
-        Probes and delayed frames are not counted. Connections of clients that have hung up are reset
-        first."""
+        """Return the number of frames that each rule holds on each of its routes: rule → route → number. Probes and
+        delayed frames are not counted. Connections of clients that have hung up are reset first."""
         return {
             name: {way: len(acting.find_waiting([way])) for way in acting.rule.ways}
             for name, acting in self.rules.items()
@@ -154,8 +153,7 @@ class Relay:
         self._closing.append(line)
 
     def complain(self, why: str) -> None:
-        """Set `trouble` to `why`, unless it is set already. `why`: the route, and what was not Kafka's
-        protocol."""
+        """Set `trouble` to `why`, unless it is set already. `why`: the route, and what was not Kafka's protocol."""
         self.trouble = self.trouble or why
 
     def turn(self, longest_s: float = -1.0) -> None:
